@@ -135,8 +135,7 @@ const IMAGES: &[(&str, &[&str])] = &[
 const TF_IMAGES: &[&str] = &["tpu-vm-tf-2.17.0-pjrt", "tpu-vm-tf-2.17.0-pod-pjrt"];
 
 static ACCELERATORS: LazyLock<Vec<Accelerator>> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("catalog/accelerators.json"))
-        .expect("the embedded table parses: see its test")
+    serde_json::from_str(include_str!("catalog/accelerators.json")).expect("the embedded table parses: see its test")
 });
 
 /// Every accelerator type, family by family, smallest first.
@@ -146,24 +145,17 @@ pub fn accelerators() -> &'static [Accelerator] {
 
 /// The accelerator type of this exact name.
 pub fn accelerator(name: &str) -> Option<&'static Accelerator> {
-    ACCELERATORS
-        .iter()
-        .find(|accelerator| accelerator.name == name)
+    ACCELERATORS.iter().find(|accelerator| accelerator.name == name)
 }
 
 /// The accelerator type with this `acceleratorConfig` (`V4`, `2x2x4`).
 pub fn by_config(api_type: &str, topology: &str) -> Option<&'static Accelerator> {
-    ACCELERATORS
-        .iter()
-        .find(|accelerator| accelerator.api_type == api_type && accelerator.topology == topology)
+    ACCELERATORS.iter().find(|accelerator| accelerator.api_type == api_type && accelerator.topology == topology)
 }
 
 /// Names of the families, oldest first.
 pub fn families() -> Vec<&'static str> {
-    let mut families: Vec<&str> = ACCELERATORS
-        .iter()
-        .map(|accelerator| accelerator.family.as_str())
-        .collect();
+    let mut families: Vec<&str> = ACCELERATORS.iter().map(|accelerator| accelerator.family.as_str()).collect();
     families.dedup();
     families
 }
@@ -199,10 +191,7 @@ pub fn zones_offering(accelerator_name: &str) -> Vec<&'static str> {
 
 /// The accelerator types that a zone offers.
 pub fn accelerators_in(zone: &str) -> Vec<&'static Accelerator> {
-    ACCELERATORS
-        .iter()
-        .filter(|accelerator| is_offered(&accelerator.name, zone))
-        .collect()
+    ACCELERATORS.iter().filter(|accelerator| is_offered(&accelerator.name, zone)).collect()
 }
 
 /// The region of a zone: the name without its last part (`us-south1-ai1b` is in `us-south1`).
@@ -213,45 +202,31 @@ pub fn region_of(zone: &str) -> &str {
 /// US dollars for one chip and hour in a region, for single hosts where pods cost something else.
 /// `None` where no price is known (a price does not mean that a zone offers it).
 pub fn price_per_chip_hour(family: &str, region: &str, spot: bool) -> Option<f64> {
-    let found = PRICES
-        .iter()
-        .find(|(a_region, a_family, ..)| *a_region == region && *a_family == family);
+    let found = PRICES.iter().find(|(a_region, a_family, ..)| *a_region == region && *a_family == family);
     found.map(|(.., on_demand, spot_price)| if spot { *spot_price } else { *on_demand })
 }
 
 /// US dollars for one chip and hour of this accelerator in this zone, with the price of pods for multi-host slices.
 pub fn price_in_zone(accelerator_name: &str, zone: &str, spot: bool) -> Option<f64> {
     let wanted = accelerator(accelerator_name)?;
-    let pod = POD_PRICES
-        .iter()
-        .find(|(family, ..)| wanted.is_multi_host() && *family == wanted.family);
+    let pod = POD_PRICES.iter().find(|(family, ..)| wanted.is_multi_host() && *family == wanted.family);
     match pod {
-        Some((_, on_demand, spot_price)) => is_offered(accelerator_name, zone).then_some(if spot {
-            *spot_price
-        } else {
-            *on_demand
-        }),
+        Some((_, on_demand, spot_price)) => {
+            is_offered(accelerator_name, zone).then_some(if spot { *spot_price } else { *on_demand })
+        }
         None => price_per_chip_hour(&wanted.family, region_of(zone), spot),
     }
 }
 
 /// The runtime version for an accelerator when none is asked for. The one of v4 and older for an unknown name.
 pub fn default_runtime(accelerator_name: &str) -> &'static str {
-    let family =
-        accelerator(accelerator_name).map_or("", |accelerator| accelerator.family.as_str());
-    IMAGES
-        .iter()
-        .find(|(_, families)| families.contains(&family))
-        .map_or(IMAGES[0].0, |(version, _)| *version)
+    let family = accelerator(accelerator_name).map_or("", |accelerator| accelerator.family.as_str());
+    IMAGES.iter().find(|(_, families)| families.contains(&family)).map_or(IMAGES[0].0, |(version, _)| *version)
 }
 
 /// The runtime versions that every zone lists.
 pub fn runtime_versions() -> Vec<&'static str> {
-    IMAGES
-        .iter()
-        .map(|(version, _)| *version)
-        .chain(TF_IMAGES.iter().copied())
-        .collect()
+    IMAGES.iter().map(|(version, _)| *version).chain(TF_IMAGES.iter().copied()).collect()
 }
 
 /// Whether the API knows this runtime version at all.
@@ -276,16 +251,10 @@ fn is_tensorflow_image(version: &str) -> bool {
     let Some(rest) = version.strip_prefix("tpu-vm-tf-") else {
         return false;
     };
-    let rest = rest
-        .strip_suffix("-pjrt")
-        .or_else(|| rest.strip_suffix("-se"))
-        .unwrap_or(rest);
+    let rest = rest.strip_suffix("-pjrt").or_else(|| rest.strip_suffix("-se")).unwrap_or(rest);
     let numbers = rest.strip_suffix("-pod").unwrap_or(rest);
     let parts: Vec<&str> = numbers.split('.').collect();
-    parts.len() == 3
-        && parts
-            .iter()
-            .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+    parts.len() == 3 && parts.iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Whether the API queues requests for this accelerator (it refuses one single type). False for an unknown name.
@@ -297,9 +266,7 @@ pub fn queueing_supported(accelerator_name: &str) -> bool {
 /// of the family for `v4-24`, else the most similar name. At most two, best first.
 pub fn nearest(name: &str) -> Vec<&'static str> {
     let lower = name.trim().to_ascii_lowercase();
-    let (family, size) = lower
-        .rsplit_once('-')
-        .map_or((lower.as_str(), ""), |(family, size)| (family, size));
+    let (family, size) = lower.rsplit_once('-').map_or((lower.as_str(), ""), |(family, size)| (family, size));
     let family = match family {
         "v5e" | "v5lite" | "v5-lite" | "v5litepod" => "v5litepod",
         "trillium" | "v6" => "v6e",
@@ -308,15 +275,8 @@ pub fn nearest(name: &str) -> Vec<&'static str> {
     };
     let mut sizes: Vec<(u64, &'static str)> = Vec::new();
     let wanted = size.parse::<u64>().unwrap_or(0);
-    for accelerator in ACCELERATORS
-        .iter()
-        .filter(|accelerator| accelerator.family == family)
-    {
-        let number = accelerator
-            .name
-            .rsplit_once('-')
-            .and_then(|(_, size)| size.parse::<u64>().ok())
-            .unwrap_or(0);
+    for accelerator in ACCELERATORS.iter().filter(|accelerator| accelerator.family == family) {
+        let number = accelerator.name.rsplit_once('-').and_then(|(_, size)| size.parse::<u64>().ok()).unwrap_or(0);
         sizes.push((number.abs_diff(wanted), &accelerator.name));
     }
     sizes.sort_by_key(|(distance, _)| *distance);
@@ -330,9 +290,7 @@ pub fn nearest(name: &str) -> Vec<&'static str> {
 fn most_similar(name: &str) -> Option<&'static str> {
     // Below this a suggestion is noise: `gpu-a100` is similar to nothing here.
     const LEAST: f64 = 0.7;
-    let scored = ACCELERATORS
-        .iter()
-        .map(|accelerator| (strsim::jaro_winkler(name, &accelerator.name), accelerator));
+    let scored = ACCELERATORS.iter().map(|accelerator| (strsim::jaro_winkler(name, &accelerator.name), accelerator));
     let best = scored.max_by(|one, other| one.0.total_cmp(&other.0))?;
     (best.0 >= LEAST).then_some(best.1.name.as_str())
 }

@@ -1,1 +1,17 @@
-//! Placeholder.
+//! The pure heart of Rekindle: types, `decide`, policy, classification, placement, names and checks.
+//!
+//! **Invariant:** nothing here does I/O, reads a clock, draws a random number or waits.
+
+pub mod catalog;
+pub mod classify;
+pub mod effect;
+pub mod failure;
+pub mod history;
+pub mod ids;
+pub mod job;
+pub mod observation;
+pub mod orders;
+pub mod policy;
+pub mod reason;
+pub mod settings;
+pub mod spec;

@@ -1,0 +1,264 @@
+//! One worker's text as lines: who speaks, how loudly, where tracebacks run, where the program moved on.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use regex::bytes::{Regex, RegexSet, RegexSetBuilder};
+
+use super::signature::pattern;
+
+/// Compiles a pattern that is part of the program; one that does not compile is caught by the first test.
+pub(super) fn fixed(source: &str) -> Regex {
+    pattern(source).unwrap_or_else(|| unreachable!("a pattern of the program does not compile: {source}"))
+}
+
+/// How loudly a line is meant by whoever printed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    /// Informational logging.
+    Info,
+    /// A warning: the program went on.
+    Warning,
+    /// Not said: a plain print, an exception, a shell.
+    Unsaid,
+    /// An error.
+    Error,
+    /// The process ended with it.
+    Fatal,
+}
+
+/// A line of one stream.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line<'a> {
+    /// Its place in the whole text, for order.
+    pub(super) number: usize,
+    /// As printed.
+    pub(super) raw: &'a [u8],
+    /// Without the mark of a merged stream (`[worker-2]`, `(task pid=1, ip=…)`).
+    pub(super) text: &'a [u8],
+    /// Start of `raw` in the text.
+    pub(super) start: usize,
+    /// True if it is source code shown by a traceback.
+    pub(super) code: bool,
+    /// True if it shows that the program moved on.
+    pub(super) progress: bool,
+    /// The traceback chain whose exception this line names or explains.
+    pub(super) chain: Option<u32>,
+    /// True if it is the line that names a Python exception.
+    pub(super) exception: bool,
+}
+
+static MARK: LazyLock<Regex> = LazyLock::new(|| {
+    fixed(concat!(
+        r"^(?:\[[A-Za-z][A-Za-z0-9_./-]*\d+\]:?[ \t]?|\[\d+\]:?[ \t]|\[\d+,\d+\]<std(?:err|out)>:[ \t]?",
+        r"|\([^()\n]{0,80}pid=\d+[^()\n]{0,80}\)[ \t]?|[A-Za-z][A-Za-z0-9_.-]*\d+[ \t]*\|[ \t]|\d{1,4}:[ \t])",
+    ))
+});
+
+/// Shapes of a line's beginning that tell its level, in the order of `LEVELS`.
+static LEVEL: LazyLock<RegexSet> = LazyLock::new(|| {
+    RegexSetBuilder::new([
+        r"^F\d{4}\s|^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,:\d]*Z?:? F\s",
+        r"^E\d{4}\s|^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,:\d]*Z?:? E\s",
+        r"^W\d{4}\s|^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,:\d]*Z?:? W\s",
+        r"^I\d{4}\s|^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,:\d]*Z?:? I\s",
+        r"^(?:\S+[ :|\t-]+){0,8}?\[?(?:CRITICAL|FATAL)\b[\]:| \t-]",
+        r"^(?:\S+[ :|\t-]+){0,8}?\[?ERROR\b[\]:| \t-]",
+        r"^(?:\S+[ :|\t-]+){0,8}?\[?(?:WARNING|WARN)\b[\]:| \t-]|^\S+:\d+: \w*Warning:|^\w*Warning: ",
+        r"^(?:\S+[ :|\t-]+){0,8}?\[?(?:INFO|DEBUG|TRACE)\b[\]:| \t-]",
+    ])
+    .unicode(false)
+    .build()
+    .unwrap_or_else(|error| unreachable!("the level patterns do not compile: {error}"))
+});
+
+const LEVELS: [Level; 8] = [
+    Level::Fatal,
+    Level::Error,
+    Level::Warning,
+    Level::Info,
+    Level::Fatal,
+    Level::Error,
+    Level::Warning,
+    Level::Info,
+];
+
+/// The level of a line. The first 160 bytes decide, so that a long line costs no more than a short one.
+pub(super) fn level(text: &[u8]) -> Level {
+    let head = &text[..text.len().min(160)];
+    LEVEL.matches(head).iter().next().map_or(Level::Unsaid, |first| LEVELS[first])
+}
+
+static EXCEPTION: LazyLock<Regex> = LazyLock::new(|| {
+    fixed(concat!(
+        r"^(?:UnfilteredStackTrace: |E {2,}|Error: |ERROR: |Caused by:? ?)?(?:[A-Za-z_]\w*\.)*",
+        r"([A-Z]\w*(?:Error|Exception|Interrupt|Exit|Unavailable|Timeout|Refused|Forbidden|Unauthorized|NotFound",
+        r"|TooManyRequests|BadGateway|Exceeded|Aborted|Cancelled|Killed|NaN))(?::\s|:$|$|\()",
+    ))
+});
+
+/// What may follow the frames of a traceback: any name, with or without a message.
+static AFTER_FRAMES: LazyLock<Regex> = LazyLock::new(|| fixed(r"^[A-Za-z_][\w.]*(?::\s|:$|\s*$|\()"));
+
+/// True if the line names a Python exception wherever it stands.
+pub(super) fn names_exception(text: &[u8]) -> bool {
+    EXCEPTION.is_match(&text[..text.len().min(256)])
+}
+
+static PROGRESS: LazyLock<Regex> = LazyLock::new(|| {
+    fixed(concat!(
+        r"(?i)\bsteps?[ :=\[/]{1,3}\d|\bprogress on|\d+(?:it)?/\d+(?:it)? ?\[\d+:\d\d|\biter(?:ation)?[ :=]{1,3}\d",
+        r"|\bepoch[ :=]{1,3}\d|\bloss[ :=]{1,3}\d|\dit/s|\ds/it",
+    ))
+});
+
+static NO_PROGRESS: LazyLock<Regex> = LazyLock::new(|| {
+    fixed(r"(?i)error|exception|fail|abort|nan\b|restor|resum|load|sav(?:ed|ing)|checkpoint|retry|preempt|timed? ?out")
+});
+
+/// True if the line shows that the program took a step.
+pub(super) fn is_progress(text: &[u8]) -> bool {
+    let head = &text[..text.len().min(512)];
+    PROGRESS.is_match(head) && !NO_PROGRESS.is_match(head)
+}
+
+/// Lines that a new speaker begins, which ends the message of an exception.
+static SPEAKER: LazyLock<Regex> = LazyLock::new(|| {
+    fixed(concat!(
+        r"^(?:[IWEF]\d{4}\s|\d{4}-\d\d-\d\d|\[\d{4}-|wandb: |\*\*\* |\[launcher\]|Traceback |INFO|WARNING|ERROR",
+        r"|Aborted|Killed|Terminated|Segmentation|Fatal Python|\S+: line \d+:|Exception ignored|srun: |slurmstepd: )",
+    ))
+});
+
+/// Removes terminal escape sequences.
+pub(super) fn plain(text: &str) -> Cow<'_, [u8]> {
+    static ESCAPE: LazyLock<Regex> =
+        LazyLock::new(|| fixed(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"));
+    if memchr::memchr(0x1b, text.as_bytes()).is_none() {
+        return Cow::Borrowed(text.as_bytes());
+    }
+    ESCAPE.replace_all(text.as_bytes(), &b""[..])
+}
+
+/// Splits a text into streams of lines: one stream, or one for each mark if several sources are merged.
+pub(super) fn streams(text: &[u8]) -> Vec<Vec<Line<'_>>> {
+    let mut groups: Vec<(&[u8], Vec<Line<'_>>)> = Vec::new();
+    let mut start = 0;
+    let mut number = 0;
+    let ends = memchr::memchr2_iter(b'\n', b'\r', text).chain(std::iter::once(text.len()));
+    for end in ends {
+        let raw = &text[start..end];
+        if !raw.trim_ascii().is_empty() {
+            let mark = MARK.find(&raw[..raw.len().min(200)]).map_or(0, |found| found.end());
+            let line = Line {
+                number,
+                raw,
+                text: raw[mark..].trim_ascii_end(),
+                start,
+                code: false,
+                progress: false,
+                chain: None,
+                exception: false,
+            };
+            let key = raw[..mark].trim_ascii();
+            // Few distinct marks are expected; past that, marks are text and one stream is kept.
+            match groups.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, lines)) => lines.push(line),
+                None if groups.len() < MARKS_MAX => groups.push((key, vec![line])),
+                None => groups[0].1.push(line),
+            }
+            number += 1;
+        }
+        start = end + 1;
+    }
+    let mut streams: Vec<Vec<Line<'_>>> = groups.into_iter().map(|(_, lines)| lines).collect();
+    for lines in &mut streams {
+        structure(lines);
+    }
+    streams
+}
+
+/// Sources told apart in one merged text. A v4-512 slice has 64 workers; each may have two streams.
+const MARKS_MAX: usize = 160;
+
+/// Finds tracebacks, their exceptions and chains, and progress.
+fn structure(lines: &mut [Line<'_>]) {
+    let mut in_frames = false;
+    let mut chain = 0_u32;
+    let mut linked = false;
+    let mut message_of: Option<u32> = None;
+    for line in lines.iter_mut() {
+        let text = line.text;
+        let trimmed = text.trim_ascii_start();
+        let indented = trimmed.len() < text.len();
+        if trimmed.starts_with(b"Traceback (most recent call last)") || is_frame(trimmed) {
+            if !in_frames {
+                chain += u32::from(!linked);
+                linked = false;
+            }
+            in_frames = true;
+            message_of = None;
+            line.code = true;
+            continue;
+        }
+        if in_frames && indented {
+            line.code = true;
+            continue;
+        }
+        if is_numbered_code(trimmed) {
+            line.code = true;
+            continue;
+        }
+        if (in_frames && AFTER_FRAMES.is_match(text)) || names_exception(trimmed) {
+            if !in_frames {
+                chain += u32::from(!linked);
+                linked = false;
+            }
+            line.exception = true;
+            line.chain = Some(chain);
+            message_of = Some(chain);
+            in_frames = false;
+            continue;
+        }
+        in_frames = false;
+        if trimmed.starts_with(b"During handling of the above exception")
+            || trimmed.starts_with(b"The above exception was the direct cause")
+        {
+            linked = true;
+            continue;
+        }
+        if SPEAKER.is_match(trimmed) {
+            message_of = None;
+        }
+        line.progress = is_progress(text) && level(text) <= Level::Unsaid;
+        if line.progress {
+            message_of = None;
+        }
+        line.chain = message_of;
+    }
+}
+
+/// True for a frame of a traceback.
+fn is_frame(trimmed: &[u8]) -> bool {
+    (trimmed.starts_with(b"File \"") || trimmed.starts_with(b"File /") || trimmed.starts_with(b"File ~"))
+        && memchr::memmem::find(trimmed, b" in ").is_some()
+}
+
+/// True for source shown with its line number, as IPython does.
+fn is_numbered_code(trimmed: &[u8]) -> bool {
+    let rest = trimmed.strip_prefix(b"--").map_or(trimmed, |rest| rest.trim_ascii_start_by(b"->"));
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    rest.len() < trimmed.len() && digits > 0 && rest.get(digits) == Some(&b' ')
+}
+
+/// Trimming of chosen bytes.
+trait TrimBy {
+    fn trim_ascii_start_by(&self, bytes: &[u8]) -> &[u8];
+}
+
+impl TrimBy for [u8] {
+    fn trim_ascii_start_by(&self, bytes: &[u8]) -> &[u8] {
+        let skip = self.iter().take_while(|byte| bytes.contains(byte) || byte.is_ascii_whitespace()).count();
+        &self[skip..]
+    }
+}

@@ -1,0 +1,305 @@
+//! What one pass saw. A failed read is `Unknown`, and never destroys anything.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::classify::WorkerEvidence;
+use crate::ids::WorkerKey;
+use crate::job::Placement;
+
+/// Three-valued knowledge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Look<T> {
+    /// It is there, like this.
+    Seen(T),
+    /// The API says that it is not there.
+    Absent,
+    /// The read failed, or was not made.
+    Unknown,
+}
+
+impl<T> Look<T> {
+    /// The thing, if it was seen.
+    pub const fn seen(&self) -> Option<&T> {
+        match self {
+            Self::Seen(x) => Some(x),
+            Self::Absent | Self::Unknown => None,
+        }
+    }
+}
+
+/// State of a slice, over nodes and queued resources, in our words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SliceState {
+    /// Waiting in the provider's queue.
+    Queued,
+    /// Being made.
+    Creating,
+    /// Usable (look at the health too).
+    Ready,
+    /// In some transition that should end by itself: restarting, repairing, starting, stopping, hiding, unspecified.
+    InTransition(String),
+    /// Taken back by the provider (PREEMPTED; a queued resource SUSPENDED or SUSPENDING by SERVICE).
+    Preempted,
+    /// Ended by maintenance or end of life (TERMINATED).
+    Terminated,
+    /// Stopped (STOPPED; a queued resource suspended by USER).
+    Stopped,
+    /// Could not be made (a queued resource FAILED), or UNKNOWN after a failed repair.
+    Failed,
+    /// Being deleted.
+    Deleting,
+    /// A state that this version does not know.
+    Unrecognized(String),
+}
+
+/// Health of a READY node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// HEALTHY, or not told.
+    Healthy,
+    /// UNHEALTHY_MAINTENANCE.
+    Maintenance,
+    /// Anything else, as the API says it.
+    Unhealthy(String),
+}
+
+/// The slice (all nodes of a generation) as the API shows it: the worst node's state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SliceView {
+    /// The worst state of its nodes.
+    pub state: SliceState,
+    /// The worst health of its nodes.
+    pub health: Health,
+    /// Worker addresses, slice by slice; empty until READY.
+    pub addresses: Vec<Vec<String>>,
+    /// Label values `installation`, `job`, `generation`, `spec` as they stand on it.
+    pub labels: SliceLabels,
+    /// When the API made it.
+    pub created_at: Option<Timestamp>,
+    /// The error of a queued resource that FAILED.
+    pub error: Option<CreateError>,
+    /// What the API adds in words (health description, symptoms, upcoming maintenance).
+    pub note: Option<String>,
+}
+
+/// The labels that say whose a resource is. Absent ones are empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SliceLabels {
+    /// Installation id.
+    pub installation: String,
+    /// Job id.
+    pub job: String,
+    /// Generation.
+    pub generation: String,
+    /// First characters of the spec hash.
+    pub spec: String,
+}
+
+/// A long-running operation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationView {
+    /// Finished, well or badly.
+    pub done: bool,
+    /// Its error, when it finished badly.
+    pub error: Option<CreateError>,
+}
+
+/// What kind of no a create met. Each has a different answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CreateErrorKind {
+    /// Code 8 in the operation: no capacity in the zone now.
+    Stockout,
+    /// Code 13 in the operation: in practice no capacity.
+    HiddenStockout,
+    /// 429 with a quota, on the request.
+    Quota,
+    /// 429 with a rate, on the request.
+    RateLimit,
+    /// External addresses are used up.
+    AddressQuota,
+    /// 400: not offered here.
+    NotOffered,
+    /// 403: not allowed.
+    Forbidden,
+    /// The reservation is not there or exhausted.
+    Reservation,
+    /// Code 3: preempted while it was being created.
+    PreemptedWhileCreating,
+    /// The name is taken by a resource that is not this generation's.
+    NameTaken,
+    /// The operation was cancelled.
+    Cancelled,
+    /// Any other refusal.
+    Other,
+}
+
+/// Why a create did not bring a slice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateError {
+    /// Its kind.
+    pub kind: CreateErrorKind,
+    /// What the API said.
+    pub message: String,
+}
+
+/// Sort of a notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoticeKind {
+    /// The metadata server says `preempted` = TRUE.
+    Preemption,
+    /// Maintenance is coming.
+    Maintenance,
+}
+
+/// A notice that the slice will be taken away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// Its sort.
+    pub kind: NoticeKind,
+    /// When a worker saw it.
+    pub seen_at: Timestamp,
+    /// When the slice goes.
+    pub deadline: Timestamp,
+}
+
+/// What a worker's agent does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerState {
+    /// Said hello; unpacking or in `setup`.
+    Preparing,
+    /// Set up; waits for the release of `run`.
+    Ready,
+    /// The program runs.
+    Running,
+    /// The program (or `setup`) of this attempt ended, and nothing of it lives.
+    Exited,
+}
+
+/// The newest report of one worker for one attempt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerReport {
+    /// Attempt.
+    pub attempt: u32,
+    /// Generation.
+    pub generation: u32,
+    /// Which worker.
+    pub key: WorkerKey,
+    /// VM name, `t1v-n-…-w-i`.
+    pub instance: String,
+    /// Boot id of the VM; a new one in a running attempt means that the program was lost.
+    pub boot_id: String,
+    /// Address within the slice.
+    pub address: String,
+    /// What it does.
+    pub state: WorkerState,
+    /// When `api` last heard of it.
+    pub heard_at: Timestamp,
+    /// When the program started.
+    pub started_at: Option<Timestamp>,
+    /// Highest step reported.
+    pub step: Option<u64>,
+    /// When that step was reported.
+    pub step_at: Option<Timestamp>,
+    /// When the program last wrote any output.
+    pub output_at: Option<Timestamp>,
+    /// Loss as the program wrote it.
+    pub loss: Option<String>,
+    /// Highest checkpoint reported.
+    pub checkpoint: Option<u64>,
+    /// `resumed_from` as the program wrote it.
+    pub resumed_from: Option<u64>,
+    /// Free disk, in bytes.
+    pub disk_free_bytes: Option<u64>,
+    /// Free memory, in bytes.
+    pub memory_free_bytes: Option<u64>,
+    /// A notice that this worker saw.
+    pub notice: Option<Notice>,
+    /// How the program (or `setup`) of this attempt ended.
+    pub exit: Option<ExitReport>,
+}
+
+/// The end of one worker's program, told once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExitReport {
+    /// When.
+    pub at: Timestamp,
+    /// True if the agent ended it on our order or after a notice.
+    pub ordered: bool,
+    /// What the agent gathered.
+    pub evidence: WorkerEvidence,
+}
+
+/// What one pass saw of one generation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GenerationLook {
+    /// The generation's number.
+    pub number: u32,
+    /// Node or queued resource.
+    pub slice: Look<SliceView>,
+    /// When that read began.
+    pub looked_at: Timestamp,
+    /// The create's operation, when its name is known.
+    pub operation: Look<OperationView>,
+}
+
+/// What others met at a candidate lately; advisory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZoneReport {
+    /// The candidate.
+    pub placement: Placement,
+    /// No create there before this time.
+    pub cool_until: Timestamp,
+    /// Why.
+    pub error: CreateError,
+}
+
+/// Whether the outside allows a create now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Permit {
+    /// A permit of this minute may be taken with this commit.
+    Free,
+    /// This minute's free permits are used; the tick grants the rest.
+    Wait,
+    /// The tick granted one to this job.
+    Granted,
+    /// The installation is frozen.
+    Frozen,
+    /// `max_chips` of the deployment or the owner would be passed.
+    MaxChips,
+    /// `max_usd_per_day` of the deployment or the owner would be passed.
+    MaxUsd,
+}
+
+/// The stretch of time over which silence can be held against a worker: ticks ran and `api` took calls all through it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Liveness {
+    /// Its start; `None`: not known, no silence counts.
+    pub since: Option<Timestamp>,
+    /// The last moment known to belong to it; silence after it does not count yet.
+    pub through: Option<Timestamp>,
+}
+
+/// Everything one pass saw.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Observation {
+    /// One for each generation of the job.
+    pub generations: Vec<GenerationLook>,
+    /// Reports of the job's attempts. `None`: the read failed.
+    pub workers: Option<Vec<WorkerReport>>,
+    /// Commit time of the store up to which worker reports were read, in microseconds.
+    pub read_through_us: i64,
+    /// What others met at the job's candidates.
+    pub zones: Vec<ZoneReport>,
+    /// Whether a create is allowed now.
+    pub permit: Permit,
+    /// Since when silence counts.
+    pub liveness: Liveness,
+}

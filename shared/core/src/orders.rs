@@ -1,0 +1,204 @@
+//! What an agent should do now: derived from the job document alone, so that any `api` instance gives the same answer.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::WorkerKey;
+use crate::job::{Attempt, Generation, Job, StopCause};
+use crate::observation::{Notice, NoticeKind};
+use crate::settings::{Deployment, Settings};
+use crate::spec::{CheckpointSpec, CommandLine};
+
+/// What the agent is to bring about for its attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Want {
+    /// End anything older than this attempt, prove it, run `setup` if it was not done, and say ready.
+    Prepare,
+    /// Run the program (once for this attempt).
+    Run,
+    /// End the program of this attempt: SIGTERM, then SIGKILL at the deadline; report the exit.
+    Stop,
+    /// End everything and leave: this generation is of no use any more.
+    Retire,
+}
+
+/// The answer to every call of an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// The attempt it speaks of. A higher one than the agent knows ends the older program first.
+    pub attempt: u32,
+    /// What to bring about.
+    pub want: Want,
+    /// Next call after so many milliseconds.
+    pub poll_after_ms: u64,
+    /// A heartbeat is written at least each so many milliseconds.
+    pub heartbeat_ms: u64,
+    /// With `stop`: when the program is killed if it still lives.
+    pub kill_at: Option<Timestamp>,
+    /// With `stop`: why.
+    pub cause: Option<StopCause>,
+    /// A notice of the slice, for the notice file.
+    pub notice: Option<Notice>,
+    /// What to run; absent when the agent has it already or must leave.
+    pub work: Option<Work>,
+}
+
+/// What runs in one attempt on one worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// The program.
+    pub run: CommandLine,
+    /// Once per worker and generation.
+    pub setup: Option<CommandLine>,
+    /// Bundle address.
+    pub code: Option<String>,
+    /// The job's own environment and ours (contract section 4), ours not overridden where it must not be.
+    pub env: BTreeMap<String, String>,
+    /// Between SIGTERM and SIGKILL, in milliseconds, when the agent itself ends the program (a notice it saw).
+    pub stop_grace_ms: u64,
+}
+
+/// The attempt that this generation's agents serve: the newest on it.
+pub fn attempt_of(job: &Job, generation: u32) -> Option<&Attempt> {
+    job.attempts.iter().rev().find(|a| a.generation == generation)
+}
+
+/// The order for one worker of one generation.
+pub fn order_for(job: &Job, generation: u32, key: WorkerKey, at: &Context<'_>) -> Order {
+    let settings = at.settings;
+    let busy = u64::try_from(settings.poll_busy.as_millis()).unwrap_or(1000);
+    let steady = u64::try_from(settings.poll_steady.as_millis()).unwrap_or(4000);
+    let Some(g) = job.generation(generation) else {
+        return Order {
+            attempt: job.last_attempt,
+            want: Want::Retire,
+            poll_after_ms: busy,
+            heartbeat_ms: steady,
+            kill_at: None,
+            cause: None,
+            notice: None,
+            work: None,
+        };
+    };
+    let chips_per_worker = g.chips / (g.workers * g.slices).max(1);
+    let heartbeat_ms = u64::try_from(settings.heartbeat_for(chips_per_worker).as_millis()).unwrap_or(20_000);
+    let Some(attempt) = attempt_of(job, generation) else {
+        return Order {
+            attempt: job.last_attempt,
+            want: Want::Stop,
+            poll_after_ms: busy,
+            heartbeat_ms,
+            kill_at: Some(g.intended_at),
+            cause: Some(StopCause::Lost),
+            notice: g.notice.clone(),
+            work: None,
+        };
+    };
+    let want = match (&attempt.stop, attempt.released_at) {
+        (Some(_), _) => Want::Stop,
+        (None, Some(_)) => Want::Run,
+        (None, None) => Want::Prepare,
+    };
+    let is_steady = want == Want::Run && attempt.started_at.is_some() && attempt.first_exit_at.is_none();
+    Order {
+        attempt: attempt.number,
+        want,
+        poll_after_ms: if is_steady { steady } else { busy },
+        heartbeat_ms,
+        kill_at: attempt.stop.as_ref().map(|s| s.deadline),
+        cause: attempt.stop.as_ref().map(|s| s.cause),
+        notice: g.notice.clone(),
+        work: Some(work_for(job, g, attempt, key, at)),
+    }
+}
+
+/// What [`order_for`] needs beside the job.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// Numbers.
+    pub settings: &'a Settings,
+    /// Addresses.
+    pub deployment: &'a Deployment,
+}
+
+/// First port of the range from which coordinator ports are taken; each attempt uses another one.
+// Above the ports of TPU runtimes (8431 to 8476) and below the usual ephemeral range (32768 on Linux).
+const COORDINATOR_PORT_FIRST: u32 = 21_000;
+const COORDINATOR_PORTS: u32 = 10_000;
+
+/// The checkpoint folder of a job's line in a region.
+pub fn checkpoint_dir(job: &Job, line: u32, region: &str, bucket: &str) -> String {
+    let base = match &job.spec.checkpoint {
+        CheckpointSpec::Default => format!("{}/jobs/{}/checkpoints", bucket.trim_end_matches('/'), job.id),
+        CheckpointSpec::Folder(folder) => folder.trim_end_matches('/').to_owned(),
+        CheckpointSpec::ByRegion(map) => match map.get(region) {
+            Some(folder) => folder.trim_end_matches('/').to_owned(),
+            None => format!("{}/jobs/{}/checkpoints", bucket.trim_end_matches('/'), job.id),
+        },
+    };
+    if line == 0 { base } else { format!("{base}/r{line}") }
+}
+
+fn work_for(job: &Job, g: &Generation, attempt: &Attempt, key: WorkerKey, at: &Context<'_>) -> Work {
+    let mut env = BTreeMap::new();
+    let region = crate::catalog::region_of(&g.placement.zone);
+    let mut ours = |name: &str, value: String| {
+        env.insert(name.to_owned(), value);
+    };
+    ours("WANDB_RUN_ID", job.run_id.clone());
+    ours("WANDB_RESUME", "allow".into());
+    ours(
+        "JAX_COMPILATION_CACHE_DIR",
+        format!("{}/jobs/{}/jax-cache", at.deployment.bucket.trim_end_matches('/'), job.id),
+    );
+    // What the job sets itself wins over the conveniences above, never over what follows.
+    env.extend(job.spec.env.clone());
+    let mut ours = |name: &str, value: String| {
+        env.insert(name.to_owned(), value);
+    };
+    let host = g.addresses.first().and_then(|s| s.first()).cloned().unwrap_or_default();
+    let port = COORDINATOR_PORT_FIRST + (port_base(job.id.as_str()) + attempt.number) % COORDINATOR_PORTS;
+    ours("REKINDLE_JOB", job.id.to_string());
+    ours("REKINDLE_ATTEMPT", attempt.number.to_string());
+    ours("REKINDLE_GENERATION", g.number.to_string());
+    ours("REKINDLE_RESUME", u8::from(attempt.resume).to_string());
+    ours("REKINDLE_STAGE", attempt.stage.to_string());
+    ours("REKINDLE_RUN_ID", job.run_id.clone());
+    ours("REKINDLE_CHECKPOINT_DIR", checkpoint_dir(job, attempt.line, region, &at.deployment.bucket));
+    ours("REKINDLE_LINE", attempt.line.to_string());
+    // Workers are counted over all slices, slice by slice.
+    ours("REKINDLE_WORKER", (key.slice * g.workers + key.worker).to_string());
+    ours("REKINDLE_WORKERS", (g.slices * g.workers).to_string());
+    ours("REKINDLE_SLICE", key.slice.to_string());
+    ours("REKINDLE_SLICES", g.slices.to_string());
+    ours("REKINDLE_COORDINATOR", format!("{host}:{port}"));
+    ours("REKINDLE_TPU", g.name.clone());
+    ours("REKINDLE_ZONE", g.placement.zone.clone());
+    ours("TP_ASIC_NAME", g.name.clone());
+    ours("TP_ASIC_WORKER", (key.slice * g.workers + key.worker).to_string());
+    Work {
+        run: job.spec.run.clone(),
+        setup: job.spec.setup.clone(),
+        code: job.spec.code.clone(),
+        env,
+        stop_grace_ms: u64::try_from(job.spec.limits.stop_grace.as_millis()).unwrap_or(30_000),
+    }
+}
+
+/// Spreads jobs over the port range, so that two jobs on one machine (the local mode) rarely meet.
+fn port_base(job: &str) -> u32 {
+    job.bytes().fold(17_u32, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b))) % COORDINATOR_PORTS
+}
+
+/// True when the slice goes within a minute by this notice, so that programs are ended and the next slice is asked for.
+// SIGTERM comes only on `preempted` = TRUE, or a deadline within 60 s (contract section 4).
+pub fn notice_is_urgent(notice: &Notice, now: Timestamp) -> bool {
+    match notice.kind {
+        NoticeKind::Preemption => true,
+        NoticeKind::Maintenance => notice.deadline <= now + Duration::from_secs(60),
+    }
+}

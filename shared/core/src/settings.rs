@@ -1,0 +1,167 @@
+//! The numbers that `decide` works with, and what the deployment allows.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::spec::CapacityKind;
+
+/// Times and limits of the manager. [`Settings::scaled`] divides the waits for local runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Between two heartbeats of a worker.
+    pub heartbeat: Duration,
+    /// The same for workers with one chip.
+    pub heartbeat_one_chip: Duration,
+    /// Missed heartbeats after which a worker counts as silent.
+    pub missed: u32,
+    /// A READY slice is given up after so long a silence.
+    pub silence_hard: Duration,
+    /// An exit is explained by a loss that is seen within this time after it.
+    pub settle: Duration,
+    /// After a first exit, so long is waited for the other workers' exits before it is judged without them.
+    pub exits_wait: Duration,
+    /// No create for so long at a candidate that had no capacity.
+    pub stockout_cooldown: Duration,
+    /// No create for so long where a quota was used up.
+    pub quota_cooldown: Duration,
+    /// A READY node may be unhealthy for so long.
+    pub unhealthy_grace: Duration,
+    /// A node may be in a transition for so long.
+    pub transition_grace: Duration,
+    /// No handler sends a call after so long.
+    pub handler_deadline: Duration,
+    /// No call lasts longer.
+    pub request_timeout: Duration,
+    /// A delete that shows no effect is sent again after so long.
+    pub delete_retry: Duration,
+    /// First back-off between generations without progress; doubled each time.
+    pub backoff_first: Duration,
+    /// Longest back-off.
+    pub backoff_max: Duration,
+    /// Without progress lines, a run of this length counts as progress of the infra budget.
+    pub long_run: Duration,
+    /// Without progress lines, a generation of at least this length is no generation without progress.
+    pub short_run: Duration,
+    /// An orphan is deleted once it is older.
+    pub orphan_grace: Duration,
+    /// Without a tick, or without a call that `api` took, for so long, all silence clocks start again.
+    pub outage_gap: Duration,
+    /// Poll interval of agents outside steady running.
+    pub poll_busy: Duration,
+    /// Poll interval of agents in steady running; heartbeats are rarer.
+    pub poll_steady: Duration,
+    /// Creates a minute for the project, nodes and queued resources together.
+    pub creates_per_minute: u32,
+    /// Of these, how many passes may take by themselves.
+    pub creates_free_per_minute: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let secs = Duration::from_secs;
+        Self {
+            heartbeat: secs(20),
+            heartbeat_one_chip: secs(60),
+            missed: 3,
+            silence_hard: secs(15 * 60),
+            settle: secs(60),
+            exits_wait: secs(45),
+            stockout_cooldown: secs(300),
+            quota_cooldown: secs(300),
+            unhealthy_grace: secs(300),
+            transition_grace: secs(900),
+            handler_deadline: secs(25),
+            request_timeout: secs(10),
+            delete_retry: secs(60),
+            backoff_first: secs(30),
+            backoff_max: secs(3600),
+            long_run: secs(3600),
+            short_run: secs(1800),
+            orphan_grace: secs(600),
+            outage_gap: secs(150),
+            poll_busy: Duration::from_millis(1000),
+            poll_steady: secs(4),
+            creates_per_minute: 60,
+            creates_free_per_minute: 30,
+        }
+    }
+}
+
+impl Settings {
+    /// The same with every wait divided by `speed`; numbers that bound calls stay.
+    #[must_use]
+    pub fn scaled(&self, speed: f64) -> Self {
+        let by = |d: Duration| Duration::from_secs_f64((d.as_secs_f64() / speed.max(0.001)).max(0.005));
+        Self {
+            heartbeat: by(self.heartbeat),
+            heartbeat_one_chip: by(self.heartbeat_one_chip),
+            silence_hard: by(self.silence_hard),
+            settle: by(self.settle),
+            exits_wait: by(self.exits_wait),
+            stockout_cooldown: by(self.stockout_cooldown),
+            quota_cooldown: by(self.quota_cooldown),
+            unhealthy_grace: by(self.unhealthy_grace),
+            transition_grace: by(self.transition_grace),
+            delete_retry: by(self.delete_retry),
+            backoff_first: by(self.backoff_first),
+            backoff_max: by(self.backoff_max),
+            long_run: by(self.long_run),
+            short_run: by(self.short_run),
+            orphan_grace: by(self.orphan_grace),
+            outage_gap: by(self.outage_gap),
+            poll_busy: by(self.poll_busy).max(Duration::from_millis(100)),
+            poll_steady: by(self.poll_steady).max(Duration::from_millis(200)),
+            ..self.clone()
+        }
+    }
+
+    /// How long a create may take, by the number of VMs.
+    // Deadlines in production use elsewhere: 600 s below 64 VMs, 900 s from 64, 1800 s from 256.
+    pub fn create_limit(&self, vms: u32) -> Duration {
+        Duration::from_secs(match vms {
+            0..64 => 600,
+            64..256 => 900,
+            _ => 1800,
+        })
+    }
+
+    /// The heartbeat interval of workers with that many chips.
+    pub fn heartbeat_for(&self, chips_per_worker: u32) -> Duration {
+        if chips_per_worker <= 1 { self.heartbeat_one_chip } else { self.heartbeat }
+    }
+}
+
+/// One entry of the deployment's capacity list. Nothing outside the list is ever created.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CapacityEntry {
+    /// Accelerator type, such as `v5litepod-16`, or a family with `*`, such as `v5litepod-*`.
+    pub accelerator: String,
+    /// Zone.
+    pub zone: String,
+    /// How it is bought.
+    pub kind: CapacityKind,
+    /// Most chips at once; `None`: no limit of its own.
+    pub max_chips: Option<u32>,
+    /// US dollars for a chip-hour; 0 for granted quota.
+    pub usd_per_chip_hour: f64,
+}
+
+/// What the deployment allows and where its things are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Deployment {
+    /// The capacity list.
+    pub capacity: Vec<CapacityEntry>,
+    /// Most chips of all jobs at once.
+    pub max_chips: Option<u32>,
+    /// Most US dollars a day of all jobs.
+    pub max_usd_per_day: Option<f64>,
+    /// Bucket or folder for checkpoints, logs and bundles, such as `gs://bucket` or `file:///path`.
+    pub bucket: String,
+    /// Regions of that bucket; empty: not known, every region is allowed.
+    pub bucket_regions: Vec<String>,
+    /// Address at which workers reach `api`.
+    pub api_url: String,
+    /// Default service account of the workers.
+    pub worker_service_account: Option<String>,
+}

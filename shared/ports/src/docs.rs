@@ -1,0 +1,172 @@
+//! The document store: what Firestore, the embedded store and the simulated store have in common.
+//!
+//! A document has a path, a JSON body that the store never looks into, and a few indexed fields for queries. Every write of a commit carries
+//! its own precondition; a commit is atomic. There are no read-write transactions: they collapse under contention.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+/// Commit time of the store, in microseconds. Later commits of one document have greater revisions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Revision(pub i64);
+
+/// An indexed value.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum IndexValue {
+    /// True or false.
+    Bool(bool),
+    /// A whole number; times are microseconds since 1970.
+    Int(i64),
+    /// Text.
+    Text(String),
+    /// A set of texts, for [`Op::Contains`].
+    Texts(Vec<String>),
+}
+
+/// What is written: body and indexed fields.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Content {
+    /// JSON, at most 900 kB as text.
+    pub body: serde_json::Value,
+    /// Indexed fields. Names are `[a-z_]+`.
+    pub index: BTreeMap<String, IndexValue>,
+}
+
+/// A stored document.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Doc {
+    /// Its path, such as `jobs/x` or `jobs/x/history/00000001`.
+    pub path: String,
+    /// Body and indexed fields.
+    pub content: Content,
+    /// Commit time of its last change.
+    pub revision: Revision,
+}
+
+/// What must hold for a write, else the whole commit is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precondition {
+    /// Nothing.
+    None,
+    /// The document must not exist.
+    Absent,
+    /// The document must exist with this revision.
+    At(Revision),
+}
+
+/// One write of a commit.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Write {
+    /// Create or replace.
+    Put {
+        /// Path.
+        path: String,
+        /// New content.
+        content: Content,
+        /// Precondition.
+        when: Precondition,
+    },
+    /// Delete; deleting what is not there is no error unless the precondition says so.
+    Delete {
+        /// Path.
+        path: String,
+        /// Precondition.
+        when: Precondition,
+    },
+}
+
+impl Write {
+    /// The path it writes.
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Put { path, .. } | Self::Delete { path, .. } => path,
+        }
+    }
+}
+
+/// A comparison of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// Equal.
+    Eq,
+    /// Less than or equal; `Int` or `Text`.
+    Le,
+    /// Greater than or equal; `Int` or `Text`.
+    Ge,
+    /// The field is a set that has this text.
+    Contains,
+}
+
+/// A query over one collection (the documents whose path is `<collection>/<id>`).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Query {
+    /// Path of the collection, such as `jobs` or `jobs/x/history`.
+    pub collection: String,
+    /// All must hold. Documents without the field do not match.
+    pub filters: Vec<(String, Op, IndexValue)>,
+    /// Order by this field, then by path; `None`: by path. Documents without the field are left out.
+    pub order_by: Option<String>,
+    /// Order from the greatest to the least (field and path).
+    pub descending: bool,
+    /// Go on after this document: the last one of the page before, with its order value.
+    pub after: Option<Cursor>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// Where a page ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cursor {
+    /// The order field's value of the last document, when the query has an order.
+    pub value: Option<IndexValue>,
+    /// Its path.
+    pub path: String,
+}
+
+/// The answer to a query.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    /// The documents, in order.
+    pub docs: Vec<Doc>,
+    /// Every commit up to this time was seen by the read.
+    pub read_through: Revision,
+}
+
+/// Why a store call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DocsError {
+    /// A precondition did not hold; nothing was written.
+    #[error("a precondition did not hold at {path}")]
+    Conflict {
+        /// The path, when the store tells it; else the first one with a precondition.
+        path: String,
+    },
+    /// It is not known whether the commit happened: read again.
+    #[error("outcome unknown: {0}")]
+    Unclear(String),
+    /// The store could not be reached or is overloaded; nothing was written.
+    #[error("the store is not available: {0}")]
+    Unavailable(String),
+    /// The request cannot be carried out as it is (too large, no permission, bad path).
+    #[error("the store refused: {0}")]
+    Refused(String),
+}
+
+/// The document store.
+#[async_trait]
+pub trait Docs: Send + Sync {
+    /// Reads one document. `Ok(None)`: it does not exist.
+    async fn get(&self, path: &str) -> Result<Option<Doc>, DocsError>;
+
+    /// Reads several, in the order of the paths, as of one moment.
+    async fn get_many(&self, paths: &[String]) -> Result<(Vec<Option<Doc>>, Revision), DocsError>;
+
+    /// Reads a page of a collection.
+    async fn query(&self, query: &Query) -> Result<Page, DocsError>;
+
+    /// Writes all or nothing. Answers the commit time, which is the new revision of every document put.
+    async fn commit(&self, writes: Vec<Write>) -> Result<Revision, DocsError>;
+}

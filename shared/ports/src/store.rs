@@ -1,0 +1,375 @@
+//! The typed store: jobs and their documents, over any [`Docs`].
+//!
+//! **Invariant:** a job document is only ever written at the revision it was read at, with its history entry in the same commit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use rekindle_core::history::HistoryEntry;
+use rekindle_core::ids::{InstallationId, JobId, WorkerKey};
+use rekindle_core::job::{Job, Phase, Placement};
+use rekindle_core::observation::{WorkerReport, ZoneReport};
+
+use crate::docs::{Content, Cursor, Doc, Docs, DocsError, IndexValue, Op, Precondition, Query, Revision, Write};
+use crate::kinds::{Kind, SCHEMA};
+
+/// Why a typed call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Somebody else wrote first; read again.
+    #[error("lost a race at {0}")]
+    Conflict(String),
+    /// Not known whether it was written; read again.
+    #[error("outcome unknown: {0}")]
+    Unclear(String),
+    /// Not available now.
+    #[error("the store is not available: {0}")]
+    Unavailable(String),
+    /// The store will never accept this.
+    #[error("the store refused: {0}")]
+    Refused(String),
+    /// A stored document cannot be read by this version.
+    #[error("the document {path} cannot be read: {why}")]
+    Unreadable {
+        /// Its path.
+        path: String,
+        /// Why.
+        why: String,
+    },
+}
+
+impl From<DocsError> for StoreError {
+    fn from(error: DocsError) -> Self {
+        match error {
+            DocsError::Conflict { path } => Self::Conflict(path),
+            DocsError::Unclear(why) => Self::Unclear(why),
+            DocsError::Unavailable(why) => Self::Unavailable(why),
+            DocsError::Refused(why) => Self::Refused(why),
+        }
+    }
+}
+
+/// A thing with the revision it was read at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct At<T> {
+    /// The thing.
+    pub value: T,
+    /// Its revision.
+    pub revision: Revision,
+}
+
+/// `meta/installation`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Installation {
+    /// The id that is in every name and label.
+    pub id: InstallationId,
+    /// Key of nonces and tokens: 64 hex digits.
+    pub secret: String,
+    /// When it was made.
+    pub born_at: Timestamp,
+}
+
+/// `meta/liveness`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LivenessDoc {
+    /// Last tick.
+    pub tick_at: Option<Timestamp>,
+    /// Start of the unbroken run of ticks.
+    pub tick_since: Option<Timestamp>,
+    /// Last call that `api` took from an agent (or the tick's probe).
+    pub api_at: Option<Timestamp>,
+    /// Start of the unbroken run of such calls.
+    pub api_since: Option<Timestamp>,
+}
+
+/// `meta/freeze`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct FreezeDoc {
+    /// True: no creates.
+    pub frozen: bool,
+    /// Who said so.
+    pub by: String,
+    /// When.
+    pub at: Option<Timestamp>,
+}
+
+/// `limits/creates`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CreatesDoc {
+    /// The minute (since 1970) that `used` counts.
+    pub minute: i64,
+    /// Permits used in it, by passes and by grants.
+    pub used: u32,
+    /// Jobs to which the tick granted a permit that they have not taken yet, with the minute of the grant.
+    pub granted: BTreeMap<JobId, i64>,
+    /// Chips of all live generations, by owner; refreshed by each tick, added to by each create.
+    pub chips: BTreeMap<String, u64>,
+    /// Micro US dollars an hour of all live generations, by owner; as `chips`.
+    pub usd_micros_per_hour: BTreeMap<String, u64>,
+}
+
+/// `jobs/{job}/commands/{hash}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CommandRecord {
+    /// Message id or Idempotency-Key.
+    pub key: String,
+    /// `submit`, `cancel`, …
+    pub command: String,
+    /// Who.
+    pub actor: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// `instances/{hash}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InstanceDoc {
+    /// VM name.
+    pub name: String,
+    /// Its job.
+    pub job: JobId,
+    /// Its generation.
+    pub generation: u32,
+    /// Which worker.
+    pub key: WorkerKey,
+}
+
+/// `dead/{hash}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeadDoc {
+    /// Message id or digest.
+    pub key: String,
+    /// Where it came from.
+    pub source: String,
+    /// Why it cannot be used.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
+    /// Its first 4 kB as text.
+    pub excerpt: String,
+}
+
+/// Filters of a job list.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct JobFilter {
+    /// Only this phase.
+    pub phase: Option<Phase>,
+    /// Only this owner.
+    pub owner: Option<String>,
+    /// Only with this tag.
+    pub tag: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Versioned<T> {
+    schema: u32,
+    data: T,
+}
+
+/// The typed store.
+#[derive(Clone)]
+pub struct Store {
+    docs: Arc<dyn Docs>,
+}
+
+fn body<T: Serialize>(path: &str, data: &T) -> Result<serde_json::Value, StoreError> {
+    serde_json::to_value(Versioned { schema: SCHEMA, data })
+        .map_err(|e| StoreError::Unreadable { path: path.to_owned(), why: e.to_string() })
+}
+
+fn read<T: DeserializeOwned>(doc: Doc) -> Result<At<T>, StoreError> {
+    let unreadable = |why: String| StoreError::Unreadable { path: doc.path.clone(), why };
+    let schema = doc.content.body.get("schema").and_then(serde_json::Value::as_u64);
+    if schema.is_none_or(|v| v > u64::from(SCHEMA)) {
+        return Err(unreadable(format!("schema {schema:?}; this version reads up to {SCHEMA}")));
+    }
+    let versioned: Versioned<T> =
+        serde_json::from_value(doc.content.body.clone()).map_err(|e| unreadable(e.to_string()))?;
+    Ok(At { value: versioned.data, revision: doc.revision })
+}
+
+fn job_content(job: &Job) -> Result<Content, StoreError> {
+    let mut index = BTreeMap::from([
+        ("created_us".to_owned(), IndexValue::Int(job.created_at.as_microsecond())),
+        ("phase".to_owned(), IndexValue::Text(job.phase.as_str().to_owned())),
+        ("owner".to_owned(), IndexValue::Text(job.spec.owner.clone())),
+        ("tags".to_owned(), IndexValue::Texts(job.spec.tags.clone())),
+        ("live".to_owned(), IndexValue::Bool(!job.phase.is_terminal())),
+    ]);
+    if let Some(at) = job.wake_at {
+        index.insert("wake_us".to_owned(), IndexValue::Int(at.as_microsecond()));
+    }
+    Ok(Content { body: body(&Kind::Job(job.id.clone()).path(), job)?, index })
+}
+
+fn plain<T: Serialize>(path: &str, data: &T) -> Result<Content, StoreError> {
+    Ok(Content { body: body(path, data)?, index: BTreeMap::new() })
+}
+
+/// A write of a plain document, for commits that carry more than the job.
+pub fn put<T: Serialize>(kind: &Kind, data: &T, when: Precondition) -> Result<Write, StoreError> {
+    let path = kind.path();
+    let content = plain(&path, data)?;
+    Ok(Write::Put { path, content, when })
+}
+
+impl Store {
+    /// A typed store over `docs`.
+    pub fn new(docs: Arc<dyn Docs>) -> Self {
+        Self { docs }
+    }
+
+    /// The document store below.
+    pub fn docs(&self) -> &Arc<dyn Docs> {
+        &self.docs
+    }
+
+    /// Reads any plain document.
+    pub async fn read<T: DeserializeOwned>(&self, kind: &Kind) -> Result<Option<At<T>>, StoreError> {
+        self.docs.get(&kind.path()).await?.map(read).transpose()
+    }
+
+    /// Writes any plain document.
+    pub async fn write<T: Serialize>(&self, kind: &Kind, data: &T, when: Precondition) -> Result<Revision, StoreError> {
+        Ok(self.docs.commit(vec![put(kind, data, when)?]).await?)
+    }
+
+    /// Reads a job.
+    pub async fn job(&self, id: &JobId) -> Result<Option<At<Job>>, StoreError> {
+        self.read(&Kind::Job(id.clone())).await
+    }
+
+    /// Writes a new job with its first history entry and further writes; `Conflict` if the id is taken.
+    pub async fn create_job(
+        &self,
+        job: &Job,
+        entry: &HistoryEntry,
+        mut more: Vec<Write>,
+    ) -> Result<Revision, StoreError> {
+        let path = Kind::Job(job.id.clone()).path();
+        let mut writes = vec![Write::Put { path, content: job_content(job)?, when: Precondition::Absent }];
+        writes.push(put(&Kind::History(job.id.clone(), entry.revision), entry, Precondition::Absent)?);
+        writes.append(&mut more);
+        Ok(self.docs.commit(writes).await?)
+    }
+
+    /// Writes a job at the revision it was read at, with its history entry and further writes, in one commit.
+    pub async fn commit_job(
+        &self,
+        at: Revision,
+        job: &Job,
+        entry: Option<&HistoryEntry>,
+        mut more: Vec<Write>,
+    ) -> Result<Revision, StoreError> {
+        let path = Kind::Job(job.id.clone()).path();
+        let mut writes = vec![Write::Put { path, content: job_content(job)?, when: Precondition::At(at) }];
+        if let Some(entry) = entry {
+            writes.push(put(&Kind::History(job.id.clone(), entry.revision), entry, Precondition::Absent)?);
+        }
+        writes.append(&mut more);
+        Ok(self.docs.commit(writes).await?)
+    }
+
+    /// Jobs, newest first.
+    pub async fn jobs(
+        &self,
+        filter: &JobFilter,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<At<Job>>, Option<Cursor>), StoreError> {
+        let mut filters = Vec::new();
+        if let Some(phase) = filter.phase {
+            filters.push(("phase".to_owned(), Op::Eq, IndexValue::Text(phase.as_str().to_owned())));
+        }
+        if let Some(owner) = &filter.owner {
+            filters.push(("owner".to_owned(), Op::Eq, IndexValue::Text(owner.clone())));
+        }
+        if let Some(tag) = &filter.tag {
+            filters.push(("tags".to_owned(), Op::Contains, IndexValue::Text(tag.clone())));
+        }
+        self.job_page(filters, "created_us", true, after, limit).await
+    }
+
+    /// Jobs whose wake-up is due at `now`, the longest due first.
+    pub async fn due_jobs(
+        &self,
+        now: Timestamp,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<At<Job>>, Option<Cursor>), StoreError> {
+        let due = ("wake_us".to_owned(), Op::Le, IndexValue::Int(now.as_microsecond()));
+        self.job_page(vec![due], "wake_us", false, after, limit).await
+    }
+
+    /// Jobs that are not terminal, by creation.
+    pub async fn live_jobs(
+        &self,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<At<Job>>, Option<Cursor>), StoreError> {
+        let live = ("live".to_owned(), Op::Eq, IndexValue::Bool(true));
+        self.job_page(vec![live], "created_us", false, after, limit).await
+    }
+
+    async fn job_page(
+        &self,
+        filters: Vec<(String, Op, IndexValue)>,
+        order_by: &str,
+        descending: bool,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<At<Job>>, Option<Cursor>), StoreError> {
+        let query =
+            Query { collection: "jobs".into(), filters, order_by: Some(order_by.into()), descending, after, limit };
+        let page = self.docs.query(&query).await?;
+        let next = (page.docs.len() == limit).then(|| page.docs.last().map(|d| cursor(d, order_by))).flatten();
+        let jobs = page.docs.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        Ok((jobs, next))
+    }
+
+    /// History entries of a job after `after`, oldest first.
+    pub async fn history(&self, id: &JobId, after: u64, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
+        let query = Query {
+            collection: format!("jobs/{id}/history"),
+            filters: Vec::new(),
+            order_by: None,
+            descending: false,
+            after: (after > 0).then(|| Cursor { value: None, path: Kind::History(id.clone(), after).path() }),
+            limit,
+        };
+        let page = self.docs.query(&query).await?;
+        page.docs.into_iter().map(|d| read(d).map(|at| at.value)).collect()
+    }
+
+    /// The reports of these workers of these attempts that exist, and the commit time up to which they were read.
+    pub async fn workers(
+        &self,
+        id: &JobId,
+        of: &[(u32, WorkerKey)],
+    ) -> Result<(Vec<At<WorkerReport>>, Revision), StoreError> {
+        let paths: Vec<String> = of.iter().map(|(a, k)| Kind::Worker(id.clone(), *a, *k).path()).collect();
+        let (docs, through) = self.docs.get_many(&paths).await?;
+        let reports = docs.into_iter().flatten().map(read).collect::<Result<Vec<_>, _>>()?;
+        Ok((reports, through))
+    }
+
+    /// What others met at these candidates.
+    pub async fn zones(&self, placements: &[Placement]) -> Result<Vec<ZoneReport>, StoreError> {
+        let paths: Vec<String> = placements.iter().map(|p| Kind::Zone(p.clone()).path()).collect();
+        let (docs, _) = self.docs.get_many(&paths).await?;
+        docs.into_iter().flatten().map(|d| read(d).map(|at| at.value)).collect()
+    }
+
+    /// Commits anything.
+    pub async fn commit(&self, writes: Vec<Write>) -> Result<Revision, StoreError> {
+        Ok(self.docs.commit(writes).await?)
+    }
+}
+
+fn cursor(doc: &Doc, order_by: &str) -> Cursor {
+    Cursor { value: doc.content.index.get(order_by).cloned(), path: doc.path.clone() }
+}

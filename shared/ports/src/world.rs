@@ -1,0 +1,98 @@
+//! The small ports: hints, wake-ups, events, dead letters, objects, clock, random numbers, probe.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use rekindle_core::ids::JobId;
+use rekindle_core::job::OutEvent;
+
+use crate::docs::Revision;
+
+/// A failed call to one of these ports. It may or may not have taken effect.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{what}: {why}")]
+pub struct WorldError {
+    /// What was tried, such as `publish a hint`.
+    pub what: &'static str,
+    /// Why it failed.
+    pub why: String,
+}
+
+/// "Look at job X". Carries no decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hint {
+    /// The job.
+    pub job: JobId,
+    /// Commit time of the stored fact that caused it. A pass that has already read past it has nothing to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Revision>,
+    /// What caused it, for the history.
+    pub cause: String,
+    /// W3C trace context, carried from message to pass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+}
+
+/// Sends hints, at least once, in any order.
+#[async_trait]
+pub trait Hints: Send + Sync {
+    /// Publishes; returns once the message is safe.
+    async fn publish(&self, hint: &Hint) -> Result<(), WorldError>;
+}
+
+/// Wakes a job at a time; may come late, twice or never (the tick repairs).
+#[async_trait]
+pub trait Wakeups: Send + Sync {
+    /// Schedules a pass of the job. `key` names the wake-up: the same key again changes nothing.
+    async fn schedule(&self, job: &JobId, at: Timestamp, key: &str) -> Result<(), WorldError>;
+}
+
+/// Publishes our own events.
+#[async_trait]
+pub trait Events: Send + Sync {
+    /// Publishes one event of a job; returns once it is safe.
+    async fn publish(&self, job: &JobId, event: &OutEvent) -> Result<(), WorldError>;
+}
+
+/// Keeps messages that cannot be used.
+#[async_trait]
+pub trait DeadLetters: Send + Sync {
+    /// Forwards the message with its reason; returns once it is safe.
+    async fn send(&self, source: &str, reason: &str, body: Bytes) -> Result<(), WorldError>;
+}
+
+/// Objects by name: `bundles/…`, `agent/…`, `jobs/<id>/logs/…`.
+#[async_trait]
+pub trait Objects: Send + Sync {
+    /// Writes an object whole.
+    async fn put(&self, name: &str, body: Bytes) -> Result<(), WorldError>;
+    /// Reads an object from `from` (bytes), at most `len`. `Ok(None)`: no such object.
+    async fn get(&self, name: &str, from: u64, len: u64) -> Result<Option<Bytes>, WorldError>;
+    /// Size of an object. `Ok(None)`: no such object.
+    async fn size(&self, name: &str) -> Result<Option<u64>, WorldError>;
+    /// Names with a prefix, in order, after `after`, at most `limit`.
+    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, WorldError>;
+    /// An address to which a client without our rights may upload the object for a while.
+    async fn upload_address(&self, name: &str) -> Result<String, WorldError>;
+}
+
+/// The time.
+pub trait Clock: Send + Sync {
+    /// Now.
+    fn now(&self) -> Timestamp;
+}
+
+/// Random numbers.
+pub trait Ids: Send + Sync {
+    /// 128 random bits.
+    fn random(&self) -> u128;
+}
+
+/// Asks `api` whether agents' calls are answered.
+#[async_trait]
+pub trait Probe: Send + Sync {
+    /// `Ok` when `api` answered.
+    async fn ping(&self) -> Result<(), WorldError>;
+}
