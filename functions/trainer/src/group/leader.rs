@@ -312,8 +312,11 @@ struct Cause(String);
 
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |cause| cause.source());
-    // A status inside a status says the same again, with all that is below it.
-    let causes = causes.filter(|cause| !cause.is::<Status>());
+    // A status inside a status, and the box that carries it, say the same again, with all that is below.
+    let repeats = |cause: &(dyn std::error::Error + 'static)| {
+        cause.is::<Status>() || cause.source().is_some_and(|below| below.is::<Status>())
+    };
+    let causes = causes.filter(|cause| !repeats(*cause));
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
