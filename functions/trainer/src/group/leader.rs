@@ -314,7 +314,7 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |cause| cause.source());
     // A status inside a status, and the box that carries it, say the same again, with all that is below.
     let repeats = |cause: &(dyn std::error::Error + 'static)| {
-        cause.is::<Status>() || cause.source().is_some_and(|below| below.is::<Status>())
+        cause.is::<Status>() || cause.source().is_some_and(<dyn std::error::Error>::is::<Status>)
     };
     let causes = causes.filter(|cause| !repeats(*cause));
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
