@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 pub mod docs;
 pub mod kinds;
+pub mod limits;
 pub mod store;
 pub mod tpu;
 pub mod world;
