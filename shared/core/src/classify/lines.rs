@@ -72,16 +72,8 @@ static LEVEL: LazyLock<RegexSet> = LazyLock::new(|| {
     .unwrap_or_else(|error| unreachable!("the level patterns do not compile: {error}"))
 });
 
-const LEVELS: [Level; 8] = [
-    Level::Fatal,
-    Level::Error,
-    Level::Warning,
-    Level::Info,
-    Level::Fatal,
-    Level::Error,
-    Level::Warning,
-    Level::Info,
-];
+const LEVELS: [Level; 8] =
+    [Level::Fatal, Level::Error, Level::Warning, Level::Info, Level::Fatal, Level::Error, Level::Warning, Level::Info];
 
 /// The level of a line. The first 160 bytes decide, so that a long line costs no more than a short one.
 pub(super) fn level(text: &[u8]) -> Level {
@@ -98,7 +90,7 @@ static EXCEPTION: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// What may follow the frames of a traceback: any name, with or without a message.
-static AFTER_FRAMES: LazyLock<Regex> = LazyLock::new(|| fixed(r"^[A-Za-z_][\w.]*(?::\s|:$|\s*$|\()"));
+static AFTER_FRAMES: LazyLock<Regex> = LazyLock::new(|| fixed(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?::\s|:$|$|\()"));
 
 /// True if the line names a Python exception wherever it stands.
 pub(super) fn names_exception(text: &[u8]) -> bool {
@@ -162,8 +154,8 @@ pub(super) fn streams(text: &[u8]) -> Vec<Vec<Line<'_>>> {
             };
             let key = raw[..mark].trim_ascii();
             // Few distinct marks are expected; past that, marks are text and one stream is kept.
-            match groups.iter_mut().find(|(known, _)| *known == key) {
-                Some((_, lines)) => lines.push(line),
+            match groups.iter().rposition(|(known, _)| *known == key) {
+                Some(place) => groups[place].1.push(line),
                 None if groups.len() < MARKS_MAX => groups.push((key, vec![line])),
                 None => groups[0].1.push(line),
             }
@@ -209,7 +201,7 @@ fn structure(lines: &mut [Line<'_>]) {
             line.code = true;
             continue;
         }
-        if (in_frames && AFTER_FRAMES.is_match(text)) || names_exception(trimmed) {
+        if (in_frames && AFTER_FRAMES.is_match(text) && !SPEAKER.is_match(text)) || names_exception(trimmed) {
             if !in_frames {
                 chain += u32::from(!linked);
                 linked = false;
@@ -240,25 +232,13 @@ fn structure(lines: &mut [Line<'_>]) {
 
 /// True for a frame of a traceback.
 fn is_frame(trimmed: &[u8]) -> bool {
-    (trimmed.starts_with(b"File \"") || trimmed.starts_with(b"File /") || trimmed.starts_with(b"File ~"))
-        && memchr::memmem::find(trimmed, b" in ").is_some()
+    (trimmed.starts_with(b"File \"") && memchr::memmem::find(trimmed, b", line ").is_some())
+        || ((trimmed.starts_with(b"File /") || trimmed.starts_with(b"File ~"))
+            && memchr::memmem::find(trimmed, b", in ").is_some())
 }
 
-/// True for source shown with its line number, as IPython does.
+/// True for source shown with an arrow and its line number, as IPython does.
 fn is_numbered_code(trimmed: &[u8]) -> bool {
-    let rest = trimmed.strip_prefix(b"--").map_or(trimmed, |rest| rest.trim_ascii_start_by(b"->"));
-    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    rest.len() < trimmed.len() && digits > 0 && rest.get(digits) == Some(&b' ')
-}
-
-/// Trimming of chosen bytes.
-trait TrimBy {
-    fn trim_ascii_start_by(&self, bytes: &[u8]) -> &[u8];
-}
-
-impl TrimBy for [u8] {
-    fn trim_ascii_start_by(&self, bytes: &[u8]) -> &[u8] {
-        let skip = self.iter().take_while(|byte| bytes.contains(byte) || byte.is_ascii_whitespace()).count();
-        &self[skip..]
-    }
+    static ARROW: LazyLock<Regex> = LazyLock::new(|| fixed(r"^-{2,}> \d+ "));
+    trimmed.starts_with(b"--") && ARROW.is_match(trimmed)
 }

@@ -14,10 +14,18 @@ use crate::failure::FailureKind;
 /// How far a signature is to be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Trust {
+    /// A process crashed and did not say why.
+    Crash,
     /// The normal echo of a peer's death: a cause only if nobody has a better one.
     Echo,
+    /// A connection was cut.
+    Cut,
     /// A hint: a cause only if nothing specific is known.
     Low,
+    /// A kill, which on one worker alone is mostly host memory.
+    Killed,
+    /// As good as a Python exception that nobody knows.
+    Even,
     /// Decides, unless a stronger one stands anywhere.
     Medium,
     /// Practically decides alone.
@@ -52,7 +60,18 @@ pub(super) struct Row {
 impl Row {
     /// A row that needs its words only; the tables change what differs.
     pub(super) const fn new(id: &'static str, kind: FailureKind, trust: Trust, words: &'static [&'static str]) -> Self {
-        Self { id, kind, trust, words, also: None, unless: None, any_level: false, meaning: "", examples: &[], counter: &[] }
+        Self {
+            id,
+            kind,
+            trust,
+            words,
+            also: None,
+            unless: None,
+            any_level: false,
+            meaning: "",
+            examples: &[],
+            counter: &[],
+        }
     }
 
     /// Sets what else the line must match.

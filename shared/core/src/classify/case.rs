@@ -1,0 +1,94 @@
+//! Evidence from files: labelled cases, and plain logs. Reports for `rekindle classify`.
+
+use serde::Deserialize;
+
+use super::evidence::{Evidence, Exit, Verdict, WorkerEvidence};
+
+/// A case file that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("this is no case file: {0}")]
+pub struct Error(#[from] serde_json::Error);
+
+/// The part of a case file that a classifier may look at.
+#[derive(Debug, Deserialize)]
+struct Case {
+    #[serde(default)]
+    exit_code: Option<i32>,
+    #[serde(default)]
+    signal: Option<i32>,
+    workers: Vec<CaseWorker>,
+}
+
+#[derive(Debug, Deserialize)]
+struct CaseWorker {
+    #[serde(default)]
+    index: u32,
+    #[serde(default)]
+    exit_code: Option<i32>,
+    #[serde(default)]
+    signal: Option<i32>,
+    #[serde(default)]
+    tail: String,
+}
+
+/// Reads the format of the labelled cases; only `exit_code`, `signal` and `workers` are looked at.
+///
+/// # Errors
+/// If the text is not JSON of that form.
+pub fn from_case_json(text: &str) -> Result<Evidence, Error> {
+    let case: Case = serde_json::from_str(text)?;
+    let alone = case.workers.len() == 1;
+    let workers = case.workers.into_iter().map(|worker| {
+        // A signal of the whole job is that of its only worker.
+        let signal = worker.signal.or(case.signal.filter(|_| alone && worker.exit_code.is_none()));
+        let exit = match (signal, worker.exit_code) {
+            (Some(signal), _) => Exit::Signal(signal),
+            (None, Some(code)) => Exit::Code(code),
+            (None, None) => Exit::Silent,
+        };
+        WorkerEvidence { index: worker.index, exit, tail: worker.tail, ..WorkerEvidence::default() }
+    });
+    let mut workers: Vec<WorkerEvidence> = workers.collect();
+    if workers.is_empty()
+        && let Some(exit) = case.signal.map(Exit::Signal).or(case.exit_code.map(Exit::Code))
+    {
+        workers.push(WorkerEvidence { exit, ..WorkerEvidence::default() });
+    }
+    Ok(Evidence { workers, ..Evidence::default() })
+}
+
+/// Reads a plain log as the output of one worker whose exit is not known.
+pub fn from_plain_log(text: &str) -> Evidence {
+    let worker = WorkerEvidence { tail: text.to_owned(), exit: stated_exit(text), ..WorkerEvidence::default() };
+    Evidence { workers: vec![worker], ..Evidence::default() }
+}
+
+/// The exit code that a launcher printed at the end of a log; without one the program counts as failed, because a log
+/// is brought here to ask why.
+fn stated_exit(text: &str) -> Exit {
+    let last = text.lines().rev().map(str::trim).filter(|line| !line.is_empty()).take(5);
+    let words = ["EXIT_CODE=", "exit code ", "exit code: ", "exited with ", "exit status ", "returned "];
+    for line in last {
+        for word in words {
+            if let Some((_, rest)) = line.split_once(word) {
+                let digits: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '-').collect();
+                if let Ok(code) = digits.parse() {
+                    return Exit::Code(code);
+                }
+            }
+        }
+    }
+    Exit::Code(1)
+}
+
+/// The report of one file: `{"file","kind","action","confidence","evidence":[…],"summary"}`.
+pub fn report_json(file: &str, verdict: &Verdict) -> serde_json::Value {
+    serde_json::json!({
+        "file": file,
+        "kind": verdict.outcome.as_str(),
+        "action": verdict.action.as_str(),
+        "confidence": (f64::from(verdict.confidence) * 100.0).round() / 100.0,
+        "evidence": verdict.evidence,
+        "summary": verdict.summary,
+    })
+}

@@ -1,0 +1,124 @@
+//! Rows for credentials and permissions.
+
+use crate::classify::signature::{Row, Trust};
+use crate::failure::FailureKind::Auth;
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new("iam", Auth, Trust::High, &[
+        "does not have storage.",
+        "does not have permission",
+        "does not have the required",
+        "insufficient authentication scopes",
+        "SCOPE_INSUFFICIENT",
+        "SERVICE_DISABLED",
+        "BILLING_DISABLED",
+        "billing account",
+        "requester pays",
+        "iam.serviceAccounts",
+        "AccessDenied",
+        "Access denied",
+        "Caller does not have",
+        "Anonymous caller",
+        "IAM_PERMISSION_DENIED",
+        "Permission 'storage.",
+        "Permission 'artifactregistry",
+    ])
+    .also(r"(?i)does not have|insufficient authentication|SCOPE_INSUFFICIENT|_DISABLED|billing account.{0,60}(?:disabled|absent|closed)|requester pays|iam\.serviceAccounts|access ?denied|Anonymous caller|IAM_PERMISSION|Permission '\w+\.")
+    .says(
+        "an account lacks a permission",
+        &[
+            "ValueError: PERMISSION_DENIED: Error writing \"x\": HTTP response code: 403, with body: sa does not have storage.objects.create access",
+            "Request had insufficient authentication scopes.",
+        ],
+        &["the model does not have a bias"],
+    ),
+    Row::new("http-denied", Auth, Trust::High, &[
+        "401",
+        "403",
+        "Unauthorized",
+        "Forbidden",
+    ])
+    .also(concat!(
+        r"(?i)\b40[13]\b:? (?:Client Error|Unauthorized|Forbidden|POST|GET|PUT|DELETE|PATCH|HEAD)|HTTP (?:response code:?|status|error:?|error code:?) ?40[13]\b|exceptions\.(?:Forbidden|Unauthorized)\b|\bcode\W{1,4}40[13]\b",
+        r"|status(?: code)?:? 40[13]\b|HTTP ?Error:?.{0,20}\b40[13]\b|\(?\b40[13]\)? (?:Forbidden|Unauthorized)|error 40[13]\b|AccessDeniedException: 403|returned error: 40[13]\b",
+    ))
+    .says(
+        "a service refused the credentials",
+        &[
+            "huggingface_hub.errors.GatedRepoError: 401 Client Error. (Request ID: Root=1-67)",
+            "google.api_core.exceptions.Forbidden: 403 GET https://storage.googleapis.com/storage/v1/b/my-bucket",
+        ],
+        &["step 403 loss 2.1", "429 Client Error: Too Many Requests"],
+    ),
+    Row::new("credentials", Auth, Trust::High, &[
+        "GatedRepoError",
+        "gated repo",
+        "api_key not configured",
+        "Reauthentication is needed",
+        "Reauthentication required",
+        "publickey",
+        "invalid_grant",
+        "Invalid JWT",
+        "Invalid Credentials",
+        "Invalid API key",
+        "invalid user token",
+        "AuthenticationError",
+        "UNAUTHENTICATED",
+        "Unable to locate credentials",
+        "NoCredentialsError",
+        "SignatureDoesNotMatch",
+        "InvalidAccessKeyId",
+        "ExpiredToken",
+        "token has expired",
+        "token is expired",
+        "could not read Username",
+        "Authentication failed",
+        "Host key verification failed",
+        "pull access denied",
+        "user is not logged in",
+        "You must be authenticated",
+        "LocalTokenNotFoundError",
+        "Could not find kaggle.json",
+        "kaggle.json",
+        "authentication required",
+        "not logged in",
+        "wandb login",
+    ])
+    .also(concat!(
+        r"(?i)GatedRepo|gated repo|api_key not configured|Reauthentication|Permission denied \(.*publickey|invalid_grant|Invalid JWT|Invalid Credentials|Invalid API key|invalid user token|\bAuthenticationError\b|UNAUTHENTICATED",
+        r"|Unable to locate credentials|NoCredentials|SignatureDoesNotMatch|InvalidAccessKeyId|ExpiredToken|token (?:has|is) expired|could not read Username|Authentication failed(?: for|:)|Host key verification|pull access denied|not logged in|must be authenticated|LocalTokenNotFound|could not find kaggle\.json|authentication required",
+    ))
+    .unless(r"(?i)metadata server|Currently logged in")
+    .says(
+        "credentials are missing or no longer valid",
+        &[
+            "wandb: ERROR api_key not configured (no-tty). call wandb login [your_api_key]",
+            "git@github.com: Permission denied (publickey).",
+            "google.auth.exceptions.RefreshError: ('invalid_grant: Bad Request', {'error': 'invalid_grant'})",
+        ],
+        &["wandb: Currently logged in as: user. Use `wandb login --relogin` to force relogin"],
+    ),
+    Row::new("default-credentials", Auth, Trust::Medium, &["DefaultCredentialsError", "RefreshError", "default credentials"])
+        .also(r"DefaultCredentialsError|RefreshError|(?i)could not automatically determine credentials|default credentials were not found")
+        .unless(r"(?i)metadata.*(?:timed? ?out|unavailable|50\d)|TransportError|Connection")
+        .says(
+            "no usable Google credentials were found",
+            &["google.auth.exceptions.DefaultCredentialsError: Your default credentials were not found."],
+            &["google.auth.exceptions.RefreshError: ('Failed to retrieve http://metadata.google.internal: Connection aborted', x)"],
+        ),
+    Row::new("secret-missing", Auth, Trust::High, &["KeyError", "environment variable", "not set", "missing"])
+        .also(r"(?i)(?:KeyError: ['\x22]\w*|environment variable.{0,20}\b\w*|env(?:ironment)? var.{0,20}\b\w*|\b\w*)(?:API_?KEY|_TOKEN|_SECRET|PASSWORD|_CREDENTIALS)\b['\x22]?(?:$|.{0,30}(?:not set|missing|not found|must be set|required|undefined|is unset|unbound))")
+        .unless(r"(?i)(?:PAD|EOS|BOS|UNK|MASK|SEP|CLS)_TOKEN|num_token")
+        .says(
+            "a secret is missing in the environment",
+            &["KeyError: 'WANDB_API_KEY'", "run.sh: line 3: HF_TOKEN: environment variable not set"],
+            &["KeyError: 'fid_50k'", "KeyError: 'PAD_TOKEN'"],
+        ),
+    Row::new("permission-word", Auth, Trust::Low, &["PERMISSION_DENIED", "PermissionDenied"])
+        .unless(r"(?i)/dev/|errno")
+        .says(
+            "a service denied permission",
+            &["grpc status PERMISSION_DENIED"],
+            &["open(/dev/accel0): PERMISSION_DENIED"],
+        ),
+];

@@ -1,0 +1,176 @@
+//! Rows for disks, and for storage, hubs and trackers across the network.
+
+use crate::classify::signature::{Row, Trust};
+use crate::failure::FailureKind::{DiskFull, StorageNetwork};
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new("no-space", DiskFull, Trust::High, &[
+        "No space left on device",
+        "Errno 28]",
+        "os error 28",
+        "ENOSPC",
+        "Disk quota exceeded",
+        "Errno 122]",
+        "Could not append to the internal temporary file",
+        "database or disk is full",
+        "disk is full",
+        "ephemeral-storage",
+        "StorageFull",
+        "No usable temporary directory",
+        "enough free space in",
+        "out of disk space",
+    ])
+    .says(
+        "no space was left on a disk",
+        &[
+            "OSError: [Errno 28] No space left on device",
+            "  (1) Internal: Could not append to the internal temporary file.",
+            "tar: data.bin: Wrote only 4096 of 10240 bytes: Disk quota exceeded",
+        ],
+        &["W1127 disk usage 93%"],
+    ),
+    Row::new("little-space", DiskFull, Trust::Low, &["Not enough free disk space", "not enough disk space", "insufficient disk space"]).says(
+        "a download does not fit on the disk",
+        &["OSError: not enough disk space to store the dataset"],
+        &["enough disk space: yes"],
+    ),
+    Row::new("http-status", StorageNetwork, Trust::High, &[
+        "HTTP response code",
+        "Server Error",
+        "Too Many Requests",
+        "TooManyRequests",
+        "ServiceUnavailable",
+        "InternalServerError",
+        "BadGateway",
+        "GatewayTimeout",
+        "rateLimitExceeded",
+        "userRateLimitExceeded",
+        "backendError",
+        "SlowDown",
+        "HttpError",
+        "HTTPError",
+        "status code",
+        "HTTP/1.1\" 50",
+        "HTTP error 50",
+        "HTTP error 429",
+        "response status 50",
+    ])
+    .also(concat!(
+        r"(?i)HTTP (?:response code:?|status|error:?|error code:?) ?(?:429|50[0234])\b|\b(?:429|50[0234])\b:? (?:Client|Server) Error|\b(?:429|50[0234]) (?:Too Many|Internal|Bad Gateway|Service|Gateway|POST|GET|PUT|DELETE|PATCH|HEAD)",
+        r"|exceptions\.(?:ServiceUnavailable|TooManyRequests|InternalServerError|BadGateway|GatewayTimeout)\b|rateLimitExceeded|backendError|\bSlowDown\b|HTTP ?Error:?.{0,20}\b(?:429|50[0234])\b|status code:? (?:429|50[0234])\b|status (?:429|50[0234])\b|HTTP/1\.\d\W* (?:429|50[0234])\b",
+    ))
+    .says(
+        "a storage or web service answered that it cannot serve now",
+        &[
+            "google.api_core.exceptions.ServiceUnavailable: 503 POST https://storage.googleapis.com/upload",
+            "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/x",
+            "ValueError: UNAVAILABLE: Error reading \"p\" in gs://my-bucket/ckpt: HTTP response code: 503, with body: x",
+        ],
+        &["HTTP response code 403", "404 Client Error: Not Found for url"],
+    ),
+    Row::new("name-resolution", StorageNetwork, Trust::High, &[
+        "name resolution",
+        "Name or service not known",
+        "Could not resolve host",
+        "getaddrinfo",
+        "nodename nor servname",
+        "Couldn't resolve host",
+        "no such host",
+        "NameResolutionError",
+        "Temporary failure resolving",
+        "Name resolution",
+    ])
+    .also(r"(?i)failure in name resolution|Name or service not known|could(?: not|n't) resolve|getaddrinfo.*fail|nodename nor|no such host|NameResolutionError|failure resolving")
+    .says(
+        "a host name could not be resolved",
+        &["urllib3.exceptions.NameResolutionError: Failed to resolve 'storage.googleapis.com' ([Errno -3] Temporary failure in name resolution)"],
+        &["resolution: 224x224"],
+    ),
+    Row::new("http-transport", StorageNetwork, Trust::High, &[
+        "Read timed out",
+        "ReadTimeout",
+        "ConnectTimeout",
+        "read operation timed out",
+        "Max retries exceeded with url",
+        "RemoteDisconnected",
+        "Remote end closed connection",
+        "IncompleteRead",
+        "ChunkedEncodingError",
+        "urllib3.exceptions",
+        "requests.exceptions",
+        "ServerDisconnected",
+        "ClientConnector",
+        "ClientOSError",
+        "ClientPayloadError",
+        "FSTimeoutError",
+        "EndpointConnectionError",
+        "SSLEOFError",
+        "CommError",
+        "libcurl code",
+        "CURL error",
+        "curl: (",
+        "curl error",
+        "RPC failed; curl",
+        "couldn't connect to 'https://",
+        "RetryError",
+        "TransportError",
+        "httpx.",
+        "httpcore.",
+        "TLS handshake timeout",
+        "i/o timeout",
+        "Failed to fetch",
+        "Failed to download",
+        "DATA_LOSS",
+        "ConnectionBrokenError",
+    ])
+    .also(concat!(
+        r"(?i)timed? ?out|ReadTimeout|ConnectTimeout|Max retries exceeded|RemoteDisconnected|Remote end closed|IncompleteRead|ChunkedEncoding|urllib3\.exceptions\.(?:Protocol|NewConnection|SSL|Max|Incomplete)|requests\.exceptions\.(?:Connection|SSL|Proxy|Retry|Chunked)",
+        r"|ServerDisconnected|Client(?:Connector|OS|Payload)|FSTimeout|EndpointConnection|SSLEOF|libcurl code (?:6|7|16|18|28|35|52|55|56|92)\b|curl:? (?:error )?\(?(?:6|7|16|18|28|35|52|55|56|92)\b|curl \d+|couldn't connect|RetryError|TransportError|httpx\.|httpcore\.|Failed to (?:fetch|download)|CommError.{0,80}(?:network|connect|5\d\d)|DATA_LOSS|CURL error \d+",
+    ))
+    .unless(r"(?i)\b40[13]\b|permission|unauthorized|forbidden|libcurl code 22|404|InvalidURL|MissingSchema|UnsupportedProtocol")
+    .says(
+        "a connection to storage, a hub or a tracker failed",
+        &[
+            "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. (read timeout=10)",
+            "urllib3.exceptions.ProtocolError: (\"Connection broken: ConnectionResetError(104, 'Connection reset by peer')\", x)",
+            "wandb.errors.CommError: Run initialization has timed out after 90.0 sec.",
+        ],
+        &["requests.exceptions.HTTPError: 403 Client Error: Forbidden for url"],
+    ),
+    Row::new("socket-errno", StorageNetwork, Trust::High, &[
+        "Errno 104]",
+        "Errno 107]",
+        "Errno 110]",
+        "Errno 113]",
+        "Errno 116]",
+        "Errno 101]",
+        "Errno 5]",
+        "Errno 112]",
+        "Errno 103]",
+        "Transport endpoint is not connected",
+        "Stale file handle",
+        "Input/output error",
+        "NFS server",
+        "os error 116",
+        "os error 107",
+        "os error 5)",
+    ])
+    .unless(r"(?i)/dev/(?:accel|vfio)|NFS server .* OK")
+    .says(
+        "a file or connection behind the network failed",
+        &[
+            "OSError: [Errno 107] Transport endpoint is not connected: '/mnt/gcs/shards'",
+            "OSError: [Errno 5] Input/output error: '/tmp/gcsfuse/corpus/part-00012.array_record'",
+            "OSError: [Errno 116] Stale file handle",
+        ],
+        &["[Errno 2] No such file or directory"],
+    ),
+    Row::new("object-store", StorageNetwork, Trust::Medium, &["gs://", "s3://", "gcsfs", "gcs_key_value_store", "tensorstore", "storage.googleapis.com", "huggingface.co", "api.wandb.ai"])
+        .also(r"(?i)\b(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED|timed? ?out|connection (?:reset|refused|aborted|broken)|unreachable|INTERNAL: )")
+        .unless(r"(?i)\b40[134]\b|permission|NOT_FOUND|retrying")
+        .says(
+            "an object store, hub or tracker could not be reached",
+            &["ValueError: UNAVAILABLE: Error reading in gs://my-bucket/ckpt/8000/params/"],
+            &["Saving checkpoint to gs://my-bucket/ckpt/step-8802"],
+        ),
+];

@@ -1,0 +1,318 @@
+//! From the accounts of all workers to one verdict: success first, then the cloud's word, then causes over echoes.
+
+use std::cmp::Ordering;
+
+use super::evidence::{
+    CaseAction, Evidence, EvidenceLine, Exit, NodeFact, NoticeFact, Outcome, SignalSender, Verdict, WorkerEvidence,
+};
+use super::worker::{Account, Cause, account, strength};
+use crate::failure::FailureKind;
+
+/// Lines of evidence in a verdict: the cause, its companions, and what was judged an echo.
+const EVIDENCE_LINES_MAX: usize = 8;
+
+/// Between two exits so far apart, the first one is the cause and the second a consequence.
+// Shorter than the heartbeat limits of all coordination services known, longer than clocks of one slice differ.
+const FIRST_DEATH_LEAD_MS: u64 = 1_000;
+
+/// Decides why an attempt ended.
+///
+/// Pure and linear in the size of the tails. The order of the workers, their names, and shifts of all times together
+/// change nothing.
+pub fn classify(evidence: &Evidence) -> Verdict {
+    let missing = missing_workers(evidence);
+    let accounts: Vec<Account<'_>> = evidence.workers.iter().chain(&missing).map(account).collect();
+    if let Some(verdict) = success(evidence, &accounts) {
+        return verdict;
+    }
+    if let Some(verdict) = the_clouds_word(evidence, &accounts) {
+        return verdict;
+    }
+    from_causes(evidence, &accounts)
+}
+
+/// Workers that were expected and said nothing.
+fn missing_workers(evidence: &Evidence) -> Vec<WorkerEvidence> {
+    let missing = evidence.multi_worker_expected.unwrap_or(0).saturating_sub(evidence.workers.len());
+    let next = evidence.workers.iter().map(|worker| worker.index + 1).max().unwrap_or(0);
+    (0..missing as u32).map(|place| WorkerEvidence { index: next + place, ..WorkerEvidence::default() }).collect()
+}
+
+/// Success, if the work was done.
+fn success(evidence: &Evidence, accounts: &[Account<'_>]) -> Option<Verdict> {
+    if accounts.is_empty() {
+        return None;
+    }
+    let done = accounts.iter().find(|a| a.completed.as_ref().is_some_and(|c| c.last_step && c.final_checkpoint));
+    let all_left_well = accounts.iter().all(Account::left_well);
+    if all_left_well {
+        let reached = accounts.iter().any(|a| a.completed.as_ref().is_some_and(|c| c.last_step));
+        let leaving_early = evidence.notice.is_some()
+            || accounts.iter().any(|a| a.best().is_some_and(|cause| failed_in_spite_of_zero(a, cause)));
+        if leaving_early && !reached {
+            return None;
+        }
+        return Some(succeeded(accounts, 0.97, "every worker left with code 0"));
+    }
+    let done = done?;
+    let failing = accounts.iter().any(|a| {
+        let finished_at = a.completed.as_ref().filter(|c| c.last_step).map_or(0, |c| c.number);
+        a.causes.iter().any(|cause| {
+            cause.number >= finished_at && cause.strength > strength::TERMINATED && !ends_in_teardown(cause)
+        })
+    });
+    let index = done.worker.index;
+    (!failing).then(|| {
+        let words = format!(
+            "the last step and the final checkpoint are in the output of worker {index}; what failed after them was \
+             the shutdown"
+        );
+        succeeded(accounts, 0.85, &words)
+    })
+}
+
+/// True if a cause outweighs an exit code of 0: leaving for a preemption, or a code lost behind a pipe.
+fn failed_in_spite_of_zero(account: &Account<'_>, cause: &Cause) -> bool {
+    if cause.strength < strength::EXCEPTION || account.completed.as_ref().is_some_and(|c| c.last_step) {
+        return false;
+    }
+    cause.kind == FailureKind::Preempted || account.ends_with_exception
+}
+
+/// True for causes that a shutdown after the work was done brings with it.
+fn ends_in_teardown(cause: &Cause) -> bool {
+    matches!(cause.kind, FailureKind::InfraGrpc | FailureKind::Preempted)
+        || matches!(cause.signature, "crash" | "crash-in-runtime" | "killed")
+}
+
+fn succeeded(accounts: &[Account<'_>], confidence: f32, why: &str) -> Verdict {
+    let evidence = accounts
+        .iter()
+        .filter_map(|a| a.completed.as_ref().map(|c| (a, c)))
+        .take(EVIDENCE_LINES_MAX)
+        .map(|(a, completion)| EvidenceLine {
+            worker: a.worker.index,
+            slice: a.worker.slice,
+            line: completion.line.clone(),
+            reason: "shows that the work was done".to_owned(),
+            signature: "completed".to_owned(),
+        })
+        .collect();
+    let outcome = Outcome::Success;
+    Verdict { outcome, confidence, evidence, action: CaseAction::of(outcome), summary: format!("It succeeded: {why}.") }
+}
+
+/// What notice and node state decide by themselves.
+fn the_clouds_word(evidence: &Evidence, accounts: &[Account<'_>]) -> Option<Verdict> {
+    let (kind, confidence, signature, words) = match (evidence.notice, evidence.node) {
+        (Some(NoticeFact::Preemption), _) => {
+            (FailureKind::Preempted, 0.97, "notice", "the provider announced that it takes the machine back")
+        }
+        (Some(NoticeFact::Maintenance), _) => {
+            (FailureKind::Maintenance, 0.95, "notice", "the provider announced maintenance of the host")
+        }
+        (None, NodeFact::GoneOrPreempted) => {
+            (FailureKind::Preempted, 0.97, "node-state", "the provider took the slice back")
+        }
+        (None, NodeFact::Gone) => (FailureKind::Lost, 0.9, "node-state", "the slice is gone and nobody said why"),
+        (None, NodeFact::Unhealthy) => {
+            let own = accounts.iter().filter_map(Account::best).map(|cause| cause.strength).max().unwrap_or(0);
+            if own >= strength::EXCEPTION {
+                return None;
+            }
+            (FailureKind::TpuRuntime, 0.8, "node-health", "the provider says that the node is not healthy")
+        }
+        (None, NodeFact::Unknown | NodeFact::Ready) => return None,
+    };
+    let first = EvidenceLine {
+        worker: 0,
+        slice: 0,
+        line: String::new(),
+        reason: words.to_owned(),
+        signature: signature.to_owned(),
+    };
+    let lines = std::iter::once(first).chain(best_lines(accounts, None)).take(EVIDENCE_LINES_MAX).collect();
+    Some(failed(kind, confidence, lines, format!("{}.", capital(words))))
+}
+
+/// The cause among causes.
+fn from_causes(evidence: &Evidence, accounts: &[Account<'_>]) -> Verdict {
+    if let Some(verdict) = all_killed(evidence, accounts) {
+        return verdict;
+    }
+    let Some((index, cause)) = chosen(accounts) else { return undecided(accounts) };
+    let kind = settled(evidence, accounts, cause);
+    if kind == FailureKind::Unknown && cause.line.is_empty() && accounts.iter().all(|a| a.empty) {
+        return undecided(accounts);
+    }
+    let account = &accounts[index];
+    let summary = summary(accounts, account, cause, kind);
+    let lines = best_lines(accounts, Some((index, cause)));
+    failed(kind, confidence(accounts, cause, kind), lines, summary)
+}
+
+/// Every worker of several killed, and nobody said a word about memory: the machines went away together.
+fn all_killed(evidence: &Evidence, accounts: &[Account<'_>]) -> Option<Verdict> {
+    let killed = accounts.len() > 1
+        && accounts.iter().all(|a| {
+            a.exit == Exit::Signal(9)
+                && a.worker.signal_sender != Some(SignalSender::Ourselves)
+                && a.best().is_some_and(|cause| cause.signature == "killed" && cause.strength <= strength::KILLED)
+        });
+    if !killed || evidence.node == NodeFact::Ready {
+        return None;
+    }
+    let lines = best_lines(accounts, None);
+    let words = "every worker was killed at once without a word, as when the machines are taken away";
+    Some(failed(FailureKind::Preempted, 0.7, lines, format!("{}.", capital(words))))
+}
+
+/// The cause that decides: the first death's if it has one of its own, else the strongest, else the earliest.
+fn chosen<'a>(accounts: &'a [Account<'_>]) -> Option<(usize, &'a Cause)> {
+    let best = || accounts.iter().enumerate().filter_map(|(index, a)| Some((index, a.best()?)));
+    if let Some(first) = first_death(accounts)
+        && let Some(cause) = accounts[first].best().filter(|cause| cause.strength >= strength::EXCEPTION)
+    {
+        return Some((first, cause));
+    }
+    best().min_by(|(i, a), (j, b)| compare(&accounts[*i], a, &accounts[*j], b))
+}
+
+/// The worker that died clearly before all others, if exit times are known.
+fn first_death(accounts: &[Account<'_>]) -> Option<usize> {
+    let mut times: Vec<(u64, usize)> =
+        accounts.iter().enumerate().filter_map(|(i, a)| Some((a.worker.exited_at_ms?, i))).collect();
+    times.sort_unstable();
+    let (first, second) = (times.first()?, times.get(1)?);
+    (times.len() == accounts.len() && second.0 >= first.0 + FIRST_DEATH_LEAD_MS).then_some(first.1)
+}
+
+/// Orders causes of different workers: stronger, then earlier, then by a fixed rank, so that no accident decides.
+fn compare(a_of: &Account<'_>, a: &Cause, b_of: &Account<'_>, b: &Cause) -> Ordering {
+    let by_exit = || match (a_of.worker.exited_at_ms, b_of.worker.exited_at_ms) {
+        (Some(a), Some(b)) => a.cmp(&b),
+        _ => Ordering::Equal,
+    };
+    let by_time = || match (a.time_of_day_ms, b.time_of_day_ms) {
+        (Some(a), Some(b)) => around_midnight(a, b),
+        _ => Ordering::Equal,
+    };
+    b.strength
+        .cmp(&a.strength)
+        .then_with(by_exit)
+        .then_with(by_time)
+        .then_with(|| rank(a.kind).cmp(&rank(b.kind)))
+        .then_with(|| a.signature.cmp(b.signature))
+        .then_with(|| a.line.cmp(&b.line))
+}
+
+/// Compares times of day; of two more than half a day apart the larger is the day before.
+fn around_midnight(a: u32, b: u32) -> Ordering {
+    const HALF_DAY_MS: u32 = 12 * 3600 * 1000;
+    if a.abs_diff(b) > HALF_DAY_MS { b.cmp(&a) } else { a.cmp(&b) }
+}
+
+/// Among causes equally strong and equally early: what is rarely a consequence comes first.
+const fn rank(kind: FailureKind) -> u8 {
+    match kind {
+        FailureKind::OomHbm => 0,
+        FailureKind::DiskFull => 1,
+        FailureKind::OomHost => 2,
+        FailureKind::Auth => 3,
+        FailureKind::Environment => 4,
+        FailureKind::TpuRuntime => 5,
+        FailureKind::StorageNetwork => 6,
+        FailureKind::UserError => 7,
+        FailureKind::Preempted | FailureKind::Maintenance | FailureKind::Lost => 8,
+        FailureKind::InfraGrpc => 9,
+        FailureKind::Stalled | FailureKind::Timeout | FailureKind::Unknown => 10,
+    }
+}
+
+/// The kind of the chosen cause, after asking what else is known.
+fn settled(evidence: &Evidence, accounts: &[Account<'_>], cause: &Cause) -> FailureKind {
+    let weak_loss = cause.kind == FailureKind::Preempted && cause.strength <= strength::TERMINATED;
+    if !weak_loss {
+        return cause.kind;
+    }
+    let echo = accounts.iter().any(|a| a.causes.iter().any(|c| c.kind == FailureKind::InfraGrpc));
+    match evidence.node {
+        NodeFact::Ready if echo => FailureKind::InfraGrpc,
+        NodeFact::Ready => FailureKind::Unknown,
+        NodeFact::Unknown | NodeFact::Unhealthy | NodeFact::GoneOrPreempted | NodeFact::Gone => {
+            let anything = accounts.iter().any(|a| !a.empty);
+            if anything || cause.signature == "terminated" { cause.kind } else { FailureKind::Unknown }
+        }
+    }
+}
+
+/// How far to trust a cause.
+fn confidence(accounts: &[Account<'_>], cause: &Cause, kind: FailureKind) -> f32 {
+    let base: f32 = match cause.strength {
+        strength::HIGH.. => 0.95,
+        strength::MEDIUM.. => 0.85,
+        strength::EXCEPTION.. => 0.8,
+        strength::LOW.. => 0.6,
+        strength::SILENT.. => 0.55,
+        strength::ECHO.. => 0.6,
+        _ => 0.35,
+    };
+    if kind == FailureKind::Unknown {
+        return 0.3;
+    }
+    let agreeing = accounts.iter().filter(|a| a.best().is_some_and(|best| best.kind == cause.kind)).count();
+    if agreeing > 1 { (base + 0.03).min(0.99) } else { base }
+}
+
+/// The lines that speak for a verdict: the chosen one, then the best of each other worker.
+fn best_lines(accounts: &[Account<'_>], chosen: Option<(usize, &Cause)>) -> Vec<EvidenceLine> {
+    let line = |index: usize, cause: &Cause| EvidenceLine {
+        worker: accounts[index].worker.index,
+        slice: accounts[index].worker.slice,
+        line: cause.line.clone(),
+        reason: cause.reason.to_owned(),
+        signature: cause.signature.to_owned(),
+    };
+    let mut lines: Vec<EvidenceLine> = chosen.iter().map(|(index, cause)| line(*index, cause)).collect();
+    let others = accounts.iter().enumerate().filter(|(index, _)| chosen.is_none_or(|(of, _)| of != *index));
+    lines.extend(others.filter_map(|(index, a)| Some(line(index, a.best()?))));
+    lines.truncate(EVIDENCE_LINES_MAX);
+    lines
+}
+
+/// One sentence for a person.
+fn summary(accounts: &[Account<'_>], account: &Account<'_>, cause: &Cause, kind: FailureKind) -> String {
+    let worker = account.worker.index;
+    let same = accounts.iter().filter(|a| a.best().is_some_and(|best| best.kind == cause.kind)).count();
+    let place = if accounts.len() == 1 {
+        String::new()
+    } else if same == accounts.len() {
+        "on every worker, ".to_owned()
+    } else {
+        format!("on worker {worker}, ")
+    };
+    let why = capital(&format!("{place}{}", cause.reason));
+    if cause.line.is_empty() { format!("{why} ({kind}).") } else { format!("{why} ({kind}): {}", cause.line) }
+}
+
+/// Nothing decides.
+fn undecided(accounts: &[Account<'_>]) -> Verdict {
+    let lines = best_lines(accounts, None);
+    let words = if accounts.iter().all(|a| a.empty) {
+        "The program left no output that could say why it ended.".to_owned()
+    } else {
+        "Nothing in the output says why it ended.".to_owned()
+    };
+    failed(FailureKind::Unknown, 0.2, lines, words)
+}
+
+fn failed(kind: FailureKind, confidence: f32, evidence: Vec<EvidenceLine>, summary: String) -> Verdict {
+    let outcome = Outcome::Failure(kind);
+    Verdict { outcome, confidence, evidence, action: CaseAction::of(outcome), summary }
+}
+
+/// The words with a capital letter at the beginning.
+fn capital(words: &str) -> String {
+    let mut letters = words.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}

@@ -1,0 +1,422 @@
+//! What one worker's end says by itself: its causes, each with a strength, whether it finished, how it left.
+
+use std::sync::LazyLock;
+
+use regex::bytes::Regex;
+
+use super::evidence::{Exit, SignalSender, Stage, WorkerEvidence};
+use super::lines::{Level, Line, fixed, level, plain, streams};
+use super::signature::{SIGNATURES, Trust};
+use crate::failure::FailureKind;
+
+/// How strongly a cause speaks. The order is the whole meaning; the gaps leave room for rules of thumb.
+pub(super) mod strength {
+    /// A signature that practically decides alone.
+    pub(crate) const HIGH: u8 = 80;
+    /// A signature that decides unless a stronger one stands anywhere.
+    pub(crate) const MEDIUM: u8 = 60;
+    /// A Python exception that no signature knows; also a termination by process 1, equally common as cause.
+    pub(crate) const EXCEPTION: u8 = 50;
+    /// Killed, alone among its peers: most often host memory.
+    pub(crate) const KILLED: u8 = 40;
+    /// A signature that is a hint.
+    pub(crate) const LOW: u8 = 30;
+    /// A termination by nobody knows whom.
+    pub(crate) const TERMINATED: u8 = 25;
+    /// Cut off: lost, or its connection was.
+    pub(crate) const SILENT: u8 = 20;
+    /// What everybody prints when a peer has died.
+    pub(crate) const ECHO: u8 = 10;
+    /// Aborted or crashed without a word.
+    pub(crate) const CRASH: u8 = 8;
+    /// A warning, a retried error, or an error after which the program went on.
+    pub(crate) const OVERCOME: u8 = 5;
+    /// A line of an informational logger.
+    pub(crate) const TALK: u8 = 2;
+}
+
+/// One possible cause of the end.
+#[derive(Debug, Clone)]
+pub(super) struct Cause {
+    /// The kind it speaks for.
+    pub(super) kind: FailureKind,
+    /// How strongly, see [`strength`].
+    pub(super) strength: u8,
+    /// The signature or rule.
+    pub(super) signature: &'static str,
+    /// What it means.
+    pub(super) reason: &'static str,
+    /// The line, shortened; empty for an exit.
+    pub(super) line: String,
+    /// The line's number; a cause without a line comes after all lines.
+    pub(super) number: usize,
+    /// Milliseconds of the day, if the line or one shortly before it has a time.
+    pub(super) time_of_day_ms: Option<u32>,
+}
+
+/// What one worker's end says.
+#[derive(Debug)]
+pub(super) struct Account<'a> {
+    /// The worker.
+    pub(super) worker: &'a WorkerEvidence,
+    /// How it left, with codes that mean signals read as such.
+    pub(super) exit: Exit,
+    /// Strongest first, the earlier of equals first.
+    pub(super) causes: Vec<Cause>,
+    /// The line that shows the last step and the final checkpoint, if the work was done.
+    pub(super) completed: Option<Completion>,
+    /// True if the worker said nothing at all.
+    pub(super) empty: bool,
+    /// True if the output ends with a Python exception, whatever the exit code says.
+    pub(super) ends_with_exception: bool,
+    /// True if it took steps.
+    pub(super) stepped: bool,
+}
+
+/// Signs that the work was done.
+#[derive(Debug, Clone)]
+pub(super) struct Completion {
+    /// The number of the line that completed it.
+    pub(super) number: usize,
+    /// That line.
+    pub(super) line: String,
+    /// True if the last step is proven.
+    pub(super) last_step: bool,
+    /// True if the final checkpoint is proven.
+    pub(super) final_checkpoint: bool,
+}
+
+impl Account<'_> {
+    /// The best cause, if there is any.
+    pub(super) fn best(&self) -> Option<&Cause> {
+        self.causes.first()
+    }
+
+    /// True if it left well.
+    pub(super) fn left_well(&self) -> bool {
+        self.exit == Exit::Code(0)
+    }
+}
+
+/// Reads shells' and Python's codes as the signals they stand for.
+pub(super) fn normal(exit: Exit) -> Exit {
+    match exit {
+        Exit::Code(code) if (129..=192).contains(&code) => Exit::Signal(code - 128),
+        Exit::Code(code) if (-64..0).contains(&code) => Exit::Signal(-code),
+        other => other,
+    }
+}
+
+/// Reads one worker's evidence.
+pub(super) fn account(worker: &WorkerEvidence) -> Account<'_> {
+    let text = plain(&worker.tail);
+    let streams = streams(&text);
+    let exit = normal(worker.exit);
+    let mut causes = Vec::new();
+    let lines = by_start(&streams);
+    signatures(&text, &streams, &lines, &mut causes);
+    exceptions(worker, &streams, &mut causes);
+    pip_without_network(&mut causes);
+    let completed = completion(&streams);
+    facts(worker, &mut causes);
+    let said = !causes.is_empty();
+    super::exit::causes(worker, exit, said, &mut causes);
+    causes.sort_by(|a, b| b.strength.cmp(&a.strength).then(a.number.cmp(&b.number)).then(a.signature.cmp(b.signature)));
+    let stepped = worker.last_step.is_some() || streams.iter().flatten().any(|line| line.progress);
+    let ends_with_exception = streams.iter().any(|lines| ends_with_exception(lines));
+    Account { worker, exit, causes, completed, empty: streams.is_empty(), ends_with_exception, stepped }
+}
+
+/// All lines in the order of the text, as (stream, place in it).
+fn by_start(streams: &[Vec<Line<'_>>]) -> Vec<(usize, usize)> {
+    let mut order: Vec<(usize, usize)> =
+        streams.iter().enumerate().flat_map(|(s, lines)| (0..lines.len()).map(move |l| (s, l))).collect();
+    if streams.len() > 1 {
+        order.sort_unstable_by_key(|(s, l)| streams[*s][*l].number);
+    }
+    order
+}
+
+/// Collects the causes that the table knows.
+fn signatures(text: &[u8], streams: &[Vec<Line<'_>>], order: &[(usize, usize)], causes: &mut Vec<Cause>) {
+    let mut at = 0;
+    // The rows tried on the current line: each row runs once a line, however often its words stand in it.
+    let mut tried: Vec<u16> = Vec::new();
+    let steps: Vec<Vec<usize>> = streams.iter().map(|lines| progress_places(lines)).collect();
+    SIGNATURES.each_word(text, |end, row| {
+        while at < order.len() && {
+            let line = &streams[order[at].0][order[at].1];
+            line.start + line.raw.len() < end
+        } {
+            at += 1;
+            tried.clear();
+        }
+        let Some(&(stream, place)) = order.get(at) else { return };
+        let line = &streams[stream][place];
+        if line.code || tried.contains(&row) {
+            return;
+        }
+        tried.push(row);
+        let known = SIGNATURES.row(row);
+        if !SIGNATURES.accepts(row, line.text) {
+            return;
+        }
+        let full = match known.trust {
+            Trust::High => strength::HIGH,
+            Trust::Medium => strength::MEDIUM,
+            Trust::Even => strength::EXCEPTION,
+            Trust::Killed => strength::KILLED,
+            Trust::Low => strength::LOW,
+            Trust::Cut => strength::SILENT,
+            Trust::Echo => strength::ECHO,
+            Trust::Crash => strength::CRASH,
+        };
+        let moved_on = steps[stream].iter().rev().take_while(|step| **step > place).take(2).count() >= 2;
+        let Some(strength) = weigh(line, known.any_level, full, moved_on) else { return };
+        causes.push(Cause {
+            kind: known.kind,
+            strength,
+            signature: known.id,
+            reason: known.meaning,
+            line: shown(line.raw),
+            number: line.number,
+            time_of_day_ms: time_near(&streams[stream], place),
+        });
+    });
+}
+
+/// Where a stream shows progress.
+fn progress_places(lines: &[Line<'_>]) -> Vec<usize> {
+    lines.iter().enumerate().filter(|(_, line)| line.progress).map(|(place, _)| place).collect()
+}
+
+/// The strength that is left to a signature after looking at who says it and what came after; `None` for a quotation.
+fn weigh(line: &Line<'_>, any_level: bool, full: u8, moved_on: bool) -> Option<u8> {
+    static HISTORY: LazyLock<Regex> = LazyLock::new(|| {
+        fixed(concat!(
+            r"(?i)\b(?:previous|prior|last|earlier|old) (?:attempt|run|job|exit|failure|generation|error|status|try)\b",
+            r"|\bresum(?:ed|ing|e)\b|\bre-?start(?:ed|ing)? (?:after|from|because)|\brestored (?:step|from|at)",
+            r"|\bafter (?:a |the )?(?:pre-?emption|crash|restart)\b",
+        ))
+    });
+    static RETRIED: LazyLock<Regex> = LazyLock::new(|| {
+        fixed(concat!(
+            r"(?i)\bretrying\b|\bwill retry|\battempt \d+ ?(?:of|/) ?\d+|\bbacking off\b|\bretries left|\breconnecting",
+            r"|\bre-?trying in|\bretry in \d|entering retry|\bwill be retried|\bretry \d+ ?(?:of|/)|\(recovered\)",
+        ))
+    });
+    static SPEECH: LazyLock<Regex> = LazyLock::new(|| {
+        fixed(concat!(
+            r"(?i)^(?:\S+ ){0,3}(?:samples?|prompts?|texts?|generated|examples?|completions?|questions?|answers?",
+            r"|documents?|captions?|targets?|predictions?|decoded|tokens|inputs?|outputs?)(?: ?\d+)?\s?[:=]",
+        ))
+    });
+    let exception = line.exception || line.chain.is_some();
+    let level = if exception { Level::Unsaid.max(level(line.text)) } else { level(line.text) };
+    if level == Level::Fatal {
+        return Some(full);
+    }
+    if !exception && level < Level::Error && (HISTORY.is_match(line.text) || SPEECH.is_match(line.text)) {
+        return None;
+    }
+    if level == Level::Info && !any_level {
+        return Some(strength::TALK);
+    }
+    let overcome = full.min(strength::OVERCOME);
+    if (level == Level::Warning && !any_level) || (!exception && RETRIED.is_match(line.text)) {
+        return Some(overcome);
+    }
+    if moved_on && !any_level {
+        return Some(overcome);
+    }
+    Some(full)
+}
+
+/// Collects Python exceptions that no signature knows.
+fn exceptions(worker: &WorkerEvidence, streams: &[Vec<Line<'_>>], causes: &mut Vec<Cause>) {
+    static NO_CAUSE: LazyLock<Regex> = LazyLock::new(|| {
+        fixed(r"^(?:\w+\.)*(?:SystemExit|BrokenPipeError|StopIteration|GeneratorExit)\b|ProcessExited")
+    });
+    for lines in streams {
+        let known = explained_chains(lines, causes);
+        let steps = progress_places(lines);
+        for (place, line) in lines.iter().enumerate().filter(|(_, line)| line.exception) {
+            let chain = line.chain.unwrap_or(0);
+            if known.contains(&chain) || NO_CAUSE.is_match(line.text) {
+                continue;
+            }
+            let moved_on = steps.iter().rev().take_while(|step| **step > place).take(2).count() >= 2;
+            let (kind, reason) = match worker.during {
+                Stage::Setup => (FailureKind::Environment, "the job's setup commands raised an exception"),
+                Stage::Run => {
+                    (FailureKind::UserError, "the program raised an exception that is none of the platform's")
+                }
+            };
+            causes.push(Cause {
+                kind,
+                strength: if moved_on { strength::OVERCOME } else { strength::EXCEPTION },
+                signature: "python-exception",
+                reason,
+                line: shown(line.raw),
+                number: line.number,
+                time_of_day_ms: time_near(lines, place),
+            });
+        }
+    }
+}
+
+/// The traceback chains of a stream in which a signature was found.
+fn explained_chains(lines: &[Line<'_>], causes: &[Cause]) -> Vec<u32> {
+    let mut chains: Vec<u32> = causes
+        .iter()
+        .filter(|cause| cause.strength > strength::TALK)
+        .filter_map(|cause| {
+            let place = lines.binary_search_by_key(&cause.number, |line| line.number).ok()?;
+            // An echo explains an exception only if the exception itself says it.
+            let line = &lines[place];
+            (line.exception || cause.strength != strength::ECHO).then_some(line.chain).flatten()
+        })
+        .collect();
+    chains.sort_unstable();
+    chains.dedup();
+    chains
+}
+
+/// "No matching distribution" after network errors means that the index could not be read.
+fn pip_without_network(causes: &mut [Cause]) {
+    let network = causes.iter().filter(|cause| cause.kind == FailureKind::StorageNetwork).map(|c| c.number).min();
+    for cause in causes.iter_mut().filter(|cause| cause.signature == "pip-no-match") {
+        if network.is_some_and(|first| first < cause.number) {
+            cause.kind = FailureKind::StorageNetwork;
+            cause.reason = "the package index could not be reached, so pip found nothing";
+        }
+    }
+}
+
+/// What the agent saw beside the output.
+fn facts(worker: &WorkerEvidence, causes: &mut Vec<Cause>) {
+    let mut fact = |kind, signature, reason| {
+        causes.push(Cause {
+            kind,
+            strength: strength::HIGH,
+            signature,
+            reason,
+            line: String::new(),
+            number: usize::MAX,
+            time_of_day_ms: None,
+        });
+    };
+    let ours = worker.signal_sender == Some(SignalSender::Ourselves);
+    if worker.oom_kill {
+        fact(FailureKind::OomHost, "kernel-oom-kill", "the kernel killed it because its memory limit was reached");
+    }
+    if worker.device_busy && !ours {
+        fact(FailureKind::TpuRuntime, "device-held", "another process held the TPU device");
+    }
+    /// Below this no checkpoint can be written. Larger would blame the disk for whatever else went wrong.
+    const DISK_FULL_BYTES: u64 = 1 << 20;
+    if worker.disk_free_bytes.is_some_and(|free| free < DISK_FULL_BYTES) && !ours {
+        fact(FailureKind::DiskFull, "disk-full", "no space was left on the disk it writes to");
+    }
+}
+
+/// Looks for the last step and the final checkpoint.
+fn completion(streams: &[Vec<Line<'_>>]) -> Option<Completion> {
+    static COUNT: LazyLock<Regex> = LazyLock::new(|| {
+        fixed(r"(?i)(?:step|train|iter|progress|it\b).{0,60}?\b(\d{2,})(?:it)?\s?(?:/|of)\s?(\d{2,})(?:it)?\b")
+    });
+    static FINISHED: LazyLock<Regex> = LazyLock::new(|| {
+        fixed(concat!(
+            r"(?i)\b(?:training|train loop|training loop|run|job|fit|finetuning|fine-tuning)\b(?: is| has| was)?",
+            r"(?: now)? (?:finished|completed?|done|ended successfully)\b|\b(?:finished|completed|done)(?: with)? (?:the )?",
+            r"(?:training|train loop|fine-?tuning|all steps)\b|\btraining (?:finished|completed?|done)",
+            r"|\ball (?:\d+ )?steps (?:done|completed?|finished)|\breached (?:max_steps|the last step|final step|last step)",
+            r"|`Trainer\.fit` stopped: `max_(?:steps|epochs)",
+        ))
+    });
+    static NOT_FINISHED: LazyLock<Regex> =
+        LazyLock::new(|| fixed(r"(?i)marked as finished|pre-?empt|stopp?ed|not |fail|error|epoch|incomplete"));
+    static FINAL: LazyLock<Regex> = LazyLock::new(|| {
+        fixed(concat!(
+            r"(?i)\b(?:saved|wrote|written|committed|finalized|uploaded)\b.{0,60}\bfinal\b.{0,40}",
+            r"|\bfinal\b.{0,40}(?:checkpoint|model|weights|params|state).{0,80}(?:saved|written|committed|finalized|done)",
+            r"|\bsaved (?:the )?(?:last|final)\b",
+        ))
+    });
+    static SAVED: LazyLock<Regex> = LazyLock::new(|| {
+        fixed(concat!(
+            r"(?i)\b(?:saved|committed|finished saving|finalized|wrote|written|save (?:is )?(?:done|complete|finished))\b",
+            r".{0,200}?(?:\bstep[-_ =/]{0,2}|[-_/]|ckpt[-_]|checkpoint[-_ ]|at )(\d{2,})\b",
+        ))
+    });
+    let mut last_step: Option<(usize, String, Option<u64>)> = None;
+    let mut checkpoint: Option<(usize, String)> = None;
+    let mut saved: Vec<(usize, u64, String)> = Vec::new();
+    for line in streams.iter().flatten() {
+        let head = &line.text[..line.text.len().min(600)];
+        if head.len() > 4 && level(head) <= Level::Unsaid {
+            if let Some(found) = COUNT.captures(head) {
+                let (a, b) = (number(&found[1]), number(&found[2]));
+                if a.is_some() && a == b && !NOT_FINISHED.is_match(head) {
+                    last_step = Some((line.number, shown(line.raw), a));
+                } else if a < b {
+                    // A later, lower count takes an earlier claim back: another loop runs.
+                    last_step = last_step.filter(|(_, _, total)| total.is_some() && *total != b);
+                }
+            }
+            if FINISHED.is_match(head) && !NOT_FINISHED.is_match(head) {
+                last_step.get_or_insert((line.number, shown(line.raw), None));
+            }
+            if FINAL.is_match(head) {
+                checkpoint = Some((line.number, shown(line.raw)));
+            } else if let Some(found) = SAVED.captures(head)
+                && let Some(step) = number(&found[1])
+            {
+                saved.push((line.number, step, shown(line.raw)));
+            }
+        }
+    }
+    if checkpoint.is_none()
+        && let Some((_, _, Some(total))) = &last_step
+        && let Some((number, _, line)) = saved.into_iter().find(|(_, step, _)| step == total || step + 1 == *total)
+    {
+        checkpoint = Some((number, line));
+    }
+    let (number, line) = match (&last_step, &checkpoint) {
+        (Some(step), Some(saved)) => (step.0.max(saved.0), saved.1.clone()),
+        (Some(step), None) => (step.0, step.1.clone()),
+        (None, Some(saved)) => (saved.0, saved.1.clone()),
+        (None, None) => return None,
+    };
+    Some(Completion { number, line, last_step: last_step.is_some(), final_checkpoint: checkpoint.is_some() })
+}
+
+/// True if the last thing said is a Python exception: a code of 0 then comes from a pipe behind the program.
+fn ends_with_exception(lines: &[Line<'_>]) -> bool {
+    lines.iter().rev().find(|line| !line.text.starts_with(b"wandb:")).is_some_and(|line| {
+        line.exception && !line.text.starts_with(b"SystemExit") && lines.iter().any(|line| line.code)
+    })
+}
+
+/// A decimal number of ASCII digits.
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// A line for a report: lossy, trimmed, at most 400 bytes.
+pub(super) fn shown(raw: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&raw[..raw.len().min(400)]);
+    text.trim_end_matches('\u{fffd}').trim().to_owned()
+}
+
+/// The time of day of a line, or of the nearest of the ten before it.
+fn time_near(lines: &[Line<'_>], place: usize) -> Option<u32> {
+    static TIME: LazyLock<Regex> = LazyLock::new(|| fixed(r"\b([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?:[.,:](\d{1,3}))?"));
+    lines[place.saturating_sub(10)..=place].iter().rev().find_map(|line| {
+        let found = TIME.captures(&line.text[..line.text.len().min(120)])?;
+        let part = |index| found.get(index).and_then(|part| number(part.as_bytes())).unwrap_or(0) as u32;
+        let digits = found.get(4).map_or(0, |part| part.len());
+        let millis = part(4) * 10_u32.pow(3_u32.saturating_sub(digits as u32));
+        Some(((part(1) * 60 + part(2)) * 60 + part(3)) * 1000 + millis)
+    })
+}
