@@ -9,6 +9,7 @@ pub mod failure;
 pub mod history;
 pub mod ids;
 pub mod job;
+pub mod names;
 pub mod observation;
 pub mod orders;
 pub mod policy;

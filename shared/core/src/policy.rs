@@ -7,6 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::FailureKind;
 
+mod presets;
+
+#[cfg(test)]
+mod tests;
+
+pub use presets::{answer, budget_decides, charge, default_preset};
+
 /// The answer to a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
