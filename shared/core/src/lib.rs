@@ -12,6 +12,7 @@ pub mod job;
 pub mod names;
 pub mod observation;
 pub mod orders;
+pub mod placement;
 pub mod policy;
 pub mod reason;
 pub mod settings;

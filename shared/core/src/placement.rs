@@ -1,0 +1,318 @@
+//! Where a slice is asked for next: the candidates of a job in order, and the choice among them.
+//!
+//! Knows the catalogue, the deployment's capacity list and what creates met lately. It does not know permits, budgets or
+//! generations: whether a create is allowed now is `decide`'s. Entry points: [`candidates`] and [`choose`].
+//!
+//! **Invariant:** no candidate lies outside the capacity list or outside the regions of the job's checkpoints.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::catalog;
+use crate::job::{Job, Placement, Via};
+use crate::observation::{CreateError, CreateErrorKind, ZoneReport};
+use crate::reason::Reason;
+use crate::settings::{CapacityEntry, Deployment, Settings};
+use crate::spec::{CapacityKind, CheckpointSpec, JobSpec, Queued};
+
+#[cfg(test)]
+mod tests;
+
+/// Creates of a job that met no capacity, after which `queued: auto` waits in the provider's queue instead.
+const STOCKOUTS_BEFORE_QUEUE: u32 = 2;
+
+/// One place where the job's slices may be asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Accelerator, zone and kind of capacity.
+    pub placement: Placement,
+    /// Workers of each slice.
+    pub workers: u32,
+    /// Chips of all slices.
+    pub chips: u32,
+    /// Micro US dollars for each hour of all chips, by the capacity list; 0 for granted quota.
+    pub usd_micros_per_hour: u64,
+}
+
+/// What to do about a slice now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Choice {
+    /// Ask for this one.
+    Go {
+        /// Where.
+        candidate: Candidate,
+        /// By a node or a queued resource.
+        via: Via,
+    },
+    /// Every candidate that is left cools down.
+    Wait {
+        /// When the first of them may be tried again.
+        until: Timestamp,
+        /// Why that one cools down.
+        reason: Reason,
+        /// The same in one sentence.
+        message: String,
+    },
+    /// No candidate is left, and none will be.
+    Never {
+        /// Why, in one sentence.
+        message: String,
+    },
+}
+
+/// The candidates of a job in order: by kind of capacity, then accelerator, then zone, each as the job prefers them.
+///
+/// Without zones in the job: as the capacity list has them, and by name where an entry allows every zone. An entry whose
+/// `max_chips` is below what the job needs at once brings none.
+pub fn candidates(spec: &JobSpec, deployment: &Deployment) -> Vec<Candidate> {
+    let mut found: Vec<Candidate> = Vec::new();
+    for kind in &spec.tpu.capacity {
+        for accelerator in &spec.tpu.accelerators {
+            for zone in zones_in_order(spec, accelerator, deployment) {
+                let Some(candidate) = candidate(spec, deployment, *kind, accelerator, zone) else { continue };
+                if !found.iter().any(|other| other.placement == candidate.placement) {
+                    found.push(candidate);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The first candidate that is neither barred for the job nor cooling down, and how it is asked for.
+///
+/// `zones` is what others met: advisory, so it never holds a candidate back for longer than the longest cool-down of the
+/// settings, whatever a clock somewhere said.
+pub fn choose(job: &Job, deployment: &Deployment, zones: &[ZoneReport], now: Timestamp, settings: &Settings) -> Choice {
+    let candidates = candidates(&job.spec, deployment);
+    let mut earliest: Option<(Timestamp, CreateError, Placement)> = None;
+    let mut refused: Vec<String> = Vec::new();
+    for candidate in candidates {
+        match obstacle(&candidate.placement, job, zones, now, settings) {
+            None => {
+                let via = via(job, &candidate.placement.accelerator);
+                return Choice::Go { candidate, via };
+            }
+            Some(Obstacle { until: Some(until), error }) => {
+                if earliest.as_ref().is_none_or(|(first, ..)| until < *first) {
+                    earliest = Some((until, error, candidate.placement));
+                }
+            }
+            Some(Obstacle { until: None, error }) => {
+                refused.push(format!("{}: {}", describe(&candidate.placement), error.message));
+            }
+        }
+    }
+    match earliest {
+        Some((until, error, placement)) => Choice::Wait {
+            until,
+            reason: reason_of(error.kind),
+            message: format!(
+                "{} ({}); every other candidate waits longer or is refused; next try at {until:.0}: {}",
+                headline(error.kind),
+                describe(&placement),
+                error.message
+            ),
+        },
+        None => Choice::Never { message: never(&job.spec, &refused) },
+    }
+}
+
+/// The regions that the job's checkpoints allow. `None`: all of them (the bucket's regions are not known).
+pub fn checkpoint_regions(checkpoint: &CheckpointSpec, deployment: &Deployment) -> Option<Vec<String>> {
+    let of_bucket = || (!deployment.bucket_regions.is_empty()).then(|| deployment.bucket_regions.clone());
+    match checkpoint {
+        CheckpointSpec::Default => of_bucket(),
+        CheckpointSpec::ByRegion(folders) => Some(folders.keys().cloned().collect()),
+        CheckpointSpec::Folder(folder) => {
+            let rest = folder.strip_prefix(deployment.bucket.trim_end_matches('/'));
+            rest.filter(|rest| rest.is_empty() || rest.starts_with('/')).and_then(|_| of_bucket())
+        }
+    }
+}
+
+/// Whether a zone lies in one of these regions. Multi-regions (`us`, `eu`, `asia`, as buckets have them) hold all of theirs.
+pub fn is_in_regions(zone: &str, regions: &[String]) -> bool {
+    let region = catalog::region_of(zone);
+    regions.iter().any(|allowed| match allowed.to_ascii_lowercase().as_str() {
+        "us" => region.starts_with("us-"),
+        "eu" => region.starts_with("europe-"),
+        "asia" => region.starts_with("asia-"),
+        one => one == region,
+    })
+}
+
+/// The entry of the capacity list that allows so many chips of this accelerator in this zone.
+pub fn entry_for<'a>(
+    deployment: &'a Deployment,
+    kind: CapacityKind,
+    accelerator: &str,
+    zone: &str,
+    chips: u32,
+) -> Option<&'a CapacityEntry> {
+    deployment.capacity.iter().find(|entry| {
+        entry.kind == kind
+            && covers_accelerator(&entry.accelerator, accelerator)
+            && (entry.zone == "*" || entry.zone == zone)
+            && entry.max_chips.is_none_or(|max| chips <= max)
+    })
+}
+
+/// Whether an entry's accelerator (`v5litepod-16`, `v5litepod-*` or `*`) covers this type.
+pub fn covers_accelerator(pattern: &str, accelerator: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        // `v5litepod-*` is a family and its dash, so that it never covers `v5litepodx-8`.
+        Some(family) => accelerator.starts_with(family),
+        None => pattern == accelerator,
+    }
+}
+
+fn zones_in_order<'a>(spec: &'a JobSpec, accelerator: &str, deployment: &'a Deployment) -> Vec<&'a str> {
+    if !spec.tpu.zones.is_empty() {
+        return spec.tpu.zones.iter().map(String::as_str).collect();
+    }
+    let mut zones: Vec<&str> = Vec::new();
+    for entry in deployment.capacity.iter().filter(|entry| covers_accelerator(&entry.accelerator, accelerator)) {
+        if entry.zone == "*" {
+            zones.extend(catalog::zones_offering(accelerator));
+        } else {
+            zones.push(&entry.zone);
+        }
+    }
+    zones
+}
+
+fn candidate(
+    spec: &JobSpec,
+    deployment: &Deployment,
+    kind: CapacityKind,
+    accelerator: &str,
+    zone: &str,
+) -> Option<Candidate> {
+    let known = catalog::accelerator(accelerator)?;
+    let chips = known.chips.saturating_mul(spec.tpu.slices.max(1));
+    if !catalog::is_offered(accelerator, zone) {
+        return None;
+    }
+    if let Some(regions) = checkpoint_regions(&spec.checkpoint, deployment)
+        && !is_in_regions(zone, &regions)
+    {
+        return None;
+    }
+    let entry = entry_for(deployment, kind, accelerator, zone, chips)?;
+    // A negative, infinite or absurd price in a configuration becomes 0 or the largest number, never a panic.
+    let usd_micros_per_hour = (entry.usd_per_chip_hour * f64::from(chips) * 1e6).round() as u64;
+    Some(Candidate {
+        placement: Placement { accelerator: accelerator.to_owned(), zone: zone.to_owned(), capacity: kind },
+        workers: known.workers,
+        chips,
+        usd_micros_per_hour,
+    })
+}
+
+struct Obstacle {
+    /// `None`: for good.
+    until: Option<Timestamp>,
+    error: CreateError,
+}
+
+/// What keeps a placement from being tried now: the longest of what the job and what others met.
+fn obstacle(
+    placement: &Placement,
+    job: &Job,
+    zones: &[ZoneReport],
+    now: Timestamp,
+    settings: &Settings,
+) -> Option<Obstacle> {
+    let mut worst: Option<Obstacle> = None;
+    let barred = job.barred.iter().filter(|barred| barred.placement == *placement);
+    for barred in barred {
+        let Some(until) = barred.until else {
+            return Some(Obstacle { until: None, error: barred.error.clone() });
+        };
+        hold(&mut worst, until, &barred.error, now);
+    }
+    let longest = settings.stockout_cooldown.max(settings.quota_cooldown);
+    for report in zones.iter().filter(|report| report.placement == *placement) {
+        hold(&mut worst, report.cool_until.min(after(now, longest)), &report.error, now);
+    }
+    worst
+}
+
+fn hold(worst: &mut Option<Obstacle>, until: Timestamp, error: &CreateError, now: Timestamp) {
+    let is_longer = worst.as_ref().is_none_or(|w| w.until.is_some_and(|held| held < until));
+    if until > now && is_longer {
+        *worst = Some(Obstacle { until: Some(until), error: error.clone() });
+    }
+}
+
+fn after(now: Timestamp, wait: Duration) -> Timestamp {
+    now.checked_add(wait).unwrap_or(Timestamp::MAX)
+}
+
+fn via(job: &Job, accelerator: &str) -> Via {
+    let queue = match job.spec.tpu.queued {
+        Queued::Always => true,
+        // Several slices at once come by a queued resource only; submit refuses the pair.
+        Queued::Never => false,
+        Queued::Auto => {
+            job.spec.tpu.slices > 1
+                || (job.counters.stockouts >= STOCKOUTS_BEFORE_QUEUE && catalog::queueing_supported(accelerator))
+        }
+    };
+    if queue { Via::QueuedResource } else { Via::Node }
+}
+
+/// `spot v5litepod-16 in us-central1-a`.
+pub fn describe(placement: &Placement) -> String {
+    format!("{} {} in {}", placement.capacity.as_str(), placement.accelerator, placement.zone)
+}
+
+const fn reason_of(kind: CreateErrorKind) -> Reason {
+    match kind {
+        CreateErrorKind::Stockout | CreateErrorKind::HiddenStockout | CreateErrorKind::Reservation => Reason::Stockout,
+        CreateErrorKind::Quota | CreateErrorKind::AddressQuota => Reason::Quota,
+        CreateErrorKind::RateLimit => Reason::RateLimit,
+        CreateErrorKind::PreemptedWhileCreating => Reason::PreemptedWhileCreating,
+        CreateErrorKind::NotOffered
+        | CreateErrorKind::Forbidden
+        | CreateErrorKind::NameTaken
+        | CreateErrorKind::Cancelled
+        | CreateErrorKind::Other => Reason::NoCandidate,
+    }
+}
+
+const fn headline(kind: CreateErrorKind) -> &'static str {
+    match kind {
+        CreateErrorKind::Stockout | CreateErrorKind::HiddenStockout => "no capacity",
+        CreateErrorKind::Quota => "the quota is used up",
+        CreateErrorKind::AddressQuota => "the quota of external addresses is used up",
+        CreateErrorKind::RateLimit => "too many creates a minute",
+        CreateErrorKind::Reservation => "the reservation is not there or used up",
+        CreateErrorKind::PreemptedWhileCreating => "preempted while it was being made",
+        CreateErrorKind::NotOffered => "not offered",
+        CreateErrorKind::Forbidden => "not allowed",
+        CreateErrorKind::NameTaken => "the name is taken",
+        CreateErrorKind::Cancelled => "the create was cancelled",
+        CreateErrorKind::Other => "the create was refused",
+    }
+}
+
+fn never(spec: &JobSpec, refused: &[String]) -> String {
+    // More would not help a person, and the message is stored with the job.
+    const SHOWN: usize = 3;
+    if refused.is_empty() {
+        return format!(
+            "the capacity list allows none of {} any more, for {} slice(s) in the regions of the job's checkpoints",
+            spec.tpu.accelerators.join(", "),
+            spec.tpu.slices
+        );
+    }
+    let more = match refused.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    let shown: Vec<&str> = refused.iter().take(SHOWN).map(String::as_str).collect();
+    format!("every candidate was refused for good: {}{more}", shown.join("; "))
+}

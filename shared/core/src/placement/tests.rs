@@ -1,0 +1,1 @@
+//! Order, cool-downs and limits of the candidates.
