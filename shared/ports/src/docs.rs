@@ -22,7 +22,7 @@ pub enum IndexValue {
     Int(i64),
     /// Text.
     Text(String),
-    /// A set of texts, for [`Op::Contains`].
+    /// A set of texts, for [`Op::Contains`]. Sets have no order: a query ordered by such a field need not show it.
     Texts(Vec<String>),
 }
 

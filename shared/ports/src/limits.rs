@@ -71,6 +71,9 @@ pub fn check_query(query: &Query) -> Result<(), DocsError> {
         if after.value.is_some() != query.order_by.is_some() {
             return refuse("a cursor has a value exactly when the query has an order".to_owned());
         }
+        if matches!(after.value, Some(IndexValue::Texts(_))) {
+            return refuse("a set has no order".to_owned());
+        }
     }
     Ok(())
 }
