@@ -161,6 +161,8 @@ pub enum Create {
     Failed {
         /// What the API said.
         error: CreateError,
+        /// True once `decide` has drawn its conclusions (cool-down, counters).
+        counted: bool,
     },
     /// The operation is done, or the resource was seen READY.
     Done,
@@ -200,10 +202,14 @@ pub struct Generation {
     pub usd_micros_per_hour: u64,
     /// When this placement's create was decided.
     pub intended_at: Timestamp,
+    /// When the create was last about to be sent: it may be on its way for the handler's deadline plus the request timeout after it.
+    pub asked_at: Option<Timestamp>,
     /// How far its creation has come.
     pub create: Create,
     /// How often a create request was sent for this placement and not answered clearly.
     pub create_tries: u32,
+    /// True once a create of the next generation met a quota while this one still existed: it is waited for.
+    pub blocks_quota: bool,
     /// When the API first showed it.
     pub seen_at: Option<Timestamp>,
     /// When it was first seen READY.

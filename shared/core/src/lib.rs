@@ -3,7 +3,9 @@
 //! **Invariant:** nothing here does I/O, reads a clock, draws a random number or waits.
 
 pub mod catalog;
+pub mod check;
 pub mod classify;
+pub mod decide;
 pub mod effect;
 pub mod failure;
 pub mod history;

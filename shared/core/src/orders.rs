@@ -170,16 +170,16 @@ fn work_for(job: &Job, g: &Generation, attempt: &Attempt, key: WorkerKey, at: &C
     ours("REKINDLE_RUN_ID", job.run_id.clone());
     ours("REKINDLE_CHECKPOINT_DIR", checkpoint_dir(job, attempt.line, region, &at.deployment.bucket));
     ours("REKINDLE_LINE", attempt.line.to_string());
-    // Workers are counted over all slices, slice by slice.
-    ours("REKINDLE_WORKER", (key.slice * g.workers + key.worker).to_string());
-    ours("REKINDLE_WORKERS", (g.slices * g.workers).to_string());
+    // Workers are counted within their slice: the rank over all is slice × workers + worker.
+    ours("REKINDLE_WORKER", key.worker.to_string());
+    ours("REKINDLE_WORKERS", g.workers.to_string());
     ours("REKINDLE_SLICE", key.slice.to_string());
     ours("REKINDLE_SLICES", g.slices.to_string());
     ours("REKINDLE_COORDINATOR", format!("{host}:{port}"));
     ours("REKINDLE_TPU", g.name.clone());
     ours("REKINDLE_ZONE", g.placement.zone.clone());
     ours("TP_ASIC_NAME", g.name.clone());
-    ours("TP_ASIC_WORKER", (key.slice * g.workers + key.worker).to_string());
+    ours("TP_ASIC_WORKER", key.worker.to_string());
     Work {
         run: job.spec.run.clone(),
         setup: job.spec.setup.clone(),

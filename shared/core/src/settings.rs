@@ -19,12 +19,18 @@ pub struct Settings {
     pub silence_hard: Duration,
     /// An exit is explained by a loss that is seen within this time after it.
     pub settle: Duration,
-    /// After a first exit, so long is waited for the other workers' exits before it is judged without them.
+    /// After a worker's failure the others get so long before they are killed.
+    pub exit_grace_failure: Duration,
+    /// After a worker's exit 0 the others get so long before they are killed (which is `stalled`).
+    pub exit_grace_success: Duration,
+    /// After the kill deadline, so long is waited for the workers' reports before the end is judged without them.
     pub exits_wait: Duration,
     /// No create for so long at a candidate that had no capacity.
     pub stockout_cooldown: Duration,
     /// No create for so long where a quota was used up.
     pub quota_cooldown: Duration,
+    /// No create for so long where the provider's limit of creates a minute was met.
+    pub rate_cooldown: Duration,
     /// A READY node may be unhealthy for so long.
     pub unhealthy_grace: Duration,
     /// A node may be in a transition for so long.
@@ -66,9 +72,12 @@ impl Default for Settings {
             missed: 3,
             silence_hard: secs(15 * 60),
             settle: secs(60),
-            exits_wait: secs(45),
+            exit_grace_failure: secs(60),
+            exit_grace_success: secs(600),
+            exits_wait: secs(20),
             stockout_cooldown: secs(300),
             quota_cooldown: secs(300),
+            rate_cooldown: secs(60),
             unhealthy_grace: secs(300),
             transition_grace: secs(900),
             handler_deadline: secs(25),
@@ -98,9 +107,12 @@ impl Settings {
             heartbeat_one_chip: by(self.heartbeat_one_chip),
             silence_hard: by(self.silence_hard),
             settle: by(self.settle),
+            exit_grace_failure: by(self.exit_grace_failure),
+            exit_grace_success: by(self.exit_grace_success),
             exits_wait: by(self.exits_wait),
             stockout_cooldown: by(self.stockout_cooldown),
             quota_cooldown: by(self.quota_cooldown),
+            rate_cooldown: by(self.rate_cooldown),
             unhealthy_grace: by(self.unhealthy_grace),
             transition_grace: by(self.transition_grace),
             delete_retry: by(self.delete_retry),

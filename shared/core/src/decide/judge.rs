@@ -1,0 +1,673 @@
+//! Judges ends: a notice, a loss, the workers' exits, silence, stalls and limits. Charges the right budget and says what comes next.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::Pass;
+use crate::classify::{self, Evidence, Exit, NodeFact, NoticeFact, WorkerEvidence};
+use crate::failure::FailureKind;
+use crate::job::{Attempt, Ended, LastEnd, Next, Outcome, Repeat, Settling, Stop, StopCause};
+use crate::observation::{Health, Look, NoticeKind, SliceState, WorkerState};
+use crate::orders::notice_is_urgent;
+use crate::policy::{self, Action, Charge};
+use crate::reason::Reason;
+
+/// One end, before the policy has spoken.
+struct End {
+    kind: FailureKind,
+    summary: String,
+    verdict: Option<classify::Verdict>,
+    stop: StopCause,
+    why: Reason,
+    /// An action that the facts force, whatever the policy says about it being in place.
+    at_least: Option<Action>,
+    /// True if this loss was charged already, in place of an exit shortly before it.
+    free: bool,
+}
+
+impl Pass<'_> {
+    /// Judges what workers tell: notices first, since exit 0 after a notice is no success.
+    pub(super) fn judge_told(&mut self) {
+        if self.job.outcome.is_none() {
+            self.judge_notice();
+            self.judge_exits();
+        }
+    }
+
+    pub(super) fn judge(&mut self) {
+        self.judge_settling();
+        if self.job.outcome.is_some() {
+            return;
+        }
+        self.judge_silence();
+        self.judge_generation();
+        self.judge_limits();
+    }
+
+    /// The attempt that is neither judged nor only waiting to be fenced.
+    fn live_attempt(&self) -> Option<Attempt> {
+        self.job.attempts.last().filter(|a| a.ended.is_none()).cloned()
+    }
+
+    /// A failure whose answer is `fail` becomes final when the settle window ends without a loss that explains it.
+    fn judge_settling(&mut self) {
+        let Some(settling) = self.job.settling.clone() else { return };
+        if self.job.outcome.is_some() {
+            self.job.settling = None;
+            return;
+        }
+        if self.now < settling.until {
+            self.wake(settling.until);
+            return;
+        }
+        self.job.settling = None;
+        self.job.outcome = Some(Outcome::Failed);
+        self.job.reason = Reason::ProgramFailed;
+        self.job.message = settling.summary.clone();
+        self.note(format!("the job fails: {}", settling.summary));
+    }
+
+    fn judge_notice(&mut self) {
+        let Some(g) = self.job.generations.last() else { return };
+        let (number, Some(notice)) = (g.number, g.notice.clone()) else { return };
+        if !notice_is_urgent(&notice, self.now) {
+            self.wake((notice.deadline - Duration::from_secs(60)).max(self.now));
+            return;
+        }
+        let kind = match notice.kind {
+            NoticeKind::Preemption => FailureKind::Preempted,
+            NoticeKind::Maintenance => FailureKind::Maintenance,
+        };
+        let Some(a) = self.live_attempt().filter(|a| a.generation == number) else {
+            // Judged already: an exit shortly before the notice was its first sign.
+            self.take_back(number, kind);
+            return;
+        };
+        let free = a.released_at.is_none() && self.take_back(number, kind);
+        let end = End {
+            kind,
+            summary: format!("generation {number} will be taken away at {} ({kind})", notice.deadline),
+            verdict: None,
+            stop: StopCause::Notice,
+            why: Reason::PreemptionNotice,
+            at_least: Some(Action::Recreate),
+            free,
+        };
+        self.end(a.number, end, notice.deadline);
+    }
+
+    /// Called by `look` when a slice is lost: ends its attempt, or takes back what an exit shortly before was charged to.
+    pub(super) fn end_by_loss(&mut self, generation: u32, kind: FailureKind, fact: &str) {
+        if self.job.outcome.is_some() {
+            return;
+        }
+        let taken = self.take_back(generation, kind);
+        let why = match kind {
+            FailureKind::Preempted => Reason::Preempted,
+            FailureKind::Maintenance => Reason::Maintenance,
+            _ => Reason::Lost,
+        };
+        let end = End {
+            kind,
+            summary: format!("generation {generation} was lost: {fact}"),
+            verdict: None,
+            stop: StopCause::Lost,
+            why,
+            at_least: Some(Action::Recreate),
+            free: false,
+        };
+        let now = self.now;
+        if let Some(a) = self.live_attempt().filter(|a| a.generation == generation) {
+            let free = taken && a.released_at.is_none();
+            self.end(a.number, End { free, ..end }, now);
+        }
+    }
+
+    /// An exit first and the preemption shortly after is a preemption: the exit's charge goes back.
+    fn take_back(&mut self, generation: u32, kind: FailureKind) -> bool {
+        let Some(last) = self.job.last_end.clone() else { return false };
+        let recent = last.ended.at + self.settings().settle >= self.now;
+        let chargeable = matches!(last.ended.charge, Some(Charge::Infra | Charge::User));
+        if last.generation != generation || !recent || !chargeable || policy::charge(kind) != Charge::Preemptions {
+            return false;
+        }
+        let charged = last.ended.kind.unwrap_or(FailureKind::Unknown);
+        match last.ended.charge {
+            Some(Charge::Infra) => {
+                self.job.counters.infra_failures = self.job.counters.infra_failures.saturating_sub(1);
+                self.job.spent.infra_failures = self.job.spent.infra_failures.saturating_sub(1);
+            }
+            Some(Charge::User) => {
+                self.job.counters.user_failures = self.job.counters.user_failures.saturating_sub(1);
+                self.job.spent.user_failures = self.job.spent.user_failures.saturating_sub(1);
+            }
+            Some(Charge::Preemptions) | None => {}
+        }
+        if let Some(repeat) = self.job.spent.kinds.get_mut(&charged) {
+            repeat.count = repeat.count.saturating_sub(1);
+        }
+        self.job.counters.preemptions += 1;
+        self.note(format!(
+            "the end of attempt {} as {charged} is explained by the loss and charged to it",
+            last.attempt
+        ));
+        if let Some(end) = self.job.last_end.as_mut() {
+            end.ended.kind = Some(kind);
+            end.ended.charge = Some(Charge::Preemptions);
+        }
+        if self.job.settling.take().is_some() {
+            let preset_fails = policy::answer(&self.job.spec.recovery, kind, None, self.now) == Action::Fail;
+            if preset_fails {
+                self.fail(kind, last.ended.summary.clone());
+            } else {
+                self.set_next(true, true, Reason::Preempted, Duration::ZERO);
+            }
+        }
+        true
+    }
+
+    fn judge_exits(&mut self) {
+        let Some(a) = self.live_attempt() else { return };
+        if self.judge_reboot(&a) {
+            return;
+        }
+        let reports_exit: Vec<WorkerEvidence> =
+            self.reports_of(a.number).iter().filter_map(|r| r.exit.as_ref().map(|e| e.evidence.clone())).collect();
+        if reports_exit.is_empty() {
+            return;
+        }
+        let Some(g) = self.job.generation(a.generation) else { return };
+        let total = (g.slices * g.workers) as usize;
+        let first = a.first_exit_at.unwrap_or(self.now);
+        let failed = reports_exit.iter().any(|e| e.exit != Exit::Code(0));
+        let (grace, cause) = if failed {
+            (self.settings().exit_grace_failure, StopCause::PeerExit)
+        } else {
+            (self.settings().exit_grace_success, StopCause::Limit)
+        };
+        if reports_exit.len() < total {
+            let kill_at = first + grace;
+            if failed && a.stop.is_none() {
+                self.order_stop(a.number, cause, kill_at);
+                self.note(format!("a worker of attempt {} ended; the others are told to stop", a.number));
+            } else if !failed && self.over(first, grace) && a.stop.is_none() {
+                self.order_stop(a.number, cause, self.now);
+                self.note(format!("attempt {}: workers still run long after another's exit 0", a.number));
+            }
+            let deadline = self.job.attempts.last().and_then(|a| a.stop.as_ref()).map(|s| s.deadline);
+            // With nobody left to wait for, the end is judged without the missing reports.
+            match deadline {
+                Some(deadline) if self.over(deadline, self.settings().exits_wait) => {}
+                _ => return,
+            }
+        }
+        self.classify_end(&a, reports_exit, total);
+    }
+
+    fn classify_end(&mut self, a: &Attempt, mut workers: Vec<WorkerEvidence>, total: usize) {
+        let killed_after_success = a.stop.as_ref().is_some_and(|s| s.cause == StopCause::Limit)
+            && workers.iter().any(|w| w.exit == Exit::Code(0));
+        workers.sort_by_key(|w| (w.slice, w.index));
+        let evidence = Evidence {
+            workers,
+            node: self.node_fact(a.generation),
+            notice: self.job.generation(a.generation).and_then(|g| g.notice.as_ref()).map(|n| match n.kind {
+                NoticeKind::Preemption => NoticeFact::Preemption,
+                NoticeKind::Maintenance => NoticeFact::Maintenance,
+            }),
+            multi_worker_expected: Some(total),
+        };
+        let complete = evidence.workers.len() == total;
+        let verdict = classify::classify(&evidence);
+        let kind = match verdict.outcome {
+            classify::Outcome::Success if complete && !killed_after_success && a.started_or_released() => {
+                self.succeed(a, verdict);
+                return;
+            }
+            classify::Outcome::Success if killed_after_success => FailureKind::Stalled,
+            // `setup` never ends a job well, and a missing worker is no success.
+            classify::Outcome::Success => FailureKind::Unknown,
+            classify::Outcome::Failure(kind) => kind,
+        };
+        let summary = verdict.summary.clone();
+        let end = End {
+            kind,
+            summary,
+            verdict: Some(verdict),
+            stop: StopCause::PeerExit,
+            why: Reason::WorkerExited,
+            // A worker that has not reported its end may still run: only a new slice is safe.
+            at_least: (!complete).then_some(Action::Recreate),
+            free: false,
+        };
+        self.end(a.number, end, self.now);
+    }
+
+    fn succeed(&mut self, a: &Attempt, verdict: classify::Verdict) {
+        let now = self.now;
+        self.job.outcome = Some(Outcome::Succeeded);
+        self.job.reason = Reason::Succeeded;
+        self.job.message = "all workers ended well".into();
+        let ended = Ended {
+            at: now,
+            kind: None,
+            action: None,
+            charge: None,
+            summary: verdict.summary.clone(),
+            verdict: Some(verdict),
+        };
+        if let Some(slot) = self.attempt_mut(a.number) {
+            slot.ended = Some(ended.clone());
+        }
+        self.job.last_end = Some(LastEnd { attempt: a.number, generation: a.generation, ended });
+        self.note(format!("attempt {} succeeded on all workers", a.number));
+    }
+
+    /// A worker that prepares again in an attempt that had started has lost its program: new attempt, same slice.
+    fn judge_reboot(&mut self, a: &Attempt) -> bool {
+        if a.started_at.is_none() {
+            return false;
+        }
+        let lost: Option<u32> = self
+            .reports_of(a.number)
+            .iter()
+            .find(|r| r.exit.is_none() && matches!(r.state, WorkerState::Preparing | WorkerState::Ready))
+            .map(|r| r.key.worker);
+        let Some(worker) = lost else { return false };
+        let end = End {
+            kind: FailureKind::Lost,
+            summary: format!("worker {worker} rebooted and lost its program"),
+            verdict: None,
+            stop: StopCause::PeerExit,
+            why: Reason::WorkerRebooted,
+            at_least: Some(Action::ResumeInPlace),
+            free: false,
+        };
+        let deadline = self.now + self.settings().exit_grace_failure;
+        self.end(a.number, end, deadline);
+        true
+    }
+
+    fn node_fact(&self, generation: u32) -> NodeFact {
+        let Some(look) = self.seen.generations.iter().find(|l| l.number == generation) else {
+            return NodeFact::Unknown;
+        };
+        match &look.slice {
+            Look::Unknown => NodeFact::Unknown,
+            Look::Absent => NodeFact::Gone,
+            Look::Seen(view) => match view.state {
+                SliceState::Ready if view.health == Health::Healthy => NodeFact::Ready,
+                SliceState::Ready => NodeFact::Unhealthy,
+                SliceState::Preempted | SliceState::Terminated | SliceState::Stopped => NodeFact::GoneOrPreempted,
+                SliceState::Queued
+                | SliceState::Creating
+                | SliceState::InTransition(_)
+                | SliceState::Failed
+                | SliceState::Deleting
+                | SliceState::Unrecognized(_) => NodeFact::Unknown,
+            },
+        }
+    }
+
+    /// Silence is a loss with a second witness (a fresh look that is not READY and healthy), or past the hard limit.
+    fn judge_silence(&mut self) {
+        let Some(a) = self.live_attempt().filter(|a| a.released_at.is_some() && a.stop.is_none()) else { return };
+        let Some(g) = self.job.generation(a.generation).cloned() else { return };
+        if self.seen.workers.is_none() || g.lost.is_some() {
+            return;
+        }
+        let beat = self.settings().heartbeat_for(g.chips / (g.slices * g.workers).max(1));
+        let limit = beat * self.settings().missed;
+        let hard = self.settings().silence_hard.max(limit);
+        let mut worst: Option<(Duration, u32)> = None;
+        for r in self.reports_of(a.number).iter().filter(|r| r.exit.is_none()) {
+            let silent = self.silent_for(r.heard_at).unwrap_or_default();
+            if worst.is_none_or(|(w, _)| silent > w) {
+                worst = Some((silent, r.key.worker));
+            }
+        }
+        let Some((silent, worker)) = worst else { return };
+        if silent < limit {
+            // Not before the oldest heartbeat can have become silent, and never in a tight loop.
+            self.wake(self.now + (limit.saturating_sub(silent)).max(beat));
+            return;
+        }
+        let witness = match self.node_fact(a.generation) {
+            NodeFact::Unhealthy | NodeFact::GoneOrPreempted | NodeFact::Gone => true,
+            NodeFact::Ready | NodeFact::Unknown => false,
+        } || self.slice_in_transition(a.generation);
+        if !witness && silent < hard {
+            self.wake(self.now + beat);
+            return;
+        }
+        let fact = format!("worker {worker} has been silent for {} s", silent.as_secs());
+        let kind = FailureKind::Lost;
+        let now = self.now;
+        self.note(format!("generation {} is given up: {fact}", g.number));
+        let end = End {
+            kind,
+            summary: fact,
+            verdict: None,
+            stop: StopCause::Lost,
+            why: if witness { Reason::Silent } else { Reason::SilentTooLong },
+            at_least: Some(Action::Recreate),
+            free: false,
+        };
+        self.end(a.number, end, now);
+    }
+
+    fn slice_in_transition(&self, generation: u32) -> bool {
+        self.seen.generations.iter().find(|l| l.number == generation).is_some_and(|l| match &l.slice {
+            Look::Seen(view) => {
+                matches!(view.state, SliceState::InTransition(_) | SliceState::Deleting | SliceState::Failed)
+            }
+            Look::Absent | Look::Unknown => false,
+        })
+    }
+
+    /// READY but unhealthy, or in a transition, for too long: the slice is replaced. A create or start that takes too long likewise.
+    fn judge_generation(&mut self) {
+        let Some(a) = self.live_attempt() else { return };
+        let Some(g) = self.job.generation(a.generation).cloned() else { return };
+        if g.delete.is_some() || g.lost.is_some() {
+            return;
+        }
+        let now = self.now;
+        if let Some(since) = g.unhealthy_since {
+            let wait = if self.slice_in_transition(g.number) {
+                self.settings().transition_grace
+            } else {
+                self.settings().unhealthy_grace
+            };
+            if self.over(since, wait) {
+                self.end_with(
+                    &a,
+                    FailureKind::Lost,
+                    "the node stayed unhealthy too long",
+                    StopCause::Lost,
+                    Reason::Unhealthy,
+                    now,
+                );
+                return;
+            }
+        }
+        if a.started_at.is_none()
+            && let Some(ready) = g.ready_at
+        {
+            // In place, the clock of the start begins with the attempt.
+            let since = ready.max(a.created_at);
+            if self.over(since, self.job.spec.limits.start) {
+                let deadline = now + self.job.spec.limits.stop_grace;
+                self.end_with(
+                    &a,
+                    FailureKind::Lost,
+                    "the program did not start within the limit `start`",
+                    StopCause::Limit,
+                    Reason::StartTimeout,
+                    deadline,
+                );
+            }
+        }
+    }
+
+    fn judge_limits(&mut self) {
+        let Some(a) = self.live_attempt() else { return };
+        let limits = self.job.spec.limits.clone();
+        let now = self.now;
+        let grace = now + limits.stop_grace;
+        if let (Some(total), Some(first)) = (limits.total, self.job.first_started_at)
+            && self.over(first, total)
+        {
+            self.order_stop(a.number, StopCause::Limit, grace);
+            self.fail_by_limit(Reason::TotalTimeout, format!("the limit `total` of {} s passed", total.as_secs()));
+            return;
+        }
+        if let Some(usd) = limits.cost_usd {
+            let spent = self.job.usage.cost_usd_micros as f64 / 1e6;
+            if spent > usd {
+                self.order_stop(a.number, StopCause::Limit, grace);
+                self.fail_by_limit(
+                    Reason::CostLimit,
+                    format!("the job has cost {spent:.2} US dollars, its limit is {usd:.2}"),
+                );
+                return;
+            }
+        }
+        let Some(started) = a.started_at else { return };
+        if let Some(limit) = limits.attempt
+            && self.over(started, limit)
+        {
+            self.end_with(
+                &a,
+                FailureKind::Timeout,
+                "the limit `attempt` passed",
+                StopCause::Limit,
+                Reason::AttemptTimeout,
+                grace,
+            );
+            return;
+        }
+        if let Some(stall) = limits.stall {
+            let output = self.reports_of(a.number).iter().filter_map(|r| r.output_at).max();
+            let since = match (a.step_at, limits.stall_by_hand) {
+                (Some(at), _) => Some(at),
+                (None, true) => Some(output.unwrap_or(started).max(started)),
+                // Progress seen in an earlier attempt shows that this program writes it.
+                (None, false) => self.job.highest_step.map(|_| started),
+            };
+            if let Some(since) = since
+                && self.over(since, stall)
+            {
+                let text = format!("no progress for {} s", stall.as_secs());
+                self.end_with(&a, FailureKind::Stalled, &text, StopCause::Limit, Reason::Stalled, grace);
+                return;
+            }
+        }
+        if a.step.is_none() && self.job.highest_step.is_none() && self.over(started, self.settings().long_run) {
+            self.job.spent.infra_failures = 0;
+            self.job.spent.kinds.clear();
+            self.job.spent.generations_without_progress = 0;
+        }
+    }
+
+    pub(super) fn fail_by_limit(&mut self, why: Reason, message: String) {
+        if self.job.outcome.is_some() {
+            return;
+        }
+        self.note(format!("the job fails: {message}"));
+        self.job.outcome = Some(Outcome::Failed);
+        self.job.reason = why;
+        self.job.message = message;
+        self.job.next = None;
+    }
+
+    fn end_with(
+        &mut self,
+        a: &Attempt,
+        kind: FailureKind,
+        text: &str,
+        stop: StopCause,
+        why: Reason,
+        deadline: Timestamp,
+    ) {
+        let at_least = (stop == StopCause::Lost || why == Reason::StartTimeout).then_some(Action::Recreate);
+        let end = End { kind, summary: text.to_owned(), verdict: None, stop, why, at_least, free: false };
+        self.end(a.number, end, deadline);
+    }
+
+    pub(super) fn order_stop(&mut self, attempt: u32, cause: StopCause, deadline: Timestamp) {
+        let now = self.now;
+        if let Some(a) = self.attempt_mut(attempt)
+            && a.stop.is_none()
+        {
+            a.stop = Some(Stop { cause, at: now, deadline: deadline.max(now) });
+        }
+    }
+
+    /// Charges an end and says what comes next.
+    fn end(&mut self, attempt: u32, end: End, kill_at: Timestamp) {
+        let (now, kind) = (self.now, end.kind);
+        let Some(generation) = self.job.attempts.iter().find(|a| a.number == attempt).map(|a| a.generation) else {
+            return;
+        };
+        let charge = policy::charge(kind);
+        let repeat = self.job.spent.kinds.get(&kind).cloned();
+        let answer = policy::answer(&self.job.spec.recovery, kind, repeat.as_ref(), now);
+        let exhausted = !end.free && self.spend(kind, charge);
+        let action = match (answer, end.at_least) {
+            _ if exhausted => Action::Fail,
+            (Action::ResumeInPlace, Some(Action::Recreate)) => Action::Recreate,
+            (Action::RestartInPlace, Some(Action::Recreate)) => Action::RecreateFromScratch,
+            (Action::Recreate, Some(Action::ResumeInPlace)) => Action::ResumeInPlace,
+            (answer, _) => answer,
+        };
+        let ended = Ended {
+            at: now,
+            kind: Some(kind),
+            action: Some(action),
+            charge: Some(charge),
+            summary: end.summary.clone(),
+            verdict: end.verdict,
+        };
+        self.order_stop(attempt, end.stop, kill_at);
+        if let Some(a) = self.attempt_mut(attempt) {
+            a.ended = Some(ended.clone());
+        }
+        self.job.last_end = Some(LastEnd { attempt, generation, ended });
+        self.note(format!("attempt {attempt} ended ({kind}): {}; {}", end.summary, describe(action)));
+        match action {
+            Action::Fail => {
+                let why = if exhausted { format!("{}; the budget is used up", end.summary) } else { end.summary };
+                self.fail(kind, why);
+            }
+            Action::ResumeInPlace => self.set_next(false, true, Reason::ResumeInPlace, self.in_place_wait(kind)),
+            Action::RestartInPlace => {
+                self.job.line += 1;
+                self.set_next(false, false, Reason::RestartInPlace, Duration::ZERO);
+            }
+            Action::Recreate => self.set_next(true, true, end.why, Duration::ZERO),
+            Action::RecreateFromScratch => {
+                self.job.line += 1;
+                self.set_next(true, false, end.why, Duration::ZERO);
+            }
+        }
+    }
+
+    /// Final at once for what the cloud cannot explain any more; else after the settle window.
+    fn fail(&mut self, kind: FailureKind, summary: String) {
+        let explained =
+            policy::charge(kind) == Charge::Preemptions || kind == FailureKind::Timeout || kind == FailureKind::Lost;
+        let attempt = self.job.attempts.last().map_or(self.job.last_attempt, |a| a.number);
+        if explained {
+            self.fail_by_limit(Reason::ProgramFailed, summary);
+            return;
+        }
+        let until = self.now + self.settings().settle;
+        self.wake(until);
+        self.job.settling = Some(Settling { attempt, until, kind, summary });
+    }
+
+    /// Charges the budget; true when that was one too many.
+    fn spend(&mut self, kind: FailureKind, charge: Charge) -> bool {
+        let now = self.now;
+        let repeat = self.job.spent.kinds.entry(kind).or_insert(Repeat { count: 0, last_at: now });
+        repeat.count += 1;
+        repeat.last_at = now;
+        let (counters, spent, budgets) = (&mut self.job.counters, &mut self.job.spent, &self.job.spec.budgets);
+        match charge {
+            Charge::Preemptions => {
+                counters.preemptions += 1;
+                budgets.preemptions.is_some_and(|max| counters.preemptions > max)
+            }
+            Charge::Infra => {
+                counters.infra_failures += 1;
+                spent.infra_failures += 1;
+                budgets.infra_failures.is_some_and(|max| spent.infra_failures > max)
+            }
+            Charge::User => {
+                counters.user_failures += 1;
+                spent.user_failures += 1;
+                policy::budget_decides(&self.job.spec.recovery, kind)
+                    && budgets.user_failures.is_some_and(|max| spent.user_failures > max)
+            }
+        }
+    }
+
+    /// Object stores and hubs get a growing pause before the next try.
+    fn in_place_wait(&self, kind: FailureKind) -> Duration {
+        if kind != FailureKind::StorageNetwork {
+            return Duration::ZERO;
+        }
+        let count = self.job.spent.kinds.get(&kind).map_or(1, |r| r.count);
+        self.back_off(count)
+    }
+
+    /// `backoff_first`, doubled each time, up to `backoff_max`, with a spread of a quarter that depends on job and attempt alone.
+    pub(super) fn back_off(&self, count: u32) -> Duration {
+        let s = self.settings();
+        let base =
+            s.backoff_first.saturating_mul(2_u32.saturating_pow(count.saturating_sub(1).min(16))).min(s.backoff_max);
+        let seed = self
+            .job
+            .id
+            .as_str()
+            .bytes()
+            .fold(self.job.last_attempt, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b)));
+        base.mul_f64(0.75 + f64::from(seed % 1000) / 2000.0)
+    }
+
+    fn set_next(&mut self, new_generation: bool, resume: bool, why: Reason, wait: Duration) {
+        let resume = resume && self.job.first_started_at.is_some();
+        let mut not_before = self.now + wait;
+        if new_generation {
+            let barren = self.count_barren_generation();
+            if barren > 1 {
+                not_before = not_before.max(self.now + self.back_off(barren - 1));
+            }
+        }
+        self.job.next = Some(Next { not_before, resume, new_generation, why });
+    }
+
+    /// Counts generations in a row without progress; too many pause the job.
+    fn count_barren_generation(&mut self) -> u32 {
+        let long = self.settings().short_run;
+        let progressed = self.job.attempts.last().is_some_and(|a| {
+            let ran = a.started_at.map(|s| Duration::try_from(self.now.duration_since(s)).unwrap_or_default());
+            // Without progress lines, half an hour of running is progress enough.
+            a.progressed || (self.job.highest_step.is_none() && ran.is_some_and(|r| r >= long))
+        });
+        if progressed {
+            self.job.spent.generations_without_progress = 0;
+            return 0;
+        }
+        self.job.spent.generations_without_progress += 1;
+        let barren = self.job.spent.generations_without_progress;
+        if self.job.spec.budgets.no_progress.is_some_and(|max| barren >= max) {
+            self.job.desired = crate::job::Desired::Pause;
+            self.job.reason = Reason::NoNetProgress;
+            self.job.message =
+                format!("{barren} generations in a row brought no step above the highest; look at it, then unpause");
+            let message = self.job.message.clone();
+            self.note(format!("the job pauses: {message}"));
+        }
+        barren
+    }
+}
+
+fn describe(action: Action) -> &'static str {
+    match action {
+        Action::ResumeInPlace => "it resumes on the same slice",
+        Action::RestartInPlace => "it restarts on the same slice from scratch",
+        Action::Recreate => "a new slice is asked for, and it resumes there",
+        Action::RecreateFromScratch => "a new slice is asked for, and it begins from scratch there",
+        Action::Fail => "the policy says fail",
+    }
+}
+
+impl Attempt {
+    /// True once `run` was released: before that, only `setup` can have ended.
+    fn started_or_released(&self) -> bool {
+        self.released_at.is_some()
+    }
+}

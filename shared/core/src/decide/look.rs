@@ -1,0 +1,299 @@
+//! Folds what the API shows into the generations: made, READY, lost, gone.
+
+use jiff::Timestamp;
+
+use super::Pass;
+use crate::failure::FailureKind;
+use crate::job::{Barred, Create, Generation, Lost, Next, Placement};
+use crate::names;
+use crate::observation::{
+    CreateError, CreateErrorKind, GenerationLook, Health, Look, OperationView, SliceState, SliceView, ZoneReport,
+};
+use crate::reason::Reason;
+
+/// What one look means for a generation.
+enum Meaning {
+    Nothing,
+    Gone(String),
+    Lost { kind: FailureKind, fact: String },
+    CreateFailed(CreateError),
+}
+
+impl Pass<'_> {
+    pub(super) fn look(&mut self) {
+        let looks: Vec<GenerationLook> = self.seen.generations.clone();
+        for look in looks {
+            let Some(index) = self.job.generations.iter().position(|g| g.number == look.number) else { continue };
+            let mut g = self.job.generations[index].clone();
+            let meaning = self.read_generation(&mut g, &look);
+            self.job.generations[index] = g;
+            match meaning {
+                Meaning::Nothing => {}
+                Meaning::Gone(fact) => self.gone(look.number, &fact),
+                Meaning::Lost { kind, fact } => self.lose(look.number, kind, &fact),
+                Meaning::CreateFailed(error) => {
+                    if let Some(g) = self.generation_mut(look.number) {
+                        g.create = Create::Failed { error, counted: false };
+                    }
+                }
+            }
+            self.count_failed_create(look.number, &look);
+        }
+    }
+
+    fn read_generation(&mut self, g: &mut Generation, look: &GenerationLook) -> Meaning {
+        let operation_done = matches!(&look.operation, Look::Seen(OperationView { done: true, .. }));
+        if let Look::Seen(OperationView { done: true, error }) = &look.operation
+            && matches!(g.create, Create::Sent { .. })
+        {
+            match error {
+                None => g.create = Create::Done,
+                Some(error) => return self.operation_failed(g, look, error),
+            }
+        }
+        match &look.slice {
+            Look::Unknown => Meaning::Nothing,
+            Look::Absent => self.read_absent(g, look, operation_done),
+            Look::Seen(view) => self.read_view(g, view),
+        }
+    }
+
+    fn operation_failed(&self, g: &mut Generation, look: &GenerationLook, error: &CreateError) -> Meaning {
+        // The resource is believed, not the operation: an error in the operation and a READY node is a READY node.
+        if let Look::Seen(view) = &look.slice
+            && view.state == SliceState::Ready
+        {
+            g.create = Create::Done;
+            return Meaning::Nothing;
+        }
+        if error.kind == CreateErrorKind::PreemptedWhileCreating {
+            g.create = Create::Done;
+            return Meaning::Lost { kind: FailureKind::Preempted, fact: error.message.clone() };
+        }
+        if g.lost.is_some() || g.delete.is_some() {
+            g.create = Create::Done;
+            return Meaning::Nothing;
+        }
+        Meaning::CreateFailed(error.clone())
+    }
+
+    /// 404. Proof that it is gone only if the create cannot be on its way any more.
+    fn read_absent(&mut self, g: &Generation, look: &GenerationLook, operation_done: bool) -> Meaning {
+        let asked = g.asked_at.unwrap_or(g.intended_at);
+        let late = look.looked_at >= asked + self.in_flight();
+        let pending = matches!(&look.operation, Look::Seen(OperationView { done: false, .. }));
+        let proved = match &g.create {
+            // Removed by `count_failed_create`, without ending the attempt that waits for it.
+            Create::Failed { .. } => false,
+            Create::Done => true,
+            Create::Sent { operation } if operation.is_empty() => late,
+            Create::Sent { .. } => operation_done || g.seen_at.is_some() || (late && !pending),
+            // Without a delete the create is (re)sent instead.
+            Create::Intended => (g.delete.is_some() || g.seen_at.is_some()) && late,
+        };
+        if !proved {
+            if g.delete.is_some() || matches!(&g.create, Create::Sent { operation } if operation.is_empty()) {
+                self.wake((asked + self.in_flight()).max(self.now + std::time::Duration::from_secs(1)));
+            }
+            return Meaning::Nothing;
+        }
+        Meaning::Gone("the API says 404".into())
+    }
+
+    fn read_view(&mut self, g: &mut Generation, view: &SliceView) -> Meaning {
+        if g.create == Create::Intended {
+            // A create whose answer was lost took effect, if it carries our labels; else the name is somebody else's.
+            if !self.is_ours(g, view) {
+                let message = format!("{} exists in {} and is not this job's", g.name, g.placement.zone);
+                return Meaning::CreateFailed(CreateError { kind: CreateErrorKind::NameTaken, message });
+            }
+            g.create = Create::Sent { operation: String::new() };
+        }
+        g.seen_at.get_or_insert(self.now);
+        let preemptible = g.placement.capacity.is_preemptible();
+        let taken = |otherwise| if preemptible { FailureKind::Preempted } else { otherwise };
+        let word = view.note.clone().map(|n| format!(" ({n})")).unwrap_or_default();
+        match &view.state {
+            SliceState::Ready => {
+                self.read_ready(g, view);
+                Meaning::Nothing
+            }
+            SliceState::Queued | SliceState::Creating => Meaning::Nothing,
+            SliceState::InTransition(_) | SliceState::Unrecognized(_) => {
+                if g.ready_at.is_some() {
+                    g.unhealthy_since.get_or_insert(self.now);
+                }
+                Meaning::Nothing
+            }
+            SliceState::Preempted => {
+                Meaning::Lost { kind: FailureKind::Preempted, fact: format!("the API says PREEMPTED{word}") }
+            }
+            SliceState::Terminated => {
+                Meaning::Lost { kind: taken(FailureKind::Maintenance), fact: format!("the API says TERMINATED{word}") }
+            }
+            SliceState::Stopped => {
+                Meaning::Lost { kind: taken(FailureKind::Lost), fact: format!("the API says STOPPED{word}") }
+            }
+            SliceState::Failed if g.ready_at.is_none() => {
+                Meaning::CreateFailed(view.error.clone().unwrap_or(CreateError {
+                    kind: CreateErrorKind::Other,
+                    message: "the queued resource FAILED".into(),
+                }))
+            }
+            SliceState::Failed => {
+                Meaning::Lost { kind: taken(FailureKind::Lost), fact: format!("the API says it failed{word}") }
+            }
+            SliceState::Deleting if g.delete.is_none() => Meaning::Lost {
+                kind: taken(FailureKind::Lost),
+                fact: "the API says DELETING, and we did not delete it".into(),
+            },
+            SliceState::Deleting => Meaning::Nothing,
+        }
+    }
+
+    fn is_ours(&self, g: &Generation, view: &SliceView) -> bool {
+        view.labels == names::labels(self.rules.installation, &self.job.id, g.number, &self.job.spec_hash)
+    }
+
+    fn read_ready(&mut self, g: &mut Generation, view: &SliceView) {
+        if matches!(g.create, Create::Failed { .. }) {
+            return;
+        }
+        g.create = Create::Done;
+        if !view.addresses.is_empty() {
+            g.addresses.clone_from(&view.addresses);
+        }
+        if g.ready_at.is_none() && g.delete.is_none() {
+            g.ready_at = Some(self.now);
+            self.notes.push(format!("generation {} is READY in {}", g.number, g.placement.zone));
+            self.job.barred.retain(|b| b.placement != g.placement);
+        }
+        match view.health {
+            Health::Healthy => g.unhealthy_since = None,
+            Health::Maintenance | Health::Unhealthy(_) => {
+                g.unhealthy_since.get_or_insert(self.now);
+            }
+        }
+    }
+
+    /// The slice is lost: charged once, its program ended, its remains deleted.
+    pub(super) fn lose(&mut self, number: u32, kind: FailureKind, fact: &str) {
+        let now = self.now;
+        let Some(g) = self.generation_mut(number) else { return };
+        if g.lost.is_some() {
+            return;
+        }
+        let ours = g.delete.is_some();
+        g.lost = Some(Lost { at: now, kind, fact: fact.to_owned() });
+        let text = format!("generation {number} is lost: {fact}");
+        self.note(text);
+        if !ours {
+            self.end_by_loss(number, kind, fact);
+        }
+    }
+
+    /// The API proves that nothing of the generation is left.
+    fn gone(&mut self, number: u32, fact: &str) {
+        let Some(g) = self.job.generation(number) else { return };
+        let kind = if g.placement.capacity.is_preemptible() { FailureKind::Preempted } else { FailureKind::Lost };
+        let expected = g.delete.is_some() || g.lost.is_some();
+        if !expected {
+            self.lose(number, kind, fact);
+        }
+        // While a notice runs, its programs may still be saving: the slice counts as gone when the notice is over.
+        let notice_until = self.job.generation(number).and_then(|g| g.notice.as_ref()).map(|n| n.deadline);
+        if let Some(until) = notice_until
+            && self.now < until
+            && self
+                .job
+                .attempts
+                .iter()
+                .any(|a| a.generation == number && a.fenced_at.is_none() && a.released_at.is_some())
+        {
+            self.wake(until);
+            return;
+        }
+        let now = self.now;
+        for a in self.job.attempts.iter_mut().filter(|a| a.generation == number) {
+            a.fenced_at.get_or_insert(now);
+        }
+        self.job.generations.retain(|g| g.number != number);
+        self.note(format!("generation {number} is gone"));
+    }
+
+    /// The create brought nothing: remember where, and let go of the generation once nothing of it is left. Its number (and the attempt that
+    /// waits for it) is used again at the next place.
+    fn count_failed_create(&mut self, number: u32, look: &GenerationLook) {
+        let Some(g) = self.job.generation(number) else { return };
+        let Create::Failed { error, counted } = &g.create else { return };
+        let (error, counted, placement) = (error.clone(), *counted, g.placement.clone());
+        if !counted {
+            self.note(format!("no {} in {}: {}", placement.accelerator, placement.zone, error.message));
+            self.bar(placement, &error);
+            if let Some(g) = self.generation_mut(number) {
+                g.create = Create::Failed { error, counted: true };
+            }
+        }
+        if look.slice == Look::Absent {
+            self.job.generations.retain(|g| g.number != number);
+        }
+    }
+
+    fn bar(&mut self, placement: Placement, error: &CreateError) {
+        // With another generation of this job still there, a quota refusal is our own husk: no cool-down, no other zone.
+        let husk = error.kind == CreateErrorKind::Quota && self.job.generations.len() > 1;
+        if husk {
+            if let Some(old) = self.job.generations.first_mut() {
+                old.blocks_quota = true;
+            }
+            return;
+        }
+        if error.kind == CreateErrorKind::Cancelled {
+            return;
+        }
+        if error.kind == CreateErrorKind::RateLimit {
+            // Per minute and project: another zone would meet it too.
+            let resume = self.job.attempts.last().is_some_and(|a| a.resume);
+            let not_before = self.now + self.settings().rate_cooldown;
+            self.job.next = Some(Next { not_before, resume, new_generation: true, why: Reason::RateLimit });
+            return;
+        }
+        if matches!(error.kind, CreateErrorKind::Stockout | CreateErrorKind::HiddenStockout) {
+            self.job.counters.stockouts += 1;
+        }
+        let times = self.job.barred.iter().find(|b| b.placement == placement).map_or(0, |b| b.times) + 1;
+        let until = self.bar_until(error, times);
+        self.job.barred.retain(|b| b.placement != placement);
+        // What is wrong for this job alone (not offered, not allowed, the name) says nothing to the others.
+        if let Some(until) = until
+            && !matches!(error.kind, CreateErrorKind::Other | CreateErrorKind::NameTaken)
+        {
+            self.zone_reports.push(ZoneReport {
+                placement: placement.clone(),
+                cool_until: until,
+                error: error.clone(),
+            });
+        }
+        self.job.barred.push(Barred { placement, until, error: error.clone(), times });
+    }
+
+    /// `None`: this place will not do for this job.
+    fn bar_until(&self, error: &CreateError, times: u32) -> Option<Timestamp> {
+        let s = self.settings();
+        let doubled =
+            |d: std::time::Duration| (d * 2_u32.pow(times.saturating_sub(1).min(4))).min(s.backoff_max.max(d));
+        match error.kind {
+            CreateErrorKind::Stockout => Some(self.now + s.stockout_cooldown),
+            CreateErrorKind::HiddenStockout | CreateErrorKind::Reservation | CreateErrorKind::AddressQuota => {
+                Some(self.now + doubled(s.stockout_cooldown))
+            }
+            CreateErrorKind::Quota | CreateErrorKind::Other | CreateErrorKind::NameTaken => {
+                Some(self.now + doubled(s.quota_cooldown))
+            }
+            CreateErrorKind::NotOffered | CreateErrorKind::Forbidden => None,
+            CreateErrorKind::RateLimit | CreateErrorKind::Cancelled | CreateErrorKind::PreemptedWhileCreating => {
+                Some(self.now + s.rate_cooldown)
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The one place that changes a job: from a job, what a pass saw and the time, to the job's next state and the effects that bring it about.
+//!
+//! `decide` is pure and total. The same inputs give the same answer; deciding again on its own answer, at the same time, changes nothing.
+//! Steps, in this order: fold the workers' reports into the attempts (`workers`) and judge what they tell (`judge_told`: a program that ended
+//! well has ended well, also when its slice is lost a moment later), fold what the API shows into the generations (`look`), judge silence and
+//! limits (`judge`), follow people's wishes (`wish`), let go of what is not wanted (`retire`), ask for what is needed (`provision`),
+//! release the program (`release`), then say where the job stands and when it must be looked at again (`stand`).
+//!
+//! **Invariant:** `Unknown` and missing reports never delete, charge or end anything.
+//! **Invariant:** an attempt is released only when no earlier one can be running.
+
+mod judge;
+mod look;
+mod provision;
+mod record;
+mod release;
+mod retire;
+mod stand;
+#[cfg(test)]
+mod tests;
+mod usage;
+mod wish;
+mod workers;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::effect::Effect;
+use crate::ids::InstallationId;
+use crate::job::{Attempt, Create, Generation, Job};
+use crate::observation::{Observation, ZoneReport};
+use crate::reason::Reason;
+use crate::settings::{Deployment, Settings};
+
+pub use record::{Outcome as EffectOutcome, record};
+pub use wish::{Command, NoSense, apply_command};
+
+/// What `decide` needs beside job, observation and time; the same for all jobs.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules<'a> {
+    /// Numbers.
+    pub settings: &'a Settings,
+    /// What is allowed, and prices.
+    pub deployment: &'a Deployment,
+    /// For names.
+    pub installation: &'a InstallationId,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// The job's next state.
+    pub job: Job,
+    /// Effects to be carried out after the commit.
+    pub effects: Vec<Effect>,
+    /// Everything that was found out or decided, in sentences, for the history.
+    pub notes: Vec<String>,
+    /// What this job met at its candidates, for the others.
+    pub zone_reports: Vec<ZoneReport>,
+    /// True if the commit must take a create permit.
+    pub takes_permit: bool,
+    /// True if anything but the clockwork (wake-up, chip time) changed, so that a history entry is due.
+    pub changed: bool,
+}
+
+/// Decides. See the module's header.
+pub fn decide(job: &Job, seen: &Observation, now: Timestamp, rules: &Rules<'_>) -> Decision {
+    let mut pass = Pass {
+        before: job,
+        job: job.clone(),
+        seen,
+        now,
+        rules: *rules,
+        notes: Vec::new(),
+        wakes: Vec::new(),
+        zone_reports: Vec::new(),
+        takes_permit: false,
+        waiting: None,
+    };
+    if !job.phase.is_terminal() {
+        pass.count_usage();
+        pass.workers();
+        pass.judge_told();
+        pass.look();
+        pass.judge();
+        pass.wish();
+        pass.retire();
+        pass.provision();
+        pass.release();
+    }
+    pass.stand()
+}
+
+/// The working state of one `decide`.
+struct Pass<'a> {
+    before: &'a Job,
+    job: Job,
+    seen: &'a Observation,
+    now: Timestamp,
+    rules: Rules<'a>,
+    notes: Vec<String>,
+    wakes: Vec<Timestamp>,
+    zone_reports: Vec<ZoneReport>,
+    takes_permit: bool,
+    /// Why nothing is being created although something is needed.
+    waiting: Option<(Reason, String)>,
+}
+
+impl Pass<'_> {
+    fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Looks at the job again at `at` (or now, if that is past).
+    fn wake(&mut self, at: Timestamp) {
+        self.wakes.push(at);
+    }
+
+    fn settings(&self) -> &Settings {
+        self.rules.settings
+    }
+
+    /// True when `since + wait` has come; else notes the wake-up.
+    fn over(&mut self, since: Timestamp, wait: Duration) -> bool {
+        let at = since + wait;
+        if self.now >= at {
+            return true;
+        }
+        self.wake(at);
+        false
+    }
+
+    fn generation_mut(&mut self, number: u32) -> Option<&mut Generation> {
+        self.job.generations.iter_mut().find(|g| g.number == number)
+    }
+
+    fn attempt_mut(&mut self, number: u32) -> Option<&mut Attempt> {
+        self.job.attempts.iter_mut().find(|a| a.number == number)
+    }
+
+    /// How long after an intent a create may still be on its way.
+    fn in_flight(&self) -> Duration {
+        self.settings().handler_deadline + self.settings().request_timeout
+    }
+
+    /// The newest generation if it may carry an attempt: wanted, not lost, not on its way out.
+    fn usable_generation(&self) -> Option<&Generation> {
+        let g = self.job.generations.last()?;
+        let usable = g.lost.is_none()
+            && g.delete.is_none()
+            && !matches!(g.create, Create::Failed { .. })
+            && !g.notice.as_ref().is_some_and(|n| crate::orders::notice_is_urgent(n, self.now));
+        usable.then_some(g)
+    }
+}

@@ -1,0 +1,167 @@
+//! Asks for what is needed: the next generation, at a place that may have it, within what the installation allows now.
+
+use super::Pass;
+use crate::job::{Create, Desired, Generation};
+use crate::names;
+use crate::observation::{Permit, SliceState};
+use crate::orders::notice_is_urgent;
+use crate::placement::{self, Candidate, Choice};
+use crate::reason::Reason;
+
+impl Pass<'_> {
+    pub(super) fn provision(&mut self) {
+        if self.job.outcome.is_some() || self.job.desired != Desired::Run || self.job.settling.is_some() {
+            return;
+        }
+        if !self.needs_generation() {
+            return;
+        }
+        if self.queue_limit_passed() {
+            return;
+        }
+        if let Some(next) = self.job.next.clone()
+            && self.now < next.not_before
+        {
+            self.wake(next.not_before);
+            let text = format!("waits until {} before the next slice is asked for", next.not_before);
+            let own = matches!(next.why, Reason::CreateTimeout | Reason::RateLimit);
+            self.waiting = Some((if own { next.why } else { Reason::BackOff }, text));
+            return;
+        }
+        if !self.may_overlap() {
+            self.waiting = Some((Reason::OwnDelete, "waits until the earlier slice is gone".into()));
+            return;
+        }
+        match placement::choose(&self.job, self.rules.deployment, &self.seen.zones, self.now, self.rules.settings) {
+            Choice::Go { candidate, via } => self.ask(&candidate, via),
+            Choice::Wait { until, reason, message } => {
+                self.wake(until);
+                self.waiting = Some((reason, message));
+            }
+            Choice::Never { message } => self.fail_by_limit(Reason::NoCandidate, message),
+        }
+    }
+
+    /// True when no generation is there, or on its way, that the current attempt can use.
+    fn needs_generation(&self) -> bool {
+        if self.job.next.as_ref().is_some_and(|n| !n.new_generation) {
+            return false;
+        }
+        let wanted = self.usable_generation().is_some() && self.job.next.is_none();
+        !wanted
+    }
+
+    fn queue_limit_passed(&mut self) -> bool {
+        let Some(limit) = self.job.spec.limits.queue else { return false };
+        if !self.over(self.job.queued_since, limit) {
+            return false;
+        }
+        self.fail_by_limit(Reason::QueueTimeout, format!("no TPU within the limit `queue` of {} s", limit.as_secs()));
+        true
+    }
+
+    /// Two generations exist only in the hand-over window: the earlier one has an urgent notice, or the API says that it is taken.
+    fn may_overlap(&self) -> bool {
+        if self.job.generations.len() > 1 {
+            return false;
+        }
+        let Some(old) = self.job.generations.last() else { return true };
+        if matches!(old.create, Create::Failed { .. }) {
+            return false;
+        }
+        // Our own dying node uses up the quota: found out by a refusal, then waited for.
+        if self.own_husk_refused() {
+            return false;
+        }
+        let noticed = old.notice.as_ref().is_some_and(|n| notice_is_urgent(n, self.now));
+        let taken = self.seen.generations.iter().any(|l| {
+            l.number == old.number
+                && l.slice.seen().is_some_and(|v| {
+                    matches!(v.state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped)
+                })
+        });
+        noticed || taken
+    }
+
+    fn own_husk_refused(&self) -> bool {
+        self.job.generations.last().is_some_and(|g| g.blocks_quota)
+    }
+
+    fn ask(&mut self, candidate: &Candidate, via: crate::job::Via) {
+        match &self.seen.permit {
+            Permit::Free | Permit::Granted => {}
+            Permit::Wait => {
+                self.wake(self.now + self.settings().rate_cooldown);
+                self.waiting = Some((Reason::CreateBudget, "waits for a create permit of this minute".into()));
+                return;
+            }
+            Permit::Frozen => {
+                self.wake(self.now + self.settings().rate_cooldown);
+                self.waiting = Some((Reason::Frozen, "creates are frozen; `rekindle thaw` lets them go on".into()));
+                return;
+            }
+            Permit::MaxChips => {
+                self.wake(self.now + self.settings().rate_cooldown);
+                self.waiting = Some((Reason::MaxChips, "waits, since `max_chips` would be passed".into()));
+                return;
+            }
+            Permit::MaxUsd => {
+                self.wake(self.now + self.settings().rate_cooldown);
+                self.waiting = Some((Reason::MaxUsd, "waits, since `max_usd_per_day` would be passed".into()));
+                return;
+            }
+        }
+        self.takes_permit = true;
+        let number = self.number_for_ask();
+        let name = names::generation_name(self.rules.installation, &self.job.id, number);
+        self.note(format!(
+            "generation {number} is asked for: {} in {} ({})",
+            candidate.placement.accelerator,
+            candidate.placement.zone,
+            candidate.placement.capacity.as_str()
+        ));
+        self.job.generations.push(Generation {
+            number,
+            name,
+            placement: candidate.placement.clone(),
+            via,
+            slices: self.job.spec.tpu.slices,
+            workers: candidate.workers,
+            chips: candidate.chips,
+            usd_micros_per_hour: candidate.usd_micros_per_hour,
+            intended_at: self.now,
+            asked_at: None,
+            create: Create::Intended,
+            create_tries: 0,
+            blocks_quota: false,
+            seen_at: None,
+            ready_at: None,
+            addresses: Vec::new(),
+            unhealthy_since: None,
+            notice: None,
+            lost: None,
+            delete: None,
+        });
+    }
+
+    /// The number of the generation to be asked for. An attempt that waits for a slice which never came keeps its number and its generation's.
+    fn number_for_ask(&mut self) -> u32 {
+        let waiting = self
+            .job
+            .attempts
+            .last()
+            .filter(|a| a.ended.is_none() && a.stop.is_none() && a.released_at.is_none() && a.fenced_at.is_none());
+        if let Some(a) = waiting
+            && self.job.generation(a.generation).is_none()
+            && a.generation == self.job.last_generation
+        {
+            self.job.next = None;
+            return a.generation;
+        }
+        let resume = self.job.next.take().is_some_and(|n| n.resume);
+        self.job.last_generation += 1;
+        let number = self.job.last_generation;
+        self.new_attempt(number, resume);
+        number
+    }
+}

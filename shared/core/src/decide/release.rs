@@ -1,0 +1,98 @@
+//! Starts: the next attempt in place, and the release of `run` to all workers together.
+
+use super::Pass;
+use super::workers::keys;
+use crate::job::Attempt;
+use crate::observation::WorkerState;
+use crate::reason::Reason;
+
+impl Pass<'_> {
+    pub(super) fn release(&mut self) {
+        if self.job.outcome.is_some() || self.job.desired != crate::job::Desired::Run {
+            return;
+        }
+        self.next_in_place();
+        self.release_run();
+    }
+
+    /// A new attempt on the same slice, once the earlier one is fenced.
+    fn next_in_place(&mut self) {
+        let Some(next) = self.job.next.clone().filter(|n| !n.new_generation) else { return };
+        let Some(g) = self.usable_generation() else { return };
+        if g.ready_at.is_none() {
+            return;
+        }
+        let number = g.number;
+        if self.now < next.not_before {
+            self.wake(next.not_before);
+            self.waiting =
+                Some((Reason::BackOff, format!("waits until {} before it resumes in place", next.not_before)));
+            return;
+        }
+        if self.job.attempts.iter().any(|a| a.fenced_at.is_none()) {
+            self.waiting = Some((Reason::Fencing, "waits until every worker has ended the earlier attempt".into()));
+            return;
+        }
+        self.job.next = None;
+        self.new_attempt(number, next.resume);
+        self.note(format!("attempt {} is prepared on generation {number}", self.job.last_attempt));
+    }
+
+    /// Makes the next attempt on a generation.
+    pub(super) fn new_attempt(&mut self, generation: u32, resume: bool) {
+        self.job.last_attempt += 1;
+        if resume {
+            self.job.counters.resumes += 1;
+        }
+        // Ended and fenced attempts are history.
+        self.job.attempts.retain(|a| a.fenced_at.is_none());
+        self.job.attempts.push(Attempt {
+            number: self.job.last_attempt,
+            generation,
+            resume,
+            stage: self.job.counters.resumes,
+            line: self.job.line,
+            created_at: self.now,
+            released_at: None,
+            started_at: None,
+            stop: None,
+            first_exit_at: None,
+            ended: None,
+            fenced_at: None,
+            progressed: false,
+            step: None,
+            step_at: None,
+            resumed_from: None,
+        });
+    }
+
+    fn release_run(&mut self) {
+        let Some(g) = self.usable_generation() else { return };
+        if g.ready_at.is_none() || g.unhealthy_since.is_some() || g.addresses.is_empty() {
+            return;
+        }
+        let (generation, expected) = (g.number, keys(g).collect::<Vec<_>>());
+        let Some(a) = self.job.attempts.last() else { return };
+        if a.generation != generation || a.stop.is_some() || a.ended.is_some() || a.released_at.is_some() {
+            return;
+        }
+        let number = a.number;
+        let reports = self.reports_of(number);
+        let ready = |k| reports.iter().any(|r| r.key == k && r.state == WorkerState::Ready && r.exit.is_none());
+        let count = expected.iter().filter(|k| ready(**k)).count();
+        if count < expected.len() {
+            let text = format!("{count} of {} workers are ready", expected.len());
+            self.waiting = Some((Reason::WorkersPreparing, text));
+            return;
+        }
+        if self.job.attempts.iter().any(|other| other.number < number && other.fenced_at.is_none()) {
+            self.waiting = Some((Reason::Fencing, "waits until no worker of the earlier slice can be running".into()));
+            return;
+        }
+        let now = self.now;
+        if let Some(a) = self.attempt_mut(number) {
+            a.released_at = Some(now);
+        }
+        self.note(format!("attempt {number} is released to {} workers", expected.len()));
+    }
+}

@@ -1,0 +1,140 @@
+//! Lets go: which generations are not wanted any more, and when they may be deleted.
+
+use std::time::Duration;
+
+use super::Pass;
+use crate::job::{Create, Delete, Desired, Generation};
+use crate::orders::notice_is_urgent;
+use crate::reason::Reason;
+
+impl Pass<'_> {
+    pub(super) fn retire(&mut self) {
+        self.give_up_slow_creates();
+        self.give_up_in_place();
+        self.give_up_unfenced();
+        let numbers: Vec<u32> = self.job.generations.iter().map(|g| g.number).collect();
+        for number in numbers {
+            let Some(g) = self.job.generation(number).cloned() else { continue };
+            if g.delete.is_none() && !self.is_wanted(&g) && self.may_delete(&g) {
+                let now = self.now;
+                if let Some(g) = self.generation_mut(number) {
+                    g.delete = Some(Delete { intended_at: now, sent_at: None, tries: 0, last_error: None });
+                }
+                self.note(format!("generation {number} is deleted"));
+            }
+        }
+        // Attempts whose slice is gone, and that are judged, are history; the newest stays for people to see.
+        let newest = self.job.last_attempt;
+        self.job.attempts.retain(|a| a.fenced_at.is_none() || a.number == newest);
+    }
+
+    /// True while this generation is the one that the job runs (or will run) on.
+    fn is_wanted(&self, g: &Generation) -> bool {
+        let newest = self.job.generations.last().is_some_and(|n| n.number == g.number);
+        newest
+            && self.job.outcome.is_none()
+            && self.job.desired == Desired::Run
+            && g.lost.is_none()
+            && !matches!(g.create, Create::Failed { .. })
+            && !g.notice.as_ref().is_some_and(|n| notice_is_urgent(n, self.now))
+            && !self.job.next.as_ref().is_some_and(|n| n.new_generation)
+    }
+
+    /// Never sooner than its workers have ended, its notice or their stop deadline is over, or the API says that it is lost.
+    fn may_delete(&mut self, g: &Generation) -> bool {
+        let running: Vec<_> =
+            self.job.attempts.iter().filter(|a| a.generation == g.number && a.fenced_at.is_none()).cloned().collect();
+        if running.is_empty() {
+            return true;
+        }
+        let deadline = running.iter().filter_map(|a| a.stop.as_ref().map(|s| s.deadline)).max();
+        let deadline = deadline.max(g.notice.as_ref().map(|n| n.deadline));
+        match deadline {
+            Some(at) if self.now >= at => true,
+            Some(at) => {
+                self.wake(at);
+                false
+            }
+            None => running.iter().all(|a| a.released_at.is_none()),
+        }
+    }
+
+    /// A create that takes longer than its limit is deleted; a late success is deleted with it.
+    fn give_up_slow_creates(&mut self) {
+        let now = self.now;
+        let Some(g) = self.job.generations.last().cloned() else { return };
+        if g.ready_at.is_some() || g.delete.is_some() || g.lost.is_some() || matches!(g.create, Create::Failed { .. }) {
+            return;
+        }
+        // In the provider's queue the job's own `queue` limit holds, not the limit of a create.
+        let queued = self.seen.generations.iter().any(|l| {
+            l.number == g.number && l.slice.seen().is_some_and(|v| v.state == crate::observation::SliceState::Queued)
+        });
+        if queued {
+            return;
+        }
+        let limit = self.settings().create_limit(g.slices * g.workers);
+        if !self.over(g.intended_at, limit) {
+            return;
+        }
+        self.note(format!("generation {} was not READY within {} s; it is given up", g.number, limit.as_secs()));
+        if let Some(g) = self.generation_mut(g.number) {
+            g.delete = Some(Delete { intended_at: now, sent_at: None, tries: 0, last_error: None });
+        }
+        let resume = self.job.attempts.last().is_some_and(|a| a.resume);
+        if let Some(a) = self.job.attempts.last().filter(|a| a.released_at.is_none()).map(|a| a.number) {
+            self.order_stop(a, crate::job::StopCause::Limit, now);
+            if let Some(a) = self.attempt_mut(a) {
+                a.fenced_at = Some(now);
+            }
+        }
+        self.job.next = Some(crate::job::Next {
+            not_before: now + self.settings().backoff_first,
+            resume,
+            new_generation: true,
+            why: Reason::CreateTimeout,
+        });
+    }
+
+    /// An answer in place cannot hold on a slice that is lost or has a notice.
+    fn give_up_in_place(&mut self) {
+        if self.usable_generation().is_some() {
+            return;
+        }
+        let now = self.now;
+        if let Some(next) = self.job.next.as_mut().filter(|n| !n.new_generation) {
+            next.new_generation = true;
+            next.not_before = now;
+        }
+    }
+
+    /// In place, but workers do not report the end of the earlier attempt: only a new slice is safe.
+    fn give_up_unfenced(&mut self) {
+        let in_place = self.job.next.as_ref().is_some_and(|n| !n.new_generation);
+        if !in_place {
+            return;
+        }
+        let deadline = self
+            .job
+            .attempts
+            .iter()
+            .filter(|a| a.fenced_at.is_none())
+            .filter_map(|a| a.stop.as_ref())
+            .map(|s| s.deadline)
+            .max();
+        let Some(deadline) = deadline else { return };
+        let patience = self.settings().exits_wait + self.settings().heartbeat * self.settings().missed;
+        if self.over(deadline, patience) {
+            self.note("workers do not report the end of the program; a new slice is asked for");
+            if let Some(next) = self.job.next.as_mut() {
+                next.new_generation = true;
+            }
+        }
+    }
+
+    /// How soon a wait for an operation is looked at again: often at first, less often later.
+    pub(super) fn poll_after(&self, since: jiff::Timestamp) -> Duration {
+        let age = Duration::try_from(self.now.duration_since(since)).unwrap_or_default();
+        (age / 4).clamp(self.settings().poll_busy / 2, self.settings().poll_busy * 10)
+    }
+}

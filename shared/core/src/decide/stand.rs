@@ -1,0 +1,261 @@
+//! Says where the job stands: phase, reason, events, wake-up, effects.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::{Decision, Pass};
+use crate::effect::Effect;
+use crate::job::{Create, Desired, Generation, Job, OutEvent, Phase};
+use crate::observation::{Look, SliceState};
+use crate::reason::Reason;
+
+impl Pass<'_> {
+    pub(super) fn stand(mut self) -> Decision {
+        if self.before.phase.is_terminal() {
+            return self.finish();
+        }
+        let (phase, reason, message) = self.where_it_stands();
+        let same = phase == self.job.phase;
+        if !same {
+            self.job.phase = phase;
+            self.job.phase_since = self.now;
+            self.job.sequence += 1;
+            let event = OutEvent {
+                sequence: self.job.sequence,
+                at: self.now,
+                phase,
+                reason,
+                message: message.clone(),
+                attempt: self.job.last_attempt,
+                generation: self.job.last_generation,
+            };
+            self.job.outbox.push(event);
+            self.note(format!("{} → {}: {message}", self.before.phase.as_str(), phase.as_str()));
+        }
+        let held = matches!(self.before.phase, Phase::Starting | Phase::Running);
+        if held && !matches!(phase, Phase::Starting | Phase::Running) {
+            self.job.queued_since = self.now;
+        }
+        self.job.reason = reason;
+        self.job.message = message;
+        self.finish()
+    }
+
+    fn where_it_stands(&self) -> (Phase, Reason, String) {
+        let job = &self.job;
+        let all_gone = job.generations.is_empty();
+        if let Some(outcome) = job.outcome {
+            if all_gone {
+                return (outcome.phase(), job.reason, job.message.clone());
+            }
+            return (Phase::Stopping, job.reason, job.message.clone());
+        }
+        if job.desired == Desired::Pause {
+            let phase = if all_gone { Phase::Paused } else { Phase::Stopping };
+            return (phase, job.reason, job.message.clone());
+        }
+        let ran = job.first_started_at.is_some();
+        let waiting_phase = if ran || job.counters.preemptions > 0 { Phase::Recovering } else { Phase::Pending };
+        if let Some(settling) = &job.settling {
+            return (
+                Phase::Recovering,
+                Reason::Settling,
+                format!("{}; waits whether a loss explains it", settling.summary),
+            );
+        }
+        let Some(g) = self.usable_generation() else {
+            let (reason, message) = self.why_waiting();
+            return (waiting_phase, reason, message);
+        };
+        if job.next.as_ref().is_some_and(|n| n.new_generation) {
+            let (reason, message) = self.why_waiting();
+            return (waiting_phase, reason, message);
+        }
+        if g.ready_at.is_none() {
+            let (reason, message) = self.why_provisioning(g);
+            return (Phase::Provisioning, reason, message);
+        }
+        let Some(a) = job.attempts.last() else {
+            return (Phase::Starting, Reason::WorkersPreparing, "workers prepare".into());
+        };
+        if a.ended.is_some() || a.stop.is_some() || job.next.is_some() {
+            let (reason, message) = self.why_waiting();
+            return (Phase::Recovering, reason, message);
+        }
+        if a.started_at.is_some() {
+            let step = a.step.map_or_else(String::new, |s| format!(", step {s}"));
+            return (
+                Phase::Running,
+                Reason::Running,
+                format!("attempt {} runs on generation {}{step}", a.number, g.number),
+            );
+        }
+        if a.released_at.is_some() {
+            return (Phase::Starting, Reason::Released, format!("attempt {} was released to its workers", a.number));
+        }
+        let (reason, message) =
+            self.waiting.clone().unwrap_or((Reason::WorkersPreparing, "the TPU is READY; workers prepare".into()));
+        (Phase::Starting, reason, message)
+    }
+
+    fn why_waiting(&self) -> (Reason, String) {
+        if let Some(waiting) = &self.waiting {
+            return waiting.clone();
+        }
+        if let Some(next) = &self.job.next {
+            let what = self.job.last_end.as_ref().map_or_else(String::new, |e| e.ended.summary.clone());
+            return (next.why, what);
+        }
+        if let Some(end) = self.job.attempts.last().and_then(|a| a.stop.as_ref().map(|_| a)) {
+            return (Reason::WorkerExited, format!("attempt {} is being ended", end.number));
+        }
+        (self.job.reason, self.job.message.clone())
+    }
+
+    fn why_provisioning(&self, g: &Generation) -> (Reason, String) {
+        let view = self.seen.generations.iter().find(|l| l.number == g.number);
+        let place = format!("{} in {} ({})", g.placement.accelerator, g.placement.zone, g.placement.capacity.as_str());
+        match view.map(|l| &l.slice) {
+            Some(Look::Seen(v)) if v.state == SliceState::Queued => {
+                (Reason::InProviderQueue, format!("{place} waits in the provider's queue"))
+            }
+            Some(Look::Unknown) if g.create != Create::Intended => {
+                (Reason::ApiUnknown, format!("{place} was asked for; the TPU API does not answer now"))
+            }
+            _ if g.create == Create::Intended => (Reason::CreateRequested, format!("{place} is asked for")),
+            _ => (Reason::Creating, format!("{place} is being made")),
+        }
+    }
+
+    fn finish(mut self) -> Decision {
+        self.generation_wakes();
+        let effects = self.effects();
+        self.job.wake_at = self.wake_time();
+        let changed = significant(&self.job) != significant(self.before);
+        if changed {
+            self.job.revision += 1;
+        } else {
+            self.job.usage = self.before.usage.clone();
+        }
+        Decision {
+            job: self.job,
+            effects,
+            notes: self.notes,
+            zone_reports: self.zone_reports,
+            takes_permit: self.takes_permit,
+            changed,
+        }
+    }
+
+    fn effects(&mut self) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let generations = self.job.generations.clone();
+        // Deletes first: they free what the creates need.
+        for g in &generations {
+            if self.delete_is_due(g) {
+                effects.push(Effect::DeleteGeneration { generation: g.number });
+            }
+        }
+        for g in &generations {
+            if self.create_is_due(g) {
+                let now = self.now;
+                if let Some(g) = self.generation_mut(g.number) {
+                    g.asked_at = Some(now);
+                }
+                effects.push(Effect::CreateGeneration { generation: g.number });
+            }
+        }
+        if !self.job.outbox.is_empty() {
+            effects.push(Effect::PublishEvents);
+        }
+        effects
+    }
+
+    /// Sent once, and again when no answer was recorded. A repeat is refused by name, so it makes nothing twice.
+    fn create_is_due(&mut self, g: &Generation) -> bool {
+        if g.create != Create::Intended || g.delete.is_some() || g.seen_at.is_some() {
+            return false;
+        }
+        match g.asked_at {
+            None => true,
+            Some(at) if at == self.now => true,
+            Some(at) => self.over(at, self.settings().poll_busy * 3),
+        }
+    }
+
+    /// Sent once, and again when it shows no effect.
+    fn delete_is_due(&mut self, g: &Generation) -> bool {
+        let Some(delete) = &g.delete else { return false };
+        let look = self.seen.generations.iter().find(|l| l.number == g.number);
+        // Nothing is there to delete; whether something may still come is `look`'s question.
+        if look.is_some_and(|l| l.slice == Look::Absent) {
+            return false;
+        }
+        let Some(sent) = delete.sent_at else { return true };
+        let deleting = look.is_some_and(|l| l.slice.seen().is_some_and(|v| v.state == SliceState::Deleting));
+        let wait = if deleting { self.settings().delete_retry * 10 } else { self.settings().delete_retry };
+        // A refused delete is tried again soon at first.
+        let wait = if delete.last_error.is_some() {
+            (self.settings().poll_busy * 2_u32.saturating_pow(delete.tries.min(10))).min(wait)
+        } else {
+            wait
+        };
+        self.over(sent, wait)
+    }
+
+    /// Looks at what is on its way as often as it is worth.
+    fn generation_wakes(&mut self) {
+        let hand_over = self.waiting.as_ref().is_some_and(|(r, _)| *r == Reason::OwnDelete);
+        for g in self.job.generations.clone() {
+            let after = match (&g.delete, g.ready_at) {
+                // The next create waits for this 404: "within one second".
+                (Some(_), _) if hand_over => self.settings().poll_busy / 2,
+                (Some(d), _) => self.poll_after(d.intended_at),
+                (None, None) => self.poll_after(g.intended_at),
+                // A READY slice is looked at as often as silence is measured, also when all events are lost.
+                (None, Some(_)) => self.settings().heartbeat * self.settings().missed,
+            };
+            self.wake(self.now + after.max(Duration::from_millis(20)));
+        }
+    }
+
+    fn wake_time(&self) -> Option<Timestamp> {
+        if self.job.phase.is_terminal() {
+            // Only events that are not published yet.
+            return (!self.job.outbox.is_empty()).then(|| self.now + self.settings().poll_busy);
+        }
+        let earliest = self.wakes.iter().min().copied();
+        if self.job.phase == Phase::Paused {
+            return (!self.job.outbox.is_empty()).then(|| self.now + self.settings().poll_busy);
+        }
+        // A job that is neither ended nor paused is looked at now and then whatever happens.
+        let ceiling = self.now + self.settings().heartbeat * 15;
+        Some(earliest.map_or(ceiling, |e| e.max(self.now).min(ceiling)))
+    }
+}
+
+/// The job without its clockwork: what makes a history entry due when it changes.
+fn significant(job: &Job) -> Job {
+    let mut job = job.clone();
+    job.wake_at = None;
+    job.usage = crate::job::Usage::default();
+    job.revision = 0;
+    job.observed_through_us = 0;
+    job.outbox.clear();
+    for g in &mut job.generations {
+        g.asked_at = None;
+    }
+    // Steps move with every look; they are progress, not decisions.
+    job.highest_step = None;
+    job.highest_checkpoint = None;
+    job.last_loss = None;
+    for a in &mut job.attempts {
+        a.step = None;
+        a.step_at = None;
+    }
+    if job.phase == Phase::Running {
+        job.message = String::new();
+    }
+    job
+}

@@ -1,0 +1,218 @@
+//! People's wishes: commands change `desired` (or `restart`) and nothing else; `wish` carries them out.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::Pass;
+use crate::job::{Desired, Ended, Job, Next, Outcome, Phase, RestartRequest, StopCause};
+use crate::reason::Reason;
+
+/// A command on a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case")]
+pub enum Command {
+    /// End the job.
+    Cancel,
+    /// Let go of the TPU, keep the job.
+    Pause,
+    /// Go on after a pause.
+    Unpause,
+    /// Start the program again.
+    Restart {
+        /// On a new slice.
+        new_slice: bool,
+        /// From scratch.
+        from_scratch: bool,
+    },
+    /// Look now instead of at the next wake-up.
+    Wake,
+}
+
+impl Command {
+    /// The word of the outside interface.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Pause => "pause",
+            Self::Unpause => "unpause",
+            Self::Restart { .. } => "restart",
+            Self::Wake => "wake",
+        }
+    }
+}
+
+/// The command makes no sense in this phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{command} makes no sense while the job is {}", .phase.as_str())]
+pub struct NoSense {
+    /// The command.
+    pub command: &'static str,
+    /// The job's phase.
+    pub phase: Phase,
+}
+
+/// Pauses wait so long for the program to save.
+// Contract section 2: five minutes for `pause`, `stop_grace` for all else.
+const PAUSE_GRACE: Duration = Duration::from_secs(300);
+
+/// The job after a command. `Ok(None)`: it holds already. The effects follow from the next `decide`.
+pub fn apply_command(job: &Job, command: Command, now: Timestamp) -> Result<Option<Job>, NoSense> {
+    let no = Err(NoSense { command: command.name(), phase: job.phase });
+    let mut after = job.clone();
+    match command {
+        Command::Cancel => {
+            if job.desired == Desired::Cancel || job.phase == Phase::Cancelled {
+                return Ok(None);
+            }
+            if job.phase.is_terminal() {
+                return no;
+            }
+            after.desired = Desired::Cancel;
+        }
+        Command::Pause => {
+            if job.desired == Desired::Pause && job.outcome.is_none() {
+                return Ok(None);
+            }
+            if job.phase.is_terminal() || job.phase == Phase::Stopping {
+                return no;
+            }
+            after.desired = Desired::Pause;
+            after.reason = Reason::PauseRequested;
+            after.message = "paused by a person".into();
+        }
+        Command::Unpause => {
+            if job.phase != Phase::Paused {
+                let holds = job.desired == Desired::Run && !job.phase.is_terminal() && job.phase != Phase::Stopping;
+                return if holds { Ok(None) } else { no };
+            }
+            resume_from_pause(&mut after, Reason::UnpauseRequested, true, now);
+        }
+        Command::Restart { new_slice, from_scratch } => match job.phase {
+            Phase::Starting | Phase::Running | Phase::Recovering => {
+                if job.restart == Some(RestartRequest { new_slice, from_scratch }) {
+                    return Ok(None);
+                }
+                after.restart = Some(RestartRequest { new_slice, from_scratch });
+            }
+            Phase::Paused => {
+                if from_scratch {
+                    after.line += 1;
+                }
+                resume_from_pause(&mut after, Reason::RestartRequested, !from_scratch, now);
+            }
+            Phase::Pending
+            | Phase::Provisioning
+            | Phase::Stopping
+            | Phase::Succeeded
+            | Phase::Failed
+            | Phase::Cancelled => return no,
+        },
+        Command::Wake => {
+            if job.phase.is_terminal() || (job.wake_at.is_none() && job.phase == Phase::Paused) {
+                return no;
+            }
+            after.wake_at = Some(now);
+            // "Act now": waits that are only our own patience end.
+            if let Some(next) = after.next.as_mut() {
+                next.not_before = next.not_before.min(now);
+            }
+            after.barred.retain(|b| b.until.is_none());
+        }
+    }
+    Ok(Some(after))
+}
+
+fn resume_from_pause(job: &mut Job, why: Reason, resume: bool, now: Timestamp) {
+    job.desired = Desired::Run;
+    job.spent.generations_without_progress = 0;
+    job.queued_since = now;
+    let resume = resume && job.first_started_at.is_some();
+    job.next = Some(Next { not_before: now, resume, new_generation: true, why });
+}
+
+impl Pass<'_> {
+    pub(super) fn wish(&mut self) {
+        match self.job.desired {
+            Desired::Cancel if self.job.outcome.is_none() => {
+                self.job.outcome = Some(Outcome::Cancelled);
+                self.job.reason = Reason::CancelRequested;
+                self.job.message = "cancelled by a person".into();
+                self.note("the job is being cancelled");
+            }
+            Desired::Cancel | Desired::Run | Desired::Pause => {}
+        }
+        if self.job.outcome.is_some() {
+            self.let_all_stop(StopCause::Cancel, self.job.spec.limits.stop_grace);
+            self.job.next = None;
+            self.job.settling = None;
+            self.job.restart = None;
+            return;
+        }
+        if self.job.desired == Desired::Pause {
+            self.let_all_stop(StopCause::Pause, PAUSE_GRACE);
+            self.job.settling = None;
+            self.job.restart = None;
+            let now = self.now;
+            let resume = self.job.first_started_at.is_some();
+            self.job.next.get_or_insert(Next {
+                not_before: now,
+                resume,
+                new_generation: true,
+                why: Reason::UnpauseRequested,
+            });
+            return;
+        }
+        self.carry_out_restart();
+    }
+
+    fn let_all_stop(&mut self, cause: StopCause, grace: Duration) {
+        let deadline = self.now + grace;
+        let numbers: Vec<u32> = self.job.attempts.iter().map(|a| a.number).collect();
+        for number in numbers {
+            self.order_stop(number, cause, deadline);
+            self.mark_ended(number);
+        }
+    }
+
+    /// Ended by a person: charged to nobody.
+    fn mark_ended(&mut self, attempt: u32) {
+        let ended = Ended {
+            at: self.now,
+            kind: None,
+            action: None,
+            charge: None,
+            summary: "ended by a person".into(),
+            verdict: None,
+        };
+        if let Some(a) = self.attempt_mut(attempt)
+            && a.ended.is_none()
+        {
+            a.ended = Some(ended);
+        }
+    }
+
+    fn carry_out_restart(&mut self) {
+        let Some(restart) = self.job.restart.take() else { return };
+        if restart.from_scratch {
+            self.job.line += 1;
+        }
+        self.job.settling = None;
+        let deadline = self.now + self.job.spec.limits.stop_grace;
+        if let Some(a) = self.job.attempts.last().map(|a| a.number) {
+            self.order_stop(a, StopCause::Restart, deadline);
+            self.mark_ended(a);
+        }
+        let healthy = self.usable_generation().is_some_and(|g| g.ready_at.is_some());
+        let new_generation = restart.new_slice || !healthy;
+        let resume = !restart.from_scratch && self.job.first_started_at.is_some();
+        let now = self.now;
+        self.job.next = Some(Next { not_before: now, resume, new_generation, why: Reason::RestartRequested });
+        self.note(format!(
+            "restarted by a person, {}{}",
+            if new_generation { "on a new slice" } else { "on the same slice" },
+            if restart.from_scratch { ", from scratch" } else { "" }
+        ));
+    }
+}

@@ -1,0 +1,154 @@
+//! Folds the workers' reports into the attempts: notices, progress, started, exits, fence.
+
+use jiff::Timestamp;
+
+use super::Pass;
+use crate::ids::WorkerKey;
+use crate::job::{Attempt, Generation};
+use crate::observation::{NoticeKind, WorkerReport, WorkerState};
+
+/// Every worker of a generation.
+pub(super) fn keys(g: &Generation) -> impl Iterator<Item = WorkerKey> + '_ {
+    (0..g.slices).flat_map(|slice| (0..g.workers).map(move |worker| WorkerKey { slice, worker }))
+}
+
+impl Pass<'_> {
+    pub(super) fn workers(&mut self) {
+        let Some(reports) = &self.seen.workers else { return };
+        self.job.observed_through_us = self.job.observed_through_us.max(self.seen.read_through_us);
+        self.fold_notices(reports);
+        let numbers: Vec<u32> = self.job.attempts.iter().map(|a| a.number).collect();
+        for number in numbers {
+            self.fold_attempt(number, reports);
+        }
+    }
+
+    fn fold_notices(&mut self, reports: &[WorkerReport]) {
+        for report in reports {
+            let Some(notice) = &report.notice else { continue };
+            let Some(g) = self.generation_mut(report.generation) else { continue };
+            let better = g.notice.as_ref().is_none_or(|known| {
+                // A preemption says more than maintenance; of two alike the earlier deadline holds.
+                (notice.kind == NoticeKind::Preemption && known.kind == NoticeKind::Maintenance)
+                    || (notice.kind == known.kind && notice.deadline < known.deadline)
+            });
+            if better {
+                let text = format!(
+                    "worker {} of generation {} has a notice of {}, deadline {}",
+                    report.key.worker,
+                    report.generation,
+                    match notice.kind {
+                        NoticeKind::Preemption => "preemption",
+                        NoticeKind::Maintenance => "maintenance",
+                    },
+                    notice.deadline
+                );
+                g.notice = Some(notice.clone());
+                self.note(text);
+            }
+        }
+    }
+
+    fn fold_attempt(&mut self, number: u32, reports: &[WorkerReport]) {
+        let Some(attempt) = self.job.attempts.iter().find(|a| a.number == number) else { return };
+        let mut a = attempt.clone();
+        let of: Vec<&WorkerReport> = reports.iter().filter(|r| r.attempt == number).collect();
+        let expected: Vec<WorkerKey> = match self.job.generation(a.generation) {
+            Some(g) => keys(g).collect(),
+            None => Vec::new(),
+        };
+        self.fold_progress(&mut a, &of);
+        if a.started_at.is_none()
+            && a.released_at.is_some()
+            && !expected.is_empty()
+            && expected.iter().all(|k| {
+                of.iter().any(|r| r.key == *k && matches!(r.state, WorkerState::Running | WorkerState::Exited))
+            })
+        {
+            a.started_at = Some(self.now);
+            self.job.first_started_at.get_or_insert(self.now);
+            self.note(format!("attempt {number} runs on all {} workers", expected.len()));
+        }
+        if a.first_exit_at.is_none() {
+            a.first_exit_at = of.iter().filter_map(|r| r.exit.as_ref()).map(|e| e.at).min();
+        }
+        if a.fenced_at.is_none() && is_fenced(&a, &expected, reports) {
+            a.fenced_at = Some(self.now);
+        }
+        if let Some(slot) = self.attempt_mut(number) {
+            *slot = a;
+        }
+    }
+
+    fn fold_progress(&mut self, a: &mut Attempt, of: &[&WorkerReport]) {
+        if a.resumed_from.is_none()
+            && let Some(from) = of.iter().filter_map(|r| r.resumed_from).min()
+        {
+            a.resumed_from = Some(from);
+            let repeated = self.job.highest_step.unwrap_or(0).saturating_sub(from);
+            self.job.counters.steps_repeated += repeated;
+            self.note(format!("attempt {} resumed from step {from}; {repeated} steps are repeated", a.number));
+            if self.job.highest_checkpoint.is_some_and(|saved| from < saved) {
+                let saved = self.job.highest_checkpoint.unwrap_or(0);
+                self.note(format!("WorkLost: attempt {} resumed from {from}, below the checkpoint {saved}", a.number));
+            }
+        }
+        let best = of.iter().filter_map(|r| r.step.map(|s| (s, r.step_at, &r.loss))).max_by_key(|(s, ..)| *s);
+        if let Some((step, at, loss)) = best {
+            if a.step.is_none_or(|known| step > known) {
+                a.step = Some(step);
+                a.step_at = Some(at.unwrap_or(self.now).min(self.now));
+            }
+            if self.job.highest_step.is_none_or(|known| step > known) {
+                self.job.highest_step = Some(step);
+                self.job.last_loss.clone_from(loss);
+                if !a.progressed {
+                    a.progressed = true;
+                    self.reset_budgets(a.number);
+                }
+            }
+        }
+        if let Some(saved) = of.iter().filter_map(|r| r.checkpoint).max() {
+            self.job.highest_checkpoint = Some(self.job.highest_checkpoint.unwrap_or(0).max(saved));
+        }
+    }
+
+    /// Only a step above the job's highest resets the budgets, once an attempt.
+    fn reset_budgets(&mut self, attempt: u32) {
+        if self.job.spent != crate::job::Spent::default() {
+            self.note(format!("attempt {attempt} passed the highest step; budgets start again"));
+        }
+        self.job.spent = crate::job::Spent::default();
+    }
+
+    /// The newest report of each worker of an attempt.
+    pub(super) fn reports_of(&self, attempt: u32) -> Vec<&WorkerReport> {
+        self.seen.workers.iter().flatten().filter(|r| r.attempt == attempt).collect()
+    }
+
+    /// When silence began to count against a worker of this attempt, or `None` if it does not count now.
+    pub(super) fn silent_for(&self, heard_at: Timestamp) -> Option<std::time::Duration> {
+        let live = &self.seen.liveness;
+        let from = heard_at.max(live.since?);
+        let until = live.through?.min(self.now);
+        Some(std::time::Duration::try_from(until.duration_since(from)).unwrap_or_default())
+    }
+}
+
+/// No worker can be running this attempt: each has reported its end (or serves a later attempt, which it may only after that), or never got `run`.
+fn is_fenced(a: &Attempt, expected: &[WorkerKey], reports: &[WorkerReport]) -> bool {
+    let over = |key: &WorkerKey| {
+        reports.iter().any(|r| {
+            r.key == *key
+                && r.generation == a.generation
+                && (r.attempt > a.number || (r.attempt == a.number && r.exit.is_some()))
+        })
+    };
+    let stopping = a.stop.is_some() || a.ended.is_some();
+    if a.released_at.is_none() {
+        // Workers that have not said hello cannot have begun anything of it, and are told to leave when they do.
+        let begun = |key: &WorkerKey| reports.iter().any(|r| r.key == *key && r.attempt == a.number);
+        return stopping && expected.iter().all(|k| over(k) || !begun(k));
+    }
+    !expected.is_empty() && expected.iter().all(over)
+}
