@@ -1,1 +1,18 @@
-//! Placeholder.
+//! What every HTTP function shares: limits on bodies, envelopes, callers, deadlines, problems, and the one table of answers.
+//!
+//! **Invariant:** a function that a trigger calls answers by [`answer::Answer`] alone: never 202, never a redirect.
+
+pub mod answer;
+pub mod body;
+pub mod caller;
+pub mod etag;
+pub mod layers;
+pub mod problem;
+
+pub use answer::Answer;
+pub use body::{BODY_MAX, Deliveries, Json, Raw};
+pub use caller::{Caller, Door, Refused, Verifier};
+pub use problem::{Problem, problem};
+
+#[cfg(test)]
+mod tests;

@@ -1,3 +1,15 @@
-//! Shapes on the wire: agent protocol, HTTP v1, push envelopes, CloudEvents. Serde only, no behaviour beyond decoding.
+//! Shapes on the wire: agent protocol, HTTP v1, push envelopes, CloudEvents. No behaviour beyond decoding and encoding.
+//!
+//! Everything that triggers a function comes through [`delivery::decode`]; what people read and write over HTTP is in [`v1`].
 
 pub mod agent;
+pub mod audit;
+pub mod cloudevent;
+pub mod delivery;
+pub mod event;
+pub mod pubsub;
+pub mod spec_view;
+pub mod v1;
+
+#[cfg(test)]
+mod samples;

@@ -1,0 +1,100 @@
+//! Reading bodies: a limit before anything is kept, content types, envelopes, JSON of people.
+
+use axum::extract::{FromRequest, Request};
+use bytes::Bytes;
+use http::{StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+
+use rekindle_wire::delivery::{self, Delivery, NotAnEnvelope};
+
+use crate::problem::{Problem, problem};
+
+/// The largest body of an envelope or a job spec, in bytes.
+// Eventarc events are at most 512 KB; a job spec is a page of text. A Pub/Sub message may have 10 MB, but no job message has.
+pub const BODY_MAX: usize = 1024 * 1024;
+
+/// Reads a body of at most `max` bytes. Errors: 413 above it, 400 when it breaks off.
+pub async fn read(request: Request, max: usize) -> Result<Bytes, Problem> {
+    let too_large =
+        || problem(StatusCode::PAYLOAD_TOO_LARGE, "too-large", format!("the body has more than {max} bytes"));
+    let declared = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+    if declared.is_some_and(|length| length > max as u64) {
+        return Err(too_large());
+    }
+    match Limited::new(request.into_body(), max).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
+        Err(error) => Err(problem(StatusCode::BAD_REQUEST, "body", format!("the body cannot be read: {error}"))),
+    }
+}
+
+/// A body of at most [`BODY_MAX`] bytes.
+#[derive(Debug, Clone)]
+pub struct Raw(pub Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Raw {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        read(request, BODY_MAX).await.map(Self)
+    }
+}
+
+/// What a trigger sent, whichever envelope it used. 400 and 415 when it is no envelope, 413 above the limit.
+#[derive(Debug, Clone)]
+pub struct Deliveries(pub Vec<Delivery>);
+
+impl<S: Send + Sync> FromRequest<S> for Deliveries {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let headers = request.headers().clone();
+        let body = read(request, BODY_MAX).await?;
+        delivery::decode(&headers, &body).map(Self).map_err(|error| {
+            tracing::error!(error = %error, "not an envelope");
+            match error {
+                NotAnEnvelope::ContentType(_) => {
+                    problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-type", error.to_string())
+                }
+                NotAnEnvelope::Malformed(why) => problem(StatusCode::BAD_REQUEST, "not-an-envelope", why),
+            }
+        })
+    }
+}
+
+/// A JSON body of people: 415 for another content type, 400 for what cannot be read. An absent body reads as `{}`.
+#[derive(Debug, Clone)]
+pub struct Json<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let content_type = request.headers().get(header::CONTENT_TYPE).cloned();
+        let body = read(request, BODY_MAX).await?;
+        if body.is_empty() {
+            return from_json(b"{}").map(Self);
+        }
+        check_json(content_type.as_ref())?;
+        from_json(&body).map(Self)
+    }
+}
+
+fn check_json(content_type: Option<&http::HeaderValue>) -> Result<(), Problem> {
+    let text = content_type.and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let name = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if name == "application/json" || (name.starts_with("application/") && name.ends_with("+json")) {
+        return Ok(());
+    }
+    Err(problem(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "content-type",
+        format!("content type {text:?} is not accepted here; send application/json"),
+    ))
+}
+
+fn from_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice(body)
+        .map_err(|e| problem(StatusCode::BAD_REQUEST, "json", format!("the body cannot be read: {e}")))
+}

@@ -1,0 +1,30 @@
+//! GET answers with an ETag: unchanged ones cost a header only.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use serde::Serialize;
+
+/// `value` as JSON with its ETag, or 304 when `If-None-Match` names it.
+// A weak tag: the same content may be written differently by another version.
+pub fn json<T: Serialize>(headers: &HeaderMap, value: &T) -> Response {
+    let body = match serde_json::to_vec(value) {
+        Ok(body) => body,
+        Err(error) => {
+            tracing::error!(error = %error, "an answer cannot be written");
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        }
+    };
+    let mut hasher = DefaultHasher::new();
+    body.hash(&mut hasher);
+    let tag = format!("W/\"{:016x}-{:x}\"", hasher.finish(), body.len());
+    let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|v| v.to_str().ok());
+    let unchanged = known.flat_map(|v| v.split(',')).any(|t| t.trim() == tag || t.trim() == "*");
+    let etag = HeaderValue::from_str(&tag).unwrap_or(HeaderValue::from_static("\"\""));
+    if unchanged {
+        return (StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response();
+    }
+    let json = HeaderValue::from_static("application/json");
+    (StatusCode::OK, [(header::ETAG, etag), (header::CONTENT_TYPE, json)], body).into_response()
+}

@@ -1,0 +1,184 @@
+//! Limits, content types, callers, deadline and panics, through a real router.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::Router;
+use axum::body::Body;
+use axum::routing::{get, post};
+use http::{HeaderMap, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use tower::ServiceExt;
+
+use crate::layers::TraceContext;
+use crate::{Answer, Caller, Deliveries, Door, Json, Raw, Refused, Verifier, caller, etag, layers};
+
+struct ByHeader;
+
+#[async_trait]
+impl Verifier for ByHeader {
+    async fn verify(&self, door: Door, headers: &HeaderMap) -> Result<Caller, Refused> {
+        match headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()) {
+            None => Err(Refused::Unauthenticated("no token".into())),
+            Some("Bearer down") => Err(Refused::Unavailable("keys".into())),
+            Some("Bearer other") => Err(Refused::Forbidden(format!("not at {door:?}"))),
+            Some(token) => Ok(Caller { identity: token.to_owned() }),
+        }
+    }
+}
+
+fn router() -> Router {
+    let open = Router::new()
+        .route("/raw", post(async |Raw(body): Raw| body.len().to_string()))
+        .route("/json", post(async |Json(value): Json<serde_json::Value>| value.to_string()))
+        .route("/events", post(async |Deliveries(all): Deliveries| all.len().to_string()))
+        .route("/etag", get(async |headers: HeaderMap| etag::json(&headers, &serde_json::json!({"a": 1}))))
+        .route("/late", get(async || std::future::pending::<()>().await))
+        .route("/panic", get(async || -> &'static str { panic!("boom") }));
+    let closed = Router::new().route("/who", get(async |caller: Caller| caller.identity));
+    let unguarded = Router::new().route("/unguarded", get(async |caller: Caller| caller.identity));
+    let all = open.merge(caller::guard(closed, Arc::new(ByHeader), Door::People)).merge(unguarded);
+    layers::common(all, Duration::from_millis(20))
+}
+
+async fn send(request: Request<Body>) -> (StatusCode, HeaderMap, String) {
+    let response = router().oneshot(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    let bytes = body.collect().await.unwrap().to_bytes();
+    (parts.status, parts.headers, String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+fn post_to(path: &str, content_type: &str, body: impl Into<Body>) -> Request<Body> {
+    Request::post(path).header(header::CONTENT_TYPE, content_type).body(body.into()).unwrap()
+}
+
+fn get_from(path: &str) -> Request<Body> {
+    Request::get(path).body(Body::empty()).unwrap()
+}
+
+/// A body of `size` bytes in chunks, without a Content-Length.
+fn chunked(size: usize) -> Body {
+    let chunk = bytes::Bytes::from(vec![b'x'; 64 * 1024]);
+    let chunks = (0..size.div_ceil(chunk.len())).map(move |_| Ok::<_, std::io::Error>(chunk.clone()));
+    Body::from_stream(futures::stream::iter(chunks))
+}
+
+#[tokio::test]
+async fn bodies_above_the_limit_are_413_with_and_without_a_length() {
+    for path in ["/raw", "/json", "/events"] {
+        let (status, headers, _) = send(post_to(path, "application/json", vec![b'x'; 10 << 20])).await;
+        assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{path}");
+        assert_eq!(headers[header::CONTENT_TYPE], "application/problem+json");
+        let (status, ..) = send(post_to(path, "application/json", chunked(10 << 20))).await;
+        assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{path}, chunked");
+    }
+    let (status, _, body) = send(post_to("/raw", "", vec![b'x'; crate::BODY_MAX])).await;
+    assert_eq!((status, body), (StatusCode::OK, crate::BODY_MAX.to_string()));
+}
+
+#[tokio::test]
+async fn what_is_no_json_is_400_and_other_content_types_are_415() {
+    let deep = "[".repeat(100_000);
+    for body in [&b"{"[..], b"\xff\xfe", b"{\"a\":\"\xff\"}", deep.as_bytes()] {
+        let (status, ..) = send(post_to("/json", "application/json", body.to_vec())).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        let (status, ..) = send(post_to("/events", "application/json", body.to_vec())).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+    }
+    for content_type in ["text/plain", "text/html", "application/x-yaml", ""] {
+        let (status, ..) = send(post_to("/json", content_type, "{}")).await;
+        assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{content_type}");
+    }
+    for content_type in ["application/json", "application/JSON; charset=utf-8", "application/merge-patch+json"] {
+        let (status, ..) = send(post_to("/json", content_type, "{}")).await;
+        assert_eq!(status, StatusCode::OK, "{content_type}");
+    }
+    let (status, ..) = send(post_to("/events", "image/png", "x")).await;
+    assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+}
+
+#[tokio::test]
+async fn callers_are_checked_at_their_door() {
+    let with = |token: &str| Request::get("/who").header("authorization", token).body(Body::empty()).unwrap();
+    assert_eq!(send(with("Bearer me")).await.2, "Bearer me");
+    let (status, headers, _) = send(get_from("/who")).await;
+    assert_eq!((status, &headers[header::WWW_AUTHENTICATE]), (StatusCode::UNAUTHORIZED, &"Bearer".parse().unwrap()));
+    assert_eq!(send(with("Bearer other")).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(send(with("Bearer down")).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(send(get_from("/unguarded")).await.0, StatusCode::UNAUTHORIZED, "no door, no caller");
+}
+
+#[tokio::test]
+async fn late_handlers_are_503_and_panics_500() {
+    let (status, _, body) = send(get_from("/late")).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(body.contains("urn:rekindle:problem:deadline"));
+    assert_eq!(send(get_from("/panic")).await.0, StatusCode::INTERNAL_SERVER_ERROR);
+}
+
+#[tokio::test]
+async fn unknown_paths_and_methods_are_problems() {
+    let (status, headers, _) = send(get_from("/nothing")).await;
+    assert_eq!(
+        (status, headers[header::CONTENT_TYPE].to_str().unwrap()),
+        (StatusCode::NOT_FOUND, "application/problem+json")
+    );
+    let (status, headers, _) = send(get_from("/raw")).await;
+    assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(headers[header::CONTENT_TYPE], "application/problem+json");
+}
+
+#[tokio::test]
+async fn an_unchanged_answer_is_304() {
+    let (status, headers, body) = send(get_from("/etag")).await;
+    assert_eq!((status, body.as_str()), (StatusCode::OK, r#"{"a":1}"#));
+    let tag = headers[header::ETAG].clone();
+    for known in [tag.to_str().unwrap().to_owned(), format!("\"x\", {}", tag.to_str().unwrap()), "*".into()] {
+        let request = Request::get("/etag").header(header::IF_NONE_MATCH, known).body(Body::empty()).unwrap();
+        let (status, headers, body) = send(request).await;
+        assert_eq!((status, body.as_str(), &headers[header::ETAG]), (StatusCode::NOT_MODIFIED, "", &tag));
+    }
+    let request = Request::get("/etag").header(header::IF_NONE_MATCH, "W/\"x\"").body(Body::empty()).unwrap();
+    assert_eq!(send(request).await.0, StatusCode::OK);
+}
+
+#[test]
+fn the_table_of_answers() {
+    for (answer, status) in [
+        (Answer::Done, 204),
+        (Answer::Superseded, 204),
+        (Answer::NoSuchJob, 204),
+        (Answer::NotOurs, 204),
+        (Answer::Recorded, 204),
+        (Answer::Transient("x".into()), 503),
+        (Answer::Invariant("x".into()), 500),
+    ] {
+        assert_eq!(answer.status().as_u16(), status, "{answer:?}");
+    }
+    let worst = Answer::Done.and(Answer::Transient("x".into())).and(Answer::Recorded);
+    assert_eq!(worst, Answer::Transient("x".into()));
+}
+
+#[test]
+fn trace_contexts() {
+    let headers = |name: &'static str, value: &str| {
+        HeaderMap::from_iter([(http::HeaderName::from_static(name), value.parse().unwrap())])
+    };
+    let trace = "8128a5babf1345f69ce0aab47169e538";
+    let w3c = format!("00-{trace}-35e9d5d6a1b2c3d4-01");
+    let context = TraceContext::of(&headers("traceparent", &w3c)).unwrap();
+    assert_eq!(context.traceparent(), w3c);
+    let legacy =
+        TraceContext::of(&headers("x-cloud-trace-context", &format!("{trace}/3884770098780217813;o=1"))).unwrap();
+    assert_eq!((legacy.trace_id.as_str(), legacy.sampled), (trace, true));
+    assert_eq!(u64::from_str_radix(&legacy.span_id, 16), Ok(3_884_770_098_780_217_813));
+    for bad in [
+        "",
+        "00-x-y-01",
+        "ff-8128a5babf1345f69ce0aab47169e538-35e9d5d6a1b2c3d4-01",
+        &format!("00-{}-35e9d5d6a1b2c3d4-01", "0".repeat(32)),
+    ] {
+        assert_eq!(TraceContext::parse(bad), None, "{bad}");
+    }
+}

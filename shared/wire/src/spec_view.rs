@@ -1,0 +1,174 @@
+//! A job's spec as people write it (contract section 1): every default filled in, durations as `90s` and `24h`.
+//!
+//! **Invariant:** what this writes is a spec that submit accepts, and that means the same job.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use rekindle_core::policy::{PolicyTable, Rule};
+use rekindle_core::spec::{Budgets, CheckpointSpec, JobSpec, Limits, NetworkSpec, Queued, TpuSpec};
+
+/// The outside form of a spec.
+pub fn spec(of: &JobSpec) -> Value {
+    let mut map = Map::new();
+    let mut set = |name: &str, value: Value| {
+        if !is_empty(&value) {
+            map.insert(name.to_owned(), value);
+        }
+    };
+    set("run", json!(of.run));
+    set("setup", json!(of.setup));
+    set("code", json!(of.code));
+    set("env", json!(of.env));
+    set("tpu", tpu(&of.tpu));
+    set("recovery", recovery(&of.recovery));
+    set("budgets", budgets(&of.budgets));
+    set("limits", limits(&of.limits));
+    set(
+        "checkpoint",
+        match &of.checkpoint {
+            CheckpointSpec::Default => Value::Null,
+            CheckpointSpec::Folder(folder) => json!(folder),
+            CheckpointSpec::ByRegion(folders) => json!(folders),
+        },
+    );
+    set("priority", json!(of.priority));
+    set("owner", json!(of.owner));
+    set("tags", json!(of.tags));
+    set("notes", json!(of.notes));
+    set(
+        "notify",
+        of.notify.iter().map(|n| if n.events.is_empty() { json!({"webhook": n.webhook}) } else { json!(n) }).collect(),
+    );
+    Value::Object(map)
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+fn tpu(of: &TpuSpec) -> Value {
+    let mut map = Map::new();
+    let mut set = |name: &str, value: Value| {
+        if !is_empty(&value) {
+            map.insert(name.to_owned(), value);
+        }
+    };
+    set(
+        "accelerator",
+        match of.accelerators.as_slice() {
+            [one] => json!(one),
+            list => json!(list),
+        },
+    );
+    set("zones", json!(of.zones));
+    set("capacity", json!(of.capacity));
+    set(
+        "queued",
+        json!(match of.queued {
+            Queued::Auto => "auto",
+            Queued::Always => "always",
+            Queued::Never => "never",
+        }),
+    );
+    set("reservation", json!(of.reservation));
+    set("runtime_version", json!(of.runtime_version));
+    set("topology", json!(of.topology));
+    set("slices", json!(of.slices));
+    set("network", network(&of.network));
+    Value::Object(map)
+}
+
+fn network(of: &NetworkSpec) -> Value {
+    let pairs = [
+        ("network", json!(of.network)),
+        ("subnetwork", json!(of.subnetwork)),
+        ("external_ips", json!(of.external_ips)),
+        ("service_account", json!(of.service_account)),
+        ("tags", json!(of.tags)),
+        ("labels", json!(of.labels)),
+    ];
+    Value::Object(pairs.into_iter().filter(|(_, v)| !is_empty(v)).map(|(n, v)| (n.to_owned(), v)).collect())
+}
+
+/// The table is given whole, as overrides: it is fixed at submit, whatever the presets become later.
+fn recovery(of: &PolicyTable) -> Value {
+    let overrides: BTreeMap<&str, Value> = of.rules.iter().map(|(kind, r)| (kind.as_str(), rule(r))).collect();
+    json!({"preset": of.preset, "overrides": overrides})
+}
+
+fn rule(of: &Rule) -> Value {
+    let mut map = Map::from_iter([("first".to_owned(), json!(of.first)), ("again".to_owned(), json!(of.again))]);
+    if let Some(within) = of.within {
+        map.insert("within".into(), json!(duration(within)));
+    }
+    if let Some(max) = of.max {
+        map.insert("max".into(), json!(max));
+    }
+    Value::Object(map)
+}
+
+fn budgets(of: &Budgets) -> Value {
+    let count = |n: Option<u32>| n.map_or_else(|| json!("unlimited"), |n| json!(n));
+    json!({
+        "user_failures": count(of.user_failures),
+        "infra_failures": count(of.infra_failures),
+        "preemptions": count(of.preemptions),
+        "no_progress": count(of.no_progress),
+    })
+}
+
+fn limits(of: &Limits) -> Value {
+    let time = |d: Option<Duration>| json!(d.map_or_else(|| "none".to_owned(), duration));
+    let mut map = Map::from_iter(
+        [
+            ("total", time(of.total)),
+            ("attempt", time(of.attempt)),
+            ("queue", time(of.queue)),
+            ("start", json!(duration(of.start))),
+            ("stop_grace", json!(duration(of.stop_grace))),
+            ("cost_usd", of.cost_usd.map_or_else(|| json!("none"), |usd| json!(usd))),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
+    );
+    // Naming it makes it `stall_by_hand`, which means more than its value.
+    if of.stall_by_hand || of.stall.is_none() {
+        map.insert("stall".into(), time(of.stall));
+    }
+    Value::Object(map)
+}
+
+/// `90s`, `30m`, `24h`, `7d`: the greatest unit that divides it; milliseconds below a second.
+pub fn duration(of: Duration) -> String {
+    let secs = of.as_secs();
+    if of.subsec_nanos() != 0 {
+        return format!("{}ms", of.as_millis());
+    }
+    for (unit, name) in [(86_400, "d"), (3600, "h"), (60, "m")] {
+        if secs != 0 && secs.is_multiple_of(unit) {
+            return format!("{}{name}", secs / unit);
+        }
+    }
+    format!("{secs}s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::duration;
+    use std::time::Duration;
+
+    #[test]
+    fn durations_are_written_in_the_greatest_unit_that_divides_them() {
+        for (secs, text) in [(0, "0s"), (90, "90s"), (120, "2m"), (1800, "30m"), (86_400, "1d"), (90_000, "25h")] {
+            assert_eq!(duration(Duration::from_secs(secs)), text);
+        }
+        assert_eq!(duration(Duration::from_millis(1500)), "1500ms");
+    }
+}

@@ -1,0 +1,491 @@
+//! HTTP v1: what people, scripts and the command line read and write. Fields are added, never changed or dropped.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use rekindle_core::failure::FailureKind;
+use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_core::job::{Create, Desired, Generation, Job, LastEnd, Outcome, Phase};
+use rekindle_core::observation::WorkerReport;
+use rekindle_core::reason::Reason;
+use rekindle_core::spec::CapacityKind;
+
+use crate::spec_view;
+
+/// A job as people see it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobView {
+    /// Its id.
+    pub id: JobId,
+    /// Coarse state.
+    pub phase: Phase,
+    /// Since when.
+    pub phase_since: Timestamp,
+    /// The end, from the moment it is known.
+    pub outcome: Option<Outcome>,
+    /// Why it is where it is: a name in snake_case.
+    pub reason: Reason,
+    /// The same in one sentence.
+    pub message: String,
+    /// What people want of it: `run`, `pause`, `cancel`.
+    pub desired: Desired,
+    /// Number of the newest attempt; 0: none yet.
+    pub attempt: u32,
+    /// Number of the newest generation; 0: none yet.
+    pub generation: u32,
+    /// What it waits for; absent when it waits for nothing.
+    pub waiting_for: Option<String>,
+    /// When the next pass is due, if nothing happens before.
+    pub next_wake_at: Option<Timestamp>,
+    /// TPUs that it owns now.
+    pub resources: Vec<ResourceView>,
+    /// Numbers that only grow.
+    pub counters: CountersView,
+    /// What the program last told.
+    pub progress: ProgressView,
+    /// Cost so far in US dollars, by the deployment's capacity list.
+    pub cost_usd: f64,
+    /// Chip hours so far.
+    pub chip_hours: ChipHoursView,
+    /// How the last attempt that ended did so.
+    pub last_end: Option<EndView>,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+    /// When the program first started.
+    pub first_started_at: Option<Timestamp>,
+    /// Who submitted it.
+    pub submitted_by: String,
+    /// Who pays.
+    pub owner: String,
+    /// Labels for people.
+    pub tags: Vec<String>,
+    /// REKINDLE_RUN_ID.
+    pub run_id: String,
+    /// REKINDLE_LINE.
+    pub line: u32,
+    /// Grows with every change.
+    pub revision: u64,
+    /// The spec with every default filled in.
+    pub spec: Value,
+}
+
+/// A TPU that a job owns.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ResourceView {
+    /// Generation.
+    pub generation: u32,
+    /// Id of the node or queued resource.
+    pub name: String,
+    /// `node` or `queued_resource`.
+    pub kind: String,
+    /// Zone.
+    pub zone: String,
+    /// Accelerator type.
+    pub accelerator: String,
+    /// How it is bought.
+    pub capacity: CapacityKind,
+    /// Slices.
+    pub slices: u32,
+    /// Workers of all slices.
+    pub workers: u32,
+    /// Chips of all slices.
+    pub chips: u32,
+    /// `creating`, `ready`, `lost`, `deleting`.
+    pub state: String,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+    /// When it was first READY.
+    pub ready_at: Option<Timestamp>,
+    /// When it will be taken away, if it was told.
+    pub notice_deadline: Option<Timestamp>,
+    /// Cost in US dollars an hour.
+    pub usd_per_hour: f64,
+}
+
+/// Counters of a job.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountersView {
+    /// Preemptions and maintenance.
+    pub preemptions: u32,
+    /// The infrastructure's failures.
+    pub infra_failures: u32,
+    /// The user's failures.
+    pub user_failures: u32,
+    /// Creates that met no capacity.
+    pub stockouts: u32,
+    /// Resumes from a checkpoint line.
+    pub resumes: u32,
+    /// Steps computed again after a resume.
+    pub steps_repeated: u64,
+}
+
+/// Progress of a job.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgressView {
+    /// Highest step.
+    pub step: Option<u64>,
+    /// When it was reported, where that is known.
+    pub step_at: Option<Timestamp>,
+    /// Loss there, as the program wrote it.
+    pub loss: Option<String>,
+    /// Highest checkpoint.
+    pub checkpoint: Option<u64>,
+}
+
+/// Chip hours of a job.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChipHoursView {
+    /// All that were READY.
+    pub total: f64,
+    /// While the program ran new steps.
+    pub useful: f64,
+    /// While it repeated steps.
+    pub repeated: f64,
+    /// While no program ran.
+    pub waiting: f64,
+}
+
+/// The judged end of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndView {
+    /// Attempt.
+    pub attempt: u32,
+    /// Generation.
+    pub generation: u32,
+    /// When.
+    pub at: Timestamp,
+    /// Kind of failure; absent: it succeeded, or a person ended it.
+    pub kind: Option<FailureKind>,
+    /// The root cause in one sentence.
+    pub summary: String,
+}
+
+const CHIP_SECS_PER_HOUR: f64 = 3600.0;
+const MICROS: f64 = 1e6;
+
+impl JobView {
+    /// The view of a job, with the newest reports of its current attempt's workers (none: the job document alone).
+    pub fn of(job: &Job, workers: &[WorkerReport]) -> Self {
+        let usage = &job.usage;
+        let hours = |secs: u64| secs as f64 / CHIP_SECS_PER_HOUR;
+        Self {
+            id: job.id.clone(),
+            phase: job.phase,
+            phase_since: job.phase_since,
+            outcome: job.outcome,
+            reason: job.reason,
+            message: job.message.clone(),
+            desired: job.desired,
+            attempt: job.last_attempt,
+            generation: job.last_generation,
+            waiting_for: waiting_for(job).map(str::to_owned),
+            next_wake_at: job.wake_at,
+            resources: job.generations.iter().map(resource).collect(),
+            counters: CountersView {
+                preemptions: job.counters.preemptions,
+                infra_failures: job.counters.infra_failures,
+                user_failures: job.counters.user_failures,
+                stockouts: job.counters.stockouts,
+                resumes: job.counters.resumes,
+                steps_repeated: job.counters.steps_repeated,
+            },
+            progress: progress(job, workers),
+            cost_usd: usage.cost_usd_micros as f64 / MICROS,
+            chip_hours: ChipHoursView {
+                total: hours(usage.paid_chip_secs),
+                useful: hours(usage.useful_chip_secs),
+                repeated: hours(usage.repeated_chip_secs),
+                waiting: hours(usage.waiting_chip_secs),
+            },
+            last_end: job.last_end.as_ref().map(end),
+            created_at: job.created_at,
+            first_started_at: job.first_started_at,
+            submitted_by: job.submitted_by.clone(),
+            owner: job.spec.owner.clone(),
+            tags: job.spec.tags.clone(),
+            run_id: job.run_id.clone(),
+            line: job.line,
+            revision: job.revision,
+            spec: spec_view::spec(&job.spec),
+        }
+    }
+}
+
+/// Passes look at reports when something changes; between them the reports themselves are newer.
+fn progress(job: &Job, workers: &[WorkerReport]) -> ProgressView {
+    let newest = workers.iter().filter(|w| w.step.is_some()).max_by_key(|w| w.step);
+    match newest {
+        Some(w) if w.step >= job.highest_step => ProgressView {
+            step: w.step,
+            step_at: w.step_at,
+            loss: w.loss.clone(),
+            checkpoint: workers.iter().filter_map(|w| w.checkpoint).chain(job.highest_checkpoint).max(),
+        },
+        _ => ProgressView {
+            step: job.highest_step,
+            step_at: None,
+            loss: job.last_loss.clone(),
+            checkpoint: workers.iter().filter_map(|w| w.checkpoint).chain(job.highest_checkpoint).max(),
+        },
+    }
+}
+
+fn resource(g: &Generation) -> ResourceView {
+    let state = match (&g.delete, &g.lost, &g.create) {
+        (Some(_), _, _) => "deleting",
+        (None, Some(_), _) => "lost",
+        (None, None, Create::Failed { .. }) => "failed",
+        (None, None, _) if g.ready_at.is_some() => "ready",
+        (None, None, _) => "creating",
+    };
+    ResourceView {
+        generation: g.number,
+        name: g.name.clone(),
+        kind: match g.via {
+            rekindle_core::job::Via::Node => "node".into(),
+            rekindle_core::job::Via::QueuedResource => "queued_resource".into(),
+        },
+        zone: g.placement.zone.clone(),
+        accelerator: g.placement.accelerator.clone(),
+        capacity: g.placement.capacity,
+        slices: g.slices,
+        workers: g.slices * g.workers,
+        chips: g.chips,
+        state: state.into(),
+        created_at: g.intended_at,
+        ready_at: g.ready_at,
+        notice_deadline: g.notice.as_ref().map(|n| n.deadline),
+        usd_per_hour: g.usd_micros_per_hour as f64 / MICROS,
+    }
+}
+
+fn end(of: &LastEnd) -> EndView {
+    EndView {
+        attempt: of.attempt,
+        generation: of.generation,
+        at: of.ended.at,
+        kind: of.ended.kind,
+        summary: of.ended.summary.clone(),
+    }
+}
+
+/// In people's words, by phase and reason.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "most reasons are no waits, and a new one is told by its own name anyway"
+)]
+fn waiting_for(job: &Job) -> Option<&'static str> {
+    let by_reason = match job.reason {
+        Reason::InProviderQueue => Some("the provider's queue"),
+        Reason::Stockout | Reason::NoCandidate => Some("capacity"),
+        Reason::Quota => Some("quota"),
+        Reason::RateLimit | Reason::CreateBudget => Some("a create permit"),
+        Reason::MaxChips => Some("chips below max_chips"),
+        Reason::MaxUsd => Some("money below max_usd_per_day"),
+        Reason::Frozen => Some("thaw"),
+        Reason::OwnDelete => Some("our own delete"),
+        Reason::BackOff => Some("the end of a back-off"),
+        Reason::Fencing => Some("the end of the earlier attempt"),
+        Reason::Settling => Some("the settle window"),
+        Reason::ApiUnknown => Some("the TPU API"),
+        _ => None,
+    };
+    match job.phase {
+        Phase::Running | Phase::Succeeded | Phase::Failed | Phase::Cancelled => None,
+        Phase::Paused => Some("unpause"),
+        Phase::Stopping => Some("the last resource to go"),
+        Phase::Provisioning => by_reason.or(Some("the TPU")),
+        Phase::Starting => by_reason.or(Some("the workers")),
+        Phase::Pending | Phase::Recovering => by_reason,
+    }
+}
+
+/// A page of jobs, newest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobList {
+    /// The jobs.
+    pub jobs: Vec<JobView>,
+    /// Give it as `page_token` for the next page; absent on the last one.
+    pub next_page_token: Option<String>,
+}
+
+/// A page of history, oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HistoryList {
+    /// The entries.
+    pub entries: Vec<rekindle_core::history::HistoryEntry>,
+    /// Give it as `page_token` for the next page; absent on the last one.
+    pub next_page_token: Option<String>,
+}
+
+/// Who a resource belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Owner {
+    /// A live generation of a job of ours.
+    Job,
+    /// Ours by installation id, owned by no live generation.
+    Orphan,
+    /// Not ours; never touched.
+    Foreign,
+}
+
+/// One TPU or queued resource of the project.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FleetEntry {
+    /// Id.
+    pub name: String,
+    /// `node` or `queued_resource`.
+    pub kind: String,
+    /// Zone.
+    pub zone: String,
+    /// Accelerator type.
+    pub accelerator: String,
+    /// True if bought as spot or preemptible.
+    pub preemptible: bool,
+    /// State in our words.
+    pub state: String,
+    /// When the API made it.
+    pub created_at: Option<Timestamp>,
+    /// Its age in seconds.
+    pub age_secs: Option<i64>,
+    /// Whose it is.
+    pub owner: Owner,
+    /// The job, when it is one of ours.
+    pub job: Option<JobId>,
+    /// The generation, when it is one of ours.
+    pub generation: Option<u32>,
+    /// US dollars an hour by the capacity list, else by the catalogue; absent when neither knows.
+    pub usd_per_hour: Option<f64>,
+    /// The queued resource that made this node.
+    pub owned_by: Option<String>,
+}
+
+/// Every TPU and queued resource in every zone.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Fleet {
+    /// The resources.
+    pub resources: Vec<FleetEntry>,
+    /// Zones that could not be read: nothing is known of them.
+    pub unreachable: Vec<String>,
+}
+
+/// One accelerator type of the catalogue.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CatalogEntry {
+    /// Accelerator type.
+    pub accelerator: String,
+    /// Family.
+    pub family: String,
+    /// Topology.
+    pub topology: String,
+    /// Chips.
+    pub chips: u32,
+    /// Worker VMs.
+    pub workers: u32,
+    /// Zones that offer it.
+    pub zones: Vec<CatalogZone>,
+    /// The runtime version that is used when a job names none.
+    pub runtime_version: String,
+}
+
+/// A zone that offers an accelerator.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CatalogZone {
+    /// Zone.
+    pub zone: String,
+    /// Kinds of capacity that the deployment's list allows there.
+    pub allowed: Vec<CapacityKind>,
+    /// US dollars for a chip-hour on demand, by the catalogue.
+    pub usd_per_chip_hour: Option<f64>,
+    /// US dollars for a chip-hour on spot, by the catalogue.
+    pub spot_usd_per_chip_hour: Option<f64>,
+}
+
+/// The catalogue.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Catalog {
+    /// Accelerator types.
+    pub accelerators: Vec<CatalogEntry>,
+    /// Every runtime version.
+    pub runtime_versions: Vec<String>,
+}
+
+/// Answer of `freeze` and `thaw`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FreezeView {
+    /// True: no creates.
+    pub frozen: bool,
+    /// Who said so.
+    pub by: String,
+    /// When.
+    pub at: Option<Timestamp>,
+}
+
+/// Answer of `POST /v1/bundles/{sha256}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BundleView {
+    /// Address for the job spec's `code`.
+    pub code: String,
+    /// Where to PUT the bytes; absent when they are there already.
+    pub upload: Option<String>,
+}
+
+/// Answer of `GET /version`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionView {
+    /// Version of the server.
+    pub version: String,
+    /// Installation id.
+    pub installation: String,
+}
+
+/// Body of a command; all fields are optional.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CommandBody {
+    /// Refused with 409 unless the job is at this attempt.
+    pub if_attempt: Option<u32>,
+    /// `restart`: with a new generation.
+    pub new_slice: bool,
+    /// `restart`: from scratch, on a new checkpoint line.
+    pub from_scratch: bool,
+}
+
+/// `application/problem+json` (RFC 9457).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// A URI reference that names the sort of problem.
+    #[serde(rename = "type")]
+    pub ty: String,
+    /// The same for people.
+    pub title: String,
+    /// HTTP status.
+    pub status: u16,
+    /// What happened here, and what to do.
+    pub detail: String,
+    /// Faults by field.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<FieldFault>,
+    /// Further members, such as `phase`.
+    #[serde(flatten)]
+    pub more: BTreeMap<String, Value>,
+}
+
+/// One fault of one field.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FieldFault {
+    /// The field, such as `tpu.accelerator`.
+    pub field: String,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+/// `worker` of a path or query: `3`, or `1-3` for worker 3 of slice 1.
+pub fn worker_key(text: &str) -> Option<WorkerKey> {
+    let (slice, worker) = text.split_once('-').unwrap_or(("0", text));
+    Some(WorkerKey { slice: slice.parse().ok()?, worker: worker.parse().ok()? })
+}
