@@ -9,6 +9,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::PolicyTable;
 
+mod hash;
+mod limits;
+mod parse;
+mod reader;
+mod recovery;
+mod tpu;
+
+#[cfg(test)]
+mod tests;
+
+pub use hash::hash;
+pub use parse::{FieldError, ParseContext, Submit, parse};
+
 /// A command line: a list of words, or one string that is given to `bash -c`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]

@@ -13,10 +13,10 @@ use crate::job::Repeat;
 use crate::spec::CapacityKind;
 
 /// A gRPC failure that repeats within this time says that the slice, not the moment, is at fault.
-const GRPC_WINDOW: Duration = Duration::from_secs(10 * 60);
+const GRPC_WINDOW: Duration = Duration::from_mins(10);
 
 /// The same for a stalled program, a broken TPU runtime and a full disk. A slice is scarce, so it is given one more try.
-const MACHINE_WINDOW: Duration = Duration::from_secs(60 * 60);
+const MACHINE_WINDOW: Duration = Duration::from_hours(1);
 
 impl Preset {
     /// Every preset.

@@ -1,0 +1,347 @@
+//! From the outside shape of a job spec (contract section 1) to a [`JobSpec`], or to every fault in it at once.
+//!
+//! **Invariant:** total: any JSON brings a spec or at least one fault, never a panic. A spec that comes out has at least
+//! one candidate (see `placement`) in this deployment, and every default is filled in.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::reader::{self, Faults, Object, quote};
+use super::{CheckpointSpec, CommandLine, JobSpec, Notify, limits, recovery, tpu};
+use crate::catalog;
+use crate::ids::JobId;
+use crate::job::Phase;
+use crate::policy;
+use crate::settings::Deployment;
+
+/// A fault of a field, for the person who wrote it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FieldError {
+    /// Path of the field, such as `tpu.zones[1]`; `spec` for the whole.
+    pub field: String,
+    /// What is wrong and what to do about it.
+    pub message: String,
+}
+
+/// Who submits to what.
+#[derive(Debug, Clone, Copy)]
+pub struct ParseContext<'a> {
+    /// The capacity list, and where checkpoints are.
+    pub deployment: &'a Deployment,
+    /// The caller's identity: the owner, unless an admin names another.
+    pub caller: &'a str,
+    /// Whether the caller may name another owner.
+    pub caller_is_admin: bool,
+}
+
+/// A submit that passed every check.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Submit {
+    /// The id it names; absent: one is made of the message id.
+    pub id: Option<JobId>,
+    /// The spec with all defaults.
+    pub spec: JobSpec,
+}
+
+/// Fields of the whole spec.
+const FIELDS: &[&str] = &[
+    "id",
+    "run",
+    "setup",
+    "image",
+    "code",
+    "env",
+    "secrets",
+    "tpu",
+    "recovery",
+    "budgets",
+    "limits",
+    "checkpoint",
+    "regions",
+    "workspace",
+    "priority",
+    "owner",
+    "tags",
+    "notes",
+    "notify",
+];
+
+/// Fields that the outside interface names and this version does not build, and what to do instead.
+const NOT_BUILT: &[(&str, &str)] = &[
+    ("image", "leave it out and install what the program needs in `setup`"),
+    ("secrets", "leave it out and let the program read them with the worker's service account"),
+    ("workspace", "leave it out and give a `run`"),
+    ("regions", "leave it out; slices are made in the regions of the checkpoint bucket"),
+];
+
+/// The longest spec, in bytes of JSON.
+// A job is one document of at most 1 MiB in the store, and holds its generations, attempts and events beside the spec.
+const SPEC_MAX: usize = 256 * 1024;
+
+/// Variables that are always ours (contract section 4), so that setting them would do nothing.
+const OURS: &[&str] = &[
+    "REKINDLE_JOB",
+    "REKINDLE_ATTEMPT",
+    "REKINDLE_GENERATION",
+    "REKINDLE_RESUME",
+    "REKINDLE_STAGE",
+    "REKINDLE_RUN_ID",
+    "REKINDLE_CHECKPOINT_DIR",
+    "REKINDLE_LINE",
+    "REKINDLE_WORKER",
+    "REKINDLE_WORKERS",
+    "REKINDLE_SLICE",
+    "REKINDLE_SLICES",
+    "REKINDLE_COORDINATOR",
+    "REKINDLE_TPU",
+    "REKINDLE_ZONE",
+    "REKINDLE_PROGRESS_FILE",
+    "REKINDLE_NOTICE_FILE",
+    "TP_ASIC_NAME",
+    "TP_ASIC_WORKER",
+];
+
+/// Checks a job spec against the contract, the catalogue and the deployment.
+///
+/// Errors: every fault at once, in the order of the contract's fields, at most about a hundred.
+pub fn parse(value: &Value, context: &ParseContext<'_>) -> Result<Submit, Vec<FieldError>> {
+    let mut faults = Faults::default();
+    let Some(top) = Object::open(value, "", FIELDS, &mut faults) else {
+        return Err(faults.into_vec());
+    };
+    let id = id(&top, &mut faults);
+    let run = run(&top, &mut faults);
+    let setup = top.get("setup").and_then(|value| command(value, "setup", &mut faults));
+    not_built(&top, &mut faults);
+    let code = code(&top, context.deployment, &mut faults);
+    let env = env(&top, &mut faults);
+    let checkpoint = checkpoint(&top, context.deployment, &mut faults);
+    let tpu = tpu::read(&top, &checkpoint, context.deployment, &mut faults);
+    let recovery = recovery::read(&top, policy::default_preset(&tpu.capacity), &mut faults);
+    let spec = JobSpec {
+        run,
+        setup,
+        code,
+        env,
+        tpu,
+        recovery,
+        budgets: limits::budgets(&top, &mut faults),
+        limits: limits::limits(&top, &mut faults),
+        checkpoint,
+        priority: priority(&top, &mut faults),
+        owner: owner(&top, context, &mut faults),
+        tags: top.words("tags", &mut faults).into_iter().map(|word| word.text).collect(),
+        notes: top.text("notes", &mut faults),
+        notify: notify(&top, &mut faults),
+    };
+    let size = serde_json::to_vec(&spec).map_or(0, |bytes| bytes.len());
+    if size > SPEC_MAX {
+        let advice = "put what is big into the bundle of `code`";
+        faults.add("spec", format!("has {size} bytes as JSON; at most {SPEC_MAX} are allowed: {advice}"));
+    }
+    if faults.count() > 0 { Err(faults.into_vec()) } else { Ok(Submit { id, spec }) }
+}
+
+fn id(top: &Object<'_>, faults: &mut Faults) -> Option<JobId> {
+    let text = top.text("id", faults)?;
+    match JobId::parse(&text) {
+        Ok(id) => Some(id),
+        Err(bad) => {
+            faults.add("id", bad.0);
+            None
+        }
+    }
+}
+
+fn run(top: &Object<'_>, faults: &mut Faults) -> CommandLine {
+    let is_workspace = top.get("workspace").and_then(Value::as_bool) == Some(true);
+    let given = top.get("run");
+    // A workspace has no program; that it is not built is told of its own field.
+    if given.is_none() && !is_workspace {
+        faults.add("run", "is missing; give the program and its arguments as a list, or one line for bash");
+    }
+    given.and_then(|value| command(value, "run", faults)).unwrap_or(CommandLine::Argv(Vec::new()))
+}
+
+fn command(value: &Value, path: &str, faults: &mut Faults) -> Option<CommandLine> {
+    let Value::Array(items) = value else {
+        if !value.is_string() {
+            faults.add(path, format!("must be a list of words or one line for bash; it is {}", reader::sort_of(value)));
+            return None;
+        }
+        return reader::text(value, path, faults).map(|line| CommandLine::Shell(line.to_owned()));
+    };
+    let before = faults.count();
+    let mut words = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        // Arguments may be empty, and may stand there twice; the program may not.
+        let argument = item.as_str().filter(|word| index > 0 && !word.contains('\0'));
+        words.extend(argument.or_else(|| reader::text(item, &path, faults)).map(str::to_owned));
+    }
+    if items.is_empty() {
+        faults.add(path, "is an empty list; begin with the program");
+    }
+    (faults.count() == before).then_some(CommandLine::Argv(words))
+}
+
+fn not_built(top: &Object<'_>, faults: &mut Faults) {
+    for (field, instead) in NOT_BUILT {
+        // What asks for nothing is no fault: `workspace: false`, `secrets: {}`.
+        let asks = top.get(field).is_some_and(|value| match value {
+            Value::Null | Value::Bool(false) => false,
+            Value::Bool(true) | Value::Number(_) | Value::String(_) => true,
+            Value::Array(items) => !items.is_empty(),
+            Value::Object(map) => !map.is_empty(),
+        });
+        if asks {
+            faults.add(*field, format!("this version of Rekindle does not build `{field}` yet; {instead}"));
+        }
+    }
+}
+
+fn code(top: &Object<'_>, deployment: &Deployment, faults: &mut Faults) -> Option<String> {
+    let address = top.text("code", faults)?;
+    let digest = address.rsplit_once('/').and_then(|(_, name)| name.strip_suffix(".tar.zst"));
+    let is_digest = |text: &str| text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if !digest.is_some_and(is_digest) {
+        let advice = "the CLI uploads a folder and writes it for you";
+        faults
+            .add("code", format!("must end in /<sha256 in lower case>.tar.zst, so that it can be verified; {advice}"));
+        return None;
+    }
+    is_address(&address, "code", deployment, faults).then_some(address)
+}
+
+/// Whether a place is in an object store that workers reach.
+fn is_address(address: &str, path: &str, deployment: &Deployment, faults: &mut Faults) -> bool {
+    let rest = address.strip_prefix("gs://").or_else(|| {
+        // Files are for the local mode, where workers share the machine.
+        let local = deployment.bucket.starts_with("file://");
+        local.then(|| address.strip_prefix("file:///")).flatten()
+    });
+    let in_bucket = !deployment.bucket.is_empty() && address.starts_with(&deployment.bucket);
+    let plain = !address.chars().any(|c| c.is_whitespace() || c.is_control());
+    let good = plain && (in_bucket || rest.is_some_and(|rest| !rest.starts_with('/') && !rest.is_empty()));
+    if !good {
+        faults.add(path, format!("{} is no place in a bucket; write gs://BUCKET/FOLDER", quote(address)));
+    }
+    good
+}
+
+fn env(top: &Object<'_>, faults: &mut Faults) -> BTreeMap<String, String> {
+    let mut env = BTreeMap::new();
+    let Some(value) = top.get("env") else { return env };
+    let Value::Object(map) = value else {
+        faults.add("env", format!("must be an object of names and texts; it is {}", reader::sort_of(value)));
+        return env;
+    };
+    for (name, value) in map {
+        let path = format!("env.{name}");
+        if name.is_empty() || name.contains(['=', '\0']) {
+            faults.add(path, "is no name of a variable: it must not be empty, nor have '=' or NUL");
+        } else if OURS.contains(&name.as_str()) {
+            faults.add(path, "is set by Rekindle for every attempt and cannot be given; use another name");
+        } else if let Value::String(text) = value {
+            if text.contains('\0') {
+                faults.add(path, "has a NUL character, which no environment can hold; remove it");
+            } else {
+                env.insert(name.clone(), text.clone());
+            }
+        } else {
+            // Not turned into text here: 1e-3 would arrive as 0.001.
+            faults.add(path, format!("must be text; it is {}: put it in quotes", reader::sort_of(value)));
+        }
+    }
+    env
+}
+
+fn checkpoint(top: &Object<'_>, deployment: &Deployment, faults: &mut Faults) -> CheckpointSpec {
+    let Some(value) = top.get("checkpoint") else { return CheckpointSpec::Default };
+    let Value::Object(map) = value else {
+        let folder = reader::text(value, "checkpoint", faults).map(|text| text.trim_end_matches('/').to_owned());
+        return match folder.filter(|folder| is_address(folder, "checkpoint", deployment, faults)) {
+            Some(folder) => CheckpointSpec::Folder(folder),
+            None => CheckpointSpec::Default,
+        };
+    };
+    let mut regions: Vec<&str> = catalog::zones().into_iter().map(catalog::region_of).collect();
+    regions.dedup();
+    if map.is_empty() {
+        faults.add("checkpoint", "has no region; give a bucket, or a bucket for each region");
+        return CheckpointSpec::Default;
+    }
+    let mut folders = BTreeMap::new();
+    for (region, value) in map {
+        let path = format!("checkpoint.{region}");
+        if !regions.contains(&region.as_str()) {
+            faults.add(path.clone(), format!("is no region with TPUs; {}", reader::advise(region, &regions)));
+        }
+        if let Some(folder) = reader::text(value, &path, faults)
+            && is_address(folder, &path, deployment, faults)
+        {
+            folders.insert(region.clone(), folder.trim_end_matches('/').to_owned());
+        }
+    }
+    CheckpointSpec::ByRegion(folders)
+}
+
+fn priority(top: &Object<'_>, faults: &mut Faults) -> u8 {
+    const DEFAULT: u8 = 50;
+    let given = top.get("priority").and_then(|value| reader::integer(value, "priority", &(0..=100), faults));
+    given.and_then(|number| u8::try_from(number).ok()).unwrap_or(DEFAULT)
+}
+
+fn owner(top: &Object<'_>, context: &ParseContext<'_>, faults: &mut Faults) -> String {
+    let Some(owner) = top.text("owner", faults) else { return context.caller.to_owned() };
+    if owner != context.caller && !context.caller_is_admin {
+        let caller = quote(context.caller);
+        faults.add("owner", format!("only an admin may name another owner; leave it out, or write {caller}"));
+    }
+    owner
+}
+
+fn notify(top: &Object<'_>, faults: &mut Faults) -> Vec<Notify> {
+    let Some(value) = top.get("notify") else { return Vec::new() };
+    let Value::Array(items) = value else {
+        faults.add("notify", format!("must be a list of {{webhook, events}}; it is {}", reader::sort_of(value)));
+        return Vec::new();
+    };
+    let mut notify = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let path = format!("notify[{index}]");
+        let Some(object) = Object::open(item, &path, &["webhook", "events"], faults) else { continue };
+        let webhook = object.text("webhook", faults);
+        match &webhook {
+            Some(webhook) if !is_webhook(webhook) => {
+                faults.add(object.at("webhook"), "must be an address https://HOST/PATH without a user name");
+            }
+            Some(_) => {}
+            None if object.get("webhook").is_some() => {}
+            None => faults.add(object.at("webhook"), "is missing; give an https address"),
+        }
+        let phases = Phase::ALL.map(Phase::as_str);
+        let mut events = Vec::new();
+        for event in object.words("events", faults) {
+            if !phases.contains(&event.text.as_str()) {
+                faults.add(event.path, format!("is no phase; {}", reader::advise(&event.text, &phases)));
+            }
+            events.push(event.text);
+        }
+        notify.push(Notify { webhook: webhook.unwrap_or_default(), events });
+    }
+    notify
+}
+
+/// Only the form: that the host is public is checked when it is called, since names change their addresses.
+fn is_webhook(address: &str) -> bool {
+    let Some(rest) = address.strip_prefix("https://") else { return false };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    !host.is_empty()
+        && !authority.contains('@')
+        && address.len() <= 2048
+        && !address.chars().any(|c| c.is_whitespace() || c.is_control())
+}

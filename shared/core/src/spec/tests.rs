@@ -1,0 +1,1 @@
+//! The outside shape of a job spec.
