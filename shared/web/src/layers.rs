@@ -105,8 +105,9 @@ async fn observed(request: Request, next: Next) -> Response {
     async move {
         let began = Instant::now();
         let response = next.run(request).await;
-        let duration_ms = began.elapsed().as_secs_f64() * 1e3;
-        tracing::debug!(%method, path, status = response.status().as_u16(), duration_ms, "answered");
+        let latency_ms = began.elapsed().as_secs_f64() * 1e3;
+        let status = response.status().as_u16();
+        tracing::debug!(http.method = %method, http.path = path, http.status = status, http.latency_ms = latency_ms, "answered");
         response
     }
     .instrument(span)
