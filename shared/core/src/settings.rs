@@ -1,5 +1,6 @@
 //! The numbers that `decide` works with, and what the deployment allows.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -176,4 +177,8 @@ pub struct Deployment {
     pub api_url: String,
     /// Default service account of the workers.
     pub worker_service_account: Option<String>,
+    /// The workers' startup script, which fetches and starts the agent.
+    pub startup_script: Option<String>,
+    /// Node metadata that every worker gets, such as the agent's address and digest.
+    pub worker_metadata: BTreeMap<String, String>,
 }

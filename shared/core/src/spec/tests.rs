@@ -1,1 +1,603 @@
-//! The outside shape of a job spec.
+//! The outside shape of a job spec: defaults, each fault by its name, all of them at once, and any JSON at all.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::failure::FailureKind;
+use crate::policy::{Action, Preset, Rule};
+use crate::settings::{CapacityEntry, Deployment};
+use crate::{catalog, placement};
+
+const DIGEST: &str = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
+
+fn entry(accelerator: &str, zone: &str, kind: CapacityKind) -> CapacityEntry {
+    CapacityEntry { accelerator: accelerator.into(), zone: zone.into(), kind, max_chips: None, usd_per_chip_hour: 0.5 }
+}
+
+fn deployment(capacity: Vec<CapacityEntry>) -> Deployment {
+    Deployment {
+        capacity,
+        max_chips: None,
+        max_usd_per_day: None,
+        bucket: "gs://rekindle-demo".into(),
+        bucket_regions: Vec::new(),
+        api_url: "https://api.example.com".into(),
+        worker_service_account: None,
+        startup_script: None,
+        worker_metadata: std::collections::BTreeMap::new(),
+    }
+}
+
+/// Everything on every kind of capacity.
+fn open_deployment() -> Deployment {
+    let kinds = [CapacityKind::Spot, CapacityKind::Preemptible, CapacityKind::OnDemand, CapacityKind::Reserved];
+    deployment(kinds.into_iter().map(|kind| entry("*", "*", kind)).collect())
+}
+
+fn parse_in(deployment: &Deployment, value: &Value) -> Result<Submit, Vec<FieldError>> {
+    parse(value, &ParseContext { deployment, caller: "ann@example.com", caller_is_admin: false })
+}
+
+fn small() -> Value {
+    json!({"run": ["python3", "train.py"], "tpu": {"accelerator": "v5litepod-16"}})
+}
+
+/// The small spec with one value replaced, at a path of fields.
+fn with(path: &[&str], value: Value) -> Value {
+    let mut spec = small();
+    let mut place = &mut spec;
+    for field in path {
+        place = &mut place[*field];
+    }
+    *place = value;
+    spec
+}
+
+fn good(value: &Value) -> JobSpec {
+    parse_in(&open_deployment(), value).unwrap().spec
+}
+
+/// The only fault of a value, as field and message.
+fn fault(deployment: &Deployment, value: &Value) -> (String, String) {
+    let faults = parse_in(deployment, value).unwrap_err();
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    (faults[0].field.clone(), faults[0].message.clone())
+}
+
+#[track_caller]
+fn refuses(value: &Value, field: &str, says: &str) {
+    let (at, message) = fault(&open_deployment(), value);
+    assert_eq!(at, field, "{message}");
+    assert!(message.contains(says), "{field}: {message:?} does not say {says:?}");
+}
+
+#[test]
+fn the_smallest_spec_has_every_default_of_the_contract() {
+    let spec = good(&small());
+    assert_eq!(spec.run, CommandLine::Argv(vec!["python3".into(), "train.py".into()]));
+    assert_eq!(spec.tpu.accelerators, ["v5litepod-16"]);
+    assert_eq!((spec.tpu.zones.len(), spec.tpu.slices, spec.tpu.queued), (0, 1, Queued::Auto));
+    assert_eq!(spec.tpu.capacity, [CapacityKind::Spot]);
+    assert_eq!(spec.tpu.network.network, "default");
+    assert!(spec.tpu.network.external_ips);
+    assert_eq!(spec.recovery, PolicyTable::preset(Preset::Pre));
+    let budgets = Budgets { user_failures: Some(0), infra_failures: Some(10), preemptions: None, no_progress: Some(5) };
+    assert_eq!(spec.budgets, budgets);
+    let limits = Limits {
+        total: None,
+        attempt: None,
+        queue: None,
+        start: Duration::from_mins(30),
+        stall: Some(Duration::from_mins(60)),
+        stall_by_hand: false,
+        stop_grace: Duration::from_secs(30),
+        cost_usd: None,
+    };
+    assert_eq!(spec.limits, limits);
+    assert_eq!(spec.checkpoint, CheckpointSpec::Default);
+    assert_eq!((spec.priority, spec.owner.as_str()), (50, "ann@example.com"));
+    assert!(spec.env.is_empty() && spec.tags.is_empty() && spec.notify.is_empty());
+    assert_eq!((spec.setup, spec.code, spec.notes), (None, None, None));
+}
+
+#[test]
+fn the_whole_example_of_the_contract_is_read() {
+    let value = json!({
+        "id": "llama-7b-run3",
+        "run": "python3 train.py --lr=0.01",
+        "setup": ["pip", "install", "-r", "requirements.txt"],
+        "code": format!("gs://bucket/bundles/{DIGEST}.tar.zst"),
+        "env": {"LR": "0.01", "EMPTY": "", "ODD": "a=b\nc"},
+        "tpu": {
+            "accelerator": ["v5litepod-16", "v5litepod-16", "v5litepod-8"],
+            "zones": ["us-central1-a", "us-west4-a", "us-central1-a"],
+            "capacity": ["spot", "on_demand", "spot"],
+            "queued": "always",
+            "runtime_version": "v2-alpha-tpuv5-lite",
+            "network": "research",
+            "subnetwork": "tpu-subnet",
+            "service_account": "tpu@p.iam.gserviceaccount.com",
+            "tags": ["ssh"],
+            "labels": {"team": "x_1"},
+        },
+        "recovery": {"preset": "rerun", "overrides": {
+            "oom_host": {"action": "resume_in_place", "max": 1},
+            "infra_grpc": {"first": "resume_in_place", "again": "recreate", "within": "10m", "max": 3},
+            "auth": "fail",
+        }},
+        "budgets": {"user_failures": 2, "infra_failures": "unlimited", "preemptions": 100, "no_progress": 7},
+        "limits": {"total": "7d", "attempt": "24h", "queue": 90, "start": "90s", "stall": "30m", "stop_grace": "0s",
+            "cost_usd": 250.5},
+        "checkpoint": "gs://bucket/ckpt/llama-7b-run3/",
+        "priority": 100,
+        "owner": "ann@example.com",
+        "tags": ["ablation", "ablation"],
+        "notes": "second try with warmup",
+        "notify": [{"webhook": "https://example.com/hook", "events": ["succeeded", "failed", "paused"]}],
+    });
+    let submit = parse_in(&open_deployment(), &value).unwrap();
+    assert_eq!(submit.id.unwrap().as_str(), "llama-7b-run3");
+    let spec = submit.spec;
+    assert_eq!(spec.run, CommandLine::Shell("python3 train.py --lr=0.01".into()));
+    assert!(matches!(spec.setup, Some(CommandLine::Argv(words)) if words.len() == 4));
+    assert_eq!(spec.env["ODD"], "a=b\nc");
+    assert_eq!(spec.tpu.accelerators, ["v5litepod-16", "v5litepod-8"]);
+    assert_eq!(spec.tpu.zones, ["us-central1-a", "us-west4-a"]);
+    assert_eq!(spec.tpu.capacity, [CapacityKind::Spot, CapacityKind::OnDemand]);
+    assert_eq!(spec.tpu.queued, Queued::Always);
+    assert!(!spec.tpu.network.external_ips, "a network of one's own has NAT");
+    assert_eq!(spec.tpu.network.labels["team"], "x_1");
+    assert_eq!(spec.recovery.preset, Preset::Rerun);
+    let rule = Rule { max: Some(1), ..Rule::always(Action::ResumeInPlace) };
+    assert_eq!(spec.recovery.rules[&FailureKind::OomHost], rule);
+    assert_eq!(spec.recovery.rules[&FailureKind::InfraGrpc].within, Some(Duration::from_mins(10)));
+    assert_eq!(spec.recovery.rules[&FailureKind::Auth], Rule::always(Action::Fail));
+    assert_eq!((spec.budgets.infra_failures, spec.budgets.preemptions), (None, Some(100)));
+    assert_eq!(spec.limits.total, Some(Duration::from_hours(7 * 24)));
+    assert_eq!(spec.limits.queue, Some(Duration::from_secs(90)));
+    assert_eq!(spec.limits.stop_grace, Duration::ZERO);
+    assert!(spec.limits.stall_by_hand);
+    assert_eq!(spec.limits.cost_usd, Some(250.5));
+    assert_eq!(spec.checkpoint, CheckpointSpec::Folder("gs://bucket/ckpt/llama-7b-run3".into()));
+    assert_eq!(spec.tags, ["ablation"]);
+    assert_eq!(spec.notify[0].events.len(), 3);
+}
+
+#[test]
+fn a_field_that_is_null_is_absent() {
+    let mut spec = small();
+    for field in ["id", "setup", "env", "recovery", "budgets", "limits", "checkpoint", "notes", "workspace"] {
+        spec[field] = Value::Null;
+    }
+    spec["tpu"]["zones"] = Value::Null;
+    assert_eq!(good(&spec), good(&small()));
+}
+
+#[test]
+fn what_asks_for_nothing_unbuilt_is_no_fault() {
+    let mut spec = small();
+    spec["workspace"] = json!(false);
+    spec["secrets"] = json!({});
+    spec["tpu"]["data_disks"] = json!([]);
+    assert_eq!(good(&spec), good(&small()));
+}
+
+#[test]
+fn every_fault_is_named_at_once() {
+    let value = json!({
+        "id": "Bad_Id",
+        "run": [],
+        "comand": "x",
+        "image": "us-docker.pkg.dev/p/r/train",
+        "code": "gs://b/x.zip",
+        "env": {"A=B": "1", "N": 5, "REKINDLE_JOB": "me"},
+        "secrets": {"K": "projects/p/secrets/k/versions/latest"},
+        "workspace": true,
+        "regions": "any",
+        "tpu": {
+            "accelerator": ["v5e-16", "v5litepod-16"],
+            "zones": ["us-central1-a", "us-centrall-a", "us-central1"],
+            "capacity": ["flex_start", "sport"],
+            "queued": "maybe",
+            "reservation": "r",
+            "runtime_version": "v2-alpha-tpuv5",
+            "topology": "4x5",
+            "slices": 0,
+            "external_ips": "yes",
+            "labels": {"rekindle-job": "x"},
+            "tags": ["Bad Tag"],
+            "data_disks": ["d"],
+            "zone": "us-central1-a",
+        },
+        "recovery": {"preset": "prey", "overrides": {
+            "oom": "fail", "auth": "stop", "preempted": "resume_in_place", "stalled": {"max": 2}}},
+        "budgets": {"user_failures": -1, "no_progress": 0, "preemptions": "many"},
+        "limits": {"total": "2 parsecs", "start": "none", "stall": 0, "cost_usd": -3, "stal": "1m"},
+        "checkpoint": "/mnt/ckpt",
+        "priority": 101,
+        "owner": "research",
+        "notes": 7,
+        "notify": [{"webhook": "http://example.com/hook", "events": ["success"]}, {}],
+    });
+    let faults = parse_in(&open_deployment(), &value).unwrap_err();
+    let fields: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
+    for field in [
+        "id",
+        "run",
+        "comand",
+        "image",
+        "code",
+        "env.A=B",
+        "env.N",
+        "env.REKINDLE_JOB",
+        "secrets",
+        "workspace",
+        "regions",
+        "tpu.accelerator[0]",
+        "tpu.zones[1]",
+        "tpu.zones[2]",
+        "tpu.capacity[0]",
+        "tpu.capacity[1]",
+        "tpu.queued",
+        "tpu.reservation",
+        "tpu.runtime_version",
+        "tpu.topology",
+        "tpu.slices",
+        "tpu.external_ips",
+        "tpu.labels.rekindle-job",
+        "tpu.tags[0]",
+        "tpu.data_disks",
+        "tpu.zone",
+        "recovery.preset",
+        "recovery.overrides.oom",
+        "recovery.overrides.auth",
+        "recovery.overrides.preempted",
+        "recovery.overrides.stalled",
+        "budgets.user_failures",
+        "budgets.no_progress",
+        "budgets.preemptions",
+        "limits.total",
+        "limits.start",
+        "limits.stall",
+        "limits.cost_usd",
+        "limits.stal",
+        "checkpoint",
+        "priority",
+        "owner",
+        "notes",
+        "notify[0].webhook",
+        "notify[0].events[0]",
+        "notify[1].webhook",
+    ] {
+        assert_eq!(fields.iter().filter(|at| **at == field).count(), 1, "{field} in {faults:#?}");
+    }
+    assert_eq!(faults.len(), 46, "{faults:#?}");
+}
+
+#[test]
+fn each_fault_says_the_next_step() {
+    refuses(&with(&["zones"], json!([])), "zones", "known here: id, run");
+    refuses(&with(&["tag"], json!([])), "tag", "did you mean `tags`?");
+    refuses(&with(&["tpu", "accelerators"], json!([])), "tpu.accelerators", "did you mean `accelerator`?");
+    refuses(&with(&["tpu", "accelerator"], json!("v5e-16")), "tpu.accelerator", "did you mean v5litepod-16?");
+    refuses(&with(&["tpu", "accelerator"], json!("a100")), "tpu.accelerator", "known families: v2, v3");
+    refuses(&with(&["tpu", "accelerator"], json!([])), "tpu.accelerator", "v5litepod-8");
+    refuses(&with(&["tpu", "zones"], json!(["us-central1"])), "tpu.zones[0]", "with the zones us-central1-a");
+    refuses(&with(&["tpu", "zones"], json!("us-west4-b")), "tpu.zones", "did you mean `us-west4-a`?");
+    refuses(&with(&["tpu", "capacity"], json!(["flex_start"])), "tpu.capacity[0]", "does not build `flex_start`");
+    refuses(&with(&["tpu", "capacity"], json!(["on-demand"])), "tpu.capacity[0]", "did you mean `on_demand`?");
+    refuses(&with(&["tpu", "capacity"], json!([])), "tpu.capacity", "at least one of spot");
+    refuses(&with(&["tpu", "network"], json!({"network": "x"})), "tpu.network", "stand beside it");
+    refuses(&with(&["tpu", "runtime_version"], json!("v2-alpha-tpuv5")), "tpu.runtime_version", "v2-alpha-tpuv5-lite");
+    refuses(&with(&["tpu", "runtime_version"], json!("v2-alpha-tpu5")), "tpu.runtime_version", "did you mean");
+    refuses(&with(&["tpu", "topology"], json!("2x8x1")), "tpu.topology", "write 4x4");
+    refuses(&with(&["tpu", "topology"], json!("4x8")), "tpu.topology", "16 chips");
+    refuses(&with(&["tpu", "topology"], json!("axb")), "tpu.topology", "as 4x4");
+    refuses(&with(&["tpu", "slices"], json!(1.5)), "tpu.slices", "1 to 256");
+    refuses(&with(&["limits"], json!({"total": "1000y"})), "limits.total", "for no limit write none");
+    refuses(&with(&["limits"], json!({"total": "soon"})), "limits.total", "90s, 30m, 24h, 7d, none");
+    refuses(&with(&["limits"], json!({"start": "none"})), "limits.start", "90s, 30m, 24h, 7d, or in seconds");
+    refuses(&with(&["limits"], json!({"queue": -5})), "limits.queue", "no duration");
+    refuses(&with(&["limits"], json!({"queue": 1e300})), "limits.queue", "no duration");
+    refuses(&with(&["limits"], json!({"cost_usd": "cheap"})), "limits.cost_usd", "US dollars");
+    refuses(&with(&["env"], json!({"LR": 0.001})), "env.LR", "put it in quotes");
+    refuses(&with(&["env"], json!({"": "x"})), "env.", "no name of a variable");
+    refuses(&with(&["env"], json!({"A": "x\0y"})), "env.A", "NUL");
+    refuses(&with(&["env"], json!(["A=1"])), "env", "an object of names");
+    refuses(&with(&["run"], json!("  ")), "run", "is empty");
+    refuses(&with(&["run"], json!([""])), "run[0]", "is empty");
+    refuses(&with(&["run"], json!(["a", 1])), "run[1]", "write \"1\"");
+    refuses(&with(&["run"], Value::Null), "run", "is missing");
+    refuses(&with(&["run"], json!({"cmd": "x"})), "run", "one line for bash");
+    refuses(&with(&["id"], json!("a".repeat(41))), "id", "41 characters");
+    refuses(&with(&["owner"], json!("research")), "owner", "only an admin");
+    refuses(&with(&["priority"], json!("high")), "priority", "0 to 100");
+    refuses(&with(&["tpu"], json!("v5litepod-8")), "tpu", "must be an object");
+    refuses(&with(&["checkpoint"], json!("s3://x/y")), "checkpoint", "gs://BUCKET/FOLDER");
+    refuses(&with(&["checkpoint"], json!({})), "checkpoint", "a bucket for each region");
+    refuses(&with(&["code"], json!("gs://b/x.tar.zst")), "code", "sha256");
+    refuses(&with(&["code"], json!(format!("http://b/{DIGEST}.tar.zst"))), "code", "no place in a bucket");
+    refuses(&with(&["notes"], json!("x".repeat(300_000))), "spec", "at most 262144");
+    refuses(&json!([1]), "spec", "must be an object");
+}
+
+#[test]
+fn only_an_admin_names_another_owner() {
+    let value = with(&["owner"], json!("research"));
+    let deployment = open_deployment();
+    let context = ParseContext { deployment: &deployment, caller: "root@example.com", caller_is_admin: true };
+    assert_eq!(parse(&value, &context).unwrap().spec.owner, "research");
+}
+
+#[test]
+fn arguments_may_be_empty_and_stand_twice() {
+    let spec = good(&with(&["run"], json!(["prog", "", "-v", "-v"])));
+    assert_eq!(spec.run, CommandLine::Argv(["prog", "", "-v", "-v"].map(String::from).to_vec()));
+}
+
+#[test]
+fn capacity_without_preemption_begins_as_resume() {
+    let spec = good(&with(&["tpu", "capacity"], json!("on_demand")));
+    assert_eq!(spec.recovery.preset, Preset::Resume);
+}
+
+#[test]
+fn several_slices_need_a_queue_that_takes_them() {
+    let mut value = with(&["tpu", "slices"], json!(2));
+    assert_eq!(good(&value).tpu.slices, 2);
+    value["tpu"]["queued"] = json!("never");
+    refuses(&value, "tpu.queued", "queued resource only");
+    value["tpu"]["queued"] = json!("auto");
+    value["tpu"]["accelerator"] = json!(["v5litepod-4", "v5litepod-1"]);
+    refuses(&value, "tpu.accelerator[1]", "cannot be asked for by a queued resource");
+}
+
+#[test]
+fn reserved_capacity_may_name_its_reservation() {
+    let mut value = with(&["tpu", "capacity"], json!(["reserved"]));
+    value["tpu"]["reservation"] = json!("my-reservation");
+    assert_eq!(good(&value).tpu.reservation.as_deref(), Some("my-reservation"));
+    refuses(&with(&["tpu", "reservation"], json!("r")), "tpu.reservation", "add reserved to `tpu.capacity`");
+}
+
+#[test]
+fn another_topology_of_the_same_chips_is_taken() {
+    let mut value = with(&["tpu", "accelerator"], json!("v4-128"));
+    value["tpu"]["topology"] = json!("2x4x8");
+    assert_eq!(good(&value).tpu.topology.as_deref(), Some("2x4x8"));
+    value["tpu"]["topology"] = json!("8x8");
+    refuses(&value, "tpu.topology", "write 4x4x4");
+}
+
+#[test]
+fn an_accelerator_is_offered_in_the_zones_given() {
+    let value = with(&["tpu", "zones"], json!(["us-central2-b"]));
+    refuses(&value, "tpu.accelerator", "not offered in any zone given; it is offered in asia-southeast1-b");
+}
+
+#[test]
+fn nothing_outside_the_capacity_list_is_taken() {
+    let mut deployment = deployment(vec![
+        entry("v5litepod-*", "us-west4-a", CapacityKind::Spot),
+        CapacityEntry { max_chips: Some(32), ..entry("v6e-16", "us-east5-b", CapacityKind::OnDemand) },
+    ]);
+    assert!(parse_in(&deployment, &small()).is_ok());
+    let says = |value: &Value, deployment: &Deployment, words: &str| {
+        let (field, message) = fault(deployment, value);
+        assert_eq!(field, "tpu.accelerator");
+        assert!(message.contains(words), "{message}");
+    };
+    says(&with(&["tpu", "accelerator"], json!("v4-8")), &deployment, "which has v5litepod-*, v6e-16");
+    says(&with(&["tpu", "accelerator"], json!("v6e-16")), &deployment, "it has it as on_demand (tpu.capacity)");
+    says(&with(&["tpu", "zones"], json!(["us-central1-a"])), &deployment, "it has it in us-west4-a");
+    let three = json!({"accelerator": "v6e-16", "capacity": "on_demand", "slices": 3});
+    says(&with(&["tpu"], three), &deployment, "48 chips, more than the capacity list allows at once");
+    // A zone of which the list knows nothing is no fault while another is left, and is never used.
+    let both = with(&["tpu", "zones"], json!(["us-central1-a", "us-west4-a"]));
+    let spec = parse_in(&deployment, &both).unwrap().spec;
+    let zones: Vec<String> =
+        placement::candidates(&spec, &deployment).into_iter().map(|candidate| candidate.placement.zone).collect();
+    assert_eq!(zones, ["us-west4-a"]);
+    deployment.capacity.clear();
+    says(&small(), &deployment, "which has nothing");
+}
+
+#[test]
+fn zones_lie_in_the_regions_of_the_checkpoints() {
+    let mut deployment = open_deployment();
+    deployment.bucket_regions = vec!["us-central1".into()];
+    assert!(parse_in(&deployment, &small()).is_ok());
+    let value = with(&["tpu", "zones"], json!(["us-central1-a", "us-west4-a"]));
+    let (field, message) = fault(&deployment, &value);
+    assert_eq!(field, "tpu.zones[1]");
+    assert!(message.contains("outside the regions of the checkpoint bucket (us-central1)"), "{message}");
+    let (field, message) = fault(&deployment, &with(&["tpu", "accelerator"], json!("v4-8")));
+    assert_eq!(field, "tpu.accelerator");
+    assert!(message.contains("it is offered in us-central2-b"), "{message}");
+    // Another bucket's regions are not known; a map says its own.
+    let mut value = with(&["checkpoint"], json!("gs://other/x"));
+    value["tpu"]["zones"] = json!(["us-west4-a"]);
+    assert!(parse_in(&deployment, &value).is_ok());
+    value["checkpoint"] = json!("gs://rekindle-demo/x");
+    assert_eq!(fault(&deployment, &value).0, "tpu.zones[0]");
+    value["checkpoint"] = json!({"us-west4": "gs://west", "us-central1": "gs://central"});
+    assert!(parse_in(&deployment, &value).is_ok());
+    value["checkpoint"] = json!({"us-west1": "gs://west"});
+    assert_eq!(fault(&deployment, &value).0, "tpu.zones[0]");
+    value["checkpoint"] = json!({"us-west4-a": "gs://west", "us-west4": "gs://west"});
+    assert_eq!(
+        fault(&deployment, &value),
+        ("checkpoint.us-west4-a".into(), { "is no region with TPUs; did you mean `us-west4`?".into() })
+    );
+    deployment.bucket_regions = vec!["US".into()];
+    assert!(parse_in(&deployment, &with(&["tpu", "zones"], json!(["us-west4-a"]))).is_ok());
+}
+
+#[test]
+fn files_are_for_deployments_on_one_machine() {
+    let value = with(&["checkpoint"], json!("file:///tmp/ckpt"));
+    refuses(&value, "checkpoint", "no place in a bucket");
+    let mut local = open_deployment();
+    local.bucket = "file:///state/objects".into();
+    assert!(parse_in(&local, &value).is_ok());
+    assert!(parse_in(&local, &with(&["checkpoint"], json!("gs://b/c"))).is_ok());
+}
+
+#[test]
+fn a_webhook_is_an_https_address() {
+    for bad in ["http://x/y", "https://", "https:///x", "https://u:p@h/x", "https://h/a b", "ftp://h", "HTTPS//h"] {
+        let value = with(&["notify"], json!([{"webhook": bad}]));
+        refuses(&value, "notify[0].webhook", "https://HOST/PATH");
+    }
+    let value = with(&["notify"], json!([{"webhook": "https://h.example:8443/x?y=z"}]));
+    assert!(good(&value).notify[0].events.is_empty());
+    refuses(
+        &with(&["notify"], json!([{"webhook": "https://h", "events": ["fialed"]}])),
+        "notify[0].events[0]",
+        "`failed`",
+    );
+}
+
+#[test]
+fn faults_without_end_are_cut() {
+    let mut value = small();
+    for index in 0..5000 {
+        value[format!("zz{index}")] = json!(1);
+    }
+    let faults = parse_in(&open_deployment(), &value).unwrap_err();
+    assert_eq!(faults.len(), 101);
+    assert!(faults[100].message.contains("and 4900 more faults"), "{:?}", faults[100]);
+}
+
+#[test]
+fn equal_specs_have_equal_hashes_however_they_were_written() {
+    let mut other = small();
+    other["priority"] = json!(50);
+    other["limits"] = json!({"start": "1800s"});
+    other["tpu"]["zones"] = json!([]);
+    assert_eq!(hash(&good(&small())), hash(&good(&other)));
+    assert_eq!(hash(&good(&small())).len(), 64);
+    other["env"] = json!({"A": "1"});
+    assert_ne!(hash(&good(&small())), hash(&good(&other)));
+    // The stored form keeps it.
+    let stored = serde_json::to_string(&good(&other)).unwrap();
+    assert_eq!(hash(&serde_json::from_str(&stored).unwrap()), hash(&good(&other)));
+}
+
+/// Any JSON, with the words of the interface in it more often than chance would bring them.
+fn any_json() -> impl Strategy<Value = Value> {
+    let word = prop_oneof![
+        proptest::sample::select(vec![
+            "v5litepod-16",
+            "v5litepod-1",
+            "v4-8",
+            "us-central1-a",
+            "us-central2-b",
+            "spot",
+            "on_demand",
+            "flex_start",
+            "always",
+            "never",
+            "none",
+            "unlimited",
+            "30m",
+            "90",
+            "1e9d",
+            "pre",
+            "fail",
+            "recreate",
+            "4x4",
+            "0x0",
+            "4294967295x2",
+            "gs://b/c",
+            "https://h/x",
+            "succeeded",
+            "",
+        ])
+        .prop_map(Value::from),
+        "\\PC{0,12}".prop_map(Value::from),
+    ];
+    let leaf = prop_oneof![
+        3 => word,
+        1 => Just(Value::Null),
+        1 => any::<bool>().prop_map(Value::from),
+        1 => any::<i64>().prop_map(Value::from),
+        1 => any::<f64>().prop_map(Value::from),
+    ];
+    let key = prop_oneof![
+        4 => proptest::sample::select(vec![
+            "id", "run", "setup", "image", "code", "env", "secrets", "tpu", "recovery", "budgets", "limits",
+            "checkpoint", "regions", "workspace", "priority", "owner", "tags", "notes", "notify", "accelerator",
+            "zones", "capacity", "queued", "reservation", "runtime_version", "topology", "slices", "network",
+            "labels", "data_disks", "preset", "overrides", "oom_host", "first", "again", "within", "max", "action",
+            "user_failures", "no_progress", "total", "stall", "stop_grace", "cost_usd", "webhook", "events",
+        ])
+        .prop_map(String::from),
+        1 => "\\PC{0,8}",
+    ];
+    leaf.prop_recursive(4, 48, 8, move |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            proptest::collection::btree_map(key.clone(), inner, 0..8)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_json_is_a_spec_with_a_candidate_or_has_faults(value in any_json()) {
+        check_total(&value)?;
+    }
+
+    #[test]
+    fn any_value_in_a_good_spec_is_a_spec_or_a_fault(
+        value in any_json(),
+        at in proptest::sample::select(vec![
+            "run", "setup", "env", "tpu", "recovery", "budgets", "limits", "checkpoint", "notify", "tags", "code",
+        ]),
+    ) {
+        check_total(&with(&[at], value))?;
+    }
+
+    #[test]
+    fn any_tpu_section_is_a_spec_or_a_fault(
+        accelerators in proptest::collection::vec(0_usize..136, 1..3),
+        zones in proptest::collection::vec(0_usize..22, 0..4),
+        slices in 1_u32..4,
+        value in any_json(),
+        field in proptest::sample::select(vec!["topology", "queued", "labels", "tags", "capacity", "network"]),
+    ) {
+        let names: Vec<&str> = accelerators.iter().map(|i| catalog::accelerators()[*i].name.as_str()).collect();
+        let all = catalog::zones();
+        let zones: Vec<&str> = zones.iter().map(|i| all[i % all.len()]).collect();
+        let mut tpu = json!({"accelerator": names, "zones": zones, "slices": slices});
+        check_total(&with(&["tpu"], tpu.clone()))?;
+        tpu[field] = value;
+        check_total(&with(&["tpu"], tpu))?;
+    }
+}
+
+fn check_total(value: &Value) -> Result<(), TestCaseError> {
+    let mut narrow = open_deployment();
+    narrow.bucket_regions = vec!["us-central1".into(), "us-central2".into()];
+    for deployment in [open_deployment(), narrow] {
+        match parse_in(&deployment, value) {
+            Ok(submit) => {
+                let found = placement::candidates(&submit.spec, &deployment);
+                for accelerator in &submit.spec.tpu.accelerators {
+                    prop_assert!(found.iter().any(|candidate| candidate.placement.accelerator == *accelerator));
+                }
+                prop_assert_eq!(hash(&submit.spec).len(), 64);
+            }
+            Err(faults) => {
+                prop_assert!(!faults.is_empty() && faults.len() <= 101);
+                prop_assert!(faults.iter().all(|fault| !fault.field.is_empty() && !fault.message.is_empty()));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! Submits and commands: each recorded in the same commit as its effect, so that a second delivery changes nothing.
+
+use jiff::Timestamp;
+
+use rekindle_core::decide::{Command, NoSense, apply_command};
+use rekindle_core::history::HistoryEntry;
+use rekindle_core::ids::JobId;
+use rekindle_core::job::{Counters, Desired, Job, Phase, Spent, Usage};
+use rekindle_core::names;
+use rekindle_core::reason::Reason;
+use rekindle_core::spec;
+use rekindle_ports::docs::Precondition;
+use rekindle_ports::kinds::{Kind, short_hash};
+use rekindle_ports::store::{CommandRecord, StoreError, put};
+
+use crate::Engine;
+
+/// The answer to a submit.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Submitted {
+    /// A new job.
+    Created(Box<Job>),
+    /// The same id with the same spec, or the same message again.
+    Same(Box<Job>),
+    /// The id is taken: by another spec, by an ended job, or by another owner (whose job is not shown).
+    Conflict {
+        /// The phase of the job that has the id, if the caller may know it.
+        phase: Option<Phase>,
+    },
+}
+
+/// The answer to a command.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Commanded {
+    /// Recorded; the next pass carries it out.
+    Accepted(Box<Job>),
+    /// It holds already, or was carried out before under the same key.
+    AlreadyHolds(Box<Job>),
+    /// It makes no sense in this phase.
+    NoSense(NoSense),
+    /// No such job.
+    NoSuchJob,
+    /// The job is at another attempt than the caller named.
+    WrongAttempt(u32),
+}
+
+/// A command that loses a race is tried again so often.
+// Passes of a busy job commit a few times a second; a command needs one gap.
+const RACES_MAX: u32 = 20;
+
+impl Engine {
+    /// Stores a new job. `key` is the message id or Idempotency-Key. The caller publishes the hint.
+    pub async fn submit(&self, submit: spec::Submit, actor: &str, key: &str) -> Result<Submitted, StoreError> {
+        let id = submit.id.clone().unwrap_or_else(|| names::generated_job_id(key));
+        let now = self.ports.clock.now();
+        let job = new_job(id.clone(), submit.spec, actor, now);
+        let entry = submit_entry(&job, actor, now);
+        let record =
+            CommandRecord { key: key.to_owned(), command: "submit".into(), actor: actor.to_owned(), at: now };
+        let more = vec![put(&Kind::Command(id.clone(), key.to_owned()), &record, Precondition::None)?];
+        match self.ports.store.create_job(&job, &entry, more).await {
+            Ok(_) => Ok(Submitted::Created(Box::new(job))),
+            Err(StoreError::Conflict(_)) => self.existing(&id, &job, key).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn existing(&self, id: &JobId, wanted: &Job, key: &str) -> Result<Submitted, StoreError> {
+        let Some(at) = self.ports.store.job(id).await? else {
+            return Err(StoreError::Unavailable("the job was there and is not any more".into()));
+        };
+        let job = at.value;
+        if job.spec.owner != wanted.spec.owner {
+            return Ok(Submitted::Conflict { phase: None });
+        }
+        let again = self.ports.store.read::<CommandRecord>(&Kind::Command(id.clone(), key.to_owned())).await?;
+        if again.is_some_and(|r| r.value.command == "submit") && job.spec_hash == wanted.spec_hash {
+            return Ok(Submitted::Same(Box::new(job)));
+        }
+        if job.spec_hash == wanted.spec_hash && !job.phase.is_terminal() {
+            return Ok(Submitted::Same(Box::new(job)));
+        }
+        Ok(Submitted::Conflict { phase: Some(job.phase) })
+    }
+
+    /// Records a command with its effect on the job. The caller publishes the hint.
+    pub async fn command(
+        &self,
+        id: &JobId,
+        command: Command,
+        actor: &str,
+        key: &str,
+        if_attempt: Option<u32>,
+    ) -> Result<Commanded, StoreError> {
+        let mut lost = None;
+        for _ in 0..RACES_MAX {
+            let Some(at) = self.ports.store.job(id).await? else { return Ok(Commanded::NoSuchJob) };
+            let kind = Kind::Command(id.clone(), format!("{}/{key}", command.name()));
+            if self.ports.store.read::<CommandRecord>(&kind).await?.is_some() {
+                return Ok(Commanded::AlreadyHolds(Box::new(at.value)));
+            }
+            if let Some(wanted) = if_attempt
+                && wanted != at.value.last_attempt
+            {
+                return Ok(Commanded::WrongAttempt(at.value.last_attempt));
+            }
+            let now = self.ports.clock.now();
+            let mut job = match apply_command(&at.value, command, now) {
+                Err(no) => return Ok(Commanded::NoSense(no)),
+                Ok(None) => return Ok(Commanded::AlreadyHolds(Box::new(at.value))),
+                Ok(Some(job)) => job,
+            };
+            job.revision += 1;
+            job.wake_at = Some(now);
+            let entry = command_entry(&at.value, &job, command, actor, now);
+            let record =
+                CommandRecord { key: key.to_owned(), command: command.name().into(), actor: actor.to_owned(), at: now };
+            let more = vec![put(&kind, &record, Precondition::Absent)?];
+            match self.ports.store.commit_job(at.revision, &job, Some(&entry), more).await {
+                Ok(_) => return Ok(Commanded::Accepted(Box::new(job))),
+                Err(error @ StoreError::Conflict(_)) => lost = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(lost.unwrap_or_else(|| StoreError::Unavailable("lost every race".into())))
+    }
+}
+
+fn submit_entry(job: &Job, actor: &str, now: Timestamp) -> HistoryEntry {
+    HistoryEntry {
+        revision: job.revision,
+        at: now,
+        cause: "submit".into(),
+        actor: actor.to_owned(),
+        from: Phase::Pending,
+        to: Phase::Pending,
+        reason: Reason::Submitted,
+        message: job.message.clone(),
+        notes: Vec::new(),
+        effects: Vec::new(),
+        attempt: 0,
+        generation: 0,
+    }
+}
+
+fn command_entry(before: &Job, after: &Job, command: Command, actor: &str, now: Timestamp) -> HistoryEntry {
+    HistoryEntry {
+        revision: after.revision,
+        at: now,
+        cause: command.name().into(),
+        actor: actor.to_owned(),
+        from: before.phase,
+        to: after.phase,
+        reason: after.reason,
+        message: format!("{} by {actor}", command.name()),
+        notes: Vec::new(),
+        effects: Vec::new(),
+        attempt: after.last_attempt,
+        generation: after.last_generation,
+    }
+}
+
+fn new_job(id: JobId, spec: spec::JobSpec, actor: &str, now: Timestamp) -> Job {
+    let spec_hash = spec::hash(&spec);
+    let run_id = short_hash(&format!("run/{id}/{now}"))[..16].to_owned();
+    Job {
+        id,
+        spec,
+        spec_hash,
+        run_id,
+        created_at: now,
+        submitted_by: actor.to_owned(),
+        desired: Desired::Run,
+        restart: None,
+        phase: Phase::Pending,
+        phase_since: now,
+        outcome: None,
+        reason: Reason::Submitted,
+        message: "accepted".into(),
+        last_generation: 0,
+        last_attempt: 0,
+        line: 0,
+        generations: Vec::new(),
+        attempts: Vec::new(),
+        next: None,
+        settling: None,
+        last_end: None,
+        counters: Counters::default(),
+        spent: Spent::default(),
+        highest_step: None,
+        highest_checkpoint: None,
+        last_loss: None,
+        first_started_at: None,
+        queued_since: now,
+        barred: Vec::new(),
+        // Due at once: if the hint is lost, the next tick finds it.
+        wake_at: Some(now),
+        outbox: Vec::new(),
+        sequence: 0,
+        revision: 1,
+        observed_through_us: 0,
+        usage: Usage::default(),
+    }
+}

@@ -1,0 +1,114 @@
+//! What one pass sees: slices, operations, worker reports, permits, liveness. Reads run side by side; a failed one is `Unknown`.
+
+use futures::future::join_all;
+use jiff::Timestamp;
+
+use rekindle_core::ids::WorkerKey;
+use rekindle_core::job::{Create, Generation, Job};
+use rekindle_core::observation::{GenerationLook, Liveness, Look, Observation, WorkerReport};
+use rekindle_core::placement;
+use rekindle_ports::docs::Revision;
+use rekindle_ports::kinds::Kind;
+use rekindle_ports::store::{At, CreatesDoc, LivenessDoc};
+use rekindle_ports::tpu::SliceRef;
+
+use crate::Engine;
+
+/// An observation with what the commit needs of it.
+pub(crate) struct Seen {
+    pub(crate) observation: Observation,
+    pub(crate) creates: Option<At<CreatesDoc>>,
+}
+
+/// The name by which the API knows a generation.
+pub(crate) fn slice_ref(g: &Generation) -> SliceRef {
+    SliceRef { zone: g.placement.zone.clone(), name: g.name.clone(), via: g.via }
+}
+
+impl Engine {
+    pub(crate) async fn observe(&self, job: &Job, now: Timestamp) -> Seen {
+        let looks = join_all(job.generations.iter().map(|g| self.look(g)));
+        let (generations, workers, zones, (permit, creates), liveness) =
+            futures::join!(looks, self.reports(job), self.zones(job), self.permit(job, now), self.liveness());
+        let (workers, through) = match workers {
+            Some((reports, through)) => (Some(reports), through),
+            None => (None, Revision::default()),
+        };
+        let observation =
+            Observation { generations, workers, read_through_us: through.0, zones, permit, liveness };
+        Seen { observation, creates }
+    }
+
+    async fn look(&self, g: &Generation) -> GenerationLook {
+        let looked_at = self.ports.clock.now();
+        let operation = async {
+            match &g.create {
+                Create::Sent { operation } if !operation.is_empty() => {
+                    match self.ports.tpu.operation(operation).await {
+                        Ok(Some(view)) => Look::Seen(view),
+                        Ok(None) => Look::Absent,
+                        Err(error) => {
+                            tracing::warn!(generation = g.number, %error, "an operation could not be read");
+                            Look::Unknown
+                        }
+                    }
+                }
+                Create::Sent { .. } | Create::Intended | Create::Failed { .. } | Create::Done => Look::Unknown,
+            }
+        };
+        let slice_ref = slice_ref(g);
+        let (slice, operation) = futures::join!(self.ports.tpu.get(&slice_ref), operation);
+        let slice = match slice {
+            Ok(Some(view)) => Look::Seen(view),
+            Ok(None) => Look::Absent,
+            Err(error) => {
+                tracing::warn!(generation = g.number, %error, "a slice could not be read");
+                Look::Unknown
+            }
+        };
+        GenerationLook { number: g.number, slice, looked_at, operation }
+    }
+
+    async fn reports(&self, job: &Job) -> Option<(Vec<WorkerReport>, Revision)> {
+        let mut of = Vec::new();
+        for a in &job.attempts {
+            // An attempt whose generation is gone is fenced; its reports are history.
+            let Some(g) = job.generation(a.generation) else { continue };
+            for slice in 0..g.slices {
+                of.extend((0..g.workers).map(|worker| (a.number, WorkerKey { slice, worker })));
+            }
+        }
+        if of.is_empty() {
+            return Some((Vec::new(), Revision::default()));
+        }
+        match self.ports.store.workers(&job.id, &of).await {
+            Ok((reports, through)) => Some((reports.into_iter().map(|at| at.value).collect(), through)),
+            Err(error) => {
+                tracing::warn!(job = %job.id, %error, "worker reports could not be read");
+                None
+            }
+        }
+    }
+
+    async fn zones(&self, job: &Job) -> Vec<rekindle_core::observation::ZoneReport> {
+        let places: Vec<_> =
+            placement::candidates(&job.spec, &self.deployment).into_iter().map(|c| c.placement).collect();
+        // Advisory: without them the job finds out by itself.
+        self.ports.store.zones(&places).await.unwrap_or_default()
+    }
+
+    async fn liveness(&self) -> Liveness {
+        match self.ports.store.read::<LivenessDoc>(&Kind::Liveness).await {
+            Ok(Some(at)) => stretch(&at.value),
+            Ok(None) | Err(_) => Liveness::default(),
+        }
+    }
+}
+
+/// The stretch over which silence counts: both ticks and calls to `api` went on all through it.
+pub(crate) fn stretch(doc: &LivenessDoc) -> Liveness {
+    Liveness {
+        since: doc.tick_since.zip(doc.api_since).map(|(a, b)| a.max(b)),
+        through: doc.tick_at.zip(doc.api_at).map(|(a, b)| a.min(b)),
+    }
+}

@@ -1,0 +1,214 @@
+//! The pass: the whole loop on one screen.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use rekindle_core::check;
+use rekindle_core::decide::{self, Decision, EffectOutcome, decide};
+use rekindle_core::history::HistoryEntry;
+use rekindle_core::ids::JobId;
+use rekindle_core::job::Job;
+use rekindle_ports::docs::{Precondition, Revision};
+use rekindle_ports::kinds::Kind;
+use rekindle_ports::store::{At, StoreError, put};
+
+use crate::observe::Seen;
+use crate::{Engine, PassError};
+
+/// How a pass ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PassOutcome {
+    /// Decided, committed, acted.
+    Done,
+    /// Nothing was due, or the fact that caused the hint was seen already.
+    NothingToDo,
+    /// Another pass (or a command) wrote first and carries on.
+    Superseded,
+    /// No such job.
+    NoSuchJob,
+}
+
+/// A refused create is answered in the same pass: the next place is tried at once, up to so many times.
+// Five candidates, four of them refused, is one pass (a job must not wait a minute for each zone).
+const ROUNDS_MAX: u32 = 12;
+
+enum Round {
+    End(PassOutcome),
+    Again,
+}
+
+impl Engine {
+    /// One pass of one job.
+    ///
+    /// `after` is the commit time of the stored fact that caused the hint: a job that was observed past it has nothing to do.
+    pub async fn pass(&self, id: &JobId, cause: &str, after: Option<Revision>) -> Result<PassOutcome, PassError> {
+        let began = self.ports.clock.now();
+        let mut result = PassOutcome::NothingToDo;
+        for round in 0..ROUNDS_MAX {
+            let Some(loaded) = self.ports.store.job(id).await? else { return Ok(PassOutcome::NoSuchJob) };
+            if round == 0 && after.is_some_and(|r| loaded.value.observed_through_us >= r.0) {
+                return Ok(PassOutcome::NothingToDo);
+            }
+            if self.past_deadline(began) {
+                return Ok(result);
+            }
+            match self.round(loaded, cause, began).await? {
+                Round::End(PassOutcome::NothingToDo) => return Ok(result),
+                Round::End(outcome) => return Ok(outcome),
+                Round::Again => result = PassOutcome::Done,
+            }
+        }
+        Ok(result)
+    }
+
+    /// No call is sent after the handler's deadline: proofs of absence rest on it.
+    pub(crate) fn past_deadline(&self, began: Timestamp) -> bool {
+        self.ports.clock.now() >= began + self.settings.handler_deadline
+    }
+
+    async fn round(&self, loaded: At<Job>, cause: &str, began: Timestamp) -> Result<Round, PassError> {
+        let before = loaded.value;
+        if before.phase.is_terminal() && before.outbox.is_empty() {
+            return Ok(Round::End(PassOutcome::NothingToDo));
+        }
+        let seen = self.observe(&before, self.ports.clock.now()).await;
+        let now = self.ports.clock.now();
+        let decision = decide(&before, &seen.observation, now, &self.rules());
+        let faults = check::check(&before, &decision.job, &decision.effects);
+        if !faults.is_empty() {
+            tracing::error!(job = %before.id, faults = faults.join("; "), "a decision broke a rule; nothing was committed");
+            return Err(PassError::Invariant(faults.join("; ")));
+        }
+        if !decision.changed && decision.effects.is_empty() && still_due_later(&before, &decision, now) {
+            return Ok(Round::End(PassOutcome::NothingToDo));
+        }
+        let revision = match self.commit(loaded.revision, &before, &decision, &seen, cause, now).await {
+            Ok(revision) => revision,
+            // Another job took a permit at the same moment: look again.
+            Err(StoreError::Conflict(path)) if decision.takes_permit && path != Kind::Job(before.id.clone()).path() => {
+                return Ok(Round::Again);
+            }
+            Err(StoreError::Conflict(_)) => return Ok(Round::End(PassOutcome::Superseded)),
+            Err(error) => return Err(error.into()),
+        };
+        let outcomes = self.act(&decision.job, &decision.effects, began).await;
+        let refused = outcomes.iter().any(|o| matches!(o, EffectOutcome::CreateRefused { .. }));
+        let job = self.record(revision, decision.job, &outcomes, cause).await?;
+        if refused {
+            return Ok(Round::Again);
+        }
+        self.schedule(&job).await;
+        Ok(Round::End(PassOutcome::Done))
+    }
+
+    async fn commit(
+        &self,
+        at: Revision,
+        before: &Job,
+        decision: &Decision,
+        seen: &Seen,
+        cause: &str,
+        now: Timestamp,
+    ) -> Result<Revision, StoreError> {
+        let job = &decision.job;
+        let mut more = Vec::new();
+        for report in &decision.zone_reports {
+            more.push(put(&Kind::Zone(report.placement.clone()), report, Precondition::None)?);
+        }
+        if decision.takes_permit
+            && let Some(g) = job.generations.last()
+        {
+            more.push(self.take_permit(job, g, seen.creates.as_ref(), now)?);
+        }
+        let entry = decision.changed.then(|| HistoryEntry {
+            revision: job.revision,
+            at: now,
+            cause: cause.to_owned(),
+            actor: "rekindle".into(),
+            from: before.phase,
+            to: job.phase,
+            reason: job.reason,
+            message: job.message.clone(),
+            notes: decision.notes.clone(),
+            effects: decision.effects.clone(),
+            attempt: job.last_attempt,
+            generation: job.last_generation,
+        });
+        log_decision(job, before, decision, cause);
+        self.ports.store.commit_job(at, job, entry.as_ref(), more).await
+    }
+
+    /// Stores what no later look can show. Losing this race is harmless: the next pass acts again and gets the same answers.
+    async fn record(
+        &self,
+        at: Revision,
+        job: Job,
+        outcomes: &[EffectOutcome],
+        cause: &str,
+    ) -> Result<Job, PassError> {
+        let now = self.ports.clock.now();
+        let (mut after, notes) = decide::record(&job, outcomes, now);
+        if after == job {
+            return Ok(job);
+        }
+        after.revision += 1;
+        let entry = (!notes.is_empty()).then(|| HistoryEntry {
+            revision: after.revision,
+            at: now,
+            cause: cause.to_owned(),
+            actor: "rekindle".into(),
+            from: job.phase,
+            to: after.phase,
+            reason: after.reason,
+            message: after.message.clone(),
+            notes,
+            effects: Vec::new(),
+            attempt: after.last_attempt,
+            generation: after.last_generation,
+        });
+        match self.ports.store.commit_job(at, &after, entry.as_ref(), Vec::new()).await {
+            Ok(_) => Ok(after),
+            Err(StoreError::Conflict(_)) => Ok(job),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Asks for a wake-up that is nearer than the next tick is sure to be; later ones are the tick's.
+    async fn schedule(&self, job: &Job) {
+        let Some(at) = job.wake_at else { return };
+        if at > self.ports.clock.now() + Duration::from_secs(90) {
+            return;
+        }
+        let key = format!("{}-{}", job.revision, at.as_microsecond());
+        if let Err(error) = self.ports.wakeups.schedule(&job.id, at, &key).await {
+            tracing::warn!(job = %job.id, %error, "a wake-up could not be scheduled; the tick will do it");
+        }
+    }
+}
+
+/// True when the stored wake-up will come and is not later than wanted.
+fn still_due_later(before: &Job, decision: &Decision, now: Timestamp) -> bool {
+    match (before.wake_at, decision.job.wake_at) {
+        (Some(stored), Some(wanted)) => stored > now && stored <= wanted,
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}
+
+fn log_decision(job: &Job, before: &Job, decision: &Decision, cause: &str) {
+    if !decision.changed {
+        return;
+    }
+    tracing::info!(
+        job = %job.id,
+        attempt = job.last_attempt,
+        generation = job.last_generation,
+        phase = job.phase.as_str(),
+        from = before.phase.as_str(),
+        reason = job.reason.name(),
+        cause,
+        effects = decision.effects.len(),
+        "{}", decision.notes.join("; ")
+    );
+}

@@ -1,0 +1,166 @@
+//! The orphan sweep, and the fleet: every resource in every zone, and whose it is.
+//!
+//! A resource is an orphan only if it carries this installation's id, is older than the grace period, and no live generation of a job owns it,
+//! looked up again just before the delete. Anything else (another id, none, a name that does not read back) is FOREIGN and never touched.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use rekindle_core::ids::JobId;
+use rekindle_core::names;
+use rekindle_ports::kinds::Kind;
+use rekindle_ports::store::{Installation, StoreError};
+use rekindle_ports::tpu::{Listed, Listing, TpuError};
+
+use crate::{Engine, PassError};
+
+/// Whose a resource is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "owner", rename_all = "snake_case")]
+pub enum Owner {
+    /// A live generation of this job.
+    Job {
+        /// The job.
+        job: JobId,
+        /// The generation.
+        generation: u32,
+    },
+    /// Ours by installation id, but no live generation owns it.
+    Orphan {
+        /// The job it was made for.
+        job: JobId,
+        /// The generation it was made as.
+        generation: u32,
+    },
+    /// Not ours.
+    Foreign,
+}
+
+/// A resource of the fleet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FleetEntry {
+    /// As the API lists it.
+    pub resource: Listed,
+    /// Whose it is.
+    pub owner: Owner,
+}
+
+/// What a sweep did.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SweepReport {
+    /// Resources of this installation that were listed.
+    pub ours: usize,
+    /// Orphans deleted.
+    pub deleted: Vec<String>,
+    /// Orphans that are too young to be judged.
+    pub young: usize,
+    /// Orphans left alone because there were suspiciously many at once.
+    pub held: usize,
+    /// Zones that could not be read.
+    pub unreachable: Vec<String>,
+}
+
+/// More orphans than this, and than a fifth of all of ours, in one sweep is a broken store rather than a broken fleet.
+const ORPHANS_MAX: usize = 3;
+
+impl Engine {
+    /// Every resource in every zone, with its owner.
+    pub async fn fleet(&self) -> Result<(Vec<FleetEntry>, Vec<String>), PassError> {
+        let listing = self.list().await?;
+        let mut entries = Vec::new();
+        for resource in listing.resources {
+            let owner = self.owner_of(&resource).await?;
+            entries.push(FleetEntry { resource, owner });
+        }
+        Ok((entries, listing.unreachable))
+    }
+
+    async fn list(&self) -> Result<Listing, PassError> {
+        self.ports.tpu.list().await.map_err(|e: TpuError| PassError::Transient(e.to_string()))
+    }
+
+    async fn owner_of(&self, resource: &Listed) -> Result<Owner, StoreError> {
+        let labels = &resource.view.labels;
+        if labels.installation != self.installation.id.as_str() {
+            return Ok(Owner::Foreign);
+        }
+        // The node of a queued resource carries the queued resource's name, with the slice's number behind it.
+        let name = resource.owned_by.as_deref().unwrap_or(&resource.slice.name);
+        let Some(parsed) = names::parse(name).filter(|p| p.installation == self.installation.id) else {
+            return Ok(Owner::Foreign);
+        };
+        let (job, generation) = (parsed.job, parsed.generation);
+        let owned = self.ports.store.job(&job).await?.is_some_and(|at| {
+            at.value.generations.iter().any(|g| g.number == generation && g.placement.zone == resource.slice.zone)
+        });
+        Ok(if owned { Owner::Job { job, generation } } else { Owner::Orphan { job, generation } })
+    }
+
+    /// Deletes orphans. Refuses to run on a store that is not the one this installation was born in.
+    pub(crate) async fn sweep(&self, now: Timestamp) -> Result<SweepReport, PassError> {
+        let stored = self.ports.store.read::<Installation>(&Kind::Installation).await?;
+        let Some(stored) = stored.map(|at| at.value).filter(|i| i.id == self.installation.id) else {
+            return Err(PassError::Transient("the store has no installation document of this id; no sweep".into()));
+        };
+        let listing = self.list().await?;
+        let ours: Vec<&Listed> =
+            listing.resources.iter().filter(|r| r.view.labels.installation == self.installation.id.as_str()).collect();
+        let mut report =
+            SweepReport { ours: ours.len(), unreachable: listing.unreachable.clone(), ..SweepReport::default() };
+        // Without an age nothing can be said to be older than the grace period, nor than the store.
+        if ours.iter().filter_map(|r| r.created_at).any(|at| at < stored.born_at) {
+            tracing::error!("resources of this installation are older than its store; no sweep, look at the store");
+            report.held = ours.len();
+            return Ok(report);
+        }
+        let orphans = self.orphans(&ours, now, &mut report).await?;
+        if orphans.len() > ORPHANS_MAX.max(ours.len() / 5) {
+            tracing::error!(orphans = orphans.len(), ours = ours.len(), "too many orphans at once; none is deleted");
+            report.held = orphans.len();
+            return Ok(report);
+        }
+        for orphan in orphans {
+            // The owner is read again: a pass may have claimed it since.
+            if !matches!(self.owner_of(orphan).await?, Owner::Orphan { .. }) {
+                continue;
+            }
+            match self.ports.tpu.delete(&orphan.slice).await {
+                Ok(_) | Err(TpuError::NotFound) => {
+                    tracing::error!(name = orphan.slice.name, zone = orphan.slice.zone, "an orphan was deleted");
+                    report.deleted.push(orphan.slice.name.clone());
+                }
+                Err(error) => {
+                    tracing::warn!(name = orphan.slice.name, %error, "an orphan could not be deleted; the next tick tries again");
+                }
+            }
+        }
+        Ok(report)
+    }
+
+    async fn orphans<'a>(
+        &self,
+        ours: &[&'a Listed],
+        now: Timestamp,
+        report: &mut SweepReport,
+    ) -> Result<Vec<&'a Listed>, PassError> {
+        let mut orphans = Vec::new();
+        for resource in ours {
+            // The queued resource is deleted, and its nodes with it.
+            if resource.owned_by.is_some() {
+                continue;
+            }
+            if !matches!(self.owner_of(resource).await?, Owner::Orphan { .. }) {
+                continue;
+            }
+            if resource.created_at.is_none_or(|at| now < at + self.settings.orphan_grace) {
+                report.young += 1;
+                continue;
+            }
+            let dying = resource.view.state == rekindle_core::observation::SliceState::Deleting;
+            if !dying {
+                orphans.push(*resource);
+            }
+        }
+        Ok(orphans)
+    }
+}

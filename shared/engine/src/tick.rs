@@ -1,0 +1,185 @@
+//! The tick, each minute: liveness, totals and grants, due jobs, orphan sweep. Every part goes on when another fails.
+
+use std::collections::BTreeMap;
+
+use futures::future::join_all;
+use jiff::Timestamp;
+
+use rekindle_core::ids::JobId;
+use rekindle_core::reason::Reason;
+use rekindle_ports::docs::Precondition;
+use rekindle_ports::kinds::Kind;
+use rekindle_ports::store::{At, CreatesDoc, LivenessDoc, StoreError};
+use rekindle_ports::world::Hint;
+
+use crate::permits::minute_of;
+use crate::sweep::SweepReport;
+use crate::{Engine, PassError};
+
+/// What one tick did.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TickReport {
+    /// Jobs whose wake-up was due, hinted.
+    pub due: usize,
+    /// Permits granted to waiting jobs.
+    pub granted: usize,
+    /// Chips of all live generations.
+    pub chips: u64,
+    /// The sweep; `None`: it did not run.
+    pub sweep: Option<SweepReport>,
+    /// What failed, in words.
+    pub troubles: Vec<String>,
+}
+
+/// Jobs of one page.
+// Bounds the memory of a tick: a job document is some kB.
+const PAGE: usize = 200;
+
+/// A grant that was not taken after so many minutes is void.
+const GRANT_MINUTES: i64 = 2;
+
+struct Waiter {
+    id: JobId,
+    priority: u8,
+    since: Timestamp,
+}
+
+struct Survey {
+    chips: BTreeMap<String, u64>,
+    usd_micros_per_hour: BTreeMap<String, u64>,
+    waiters: Vec<Waiter>,
+}
+
+impl Engine {
+    /// One tick. Errors of parts are in the report; it fails only when nothing could be done.
+    pub async fn tick(&self, now: Timestamp) -> Result<TickReport, PassError> {
+        let mut report = TickReport::default();
+        if let Err(error) = self.mark_liveness(now).await {
+            report.troubles.push(format!("liveness: {error}"));
+        }
+        match self.grant(now).await {
+            Ok((granted, chips)) => (report.granted, report.chips) = (granted, chips),
+            Err(error) => report.troubles.push(format!("permits: {error}")),
+        }
+        report.due = self.hint_due(now).await?;
+        match self.sweep(now).await {
+            Ok(sweep) => report.sweep = Some(sweep),
+            Err(error) => report.troubles.push(format!("sweep: {error}")),
+        }
+        for trouble in &report.troubles {
+            tracing::warn!(trouble, "a part of the tick failed");
+        }
+        tracing::info!(due = report.due, granted = report.granted, chips = report.chips, "tick");
+        Ok(report)
+    }
+
+    /// Stores that a tick ran and whether `api` answers; after a gap the silence clocks start again.
+    async fn mark_liveness(&self, now: Timestamp) -> Result<(), StoreError> {
+        let api = self.ports.probe.ping().await.is_ok();
+        let at = self.ports.store.read::<LivenessDoc>(&Kind::Liveness).await?;
+        let mut doc = at.as_ref().map(|a| a.value.clone()).unwrap_or_default();
+        let gap = self.settings.outage_gap;
+        let broken = |last: Option<Timestamp>| last.is_none_or(|last| now >= last + gap);
+        if broken(doc.tick_at) {
+            doc.tick_since = Some(now);
+        }
+        doc.tick_at = Some(now);
+        if api {
+            if broken(doc.api_at) {
+                doc.api_since = Some(now);
+            }
+            doc.api_at = Some(now.max(doc.api_at.unwrap_or(now)));
+        }
+        let when = at.map_or(Precondition::Absent, |a| Precondition::At(a.revision));
+        match self.ports.store.write(&Kind::Liveness, &doc, when).await {
+            // `api` wrote at the same moment; the next tick is soon enough.
+            Ok(_) | Err(StoreError::Conflict(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn survey(&self) -> Result<Survey, StoreError> {
+        let mut survey = Survey { chips: BTreeMap::new(), usd_micros_per_hour: BTreeMap::new(), waiters: Vec::new() };
+        let mut after = None;
+        loop {
+            let (jobs, next) = self.ports.store.live_jobs(after, PAGE).await?;
+            for At { value: job, .. } in jobs {
+                for g in job.generations.iter().filter(|g| g.lost.is_none()) {
+                    *survey.chips.entry(job.spec.owner.clone()).or_default() += u64::from(g.chips);
+                    *survey.usd_micros_per_hour.entry(job.spec.owner.clone()).or_default() += g.usd_micros_per_hour;
+                }
+                if job.reason == Reason::CreateBudget {
+                    survey.waiters.push(Waiter { id: job.id, priority: job.spec.priority, since: job.queued_since });
+                }
+            }
+            after = next;
+            if after.is_none() {
+                return Ok(survey);
+            }
+        }
+    }
+
+    /// Refreshes the totals, and grants this minute's remaining permits by priority, then age.
+    async fn grant(&self, now: Timestamp) -> Result<(usize, u64), StoreError> {
+        let mut survey = self.survey().await?;
+        survey.waiters.sort_by(|a, b| b.priority.cmp(&a.priority).then(a.since.cmp(&b.since)).then(a.id.cmp(&b.id)));
+        let minute = minute_of(now);
+        for _ in 0..20 {
+            let at = self.ports.store.read::<CreatesDoc>(&Kind::Creates).await?;
+            let mut doc = at.as_ref().map(|a| a.value.clone()).unwrap_or_default();
+            if doc.minute != minute {
+                doc.minute = minute;
+                doc.used = 0;
+            }
+            doc.granted.retain(|_, granted| *granted + GRANT_MINUTES > minute);
+            doc.chips.clone_from(&survey.chips);
+            doc.usd_micros_per_hour.clone_from(&survey.usd_micros_per_hour);
+            let free = self.settings.creates_per_minute.saturating_sub(doc.used.max(self.settings.creates_free_per_minute));
+            let mut chosen = Vec::new();
+            for waiter in survey.waiters.iter().filter(|w| !doc.granted.contains_key(&w.id)).take(free as usize) {
+                chosen.push(waiter.id.clone());
+            }
+            for id in &chosen {
+                doc.granted.insert(id.clone(), minute);
+                doc.used += 1;
+            }
+            let when = at.map_or(Precondition::Absent, |a| Precondition::At(a.revision));
+            match self.ports.store.write(&Kind::Creates, &doc, when).await {
+                Ok(_) => {
+                    let hints = chosen.iter().map(|id| self.hint(id, "create permit granted"));
+                    join_all(hints).await;
+                    return Ok((chosen.len(), doc.chips.values().sum()));
+                }
+                Err(StoreError::Conflict(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(StoreError::Conflict(Kind::Creates.path()))
+    }
+
+    async fn hint(&self, id: &JobId, cause: &str) -> bool {
+        let hint = Hint { job: id.clone(), after: None, cause: cause.to_owned(), traceparent: None };
+        match self.ports.hints.publish(&hint).await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(job = %id, %error, "a hint could not be published; the next tick does it again");
+                false
+            }
+        }
+    }
+
+    /// Hints every job whose wake-up is due, page by page.
+    async fn hint_due(&self, now: Timestamp) -> Result<usize, StoreError> {
+        let mut after = None;
+        let mut count = 0;
+        loop {
+            let (jobs, next) = self.ports.store.due_jobs(now, after, PAGE).await?;
+            let sent = join_all(jobs.iter().map(|at| self.hint(&at.value.id, "tick"))).await;
+            count += sent.into_iter().filter(|sent| *sent).count();
+            after = next;
+            if after.is_none() {
+                return Ok(count);
+            }
+        }
+    }
+}
