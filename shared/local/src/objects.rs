@@ -1,0 +1,337 @@
+//! Objects on disk: one file for each, named as the object.
+//!
+//! **Invariant:** a file under its name is whole. It is written beside, flushed, renamed, and the folder is flushed, so that a killed process
+//! leaves the old object or the new one. Uploads by others need an address that [`FileObjects::upload_address`] gave out.
+
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use jiff::Timestamp;
+use rekindle_ports::world::{Objects, WorldError};
+
+/// How long an upload address is good for.
+const UPLOAD_FOR: Duration = Duration::from_mins(15);
+
+/// Longest object name, in bytes.
+const NAME_MAX: usize = 1_000;
+
+/// Where half-written files stand. Names of objects never begin with a dot.
+const UNFINISHED: &str = ".unfinished";
+
+/// Name of the file that holds the key of upload addresses.
+const KEY_FILE: &str = ".upload-key";
+
+/// Why an upload was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UploadRefused {
+    /// The address was not given out by us, or for another object.
+    #[error("this address was not given out for this object")]
+    Forged,
+    /// It was given out too long ago.
+    #[error("this address has expired; ask for a new one")]
+    Expired,
+}
+
+struct Inner {
+    dir: PathBuf,
+    base_url: String,
+    key: [u8; 32],
+}
+
+/// Objects under one folder.
+#[derive(Clone)]
+pub struct FileObjects {
+    inner: Arc<Inner>,
+}
+
+impl FileObjects {
+    /// Opens the folder, or makes it. `base_url` is where `GET` and `PUT` of `<base_url>/objects/<name>` are served. Blocks.
+    pub fn open(dir: impl Into<PathBuf>, base_url: impl Into<String>) -> Result<Self, WorldError> {
+        let (dir, base_url) = (dir.into(), base_url.into());
+        let opened = || -> std::io::Result<[u8; 32]> {
+            let unfinished = dir.join(UNFINISHED);
+            if unfinished.exists() {
+                std::fs::remove_dir_all(&unfinished)?;
+            }
+            std::fs::create_dir_all(&unfinished)?;
+            upload_key(&dir)
+        };
+        let key = opened().map_err(|e| failed("open the object store", &dir.display().to_string(), &e))?;
+        let base_url = base_url.trim_end_matches('/').to_owned();
+        Ok(Self { inner: Arc::new(Inner { dir, base_url, key }) })
+    }
+
+    /// Checks what came with an upload to `name`: the `expires` and `signature` of the address's query.
+    pub fn accept_upload(&self, name: &str, expires: i64, signature: &str) -> Result<(), UploadRefused> {
+        let given = blake3::Hash::from_hex(signature).map_err(|_| UploadRefused::Forged)?;
+        // `Hash` compares in constant time.
+        if given != self.inner.sign(name, expires) {
+            return Err(UploadRefused::Forged);
+        }
+        if Timestamp::now().as_second() > expires {
+            return Err(UploadRefused::Expired);
+        }
+        Ok(())
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        name: &str,
+        work: impl FnOnce(&Inner, &Path) -> std::io::Result<T> + Send + 'static,
+    ) -> Result<T, WorldError> {
+        let path = self.inner.path(what, name)?;
+        let inner = Arc::clone(&self.inner);
+        let done = tokio::task::spawn_blocking(move || work(&inner, &path)).await;
+        let done = done.unwrap_or_else(|ended| Err(std::io::Error::other(ended)));
+        done.map_err(|e| failed(what, name, &e))
+    }
+}
+
+impl Inner {
+    fn path(&self, what: &'static str, name: &str) -> Result<PathBuf, WorldError> {
+        if is_name(name) {
+            return Ok(self.dir.join(name));
+        }
+        Err(WorldError { what, why: format!("{name:?} is no object name") })
+    }
+
+    fn sign(&self, name: &str, expires: i64) -> blake3::Hash {
+        blake3::keyed_hash(&self.key, format!("PUT\n{name}\n{expires}").as_bytes())
+    }
+
+    fn write(&self, path: &Path, body: &[u8]) -> std::io::Result<()> {
+        let unfinished = self.dir.join(UNFINISHED).join(format!("{:032x}", rand::random::<u128>()));
+        let mut file = std::fs::File::create(&unfinished)?;
+        file.write_all(body)?;
+        file.sync_all()?;
+        let folder = path.parent().unwrap_or(&self.dir);
+        make_folders(&self.dir, folder)?;
+        std::fs::rename(&unfinished, path).inspect_err(|_| {
+            // Best effort: what is left is taken away at the next start.
+            let _left = std::fs::remove_file(&unfinished);
+        })?;
+        sync_folder(folder)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> std::io::Result<Vec<String>> {
+        // Only folders that a name with the prefix can be in.
+        let start = prefix.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let mut names = Vec::new();
+        if start.is_empty() || is_name(start) {
+            walk(&self.dir, start, &mut names)?;
+        }
+        names.retain(|n| n.starts_with(prefix) && after.is_none_or(|a| n.as_str() > a));
+        names.sort_unstable();
+        names.truncate(limit);
+        Ok(names)
+    }
+}
+
+#[async_trait]
+impl Objects for FileObjects {
+    async fn put(&self, name: &str, body: Bytes) -> Result<(), WorldError> {
+        self.blocking("write an object", name, move |inner, path| inner.write(path, &body)).await
+    }
+
+    async fn get(&self, name: &str, from: u64, len: u64) -> Result<Option<Bytes>, WorldError> {
+        self.blocking("read an object", name, move |_, path| {
+            let Some(mut file) = open(path)? else { return Ok(None) };
+            file.seek(SeekFrom::Start(from))?;
+            let mut body = Vec::new();
+            file.take(len).read_to_end(&mut body)?;
+            Ok(Some(body.into()))
+        })
+        .await
+    }
+
+    async fn size(&self, name: &str) -> Result<Option<u64>, WorldError> {
+        self.blocking("look at an object", name, |_, path| {
+            open(path)?.map(|file| file.metadata().map(|m| m.len())).transpose()
+        })
+        .await
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, WorldError> {
+        let inner = Arc::clone(&self.inner);
+        let (owned, after) = (prefix.to_owned(), after.map(str::to_owned));
+        let listed = tokio::task::spawn_blocking(move || inner.list(&owned, after.as_deref(), limit)).await;
+        let listed = listed.unwrap_or_else(|ended| Err(std::io::Error::other(ended)));
+        listed.map_err(|e| failed("list objects", prefix, &e))
+    }
+
+    async fn upload_address(&self, name: &str) -> Result<String, WorldError> {
+        self.inner.path("give out an upload address", name)?;
+        let expires = Timestamp::now().as_second() + UPLOAD_FOR.as_secs().cast_signed();
+        let signature = self.inner.sign(name, expires);
+        Ok(format!("{}/objects/{name}?expires={expires}&signature={signature}", self.inner.base_url))
+    }
+}
+
+/// Whether it is a name of an object: segments of `[A-Za-z0-9._=+@~-]`, none beginning with a dot.
+pub fn is_name(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'=' | b'+' | b'@' | b'~' | b'-');
+    let well = |s: &str| !s.is_empty() && !s.starts_with('.') && s.len() <= 255 && s.bytes().all(plain);
+    name.len() <= NAME_MAX && name.split('/').all(well)
+}
+
+fn open(path: &Path) -> std::io::Result<Option<std::fs::File>> {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    match std::fs::File::open(path) {
+        Ok(file) if file.metadata()?.is_file() => Ok(Some(file)),
+        Ok(_) => Ok(None),
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a folder and those above it, and flushes each one that got a new entry.
+fn make_folders(root: &Path, folder: &Path) -> std::io::Result<()> {
+    if folder == root || folder.is_dir() {
+        return Ok(());
+    }
+    let above = folder.parent().unwrap_or(root);
+    make_folders(root, above)?;
+    match std::fs::create_dir(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+        _ => sync_folder(above),
+    }
+}
+
+fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    std::fs::File::open(folder)?.sync_all()
+}
+
+fn walk(root: &Path, folder: &str, names: &mut Vec<String>) -> std::io::Result<()> {
+    let entries = match std::fs::read_dir(root.join(folder)) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let entry = entry?;
+        let Ok(leaf) = entry.file_name().into_string() else { continue };
+        if leaf.starts_with('.') {
+            continue;
+        }
+        let name = if folder.is_empty() { leaf } else { format!("{folder}/{leaf}") };
+        if entry.file_type()?.is_dir() {
+            walk(root, &name, names)?;
+        } else {
+            names.push(name);
+        }
+    }
+    Ok(())
+}
+
+/// Reads the key, or makes it. It is kept, so that addresses stay good over a restart.
+fn upload_key(dir: &Path) -> std::io::Result<[u8; 32]> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let path = dir.join(KEY_FILE);
+    if let Ok(kept) = std::fs::read(&path)
+        && let Ok(key) = <[u8; 32]>::try_from(kept)
+    {
+        return Ok(key);
+    }
+    let key: [u8; 32] = rand::random();
+    let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&path)?;
+    file.write_all(&key)?;
+    file.sync_all()?;
+    Ok(key)
+}
+
+fn failed(what: &'static str, name: &str, error: &std::io::Error) -> WorldError {
+    WorldError { what, why: format!("{name}: {error}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(dir: &Path) -> FileObjects {
+        FileObjects::open(dir, "http://127.0.0.1:1/").unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_written_is_read_back_in_parts_and_over_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let objects = store(dir.path());
+        objects.put("jobs/a/logs/0001", Bytes::from_static(b"old and longer")).await.unwrap();
+        objects.put("jobs/a/logs/0001", Bytes::from_static(b"hello")).await.unwrap();
+        let objects = store(dir.path());
+        assert_eq!(objects.size("jobs/a/logs/0001").await.unwrap(), Some(5));
+        assert_eq!(objects.get("jobs/a/logs/0001", 1, 3).await.unwrap().unwrap(), "ell");
+        assert_eq!(objects.get("jobs/a/logs/0001", 9, 3).await.unwrap().unwrap(), "");
+        for absent in ["jobs/a/logs", "jobs/a/logs/2", "jobs/a/logs/0001/x"] {
+            assert_eq!(objects.get(absent, 0, 9).await.unwrap(), None, "{absent}");
+            assert_eq!(objects.size(absent).await.unwrap(), None, "{absent}");
+        }
+    }
+
+    #[tokio::test]
+    async fn names_that_lead_elsewhere_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let objects = store(&dir.path().join("objects"));
+        let names = [
+            "",
+            "/",
+            "/etc/passwd",
+            "..",
+            "../x",
+            "a/../../x",
+            "a//b",
+            "a/",
+            "a/.",
+            ".upload-key",
+            "a\0b",
+            "a b",
+            "%2e",
+        ];
+        for name in names {
+            assert!(objects.put(name, Bytes::new()).await.is_err(), "{name:?}");
+            assert!(objects.get(name, 0, 1).await.is_err(), "{name:?}");
+            assert!(objects.upload_address(name).await.is_err(), "{name:?}");
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn lists_are_in_order_and_go_on_after_a_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let objects = store(dir.path());
+        for name in ["jobs/b/2", "jobs/a-b/1", "jobs/a/2", "jobs/a/1", "bundles/x"] {
+            objects.put(name, Bytes::new()).await.unwrap();
+        }
+        let list = async |prefix, after, limit| objects.list(prefix, after, limit).await.unwrap();
+        assert_eq!(list("", None, 9).await, ["bundles/x", "jobs/a-b/1", "jobs/a/1", "jobs/a/2", "jobs/b/2"]);
+        assert_eq!(list("jobs/a", None, 9).await, ["jobs/a-b/1", "jobs/a/1", "jobs/a/2"]);
+        assert_eq!(list("jobs/a/", Some("jobs/a/1"), 9).await, ["jobs/a/2"]);
+        assert_eq!(list("jobs/", None, 2).await, ["jobs/a-b/1", "jobs/a/1"]);
+        assert!(list("../", None, 9).await.is_empty());
+        assert!(list("nothing/", None, 9).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_upload_needs_the_address_of_its_own_object() {
+        let dir = tempfile::tempdir().unwrap();
+        let objects = store(dir.path());
+        let address = objects.upload_address("bundles/x").await.unwrap();
+        let (place, query) = address.split_once('?').unwrap();
+        assert_eq!(place, "http://127.0.0.1:1/objects/bundles/x");
+        let (expires, signature) = query.split_once('&').unwrap();
+        let expires: i64 = expires.strip_prefix("expires=").unwrap().parse().unwrap();
+        let signature = signature.strip_prefix("signature=").unwrap();
+        // A restart keeps the key.
+        let objects = store(dir.path());
+        assert_eq!(objects.accept_upload("bundles/x", expires, signature), Ok(()));
+        assert_eq!(objects.accept_upload("bundles/y", expires, signature), Err(UploadRefused::Forged));
+        assert_eq!(objects.accept_upload("bundles/x", expires + 1, signature), Err(UploadRefused::Forged));
+        assert_eq!(objects.accept_upload("bundles/x", expires, "00"), Err(UploadRefused::Forged));
+        let old = objects.inner.sign("bundles/x", 1).to_hex();
+        assert_eq!(objects.accept_upload("bundles/x", 1, &old), Err(UploadRefused::Expired));
+    }
+}
