@@ -1,0 +1,28 @@
+//! The HTTP side: the Cloud TPU API under `/v2/` and `/v2alpha1/`, the emulator's own paths under `/emulator/v1/`.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{get, post};
+
+use crate::shared::Shared;
+
+mod admin;
+mod api;
+mod lists;
+pub(crate) mod log;
+mod route;
+
+/// Everything the emulator answers.
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/emulator/v1/state", get(admin::state))
+        .route("/emulator/v1/requests", get(admin::requests))
+        .route("/emulator/v1/audit", get(admin::audit))
+        .route("/emulator/v1/jwks", get(admin::jwks))
+        .route("/emulator/v1/faults", get(admin::faults).post(admin::add_fault).delete(admin::clear_faults))
+        .route("/emulator/v1/zones/{zone}", get(admin::zone).put(admin::set_zone))
+        .route("/emulator/v1/nodes/{node}/{action}", post(admin::act))
+        .fallback(api::handle)
+        .with_state(shared)
+}

@@ -1,0 +1,144 @@
+//! From method and path to an RPC of the Cloud TPU API.
+
+use http::Method;
+
+use crate::model::Location;
+
+/// Which RPC is called on what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Route {
+    /// RPC name.
+    pub(super) rpc: &'static str,
+    /// `v2` or `v2alpha1`.
+    pub(super) version: &'static str,
+    /// Project, and zone: `-` for all zones, empty for calls above zones.
+    pub(super) location: Location,
+    /// The last segment of the resource, for calls on one.
+    pub(super) id: String,
+}
+
+/// The RPC of a request; `None` where the API has no method.
+pub(super) fn route(method: &Method, path: &str) -> Option<Route> {
+    let path = percent_decoded(path);
+    let mut parts = path.trim_matches('/').split('/');
+    let version = match parts.next()? {
+        "v2" => "v2",
+        "v2alpha1" => "v2alpha1",
+        _ => return None,
+    };
+    let rest: Vec<&str> = parts.collect();
+    let (last, verb) = match rest.last()?.split_once(':') {
+        Some((last, verb)) => (last, Some(verb)),
+        None => (*rest.last()?, None),
+    };
+    let mut rest = rest;
+    *rest.last_mut()? = last;
+    let is_alpha = version == "v2alpha1";
+    let (project, zone, rpc, id) = match rest.as_slice() {
+        ["projects", project, "locations"] => (*project, "", above(method, verb)?, ""),
+        ["projects", project, "locations", zone] => (*project, *zone, on_zone(method, verb)?, *zone),
+        ["projects", project, "locations", zone, collection] => {
+            (*project, *zone, on_collection(method, verb, collection, is_alpha)?, "")
+        }
+        ["projects", project, "locations", zone, collection, id] => {
+            (*project, *zone, on_resource(method, verb, collection, is_alpha)?, *id)
+        }
+        _ => return None,
+    };
+    let location = Location { project: project.to_owned(), zone: zone.to_owned() };
+    Some(Route { rpc, version, location, id: id.to_owned() })
+}
+
+fn above(method: &Method, verb: Option<&str>) -> Option<&'static str> {
+    (method == Method::GET && verb.is_none()).then_some("ListLocations")
+}
+
+fn on_zone(method: &Method, verb: Option<&str>) -> Option<&'static str> {
+    match (method.as_str(), verb) {
+        ("GET", None) => Some("GetLocation"),
+        ("POST", Some("generateServiceIdentity")) => Some("GenerateServiceIdentity"),
+        _ => None,
+    }
+}
+
+fn on_collection(method: &Method, verb: Option<&str>, collection: &str, is_alpha: bool) -> Option<&'static str> {
+    match (method.as_str(), verb, collection) {
+        ("GET", None, "nodes") => Some("ListNodes"),
+        ("POST", None, "nodes") => Some("CreateNode"),
+        ("GET", None, "queuedResources") => Some("ListQueuedResources"),
+        ("POST", None, "queuedResources") => Some("CreateQueuedResource"),
+        ("GET", None, "operations") => Some("ListOperations"),
+        ("GET", None, "acceleratorTypes") => Some("ListAcceleratorTypes"),
+        ("GET", None, "runtimeVersions") => Some("ListRuntimeVersions"),
+        ("GET", None, "reservations") if is_alpha => Some("ListReservations"),
+        _ => None,
+    }
+}
+
+fn on_resource(method: &Method, verb: Option<&str>, collection: &str, is_alpha: bool) -> Option<&'static str> {
+    match (method.as_str(), verb, collection) {
+        ("GET", None, "nodes") => Some("GetNode"),
+        ("DELETE", None, "nodes") => Some("DeleteNode"),
+        ("PATCH", None, "nodes") => Some("UpdateNode"),
+        ("POST", Some("stop"), "nodes") => Some("StopNode"),
+        ("POST", Some("start"), "nodes") => Some("StartNode"),
+        ("POST", Some("getGuestAttributes"), "nodes") => Some("GetGuestAttributes"),
+        ("POST", Some("simulateMaintenanceEvent"), "nodes") if is_alpha => Some("SimulateMaintenanceEvent"),
+        ("POST", Some("performMaintenance"), "nodes") if is_alpha => Some("PerformMaintenance"),
+        ("GET", None, "queuedResources") => Some("GetQueuedResource"),
+        ("DELETE", None, "queuedResources") => Some("DeleteQueuedResource"),
+        ("POST", Some("reset"), "queuedResources") => Some("ResetQueuedResource"),
+        ("GET", None, "operations") => Some("GetOperation"),
+        ("DELETE", None, "operations") => Some("DeleteOperation"),
+        ("POST", Some("cancel"), "operations") => Some("CancelOperation"),
+        ("GET", None, "acceleratorTypes") => Some("GetAcceleratorType"),
+        ("GET", None, "runtimeVersions") => Some("GetRuntimeVersion"),
+        _ => None,
+    }
+}
+
+/// Clients encode some of the characters of names.
+fn percent_decoded(path: &str) -> String {
+    let bytes = path.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut index = 0;
+    while index < bytes.len() {
+        let escape = (bytes[index] == b'%').then(|| path.get(index + 1..index + 3)).flatten();
+        match escape.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                decoded.push(byte);
+                index += 3;
+            }
+            None => {
+                decoded.push(bytes[index]);
+                index += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lead_to_their_methods() {
+        let rpc =
+            |method: Method, path: &str| route(&method, path).map(|route| (route.rpc, route.location.zone, route.id));
+        let found = |rpc: &'static str, zone: &str, id: &str| Some((rpc, zone.to_owned(), id.to_owned()));
+        let nodes = "/v2/projects/p/locations/us-central2-b/nodes";
+        assert_eq!(rpc(Method::GET, nodes), found("ListNodes", "us-central2-b", ""));
+        assert_eq!(rpc(Method::GET, "/v2/projects/p/locations/-/nodes"), found("ListNodes", "-", ""));
+        assert_eq!(rpc(Method::POST, &format!("{nodes}/n1:stop")), found("StopNode", "us-central2-b", "n1"));
+        assert_eq!(rpc(Method::POST, &format!("{nodes}/n1%3Astop")), found("StopNode", "us-central2-b", "n1"));
+        assert_eq!(rpc(Method::GET, "/v2/projects/p/locations"), found("ListLocations", "", ""));
+        assert_eq!(rpc(Method::PUT, nodes), None);
+        assert_eq!(rpc(Method::GET, "/v1/projects/p/locations"), None);
+        assert_eq!(rpc(Method::GET, "/v2/projects/p/locations/z/reservations"), None);
+        assert_eq!(
+            rpc(Method::GET, "/v2alpha1/projects/p/locations/z/reservations"),
+            found("ListReservations", "z", "")
+        );
+    }
+}

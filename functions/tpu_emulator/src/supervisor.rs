@@ -1,0 +1,204 @@
+//! The supervisor of one emulated VM: a process of its own that outlives the emulator.
+//!
+//! It leads a session, adopts every orphan among its descendants, serves the VM's metadata server, runs the startup
+//! script, and ends the whole tree when it is told to, when its folder is gone, or when the emulator has been away
+//! for too long. Entry point: [`supervisor_main`], reached through a hidden subcommand of whichever binary embeds the
+//! emulator.
+//!
+//! **Invariant:** when the supervisor has ended by itself, no process of the VM is left.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::mpsc;
+
+use crate::vm::{BootDir, MARKER, VmExit, VmProgram, VmRecord, VmSpec, read_json, write_json};
+
+mod metadata;
+mod sockets;
+pub(crate) mod tree;
+
+/// How often the supervisor looks for its folder and for the emulator's sign of life.
+const WATCH_PERIOD: Duration = Duration::from_millis(250);
+
+/// What a control call asks of the supervisor's main loop.
+pub(crate) enum Order {
+    /// Kill everything on the VM and end.
+    End(tokio::sync::oneshot::Sender<()>),
+}
+
+/// Runs the supervisor of one VM; `args` are the arguments after the hidden subcommand: exactly one, the folder of
+/// the boot. Returns when the VM is off.
+pub fn supervisor_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let [folder] = args.as_slice() else {
+        return ExitCode::from(2);
+    };
+    let _ = tracing_subscriber::fmt().with_ansi(false).with_writer(io::stderr).try_init();
+    match run(&BootDir(folder.into())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(dir: &BootDir) -> anyhow::Result<()> {
+    // First of all: a Ctrl-C at the emulator's terminal must not reach the VM. Fails only for a session leader.
+    let _ = rustix::process::setsid();
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let lock = File::create(dir.lock())?;
+    if rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+        // Another supervisor of this boot was started by an emulator that died before it saw us.
+        return Ok(());
+    }
+    let spec: VmSpec = read_json(&dir.spec()).ok_or_else(|| anyhow::anyhow!("no spec in {}", dir.0.display()))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(supervise(dir, Arc::new(spec)))
+}
+
+async fn supervise(dir: &BootDir, spec: Arc<VmSpec>) -> anyhow::Result<()> {
+    let mut children = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child())?;
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let listener = bind(&spec).await?;
+    let address = listener.local_addr()?;
+    let own = procfs::process::Process::myself()?.stat()?;
+    let record = VmRecord { pid: own.pid, start_time: own.starttime, machine_boot: machine_boot()?, address };
+    let (orders, mut inbox) = mpsc::channel(4);
+    let server = metadata::router(spec.clone(), dir.clone(), address, orders);
+    tokio::spawn(async move { axum::serve(listener, server).await });
+    if dir.off().exists() {
+        return Ok(());
+    }
+    let mut program = start(dir, &spec, address)?;
+    write_json(&dir.record(), &record)?;
+    let mut watch = tokio::time::interval(WATCH_PERIOD);
+    let mut sign_of_life = SignOfLife::new(&spec);
+    loop {
+        tokio::select! {
+            _ = children.recv() => reap(dir, &mut program),
+            _ = watch.tick() => {
+                reap(dir, &mut program);
+                if !dir.spec().exists() {
+                    return end(dir, &mut program, "the folder of the VM is gone").await;
+                }
+                if dir.off().exists() {
+                    return end(dir, &mut program, "power-off").await;
+                }
+                if sign_of_life.is_over() {
+                    return end(dir, &mut program, "the emulator was away for too long").await;
+                }
+            }
+            _ = terminate.recv() => return end(dir, &mut program, "SIGTERM").await,
+            Some(Order::End(done)) = inbox.recv() => {
+                end(dir, &mut program, "power-off").await?;
+                let _ = done.send(());
+                // The answer goes out before the process ends; the caller waits for the end of the process anyway.
+                tokio::task::yield_now().await;
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// The port of the earlier boot where it is free, else any.
+async fn bind(spec: &VmSpec) -> io::Result<tokio::net::TcpListener> {
+    if let Some(port) = spec.port
+        && let Ok(listener) = tokio::net::TcpListener::bind((spec.ip, port)).await
+    {
+        return Ok(listener);
+    }
+    tokio::net::TcpListener::bind((spec.ip, 0)).await
+}
+
+/// The boot id of the machine.
+pub(crate) fn machine_boot() -> io::Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+fn start(dir: &BootDir, spec: &VmSpec, address: std::net::SocketAddr) -> anyhow::Result<Option<VmProgram>> {
+    std::fs::create_dir_all(&spec.home)?;
+    std::fs::create_dir_all(&spec.tmp)?;
+    let Some(text) = &spec.startup_script else { return Ok(None) };
+    let script = dir.0.join("startup-script");
+    std::fs::write(&script, text)?;
+    let address = address.to_string();
+    let mut command = Command::new("/bin/bash");
+    command.arg(&script).current_dir(&spec.home).env_clear();
+    if let Some(path) = std::env::var_os("PATH") {
+        command.env("PATH", path);
+    }
+    command
+        .env("HOME", &spec.home)
+        .env("TMPDIR", &spec.tmp)
+        .env("USER", "root")
+        .env("LOGNAME", "root")
+        .env("SHELL", "/bin/bash")
+        .env("LANG", "C.UTF-8")
+        .env("GCE_METADATA_HOST", &address)
+        .env("GCE_METADATA_ROOT", &address)
+        .env("GCE_METADATA_IP", &address)
+        .env(MARKER, &spec.marker)
+        .envs(&spec.env)
+        .stdin(Stdio::null())
+        .stdout(File::options().create(true).append(true).open(dir.stdout())?)
+        .stderr(File::options().create(true).append(true).open(dir.stderr())?);
+    let pid = command.spawn()?.id().cast_signed();
+    let program = VmProgram { pid, exit: None };
+    write_json(&dir.program(), &program)?;
+    Ok(Some(program))
+}
+
+/// Takes in every child that has ended: the startup script, and orphans that came to us.
+fn reap(dir: &BootDir, program: &mut Option<VmProgram>) {
+    while let Ok(Some((pid, status))) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {
+        let Some(program) = program.as_mut().filter(|program| program.pid == pid.as_raw_nonzero().get()) else {
+            continue;
+        };
+        let status = std::process::ExitStatus::from_raw(status.as_raw());
+        program.exit = Some(VmExit { code: status.code(), signal: status.signal(), at: jiff::Timestamp::now() });
+        if let Err(error) = write_json(&dir.program(), program) {
+            tracing::warn!("cannot write the exit of the startup script: {error}");
+        }
+    }
+}
+
+async fn end(dir: &BootDir, program: &mut Option<VmProgram>, reason: &str) -> anyhow::Result<()> {
+    tracing::info!("the VM ends: {reason}");
+    tree::kill_descendants(|| reap(dir, program)).await?;
+    if dir.0.exists() {
+        crate::vm::write_atomically(&dir.end(), reason.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// When the emulator last touched its file. Counted on our own clock, so that a clock that is set does no harm.
+struct SignOfLife<'a> {
+    file: &'a Path,
+    limit: Duration,
+    seen: Option<SystemTime>,
+    changed_at: Instant,
+}
+
+impl<'a> SignOfLife<'a> {
+    fn new(spec: &'a VmSpec) -> Self {
+        let limit = Duration::from_millis(spec.away_limit_ms);
+        Self { file: &spec.alive_file, limit, seen: None, changed_at: Instant::now() }
+    }
+
+    fn is_over(&mut self) -> bool {
+        let touched = std::fs::metadata(self.file).and_then(|metadata| metadata.modified()).ok();
+        if touched != self.seen {
+            self.seen = touched;
+            self.changed_at = Instant::now();
+        }
+        self.changed_at.elapsed() > self.limit
+    }
+}
