@@ -37,10 +37,10 @@ struct CaseWorker {
 /// If the text is not JSON of that form.
 pub fn from_case_json(text: &str) -> Result<Evidence, Error> {
     let case: Case = serde_json::from_str(text)?;
-    let alone = case.workers.len() == 1;
+    let nobody_left = case.workers.iter().all(|worker| worker.exit_code.is_none());
     let workers = case.workers.into_iter().map(|worker| {
-        // A signal of the whole job is that of its only worker.
-        let signal = worker.signal.or(case.signal.filter(|_| alone && worker.exit_code.is_none()));
+        // A signal of the whole job is that of its workers, if none of them has an exit of its own.
+        let signal = worker.signal.or(case.signal.filter(|_| nobody_left));
         let exit = match (signal, worker.exit_code) {
             (Some(signal), _) => Exit::Signal(signal),
             (None, Some(code)) => Exit::Code(code),

@@ -30,7 +30,9 @@ const MEMORY_GONE_BYTES: u64 = 64 << 20;
 /// Adds what the exit says. `said` tells whether the output named a cause.
 pub(super) fn causes(worker: &WorkerEvidence, exit: Exit, said: bool, causes: &mut Vec<Cause>) {
     if worker.signal_sender == Some(SignalSender::Ourselves) {
-        causes.retain(|cause| !matches!(cause.signature, "sigterm-from-init" | "sigterm-from-process"));
+        causes.retain(|cause| {
+            !matches!(cause.signature, "sigterm-from-init" | "sigterm-from-process" | "shell-terminated")
+        });
         return;
     }
     let Some((kind, strength, signature, reason)) = reading(worker, exit, said, causes) else { return };
@@ -91,7 +93,7 @@ fn signal_reading(worker: &WorkerEvidence, signal: i32, causes: &[Cause]) -> Opt
                 "terminated-by-init",
                 "process 1 terminated it: the machine was going down",
             )),
-            Some(_) => Some((Unknown, strength::CRASH, "terminated-by-process", "another process terminated it")),
+            Some(_) => Some((Unknown, strength::LAST, "terminated-by-process", "another process terminated it")),
             None if causes.iter().any(|cause| cause.signature == "sigterm-from-process") => None,
             None => Some((
                 Preempted,

@@ -40,6 +40,8 @@ pub(super) struct Line<'a> {
     pub(super) start: usize,
     /// True if it is source code shown by a traceback.
     pub(super) code: bool,
+    /// True if it is a frame of a native stack.
+    pub(super) native_frame: bool,
     /// True if it shows that the program moved on.
     pub(super) progress: bool,
     /// The traceback chain whose exception this line names or explains.
@@ -48,10 +50,12 @@ pub(super) struct Line<'a> {
     pub(super) exception: bool,
 }
 
+/// Marks of merged streams. Group 1, where there is one, tells the sources apart; a time before it does not.
 static MARK: LazyLock<Regex> = LazyLock::new(|| {
     fixed(concat!(
         r"^(?:\[[A-Za-z][A-Za-z0-9_./-]*\d+\]:?[ \t]?|\[\d+\]:?[ \t]|\[\d+,\d+\]<std(?:err|out)>:[ \t]?",
-        r"|\([^()\n]{0,80}pid=\d+[^()\n]{0,80}\)[ \t]?|[A-Za-z][A-Za-z0-9_.-]*\d+[ \t]*\|[ \t]|\d{1,4}:[ \t])",
+        r"|\([^()\n]{0,80}pid=\d+[^()\n]{0,80}\)[ \t]?|[A-Za-z][A-Za-z0-9_.-]*\d+[ \t]*\|[ \t]|\d{1,4}:[ \t]",
+        r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)? (\d{1,3}(?:\.\d{1,3}){3} \[\d+\]|\([a-z]+_\d+\) :)[ \t]?)",
     ))
 });
 
@@ -64,7 +68,7 @@ static LEVEL: LazyLock<RegexSet> = LazyLock::new(|| {
         r"^I\d{4}\s|^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,:\d]*Z?:? I\s",
         r"^(?:\S+[ :|\t-]+){0,8}?\[?(?:CRITICAL|FATAL)\b[\]:| \t-]",
         r"^(?:\S+[ :|\t-]+){0,8}?\[?ERROR\b[\]:| \t-]",
-        r"^(?:\S+[ :|\t-]+){0,8}?\[?(?:WARNING|WARN)\b[\]:| \t-]|^\S+:\d+: \w*Warning:|^\w*Warning: ",
+        r"^(?:\S+[ :|\t-]+){0,8}?\[?(?:WARNING|WARN)\b[\]:| \t-]|^\S+:\d+: \w*Warning:|^\w*Warning: |^(?i:warning)[: ]",
         r"^(?:\S+[ :|\t-]+){0,8}?\[?(?:INFO|DEBUG|TRACE)\b[\]:| \t-]",
     ])
     .unicode(false)
@@ -90,7 +94,8 @@ static EXCEPTION: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// What may follow the frames of a traceback: any name, with or without a message.
-static AFTER_FRAMES: LazyLock<Regex> = LazyLock::new(|| fixed(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?::\s|:$|$|\()"));
+static AFTER_FRAMES: LazyLock<Regex> =
+    LazyLock::new(|| fixed(r"^(?:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?::\s|:$|$|\()|(?:[a-z_]\w*\.)+[a-z_]\w*: )"));
 
 /// True if the line names a Python exception wherever it stands.
 pub(super) fn names_exception(text: &[u8]) -> bool {
@@ -113,6 +118,10 @@ pub(super) fn is_progress(text: &[u8]) -> bool {
     let head = &text[..text.len().min(512)];
     PROGRESS.is_match(head) && !NO_PROGRESS.is_match(head)
 }
+
+/// Frames of native stacks, and the addresses to symbolise them.
+static NATIVE_FRAME: LazyLock<Regex> =
+    LazyLock::new(|| fixed(r"^(?:PC: )?@ {2,}0x[0-9a-f]+\b|^https://symbolize\.|^#\d+ +0x[0-9a-f]+"));
 
 /// Lines that a new speaker begins, which ends the message of an exception.
 static SPEAKER: LazyLock<Regex> = LazyLock::new(|| {
@@ -141,18 +150,18 @@ pub(super) fn streams(text: &[u8]) -> Vec<Vec<Line<'_>>> {
     for end in ends {
         let raw = &text[start..end];
         if !raw.trim_ascii().is_empty() {
-            let mark = MARK.find(&raw[..raw.len().min(200)]).map_or(0, |found| found.end());
+            let (mark, key) = mark_of(raw);
             let line = Line {
                 number,
                 raw,
                 text: raw[mark..].trim_ascii_end(),
                 start,
                 code: false,
+                native_frame: false,
                 progress: false,
                 chain: None,
                 exception: false,
             };
-            let key = raw[..mark].trim_ascii();
             // Few distinct marks are expected; past that, marks are text and one stream is kept.
             match groups.iter().rposition(|(known, _)| *known == key) {
                 Some(place) => groups[place].1.push(line),
@@ -168,6 +177,18 @@ pub(super) fn streams(text: &[u8]) -> Vec<Vec<Line<'_>>> {
         structure(lines);
     }
     streams
+}
+
+/// The length of a line's mark, and the part of it that tells sources apart.
+fn mark_of(raw: &[u8]) -> (usize, &[u8]) {
+    let head = &raw[..raw.len().min(200)];
+    if !MARK.is_match(head) {
+        return (0, &[]);
+    }
+    let Some(found) = MARK.captures(head) else { return (0, &[]) };
+    let all = found[0].len();
+    let key = found.get(1).map_or(&raw[..all], |part| &raw[part.start()..part.end()]);
+    (all, key.trim_ascii())
 }
 
 /// Sources told apart in one merged text. A v4-512 slice has 64 workers; each may have two streams.
@@ -199,6 +220,11 @@ fn structure(lines: &mut [Line<'_>]) {
         }
         if is_numbered_code(trimmed) {
             line.code = true;
+            continue;
+        }
+        if NATIVE_FRAME.is_match(trimmed) {
+            line.native_frame = true;
+            in_frames = false;
             continue;
         }
         if (in_frames && AFTER_FRAMES.is_match(text) && !SPEAKER.is_match(text)) || names_exception(trimmed) {

@@ -14,12 +14,16 @@ use crate::failure::FailureKind;
 /// How far a signature is to be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Trust {
+    /// Ended by another process: a cause only if there is nothing else at all.
+    Last,
     /// A process crashed and did not say why.
     Crash,
     /// The normal echo of a peer's death: a cause only if nobody has a better one.
     Echo,
     /// A connection was cut.
     Cut,
+    /// A termination by nobody knows whom.
+    Terminated,
     /// A hint: a cause only if nothing specific is known.
     Low,
     /// A kill, which on one worker alone is mostly host memory.
@@ -47,6 +51,8 @@ pub(super) struct Row {
     pub(super) also: Option<&'static str>,
     /// And not match this, if given.
     pub(super) unless: Option<&'static str>,
+    /// True if it looks at frames of native stacks, which all other rows leave out.
+    pub(super) native_frame: bool,
     /// True if the line counts even from an informational logger, as notices of the provider do.
     pub(super) any_level: bool,
     /// What it means, for a person.
@@ -67,6 +73,7 @@ impl Row {
             words,
             also: None,
             unless: None,
+            native_frame: false,
             any_level: false,
             meaning: "",
             examples: &[],
@@ -83,6 +90,12 @@ impl Row {
     /// Sets what the line must not match.
     pub(super) const fn unless(mut self, pattern: &'static str) -> Self {
         self.unless = Some(pattern);
+        self
+    }
+
+    /// Makes it look at frames of native stacks only.
+    pub(super) const fn native_frame(mut self) -> Self {
+        self.native_frame = true;
         self
     }
 

@@ -83,6 +83,14 @@ fn every_labelled_case_gets_its_label() {
 }
 
 #[test]
+fn every_further_case_gets_its_label() {
+    let cases = cases("more");
+    assert!(cases.len() >= 60, "the cases are missing");
+    let (table, wrong) = table_of(&cases);
+    assert!(wrong.is_empty(), "{table}{}", wrong.join("\n"));
+}
+
+#[test]
 fn every_row_finds_its_examples_and_not_its_counter_examples() {
     let mut names = std::collections::BTreeSet::new();
     for (index, row) in table::ALL.iter().flat_map(|part| part.iter()).enumerate() {

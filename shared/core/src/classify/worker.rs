@@ -6,7 +6,7 @@ use regex::bytes::Regex;
 
 use super::evidence::{Exit, SignalSender, Stage, WorkerEvidence};
 use super::lines::{Level, Line, fixed, level, plain, streams};
-use super::signature::{SIGNATURES, Trust};
+use super::signature::{Row, SIGNATURES, Trust};
 use crate::failure::FailureKind;
 
 /// How strongly a cause speaks. The order is the whole meaning; the gaps leave room for rules of thumb.
@@ -21,6 +21,8 @@ pub(super) mod strength {
     pub(crate) const KILLED: u8 = 40;
     /// A signature that is a hint.
     pub(crate) const LOW: u8 = 30;
+    /// What a tracker says about itself.
+    pub(crate) const TRACKER: u8 = 28;
     /// A termination by nobody knows whom.
     pub(crate) const TERMINATED: u8 = 25;
     /// Cut off: lost, or its connection was.
@@ -29,8 +31,12 @@ pub(super) mod strength {
     pub(crate) const ECHO: u8 = 10;
     /// Aborted or crashed without a word.
     pub(crate) const CRASH: u8 = 8;
+    /// An exception that only says that a child failed, or a line that only says "error".
+    pub(crate) const WRAPPER: u8 = 6;
     /// A warning, a retried error, or an error after which the program went on.
     pub(crate) const OVERCOME: u8 = 5;
+    /// Ended by another process of the machine: a parent cleaning up, or a person.
+    pub(crate) const LAST: u8 = 3;
     /// A line of an informational logger.
     pub(crate) const TALK: u8 = 2;
 }
@@ -117,6 +123,10 @@ pub(super) fn account(worker: &WorkerEvidence) -> Account<'_> {
     signatures(&text, &streams, &lines, &mut causes);
     exceptions(worker, &streams, &mut causes);
     pip_without_network(&mut causes);
+    if causes.is_empty() && !matches!(exit, Exit::Code(0) | Exit::Silent) {
+        error_lines(worker, &streams, &mut causes);
+    }
+    notices_outlived(&streams, &mut causes);
     let completed = completion(&streams);
     facts(worker, &mut causes);
     let said = !causes.is_empty();
@@ -153,11 +163,11 @@ fn signatures(text: &[u8], streams: &[Vec<Line<'_>>], order: &[(usize, usize)], 
         }
         let Some(&(stream, place)) = order.get(at) else { return };
         let line = &streams[stream][place];
-        if line.code || tried.contains(&row) {
+        let known = SIGNATURES.row(row);
+        if line.code || line.native_frame != known.native_frame || tried.contains(&row) {
             return;
         }
         tried.push(row);
-        let known = SIGNATURES.row(row);
         if !SIGNATURES.accepts(row, line.text) {
             return;
         }
@@ -167,12 +177,14 @@ fn signatures(text: &[u8], streams: &[Vec<Line<'_>>], order: &[(usize, usize)], 
             Trust::Even => strength::EXCEPTION,
             Trust::Killed => strength::KILLED,
             Trust::Low => strength::LOW,
+            Trust::Terminated => strength::TERMINATED,
             Trust::Cut => strength::SILENT,
             Trust::Echo => strength::ECHO,
             Trust::Crash => strength::CRASH,
+            Trust::Last => strength::LAST,
         };
         let moved_on = steps[stream].iter().rev().take_while(|step| **step > place).take(2).count() >= 2;
-        let Some(strength) = weigh(line, known.any_level, full, moved_on) else { return };
+        let Some(strength) = weigh(line, known, full, moved_on) else { return };
         causes.push(Cause {
             kind: known.kind,
             strength,
@@ -191,7 +203,7 @@ fn progress_places(lines: &[Line<'_>]) -> Vec<usize> {
 }
 
 /// The strength that is left to a signature after looking at who says it and what came after; `None` for a quotation.
-fn weigh(line: &Line<'_>, any_level: bool, full: u8, moved_on: bool) -> Option<u8> {
+fn weigh(line: &Line<'_>, row: &Row, full: u8, moved_on: bool) -> Option<u8> {
     static HISTORY: LazyLock<Regex> = LazyLock::new(|| {
         fixed(concat!(
             r"(?i)\b(?:previous|prior|last|earlier|old) (?:attempt|run|job|exit|failure|generation|error|status|try)\b",
@@ -202,7 +214,8 @@ fn weigh(line: &Line<'_>, any_level: bool, full: u8, moved_on: bool) -> Option<u
     static RETRIED: LazyLock<Regex> = LazyLock::new(|| {
         fixed(concat!(
             r"(?i)\bretrying\b|\bwill retry|\battempt \d+ ?(?:of|/) ?\d+|\bbacking off\b|\bretries left|\breconnecting",
-            r"|\bre-?trying in|\bretry in \d|entering retry|\bwill be retried|\bretry \d+ ?(?:of|/)|\(recovered\)",
+            r"|\bre-?trying in|\bretry in \d|entering retry|\bwill be (?:automatically )?retried|\bretry #?\d+|\(recovered\)",
+            r"|\btrying again|\btry again in\b|\bsleeping (?:for )?\d|\bback-?off\b",
         ))
     });
     static SPEECH: LazyLock<Regex> = LazyLock::new(|| {
@@ -219,23 +232,34 @@ fn weigh(line: &Line<'_>, any_level: bool, full: u8, moved_on: bool) -> Option<u
     if !exception && level < Level::Error && (HISTORY.is_match(line.text) || SPEECH.is_match(line.text)) {
         return None;
     }
-    if level == Level::Info && !any_level {
+    if level == Level::Info && !row.any_level {
         return Some(strength::TALK);
     }
     let overcome = full.min(strength::OVERCOME);
-    if (level == Level::Warning && !any_level) || (!exception && RETRIED.is_match(line.text)) {
+    // TensorFlow says so of the operation that ends the program, as a warning.
+    let ending = memchr::memmem::find(line.text, b"OP_REQUIRES failed").is_some();
+    if (level == Level::Warning && !row.any_level && !ending) || (!exception && RETRIED.is_match(line.text)) {
         return Some(overcome);
     }
-    if moved_on && !any_level {
+    // A notice comes some steps before the end; everything else is overcome by the steps after it.
+    if moved_on && !(row.any_level && row.kind == FailureKind::Preempted) {
         return Some(overcome);
     }
-    Some(full)
+    // The tracker's own lines are about the tracker, which a program survives; they decide if nothing else does.
+    let tracker = line.text.starts_with(b"wandb: ") && row.kind != FailureKind::Auth;
+    Some(if tracker { full.min(strength::TRACKER) } else { full })
 }
 
 /// Collects Python exceptions that no signature knows.
 fn exceptions(worker: &WorkerEvidence, streams: &[Vec<Line<'_>>], causes: &mut Vec<Cause>) {
-    static NO_CAUSE: LazyLock<Regex> = LazyLock::new(|| {
-        fixed(r"^(?:\w+\.)*(?:SystemExit|BrokenPipeError|StopIteration|GeneratorExit)\b|ProcessExited")
+    static NO_CAUSE: LazyLock<Regex> =
+        LazyLock::new(|| fixed(r"^(?:\w+\.)*(?:SystemExit|BrokenPipeError|StopIteration|GeneratorExit)\b"));
+    static WRAPPER: LazyLock<Regex> = LazyLock::new(|| {
+        fixed(concat!(
+            r"^(?:\w+\.)*(?:CalledProcessError|ChildFailedError|Process(?:Exited|Raised)Exception|RayTaskError|JobError",
+            r"|TrainingFailedError|WorkerGroupError)\b|^Exception: process \d+ terminated with exit code",
+            r"|^\w+Error: (?:Job|Process|Subprocess|Command|Task|Worker|Child)\b.{0,60}\b(?:failed|exited|died|terminated)",
+        ))
     });
     for lines in streams {
         let known = explained_chains(lines, causes);
@@ -246,6 +270,13 @@ fn exceptions(worker: &WorkerEvidence, streams: &[Vec<Line<'_>>], causes: &mut V
                 continue;
             }
             let moved_on = steps.iter().rev().take_while(|step| **step > place).take(2).count() >= 2;
+            let strength = if moved_on {
+                strength::OVERCOME
+            } else if WRAPPER.is_match(line.text) {
+                strength::WRAPPER
+            } else {
+                strength::EXCEPTION
+            };
             let (kind, reason) = match worker.during {
                 Stage::Setup => (FailureKind::Environment, "the job's setup commands raised an exception"),
                 Stage::Run => {
@@ -254,7 +285,7 @@ fn exceptions(worker: &WorkerEvidence, streams: &[Vec<Line<'_>>], causes: &mut V
             };
             causes.push(Cause {
                 kind,
-                strength: if moved_on { strength::OVERCOME } else { strength::EXCEPTION },
+                strength,
                 signature: "python-exception",
                 reason,
                 line: shown(line.raw),
@@ -272,9 +303,7 @@ fn explained_chains(lines: &[Line<'_>], causes: &[Cause]) -> Vec<u32> {
         .filter(|cause| cause.strength > strength::TALK)
         .filter_map(|cause| {
             let place = lines.binary_search_by_key(&cause.number, |line| line.number).ok()?;
-            // An echo explains an exception only if the exception itself says it.
-            let line = &lines[place];
-            (line.exception || cause.strength != strength::ECHO).then_some(line.chain).flatten()
+            lines[place].chain
         })
         .collect();
     chains.sort_unstable();
@@ -289,6 +318,39 @@ fn pip_without_network(causes: &mut [Cause]) {
         if network.is_some_and(|first| first < cause.number) {
             cause.kind = FailureKind::StorageNetwork;
             cause.reason = "the package index could not be reached, so pip found nothing";
+        }
+    }
+}
+
+/// Without any known cause, a line that begins with the word error is the program's own.
+fn error_lines(worker: &WorkerEvidence, streams: &[Vec<Line<'_>>], causes: &mut Vec<Cause>) {
+    static SAYS_ERROR: LazyLock<Regex> =
+        LazyLock::new(|| fixed(r"(?i)^(?:\S+: )?(?:\[?(?:error|fatal|fatal error|exception)\]?)[:\s]"));
+    let own = |line: &&Line<'_>| SAYS_ERROR.is_match(line.text) && !line.text.starts_with(b"ERROR: (gcloud");
+    let first = streams.iter().flat_map(|lines| lines.iter()).filter(own).min_by_key(|line| line.number);
+    causes.extend(first.map(|line| Cause {
+        kind: if worker.during == Stage::Setup { FailureKind::Environment } else { FailureKind::UserError },
+        strength: strength::WRAPPER,
+        signature: "error-line",
+        reason: "the program reported an error of its own",
+        line: shown(line.raw),
+        number: line.number,
+        time_of_day_ms: None,
+    }));
+}
+
+/// A notice that the program outlived by many steps, to die of something else, was for an earlier attempt or withdrawn.
+fn notices_outlived(streams: &[Vec<Line<'_>>], causes: &mut [Cause]) {
+    let later = causes
+        .iter()
+        .filter(|cause| cause.kind != FailureKind::Preempted && cause.strength >= strength::EXCEPTION)
+        .map(|cause| cause.number)
+        .max();
+    let Some(later) = later else { return };
+    for cause in causes.iter_mut().filter(|cause| cause.kind == FailureKind::Preempted && cause.number < later) {
+        let steps = streams.iter().flatten().filter(|l| l.progress && (cause.number..later).contains(&l.number));
+        if steps.take(2).count() >= 2 {
+            cause.strength = strength::OVERCOME;
         }
     }
 }
@@ -413,7 +475,7 @@ pub(super) fn shown(raw: &[u8]) -> String {
 fn time_near(lines: &[Line<'_>], place: usize) -> Option<u32> {
     static TIME: LazyLock<Regex> = LazyLock::new(|| fixed(r"\b([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?:[.,:](\d{1,3}))?"));
     lines[place.saturating_sub(10)..=place].iter().rev().find_map(|line| {
-        let found = TIME.captures(&line.text[..line.text.len().min(120)])?;
+        let found = TIME.captures(&line.raw[..line.raw.len().min(160)])?;
         let part = |index| found.get(index).and_then(|part| number(part.as_bytes())).unwrap_or(0) as u32;
         let digits = found.get(4).map_or(0, |part| part.len());
         let millis = part(4) * 10_u32.pow(3_u32.saturating_sub(digits as u32));

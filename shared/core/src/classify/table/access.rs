@@ -121,4 +121,18 @@ pub(super) const ROWS: &[Row] = &[
             &["grpc status PERMISSION_DENIED"],
             &["open(/dev/accel0): PERMISSION_DENIED"],
         ),
+    Row::new("forbidden-object", Auth, Trust::High, &["Forbidden: https", "Access denied.", "to access the requested resource", "is denied on resource", "denied on '"])
+        .also(r"Forbidden: https?://|^Access denied\.|permission to access the requested resource|denied on (?:resource|')")
+        .says(
+            "access to an object was refused",
+            &["OSError: Forbidden: https://storage.googleapis.com/upload/storage/v1/b/my-bucket/o"],
+            &["GET https://storage.googleapis.com/upload 200"],
+        ),
+    Row::new("file-permission", Auth, Trust::Low, &["Permission denied", "PermissionError", "os error 13"])
+        .unless(r"(?i)log file|tpu_logs|/dev/(?:accel|vfio)|libtpu_lockfile|publickey|warning")
+        .says(
+            "something may not be read or written by this user",
+            &["PermissionError: [Errno 13] Permission denied: '/data/corpus'"],
+            &["Could not open the log file '/tmp/tpu_logs/x': Permission denied"],
+        ),
 ];

@@ -59,10 +59,11 @@ pub(super) const ROWS: &[Row] = &[
         "not available in this library",
         "has no attribute",
         "minimum required version",
+        "_ARRAY_API not found",
     ])
     .also(concat!(
         r"(?i)requires version|requires jaxlib|jaxlib.{0,40}(?:incompatible|not compatible)|binary incompatibility|compiled using NumPy|Descriptors cannot|VersionConflict|DistributionNotFound|PackageNotFoundError|requires a different Python|is not a supported wheel|externally-managed|requires Python",
-        r"|(?:package|library|driver|runtime|python|plugin) version mismatch|not available in this library|AttributeError: (?:partially initialized )?module '(?:jax|jaxlib|flax|optax|orbax|torch|torch_xla|tensorflow|numpy|np|ml_dtypes|chex|transformers|pkg_resources|collections|asyncio)\b|minimum required version",
+        r"|(?:package|library|driver|runtime|python|plugin) version mismatch|not available in this library|(?:AttributeError: (?:partially initialized )?|backend 'tpu': )module '(?:jax|libtpu|jaxlib|flax|optax|orbax|torch|torch_xla|tensorflow|numpy|np|ml_dtypes|chex|transformers|pkg_resources|collections|asyncio)\b|minimum required version|_ARRAY_API not found",
     ))
     .says(
         "installed packages are of versions that do not fit",
@@ -72,7 +73,7 @@ pub(super) const ROWS: &[Row] = &[
         ],
         &["AttributeError: 'Config' object has no attribute 'lr'"],
     ),
-    Row::new("pip-no-match", Environment, Trust::High, &["No matching distribution", "Could not find a version", "ResolutionImpossible", "Unable to locate package", "EnvironmentNameNotFound", "EnvironmentLocationNotFound", "manifest unknown", "Unable to find image", "Could not get lock", "subprocess-exited-with-error", "Failed building wheel", "Could not open requirements file", "PackagesNotFoundError", "No solution found when resolving"])
+    Row::new("pip-no-match", Environment, Trust::High, &["No matching distribution", "Could not find a version", "ResolutionImpossible", "Unable to locate package", "EnvironmentNameNotFound", "EnvironmentLocationNotFound", "manifest unknown", "Unable to find image", "Could not get lock", "subprocess-exited-with-error", "Failed building wheel", "Could not open requirements file", "PackagesNotFoundError", "No solution found when resolving", "ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError"])
         .unless(r"(?i)^Unable to find image '.*' locally$")
         .says(
             "a package or image to install does not exist",

@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Row] = &[
             &["all tasks passed the barrier"],
         ),
     Row::new("incarnation", InfraGrpc, Trust::Echo, &["incarnation"])
-        .also(r"(?i)different incarnation|incarnation (?:ID )?mismatch|new incarnation|duplicate task registration")
+        .also(r"(?i)(?:different|unexpected|new|another|wrong|expects a).{0,20}incarnation|incarnation (?:ID )?mismatch|duplicate task registration|incarnation.{0,60}(?:restarted|expected)")
         .says(
             "a peer restarted alone, and the others still know the old one",
             &["ABORTED: /job:jax_worker/replica:0/task:3 unexpectedly tried to connect with a different incarnation. It has likely restarted."],
@@ -144,4 +144,39 @@ pub(super) const ROWS: &[Row] = &[
         ],
         &["NCCL version 2.19.3+cuda12.1"],
     ),
+    Row::new("mesh-service", InfraGrpc, Trust::Medium, &["mesh_service.cc", "client mesh master", "mesh configuration", "meet rendezvous"])
+        .also(r"(?i)fail|error")
+        .says(
+            "the processes of one host or pod could not meet",
+            &["RuntimeError: tensorflow/compiler/xla/xla_client/mesh_service.cc:294 : Failed to meet rendezvous 'loss_reduce': Socket closed (14)"],
+            &["mesh configuration: 4x4x4"],
+        ),
+    Row::new("address-in-use", InfraGrpc, Trust::Low, &["Address already in use", "address in use", "EADDRINUSE", "Failed to add any wildcard listeners", "Failed to add port to server", "os error 98"])
+        .says(
+            "the port is still held by an earlier program, as by a coordinator left over",
+            &["OSError: [Errno 98] Address already in use", "UNKNOWN: Failed to add port to server: Address already in use"],
+            &["peer address 10.0.0.3:8476"],
+        ),
+    Row::new("dns-of-peer", InfraGrpc, Trust::High, &["DNS resolution failed", "ARES_SUCCESS", "Domain name not found"])
+        .unless(r"(?i)googleapis\.com|huggingface\.co|wandb\.ai|pypi\.org|amazonaws")
+        .says(
+            "the name of a peer could not be resolved",
+            &["UNAVAILABLE: DNS resolution failed for worker-0.svc:8476: C-ares status is not ARES_SUCCESS qtype=A name=worker-0.svc is_balancer=0: Domain name not found"],
+            &["DNS resolution failed for storage.googleapis.com:443"],
+        ),
+    Row::new("status-class", InfraGrpc, Trust::Echo, &["UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "XlaRuntimeError", "JaxRuntimeError", "StatusOr"])
+        .also(r"errors(?:_impl)?\.(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error|(?:Xla|Jax)RuntimeError: (?:ABORTED|CANCELLED|UNAVAILABLE|DEADLINE_EXCEEDED)|StatusOr access: (?:ABORTED|CANCELLED|UNAVAILABLE|DEADLINE_EXCEEDED)")
+        .says(
+            "the runtime reports that a remote part gave up",
+            &["tensorflow.python.framework.errors_impl.AbortedError: Step was cancelled by an explicit call to `Session::Close()`.", "jaxlib.xla_extension.XlaRuntimeError: ABORTED: x"],
+            &["jaxlib.xla_extension.XlaRuntimeError: INVALID_ARGUMENT: x"],
+        ),
+    Row::new("timeout-class", InfraGrpc, Trust::Echo, &["TimeoutError", "timed out"])
+        .also(r"^(?:\w+\.)*TimeoutError\b|(?i)timed out (?:after|waiting|while)|wait\w* timed out")
+        .unless(r"(?i)https?://|wandb|huggingface|googleapis|Read timed out|Connection to \S+ timed out")
+        .says(
+            "somebody waited in vain",
+            &["concurrent.futures._base.TimeoutError", "RuntimeError: Timed out waiting for 3 peers"],
+            &["requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out."],
+        ),
 ];

@@ -101,10 +101,11 @@ pub(super) const ROWS: &[Row] = &[
         "OOM when allocating",
         "Errno 12]",
         "killed by signal: Killed",
+        "SIGKILL",
     ])
     .also(concat!(
         r"(?i)bad_alloc|\bMemoryError\b|Unable to allocate [\d.]+ ?[KMGT]i?B|(?:cannot|can't) allocate memory|not enough memory: you tried|memory allocation of \d+ bytes failed",
-        r"|runtime: out of memory|java\.lang\.OutOfMemory|OOM when allocating.*(?:device:CPU|allocator (?:cpu|mklcpu))|\[Errno 12\]|killed by signal: Killed",
+        r"|runtime: out of memory|java\.lang\.OutOfMemory|OOM when allocating.*(?:device:CPU|allocator (?:cpu|mklcpu))|\[Errno 12\]|killed by signal: Killed|died with <Signals\.SIGKILL|terminated with signal SIGKILL|Signal 9 \(SIGKILL\) received",
     ))
     .says(
         "an allocation of host memory failed",
@@ -133,5 +134,12 @@ pub(super) const ROWS: &[Row] = &[
             "a helper process vanished, most often for want of memory",
             &["concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly while the future was running or pending."],
             &["worker exited cleanly"],
+        ),
+    Row::new("ray-system-error", OomHost, Trust::Low, &["potential root causes", "Owner worker exit type: SYSTEM_ERROR", "Worker exit type: SYSTEM_ERROR"])
+        .unless(r"node has crashed|node has died")
+        .says(
+            "Ray lost the process, and its first guess is host memory",
+            &["The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file. There are some potential root causes. (1) The process is killed by SIGKILL by OOM killer due to high memory usage."],
+            &["Worker exit type: INTENDED_USER_EXIT"],
         ),
 ];

@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Row] = &[
         .also(concat!(
             r"(?i)\bNodeDiedError\b|because its node has died|node (?:it was running on|.{0,60}running the task) (?:is dead|was dead|has died|died|failed|crashed)",
             r"|\bnode (?:is|was marked) dead\b|has been marked dead because the detector has missed too many heartbeats|\bnode.{0,70}\bwas preempted\b",
-            r"|owner (?:has died|died) because its node",
+            r"|owner(?:'s node has crashed| (?:has died|died) because its node)",
         ))
         .unless(r"(?i)\b(?:may|might|could|if|potential) ")
         .says(
@@ -134,7 +134,7 @@ pub(super) const ROWS: &[Row] = &[
             &["*** SIGTERM received by PID 4811 (TID 4811) on cpu 5 from PID 1; stack trace: ***"],
             &["*** SIGTERM received by PID 4811 (TID 4811) on cpu 5 from PID 4700; stack trace: ***"],
         ),
-    Row::new("sigterm-from-process", Unknown, Trust::Crash, &["SIGTERM received by PID"])
+    Row::new("sigterm-from-process", Unknown, Trust::Last, &["SIGTERM received by PID"])
         .also(r"SIGTERM received by PID.{0,60}\bfrom PID (?:[2-9]|1\d)\d*\b")
         .any_level()
         .says(
@@ -151,5 +151,18 @@ pub(super) const ROWS: &[Row] = &[
             "the connection to the worker was cut",
             &["Connection to 10.0.0.2 closed by remote host.", "ssh: connect to host 10.0.0.4 port 22: Connection timed out"],
             &["Connection to 10.0.0.2 closed."],
+        ),
+    Row::new("ray-actor-died", Preempted, Trust::Cut, &["ActorDiedError", "ActorUnavailableError", "RayActorError", "WorkerCrashedError", "LocalRayletDied"])
+        .says(
+            "Ray lost the process and does not know why",
+            &["ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."],
+            &["ray.exceptions.RayTaskError(ValueError): ray::train_lm_task() (pid=2211, ip=10.0.0.3)"],
+        ),
+    Row::new("shell-terminated", Preempted, Trust::Terminated, &["Terminated"])
+        .also(r"^Terminated$|: line \d+:\s+\d+ Terminated\b|^\[\d+\][+-]?\s+Terminated\b")
+        .says(
+            "the shell says that it was terminated from outside",
+            &["run.sh: line 14:  5120 Terminated              python -u main.py", "Terminated"],
+            &["Terminated early because the loss went up"],
         ),
 ];

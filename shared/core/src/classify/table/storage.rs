@@ -51,13 +51,14 @@ pub(super) const ROWS: &[Row] = &[
         "HTTPError",
         "status code",
         "HTTP/1.1\" 50",
+        "Status: 50",
         "HTTP error 50",
         "HTTP error 429",
         "response status 50",
     ])
     .also(concat!(
         r"(?i)HTTP (?:response code:?|status|error:?|error code:?) ?(?:429|50[0234])\b|\b(?:429|50[0234])\b:? (?:Client|Server) Error|\b(?:429|50[0234]) (?:Too Many|Internal|Bad Gateway|Service|Gateway|POST|GET|PUT|DELETE|PATCH|HEAD)",
-        r"|exceptions\.(?:ServiceUnavailable|TooManyRequests|InternalServerError|BadGateway|GatewayTimeout)\b|rateLimitExceeded|backendError|\bSlowDown\b|HTTP ?Error:?.{0,20}\b(?:429|50[0234])\b|status code:? (?:429|50[0234])\b|status (?:429|50[0234])\b|HTTP/1\.\d\W* (?:429|50[0234])\b",
+        r"|exceptions\.(?:ServiceUnavailable|TooManyRequests|InternalServerError|BadGateway|GatewayTimeout)\b|rateLimitExceeded|backendError|\bSlowDown\b|HTTP ?Error:?.{0,20}\b(?:429|50[0234])\b|status code:? (?:429|50[0234])\b|status:? (?:429|50[0234])\b|HttpError: .*, (?:429|50[0234])$|HTTP/1\.\d\W* (?:429|50[0234])\b",
     ))
     .says(
         "a storage or web service answered that it cannot serve now",
@@ -122,9 +123,11 @@ pub(super) const ROWS: &[Row] = &[
         "Failed to download",
         "DATA_LOSS",
         "ConnectionBrokenError",
+        "socket.timeout",
+        "URLError",
     ])
     .also(concat!(
-        r"(?i)timed? ?out|ReadTimeout|ConnectTimeout|Max retries exceeded|RemoteDisconnected|Remote end closed|IncompleteRead|ChunkedEncoding|urllib3\.exceptions\.(?:Protocol|NewConnection|SSL|Max|Incomplete)|requests\.exceptions\.(?:Connection|SSL|Proxy|Retry|Chunked)",
+        r"(?i)timed? ?out|socket\.timeout|URLError|ReadTimeout|ConnectTimeout|Max retries exceeded|RemoteDisconnected|Remote end closed|IncompleteRead|ChunkedEncoding|urllib3\.exceptions\.(?:Protocol|NewConnection|SSL|Max|Incomplete)|requests\.exceptions\.(?:Connection|SSL|Proxy|Retry|Chunked)",
         r"|ServerDisconnected|Client(?:Connector|OS|Payload)|FSTimeout|EndpointConnection|SSLEOF|libcurl code (?:6|7|16|18|28|35|52|55|56|92)\b|curl:? (?:error )?\(?(?:6|7|16|18|28|35|52|55|56|92)\b|curl \d+|couldn't connect|RetryError|TransportError|httpx\.|httpcore\.|Failed to (?:fetch|download)|CommError.{0,80}(?:network|connect|5\d\d)|DATA_LOSS|CURL error \d+",
     ))
     .unless(r"(?i)\b40[13]\b|permission|unauthorized|forbidden|libcurl code 22|404|InvalidURL|MissingSchema|UnsupportedProtocol")
@@ -172,5 +175,12 @@ pub(super) const ROWS: &[Row] = &[
             "an object store, hub or tracker could not be reached",
             &["ValueError: UNAVAILABLE: Error reading in gs://my-bucket/ckpt/8000/params/"],
             &["Saving checkpoint to gs://my-bucket/ckpt/step-8802"],
+        ),
+    Row::new("rate-quota", StorageNetwork, Trust::Medium, &["Quota exceeded", "quotaExceeded", "RATE_LIMIT_EXCEEDED", "rate limit", "rate-limit"])
+        .also(r"(?i)quota exceeded for|quotaExceeded|RATE_LIMIT_EXCEEDED|rate.?limit(?:ed|s)? (?:exceeded|reached|hit|your|for)|exceeded.{0,30}rate.?limit")
+        .says(
+            "a service was asked too often",
+            &["RESOURCE_EXHAUSTED: Quota exceeded for quota metric 'Read requests' and limit 'Read requests per minute'"],
+            &["learning rate limit 0.1"],
         ),
 ];

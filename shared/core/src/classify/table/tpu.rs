@@ -18,6 +18,7 @@ pub(super) const ROWS: &[Row] = &[
         r"(?i)open\(/dev/(?:accel|vfio)|/dev/(?:accel|vfio)\S*.{0,80}(?:busy|denied|not permitted|failed|error|no such)|(?:could ?n.t|failed to|cannot|unable to) open.{0,40}(?:/dev/(?:accel|vfio)|iommu group)",
         r"|TPU is already in use|libtpu\.so (?:is )?already in use|libtpu_lockfile|already in use by (?:process|another|pid)",
     ))
+    .any_level()
     .unless(r"(?i)\brm\b|remov(?:e|ed|ing)|unlink|delet|cleaned|address already in use")
     .says(
         "the TPU device is held or cannot be opened",
@@ -93,10 +94,64 @@ pub(super) const ROWS: &[Row] = &[
             &["Unable to initialize backend 'cuda': not available"],
         ),
     Row::new("crash-in-runtime", TpuRuntime, Trust::Medium, &["libtpu", "TpuPlatform", "xla::", "Tpu", "tpu_", "pjrt", "tensorflow::tpu"])
-        .also(r"(?i)^\s*@\s+0x[0-9a-f]+\s.*(?:libtpu|TpuPlatform|GetTpuClient|tensorflow::tpu|Tpu[A-Z]\w+_)|Check fail(?:ed|ure).*(?:tpu|pjrt|xla)|(?:tpu|pjrt|xla)\S*\.(?:cc|h):\d+\S? ?Check failed")
+        .also(r"(?i)libtpu|TpuPlatform|GetTpuClient|tensorflow::tpu|Tpu[A-Z]\w+_|xla::|pjrt")
+        .native_frame()
         .says(
             "the TPU runtime crashed",
             &["    @     0x7f6e3aa72127        176  TpuPlatform_Initialize"],
-            &["tpu_driver.cc:10] libtpu version 0.1"],
+            &["    @     0x7f1dd06a69fc  (unknown)  pthread_kill"],
+        ),
+    Row::new("check-in-runtime", TpuRuntime, Trust::Medium, &["Check fail", "Non-OK-status", "RET_CHECK failure"])
+        .also(r"(?i)(?:tpu|pjrt|xla)\S*\.(?:cc|h|inc):\d+\S{0,2} {1,3}(?:Check failed|Non-OK)|Check failed:? .*(?:tpu|pjrt|xla)")
+        .unless(r"mesh_service")
+        .says(
+            "a check of the TPU runtime failed",
+            &["F0317 02:46:21.118406 358837 tpu_hal_vxc_hardware_impl_registration.cc:10] Check failed: tpu::TpuHalFactory::Register( x )"],
+            &["*** Check failure stack trace: ***"],
+        ),
+    Row::new("check-failed", TpuRuntime, Trust::Low, &["Check failed", "Non-OK-status"])
+        .also(r"^F\d{4} .*(?:Check failed|Non-OK)|: F .*(?:Check failed|Non-OK)|what\(\):.*Check failed")
+        .unless(r"mesh_service|XLA_FLAGS")
+        .says(
+            "a native check failed",
+            &["F1127 00:00:01.000000    5120 something.cc:226] Check failed: a == b (1 vs. 2)"],
+            &["F1127 parse_flags_from_env.cc:226] Unknown flag in XLA_FLAGS: --xla_foo"],
+        ),
+    Row::new("crash-line", TpuRuntime, Trust::Crash, &["core dumped", "Segmentation fault", "Fatal Python error", "Aborted", "terminate called"])
+        .also(r"\(core dumped\)|^Segmentation fault|^Fatal Python error: (?:Aborted|Segmentation|Bus|Floating)|^Aborted$|: line \d+: +\d+ (?:Aborted|Segmentation fault)|^terminate called")
+        .unless(r"Illegal instruction|Killed")
+        .says(
+            "the program crashed without saying why",
+            &["run.sh: line 9: 40112 Segmentation fault      (core dumped) python3 train.py", "Fatal Python error: Segmentation fault"],
+            &["Aborted by the user"],
+        ),
+    Row::new("child-crashed", TpuRuntime, Trust::Crash, &["SIGABRT", "SIGSEGV", "SIGBUS"])
+        .also(r"terminated with signal SIG(?:ABRT|SEGV|BUS)|died with <Signals\.SIG(?:ABRT|SEGV|BUS)|\((?:SIGABRT|SIGSEGV|SIGBUS)\)")
+        .says(
+            "a child process crashed",
+            &["torch.multiprocessing.spawn.ProcessExitedException: process 3 terminated with signal SIGABRT"],
+            &["*** SIGABRT received by PID 5150"],
+        ),
+    Row::new("runtime-status", TpuRuntime, Trust::Low, &["RuntimeError: INTERNAL", "RuntimeError: UNKNOWN", "InternalError", "StatusOr access: INTERNAL", "StatusOr access: UNKNOWN", "errors_impl.UnknownError"])
+        .also(r"(?:Xla|Jax)RuntimeError: (?:INTERNAL|UNKNOWN)|\bRuntimeError: (?:INTERNAL|UNKNOWN):|errors_impl\.(?:Internal|Unknown)Error|StatusOr access: (?:INTERNAL|UNKNOWN)")
+        .unless(r"(?i)unsupported|not supported|not implemented|Mosaic|must be|invalid|ptxas|cudnn|cublas|Gloo")
+        .says(
+            "the runtime reports an internal error",
+            &["jaxlib.xla_extension.XlaRuntimeError: INTERNAL: Failed to execute"],
+            &["jaxlib.xla_extension.XlaRuntimeError: INVALID_ARGUMENT: Argument does not match"],
+        ),
+    Row::new("tpu-driver", TpuRuntime, Trust::High, &["Driver must be Open", "TPU cores in the system", "SliceBuilder", "TPU chip", "failed health check", "tpu_driver", "TPU_PROCESS_ADDRESSES", "tpu_process_addresses", "TPU worker may have crashed", "device found", "DMA map", "TPU Driver", "HBM ECC", "ECC error", "Premapped buffer", "parity error"])
+        .also(r"(?i)Driver must be Open|cannot find any TPU cores|Could not find SliceBuilder|TPU chip.{0,40}(?:fail|error|lost|unhealthy|reset)|failed health check|tpu_driver\S*\] .*(?:fail|error)|worker may have crashed|NOT_FOUND: No \w+ device found|ECC error|parity error|Failed to (?:map|allocate) .*premapped")
+        .says(
+            "the TPU driver or its chips failed",
+            &["  (0) Failed precondition: Driver must be Open to DMA map.", "RuntimeError: Cannot find any TPU cores in the system. Please double check Tensorflow master address and TPU worker(s)."],
+            &["TPU chip count: 4"],
+        ),
+    Row::new("local-server", TpuRuntime, Trust::High, &["127.0.0.1:51011", "localhost:51011", "localservice"])
+        .also(r"(?i)failed to connect|connection refused|unavailable")
+        .says(
+            "the TPU server of this very machine does not answer",
+            &["UNAVAILABLE: failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:51011: Failed to connect to remote host: Connection refused"],
+            &["localservice;0;localhost:51011"],
         ),
 ];

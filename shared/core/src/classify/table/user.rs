@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Row] = &[
             &["message size 4194304"],
         ),
     Row::new("kernel-of-user", UserError, Trust::High, &["Mosaic", "Pallas"])
-        .also(r"(?i)Mosaic failed to compile|(?:Pallas|Mosaic).{0,120}(?:not (?:implemented|supported)|unsupported|invalid|failed|halted)|halted.{0,200}(?:Pallas|Mosaic)")
+        .also(r"(?i)Mosaic failed to compile|upon exit from a Mosaic kernel|(?:Pallas|Mosaic).{0,120}(?:not (?:implemented|supported)|unsupported|invalid|failed|halted)|halted.{0,200}(?:Pallas|Mosaic)")
         .says(
             "a kernel of the program's own does not compile or fails",
             &["INTERNAL: Mosaic failed to compile TPU kernel: unsupported shape cast"],
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Row] = &[
             &["step 20 loss nan_to_num applied"],
         ),
     Row::new("panic", UserError, Trust::Even, &["panicked at", "panic: "])
-        .also(r"^thread '.*' panicked at|^panic: ")
+        .also(r"^thread '.*'(?: \(\d+\))? panicked at|^panic: ")
         .says(
             "the program panicked",
             &["thread 'main' panicked at src/main.rs:3:5:", "panic: runtime error: index out of range [5] with length 3"],
