@@ -4,4 +4,7 @@
 //! Google crate of their own; an emulator's address makes any of them anonymous.
 
 pub mod auth;
+pub mod pubsub;
+pub mod storage;
+pub mod tasks;
 pub mod tpu;

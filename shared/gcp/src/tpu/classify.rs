@@ -56,11 +56,11 @@ pub(super) fn on_create(error: &Error) -> TpuError {
 
 /// An error of a delete request.
 pub(super) fn on_delete(error: &Error) -> TpuError {
-    match on_read(error) {
-        // The request is but a name; what is wrong with it is the state of what it names.
-        TpuError::Bad(message) if http_code(error) == Some(400) => TpuError::State(message),
-        other => other,
+    // The request is but a name; what is wrong with it is the state of what it names.
+    if matches!(api_status(error), Some((400, _))) {
+        return TpuError::State(message(error));
     }
+    on_read(error)
 }
 
 /// An error of any other request.
@@ -72,8 +72,7 @@ pub(super) fn on_read(error: &Error) -> TpuError {
         Some((404, _)) => TpuError::NotFound,
         Some((401 | 403, _)) if limit(error).is_some() => TpuError::Unclear(message),
         Some((401 | 403, _)) => TpuError::Denied(message),
-        Some((409, _)) => TpuError::State(message),
-        Some((400, Code::FailedPrecondition)) => TpuError::State(message),
+        Some((409, _) | (400, Code::FailedPrecondition)) => TpuError::State(message),
         Some((code, _)) if code != 429 && is_definite(code) => TpuError::Bad(message),
         Some(_) => TpuError::Unclear(message),
         None => unsent_or_unclear(error, message),
@@ -81,6 +80,7 @@ pub(super) fn on_read(error: &Error) -> TpuError {
 }
 
 /// The error of an operation or of a queued resource: a gRPC code and a text.
+#[expect(clippy::wildcard_enum_match_arm, reason = "Google's codes are open, and the rest tells nothing")]
 pub(super) fn of_status(code: i32, message: &str) -> CreateError {
     let message = tidy(message);
     let kind = by_text(&message).unwrap_or(match Code::from(code) {
@@ -103,10 +103,6 @@ fn is_definite(code: u16) -> bool {
 /// HTTP code and status of an answer in the API's own form. A page of some proxy has none, whatever its code.
 fn api_status(error: &Error) -> Option<(u16, Code)> {
     Some((error.http_status_code()?, error.status()?.code))
-}
-
-fn http_code(error: &Error) -> Option<u16> {
-    error.http_status_code()
 }
 
 /// Rate or quota, when the details say so.
