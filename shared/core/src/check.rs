@@ -7,7 +7,9 @@ use crate::job::{Create, Desired, Job};
 pub type Fault = String;
 
 /// Every rule that the step from `before` to `after` breaks; empty when it is sound.
-pub fn check(before: &Job, after: &Job, effects: &[Effect]) -> Vec<Fault> {
+///
+/// `fenced` are the attempts that this step proved to be over; only they may leave the job.
+pub fn check(before: &Job, after: &Job, effects: &[Effect], fenced: &[u32]) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut must = |holds: bool, text: &str| {
         if !holds {
@@ -32,7 +34,7 @@ pub fn check(before: &Job, after: &Job, effects: &[Effect]) -> Vec<Fault> {
         must(after.outcome.map(crate::job::Outcome::phase) == Some(after.phase), "a terminal phase is its outcome");
     }
     check_generations(before, after, &mut must);
-    check_attempts(before, after, &mut must);
+    check_attempts(before, after, fenced, &mut must);
     check_effects(after, effects, &mut must);
     faults
 }
@@ -59,13 +61,13 @@ fn check_generations(before: &Job, after: &Job, must: &mut impl FnMut(bool, &str
     }
 }
 
-fn check_attempts(before: &Job, after: &Job, must: &mut impl FnMut(bool, &str)) {
+fn check_attempts(before: &Job, after: &Job, fenced: &[u32], must: &mut impl FnMut(bool, &str)) {
     must(after.attempts.windows(2).all(|w| w[0].number < w[1].number), "attempts are in order");
     must(after.attempts.iter().all(|a| a.number <= after.last_attempt), "no attempt is beyond the last number");
     let may_run = after.attempts.iter().filter(|a| a.released_at.is_some() && a.fenced_at.is_none()).count();
     must(may_run <= 1, "at most one attempt can be running");
     for a in before.attempts.iter().filter(|a| a.fenced_at.is_none() && a.released_at.is_some()) {
-        let kept = after.attempts.iter().any(|b| b.number == a.number);
+        let kept = after.attempts.iter().any(|b| b.number == a.number) || fenced.contains(&a.number);
         must(kept, "a released attempt is kept until it is fenced");
     }
     for a in &after.attempts {

@@ -108,8 +108,10 @@ impl Engine {
 
     fn create_request(&self, job: &Job, g: &Generation) -> CreateRequest {
         let spec = &job.spec.tpu;
-        let runtime =
-            spec.runtime_version.clone().unwrap_or_else(|| catalog::default_runtime(&g.placement.accelerator).to_owned());
+        let runtime = spec
+            .runtime_version
+            .clone()
+            .unwrap_or_else(|| catalog::default_runtime(&g.placement.accelerator).to_owned());
         let metadata = BTreeMap::from([
             (metadata::JOB.to_owned(), job.id.to_string()),
             (metadata::GENERATION.to_owned(), g.number.to_string()),
@@ -132,7 +134,11 @@ impl Engine {
             network: spec.network.network.clone(),
             subnetwork: spec.network.subnetwork.clone(),
             external_ips: spec.network.external_ips,
-            service_account: spec.network.service_account.clone().or_else(|| self.deployment.worker_service_account.clone()),
+            service_account: spec
+                .network
+                .service_account
+                .clone()
+                .or_else(|| self.deployment.worker_service_account.clone()),
             tags: spec.network.tags.clone(),
             labels: names::labels(&self.installation.id, &job.id, g.number, &job.spec_hash),
             extra_labels: spec.network.labels.clone(),

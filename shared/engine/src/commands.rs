@@ -55,8 +55,7 @@ impl Engine {
         let now = self.ports.clock.now();
         let job = new_job(id.clone(), submit.spec, actor, now);
         let entry = submit_entry(&job, actor, now);
-        let record =
-            CommandRecord { key: key.to_owned(), command: "submit".into(), actor: actor.to_owned(), at: now };
+        let record = CommandRecord { key: key.to_owned(), command: "submit".into(), actor: actor.to_owned(), at: now };
         let more = vec![put(&Kind::Command(id.clone(), key.to_owned()), &record, Precondition::None)?];
         match self.ports.store.create_job(&job, &entry, more).await {
             Ok(_) => Ok(Submitted::Created(Box::new(job))),

@@ -16,6 +16,8 @@ mod observe;
 mod pass;
 mod permits;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod tick;
 pub mod tokens;
 

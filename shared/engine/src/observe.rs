@@ -34,8 +34,7 @@ impl Engine {
             Some((reports, through)) => (Some(reports), through),
             None => (None, Revision::default()),
         };
-        let observation =
-            Observation { generations, workers, read_through_us: through.0, zones, permit, liveness };
+        let observation = Observation { generations, workers, read_through_us: through.0, zones, permit, liveness };
         Seen { observation, creates }
     }
 

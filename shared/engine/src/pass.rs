@@ -75,7 +75,7 @@ impl Engine {
         let seen = self.observe(&before, self.ports.clock.now()).await;
         let now = self.ports.clock.now();
         let decision = decide(&before, &seen.observation, now, &self.rules());
-        let faults = check::check(&before, &decision.job, &decision.effects);
+        let faults = check::check(&before, &decision.job, &decision.effects, &decision.fenced);
         if !faults.is_empty() {
             tracing::error!(job = %before.id, faults = faults.join("; "), "a decision broke a rule; nothing was committed");
             return Err(PassError::Invariant(faults.join("; ")));
@@ -94,11 +94,11 @@ impl Engine {
         };
         let outcomes = self.act(&decision.job, &decision.effects, began).await;
         let refused = outcomes.iter().any(|o| matches!(o, EffectOutcome::CreateRefused { .. }));
-        let job = self.record(revision, decision.job, &outcomes, cause).await?;
+        let job = self.record(revision, decision.job.clone(), &outcomes, cause).await?;
         if refused {
             return Ok(Round::Again);
         }
-        self.schedule(&job).await;
+        self.schedule(&job, decision.wake_precise).await;
         Ok(Round::End(PassOutcome::Done))
     }
 
@@ -140,13 +140,7 @@ impl Engine {
     }
 
     /// Stores what no later look can show. Losing this race is harmless: the next pass acts again and gets the same answers.
-    async fn record(
-        &self,
-        at: Revision,
-        job: Job,
-        outcomes: &[EffectOutcome],
-        cause: &str,
-    ) -> Result<Job, PassError> {
+    async fn record(&self, at: Revision, job: Job, outcomes: &[EffectOutcome], cause: &str) -> Result<Job, PassError> {
         let now = self.ports.clock.now();
         let (mut after, notes) = decide::record(&job, outcomes, now);
         if after == job {
@@ -175,8 +169,8 @@ impl Engine {
     }
 
     /// Asks for a wake-up that is nearer than the next tick is sure to be; later ones are the tick's.
-    async fn schedule(&self, job: &Job) {
-        let Some(at) = job.wake_at else { return };
+    async fn schedule(&self, job: &Job, at: Option<Timestamp>) {
+        let Some(at) = at else { return };
         if at > self.ports.clock.now() + Duration::from_secs(90) {
             return;
         }

@@ -134,7 +134,8 @@ impl Engine {
             doc.granted.retain(|_, granted| *granted + GRANT_MINUTES > minute);
             doc.chips.clone_from(&survey.chips);
             doc.usd_micros_per_hour.clone_from(&survey.usd_micros_per_hour);
-            let free = self.settings.creates_per_minute.saturating_sub(doc.used.max(self.settings.creates_free_per_minute));
+            let free =
+                self.settings.creates_per_minute.saturating_sub(doc.used.max(self.settings.creates_free_per_minute));
             let mut chosen = Vec::new();
             for waiter in survey.waiters.iter().filter(|w| !doc.granted.contains_key(&w.id)).take(free as usize) {
                 chosen.push(waiter.id.clone());

@@ -84,7 +84,7 @@ impl Pass<'_> {
             self.take_back(number, kind);
             return;
         };
-        let free = a.released_at.is_none() && self.take_back(number, kind);
+        let free = self.take_back(number, kind);
         let end = End {
             kind,
             summary: format!("generation {number} will be taken away at {} ({kind})", notice.deadline),
@@ -119,8 +119,8 @@ impl Pass<'_> {
         };
         let now = self.now;
         if let Some(a) = self.live_attempt().filter(|a| a.generation == generation) {
-            let free = taken && a.released_at.is_none();
-            self.end(a.number, End { free, ..end }, now);
+            // One loss is one charge, also when the answer in place was running again by then.
+            self.end(a.number, End { free: taken, ..end }, now);
         }
     }
 
@@ -310,7 +310,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Silence is a loss with a second witness (a fresh look that is not READY and healthy), or past the hard limit.
+    /// Looked at with each tick, like the slice itself. Silence is a loss with a second witness (a fresh look that is not READY and healthy), or past the hard limit.
     fn judge_silence(&mut self) {
         let Some(a) = self.live_attempt().filter(|a| a.released_at.is_some() && a.stop.is_none()) else { return };
         let Some(g) = self.job.generation(a.generation).cloned() else { return };
@@ -329,8 +329,6 @@ impl Pass<'_> {
         }
         let Some((silent, worker)) = worst else { return };
         if silent < limit {
-            // Not before the oldest heartbeat can have become silent, and never in a tight loop.
-            self.wake(self.now + (limit.saturating_sub(silent)).max(beat));
             return;
         }
         let witness = match self.node_fact(a.generation) {
@@ -338,7 +336,6 @@ impl Pass<'_> {
             NodeFact::Ready | NodeFact::Unknown => false,
         } || self.slice_in_transition(a.generation);
         if !witness && silent < hard {
-            self.wake(self.now + beat);
             return;
         }
         let fact = format!("worker {worker} has been silent for {} s", silent.as_secs());

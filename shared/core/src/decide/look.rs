@@ -213,9 +213,9 @@ impl Pass<'_> {
             self.wake(until);
             return;
         }
-        let now = self.now;
-        for a in self.job.attempts.iter_mut().filter(|a| a.generation == number) {
-            a.fenced_at.get_or_insert(now);
+        let over: Vec<u32> = self.job.attempts.iter().filter(|a| a.generation == number).map(|a| a.number).collect();
+        for attempt in over {
+            self.fence(attempt);
         }
         self.job.generations.retain(|g| g.number != number);
         self.note(format!("generation {number} is gone"));

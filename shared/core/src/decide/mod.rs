@@ -60,6 +60,10 @@ pub struct Decision {
     pub zone_reports: Vec<ZoneReport>,
     /// True if the commit must take a create permit.
     pub takes_permit: bool,
+    /// Attempts that this step proved to be over.
+    pub fenced: Vec<u32>,
+    /// When a wake-up of its own is worth it; the job's `wake_at` may be earlier, for the tick.
+    pub wake_precise: Option<Timestamp>,
     /// True if anything but the clockwork (wake-up, chip time) changed, so that a history entry is due.
     pub changed: bool,
 }
@@ -76,6 +80,8 @@ pub fn decide(job: &Job, seen: &Observation, now: Timestamp, rules: &Rules<'_>) 
         wakes: Vec::new(),
         zone_reports: Vec::new(),
         takes_permit: false,
+        fenced: Vec::new(),
+        lazy: false,
         waiting: None,
     };
     if !job.phase.is_terminal() {
@@ -103,6 +109,9 @@ struct Pass<'a> {
     wakes: Vec<Timestamp>,
     zone_reports: Vec<ZoneReport>,
     takes_permit: bool,
+    fenced: Vec<u32>,
+    /// The next tick is to look at the job, whenever it comes.
+    lazy: bool,
     /// Why nothing is being created although something is needed.
     waiting: Option<(Reason, String)>,
 }
@@ -129,6 +138,17 @@ impl Pass<'_> {
         }
         self.wake(at);
         false
+    }
+
+    /// No worker can be running this attempt any more.
+    fn fence(&mut self, attempt: u32) {
+        let now = self.now;
+        if let Some(a) = self.attempt_mut(attempt)
+            && a.fenced_at.is_none()
+        {
+            a.fenced_at = Some(now);
+            self.fenced.push(attempt);
+        }
     }
 
     fn generation_mut(&mut self, number: u32) -> Option<&mut Generation> {

@@ -84,9 +84,7 @@ impl Pass<'_> {
         let resume = self.job.attempts.last().is_some_and(|a| a.resume);
         if let Some(a) = self.job.attempts.last().filter(|a| a.released_at.is_none()).map(|a| a.number) {
             self.order_stop(a, crate::job::StopCause::Limit, now);
-            if let Some(a) = self.attempt_mut(a) {
-                a.fenced_at = Some(now);
-            }
+            self.fence(a);
         }
         self.job.next = Some(crate::job::Next {
             not_before: now + self.settings().backoff_first,

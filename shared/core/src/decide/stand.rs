@@ -131,7 +131,8 @@ impl Pass<'_> {
     fn finish(mut self) -> Decision {
         self.generation_wakes();
         let effects = self.effects();
-        self.job.wake_at = self.wake_time();
+        let (wake_at, wake_precise) = self.wake_times();
+        self.job.wake_at = wake_at;
         let changed = significant(&self.job) != significant(self.before);
         if changed {
             self.job.revision += 1;
@@ -144,6 +145,8 @@ impl Pass<'_> {
             notes: self.notes,
             zone_reports: self.zone_reports,
             takes_permit: self.takes_permit,
+            fenced: self.fenced,
+            wake_precise,
             changed,
         }
     }
@@ -208,30 +211,35 @@ impl Pass<'_> {
     fn generation_wakes(&mut self) {
         let hand_over = self.waiting.as_ref().is_some_and(|(r, _)| *r == Reason::OwnDelete);
         for g in self.job.generations.clone() {
+            if g.delete.is_none() && g.ready_at.is_some() {
+                // A READY slice, and its workers' silence, are looked at with each tick.
+                self.lazy = true;
+                continue;
+            }
             let after = match (&g.delete, g.ready_at) {
                 // The next create waits for this 404: "within one second".
                 (Some(_), _) if hand_over => self.settings().poll_busy / 2,
                 (Some(d), _) => self.poll_after(d.intended_at),
                 (None, None) => self.poll_after(g.intended_at),
-                // A READY slice is looked at as often as silence is measured, also when all events are lost.
-                (None, Some(_)) => self.settings().heartbeat * self.settings().missed,
+                (None, Some(_)) => continue,
             };
             self.wake(self.now + after.max(Duration::from_millis(20)));
         }
     }
 
-    fn wake_time(&self) -> Option<Timestamp> {
-        if self.job.phase.is_terminal() {
-            // Only events that are not published yet.
-            return (!self.job.outbox.is_empty()).then(|| self.now + self.settings().poll_busy);
+    /// When the next pass is due, and the same if it is worth a wake-up of its own: what the next tick is soon enough for is not.
+    fn wake_times(&self) -> (Option<Timestamp>, Option<Timestamp>) {
+        let unpublished = || (!self.job.outbox.is_empty()).then(|| self.now + self.settings().poll_busy);
+        if self.job.phase.is_terminal() || self.job.phase == Phase::Paused {
+            return (unpublished(), None);
         }
-        let earliest = self.wakes.iter().min().copied();
-        if self.job.phase == Phase::Paused {
-            return (!self.job.outbox.is_empty()).then(|| self.now + self.settings().poll_busy);
-        }
+        let precise = self.wakes.iter().min().copied().map(|at| at.max(self.now));
+        // Due at the next tick whenever that comes.
+        let lazy = self.lazy.then_some(self.now + self.settings().poll_busy * 2);
         // A job that is neither ended nor paused is looked at now and then whatever happens.
         let ceiling = self.now + self.settings().heartbeat * 15;
-        Some(earliest.map_or(ceiling, |e| e.max(self.now).min(ceiling)))
+        let at = [precise, lazy, Some(ceiling)].into_iter().flatten().min();
+        (at, precise)
     }
 }
 

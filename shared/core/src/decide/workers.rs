@@ -72,11 +72,12 @@ impl Pass<'_> {
         if a.first_exit_at.is_none() {
             a.first_exit_at = of.iter().filter_map(|r| r.exit.as_ref()).map(|e| e.at).min();
         }
-        if a.fenced_at.is_none() && is_fenced(&a, &expected, reports) {
-            a.fenced_at = Some(self.now);
-        }
+        let over = a.fenced_at.is_none() && is_fenced(&a, &expected, reports);
         if let Some(slot) = self.attempt_mut(number) {
             *slot = a;
+        }
+        if over {
+            self.fence(number);
         }
     }
 

@@ -1,0 +1,138 @@
+//! A job without trouble, and people's commands at every point of it.
+
+use serde_json::json;
+
+use rekindle_core::classify::Exit;
+use rekindle_core::decide::Command;
+use rekindle_core::job::{Outcome, Phase};
+use rekindle_core::reason::Reason;
+
+use super::rig::Rig;
+use crate::Commanded;
+
+async fn finish(rig: &mut Rig, attempt: u32) {
+    for worker in 0..4 {
+        rig.exit(attempt, worker, Exit::Code(0), "done\n");
+    }
+}
+
+#[tokio::test]
+async fn a_job_runs_to_success_and_owns_nothing() {
+    let mut rig = Rig::new().await;
+    rig.submit(json!({})).await;
+    let job = rig.until_phase(Phase::Running, 70).await;
+    assert_eq!((job.last_attempt, job.last_generation, rig.creates()), (1, 1, 1));
+    finish(&mut rig, 1).await;
+    let job = rig.until_phase(Phase::Succeeded, 30).await;
+    assert_eq!(job.outcome, Some(Outcome::Succeeded));
+    assert!(rig.fakes.tpu.slices().is_empty() && job.generations.is_empty());
+    assert_eq!(rig.deletes(), 1);
+    let phases: Vec<_> = rig.fakes.events.all().iter().map(|(_, e)| e.phase.as_str().to_owned()).collect();
+    assert_eq!(phases, ["provisioning", "starting", "running", "stopping", "succeeded"]);
+    assert!(job.outbox.is_empty());
+}
+
+#[tokio::test]
+async fn the_same_message_five_times_makes_one_job_and_one_tpu() {
+    let mut rig = Rig::new().await;
+    for _ in 0..5 {
+        rig.submit(json!({})).await;
+    }
+    rig.until_phase(Phase::Running, 70).await;
+    assert_eq!(rig.creates(), 1);
+}
+
+#[tokio::test]
+async fn a_cancel_in_every_phase_ends_cancelled_after_the_last_resource() {
+    for phase in [Phase::Pending, Phase::Provisioning, Phase::Starting, Phase::Running] {
+        let mut rig = Rig::new().await;
+        rig.create_secs = 20;
+        rig.submit(json!({})).await;
+        rig.until_phase(phase, 120).await;
+        assert!(matches!(rig.command(Command::Cancel, "c1").await, Commanded::Accepted(_)));
+        assert!(matches!(rig.command(Command::Cancel, "c1").await, Commanded::AlreadyHolds(_)));
+        let job = rig.until_phase(Phase::Cancelled, 200).await;
+        assert_eq!(job.outcome, Some(Outcome::Cancelled), "from {phase:?}");
+        assert!(rig.fakes.tpu.slices().is_empty(), "from {phase:?}");
+        let creates = rig.creates();
+        for _ in 0..120 {
+            rig.second().await;
+        }
+        assert_eq!(rig.creates(), creates, "a cancelled job creates nothing");
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_between_intent_and_create_finds_the_late_resource() {
+    let mut rig = Rig::new().await;
+    rig.submit(json!({})).await;
+    // The create takes effect but its answer is lost, and the job is cancelled before the next look.
+    rig.fakes.tpu.script_create(rekindle_fakes::Script::After(rekindle_ports::tpu::TpuError::Unclear("cut".into())));
+    rig.engine.pass(&rekindle_core::ids::JobId::parse("train").unwrap(), "test", None).await.unwrap();
+    assert_eq!(rig.fakes.tpu.slices().len(), 1);
+    rig.command(Command::Cancel, "c").await;
+    rig.until_phase(Phase::Cancelled, 200).await;
+    assert!(rig.fakes.tpu.slices().is_empty());
+}
+
+#[tokio::test]
+async fn a_pause_lets_go_and_an_unpause_resumes_on_a_new_generation() {
+    let mut rig = Rig::new().await;
+    rig.submit(json!({})).await;
+    rig.until_phase(Phase::Running, 70).await;
+    rig.command(Command::Pause, "p").await;
+    let job = rig.until_phase(Phase::Paused, 400).await;
+    assert!(job.generations.is_empty() && rig.fakes.tpu.slices().is_empty());
+    rig.command(Command::Unpause, "u").await;
+    let job = rig.until_phase(Phase::Running, 100).await;
+    assert_eq!((job.last_attempt, job.last_generation), (2, 2));
+    assert!(job.attempt().unwrap().resume);
+}
+
+#[tokio::test]
+async fn a_restart_stays_on_its_slice_unless_asked() {
+    let mut rig = Rig::new().await;
+    rig.submit(json!({})).await;
+    rig.until_phase(Phase::Running, 70).await;
+    rig.command(Command::Restart { new_slice: false, from_scratch: false }, "r1").await;
+    let job = rig.until(60, "attempt 2 runs", |j| j.last_attempt == 2 && j.phase == Phase::Running).await;
+    assert_eq!(job.last_generation, 1);
+    rig.command(Command::Restart { new_slice: true, from_scratch: true }, "r2").await;
+    let job = rig.until(120, "attempt 3 runs", |j| j.last_attempt == 3 && j.phase == Phase::Running).await;
+    assert_eq!((job.last_generation, job.line), (2, 1));
+    assert!(!job.attempt().unwrap().resume);
+    assert_eq!(rig.runs, [(1, 1), (2, 1), (3, 2)]);
+}
+
+#[tokio::test]
+async fn a_stockout_tries_every_other_place_in_the_same_pass() {
+    use rekindle_core::observation::{CreateError, CreateErrorKind};
+    let mut rig = Rig::new().await;
+    let error = |kind| CreateError { kind, message: "no".into() };
+    for _ in 0..2 {
+        rig.fakes.tpu.script_create(rekindle_fakes::Script::Before(rekindle_ports::tpu::TpuError::Refused(error(
+            CreateErrorKind::Quota,
+        ))));
+    }
+    rig.submit(json!({})).await;
+    rig.engine.pass(&rekindle_core::ids::JobId::parse("train").unwrap(), "test", None).await.unwrap();
+    assert_eq!(rig.creates(), 3, "two refused, the third taken, in one pass");
+    let job = rig.until_phase(Phase::Running, 70).await;
+    assert_eq!((job.last_generation, job.last_attempt), (1, 1), "a refused create uses up no number");
+}
+
+#[tokio::test]
+async fn a_user_error_fails_after_the_settle_window_and_charges_the_user() {
+    let mut rig = Rig::new().await;
+    rig.submit(json!({})).await;
+    rig.until_phase(Phase::Running, 70).await;
+    let text = "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    main()\nValueError: bad shape\n";
+    for worker in 0..4 {
+        rig.exit(1, worker, Exit::Code(1), text);
+    }
+    let job = rig.until(30, "settling", |j| j.reason == Reason::Settling).await;
+    assert_eq!(job.outcome, None);
+    let job = rig.until_phase(Phase::Failed, 120).await;
+    assert_eq!((job.counters.user_failures, job.counters.infra_failures), (1, 0));
+    assert!(rig.fakes.tpu.slices().is_empty());
+}

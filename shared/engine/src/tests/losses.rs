@@ -1,0 +1,234 @@
+//! Every way a slice or a program can be lost.
+
+use serde_json::json;
+
+use rekindle_core::classify::Exit;
+use rekindle_core::job::Phase;
+use rekindle_core::observation::{CreateError, CreateErrorKind, SliceState};
+
+use super::rig::Rig;
+
+const GRPC: &str = "Error: all-reduce at step 77 failed: gRPC status UNKNOWN: h2 protocol error: error reading a body from connection: stream closed because of a broken pipe\n";
+
+async fn running() -> Rig {
+    let mut rig = Rig::new().await;
+    rig.submit(json!({})).await;
+    rig.until_phase(Phase::Running, 70).await;
+    rig
+}
+
+#[tokio::test]
+async fn each_way_a_slice_is_lost_is_recovered() {
+    for state in [SliceState::Preempted, SliceState::Terminated, SliceState::Stopped] {
+        let mut rig = running().await;
+        rig.power_off(1);
+        rig.fakes.tpu.set_state(&Rig::name(1), state.clone());
+        let job = rig.until(200, "attempt 2", |j| j.last_attempt == 2 && j.phase == Phase::Running).await;
+        assert_eq!(
+            (job.last_generation, job.counters.preemptions, job.counters.infra_failures),
+            (2, 1, 0),
+            "{state:?}"
+        );
+        assert!(rig.fakes.tpu.slices().iter().all(|l| l.slice.name != Rig::name(1)), "{state:?}: the husk is deleted");
+    }
+}
+
+#[tokio::test]
+async fn a_vanished_slice_is_recovered_by_ticks_alone_within_75_seconds() {
+    let mut rig = running().await;
+    rig.events = false;
+    rig.power_off(1);
+    rig.fakes.tpu.vanish(&Rig::name(1));
+    let lost_at = rig.now();
+    let creates = rig.creates();
+    while rig.creates() == creates {
+        rig.second().await;
+    }
+    let waited = rig.now().duration_since(lost_at).as_secs();
+    assert!(waited <= 75, "{waited} s");
+}
+
+#[tokio::test]
+async fn a_slice_that_lies_ready_is_given_up_after_the_hard_limit() {
+    let mut rig = running().await;
+    rig.power_off(1);
+    let job = rig.until(15 * 60 + 75 + 30, "attempt 2", |j| j.last_attempt == 2 && j.phase == Phase::Running).await;
+    assert_eq!((job.last_generation, job.counters.infra_failures), (2, 1));
+    assert_eq!(rig.runs, [(1, 1), (2, 2)]);
+}
+
+#[tokio::test]
+async fn an_outage_of_our_own_is_not_their_silence() {
+    let mut rig = running().await;
+    rig.cut_off.insert(1);
+    rig.ticks = false;
+    rig.fakes.probe.set_answering(false);
+    for _ in 0..30 * 60 {
+        rig.second().await;
+    }
+    rig.ticks = true;
+    rig.fakes.probe.set_answering(true);
+    rig.cut_off.clear();
+    for _ in 0..20 * 60 {
+        rig.second().await;
+    }
+    assert_eq!((rig.job().await.last_attempt, rig.creates()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_notice_hands_over_without_two_copies() {
+    let mut rig = running().await;
+    rig.notice(1, 30);
+    rig.second().await;
+    assert_eq!(rig.creates(), 2, "the next slice is asked for at the notice");
+    let job = rig.until(120, "attempt 2", |j| j.last_attempt == 2 && j.phase == Phase::Running).await;
+    assert_eq!((job.last_generation, job.counters.preemptions), (2, 1));
+    assert!(job.attempt().unwrap().resume);
+}
+
+#[tokio::test]
+async fn with_quota_for_one_the_next_create_follows_the_404_at_once() {
+    let mut rig = running().await;
+    let quota = CreateError { kind: CreateErrorKind::Quota, message: "Quota limit".into() };
+    rig.fakes.tpu.script_create(rekindle_fakes::Script::Before(rekindle_ports::tpu::TpuError::Refused(quota)));
+    rig.notice(1, 30);
+    rig.second().await;
+    assert_eq!(rig.creates(), 2);
+    while rig.fakes.tpu.slices().iter().any(|l| l.slice.name == Rig::name(1)) {
+        rig.second().await;
+        assert!(rig.creates() == 2 || rig.fakes.tpu.slices().iter().all(|l| l.slice.name != Rig::name(1)));
+    }
+    let gone_at = rig.now();
+    while rig.creates() == 2 {
+        rig.second().await;
+    }
+    assert!(rig.now().duration_since(gone_at).as_secs() <= 1);
+    let job = rig.until(60, "attempt 2", |j| j.last_attempt == 2 && j.phase == Phase::Running).await;
+    assert_eq!((job.last_generation, job.counters.stockouts), (2, 0));
+    assert!(job.barred.is_empty(), "our own dying node is no stockout");
+}
+
+#[tokio::test]
+async fn a_grpc_failure_resumes_in_place_and_a_repeat_recreates() {
+    let mut rig = running().await;
+    rig.steps_per_sec = 0;
+    for worker in 0..4 {
+        rig.exit(1, worker, Exit::Code(1), GRPC);
+    }
+    let job = rig.until(60, "attempt 2", |j| j.last_attempt == 2 && j.phase == Phase::Running).await;
+    assert_eq!((job.last_generation, job.counters.infra_failures, rig.creates()), (1, 1, 1));
+    for worker in 0..4 {
+        rig.exit(2, worker, Exit::Code(1), GRPC);
+    }
+    let job = rig.until(120, "attempt 3", |j| j.last_attempt == 3 && j.phase == Phase::Running).await;
+    assert_eq!((job.last_generation, job.counters.infra_failures), (2, 2));
+}
+
+#[tokio::test]
+async fn one_worker_of_four_killed_stops_the_others_and_starts_again() {
+    let mut rig = running().await;
+    rig.exit(1, 2, Exit::Signal(9), "");
+    let job = rig.until(120, "attempt 2", |j| j.last_attempt == 2 && j.phase == Phase::Running).await;
+    assert!(job.last_end.is_some());
+}
+
+#[tokio::test]
+async fn an_exit_first_and_the_preemption_shortly_after_is_a_preemption() {
+    let mut rig = running().await;
+    for worker in 0..4 {
+        rig.exit(1, worker, Exit::Code(1), GRPC);
+    }
+    rig.until(30, "charged", |j| j.counters.infra_failures == 1).await;
+    for _ in 0..20 {
+        rig.second().await;
+    }
+    rig.power_off(1);
+    rig.fakes.tpu.set_state(&Rig::name(1), SliceState::Preempted);
+    let job = rig.until(200, "generation 2", |j| j.last_generation == 2 && j.phase == Phase::Running).await;
+    assert_eq!((job.counters.infra_failures, job.counters.preemptions), (0, 1));
+}
+
+#[tokio::test]
+async fn a_worker_cut_off_is_never_doubled() {
+    let mut rig = running().await;
+    // Alive, but cannot reach `api`; the rig's own check fails if another attempt runs while this one may.
+    rig.cut_off.insert(1);
+    for _ in 0..14 * 60 {
+        rig.second().await;
+    }
+    assert_eq!(rig.job().await.last_attempt, 1);
+    rig.cut_off.clear();
+    for _ in 0..120 {
+        rig.second().await;
+    }
+    assert_eq!(rig.job().await.last_attempt, 1, "heard again: nothing is lost");
+}
+
+#[tokio::test]
+async fn a_create_whose_answer_is_lost_is_claimed() {
+    let mut rig = Rig::new().await;
+    rig.fakes.tpu.script_create(rekindle_fakes::Script::After(rekindle_ports::tpu::TpuError::Unclear("503".into())));
+    rig.submit(json!({})).await;
+    let job = rig.until_phase(Phase::Running, 100).await;
+    assert_eq!((job.last_generation, rig.fakes.tpu.slices().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_stockout_in_the_operation_goes_elsewhere() {
+    let mut rig = Rig::new().await;
+    let stockout = CreateError { kind: CreateErrorKind::Stockout, message: "no more capacity".into() };
+    rig.fakes.tpu.script_create(rekindle_fakes::Script::Operation(stockout));
+    rig.submit(json!({})).await;
+    let job = rig.until_phase(Phase::Running, 120).await;
+    assert_eq!((job.last_generation, job.counters.stockouts, rig.creates()), (1, 1, 2));
+}
+
+#[tokio::test]
+async fn preempted_while_creating_is_a_lost_generation() {
+    let mut rig = Rig::new().await;
+    rig.create_secs = 30;
+    rig.submit(json!({})).await;
+    rig.until_phase(Phase::Provisioning, 70).await;
+    rig.fakes.tpu.set_state(&Rig::name(1), SliceState::Preempted);
+    let job = rig.until(200, "running", |j| j.phase == Phase::Running).await;
+    assert_eq!((job.last_generation, job.counters.preemptions), (2, 1));
+    assert_eq!(rig.fakes.tpu.slices().len(), 1);
+}
+
+#[tokio::test]
+async fn an_orphan_is_swept_and_a_foreign_node_never() {
+    use rekindle_core::observation::{Health, SliceLabels, SliceView};
+    use rekindle_ports::tpu::{Listed, SliceRef};
+    let mut rig = running().await;
+    let put = |name: &str, installation: &str, age: i64| {
+        let view = SliceView {
+            state: SliceState::Ready,
+            health: Health::Healthy,
+            addresses: vec![vec!["10.9.9.9".into()]],
+            labels: SliceLabels { installation: installation.into(), ..SliceLabels::default() },
+            created_at: None,
+            error: None,
+            note: None,
+        };
+        rig.fakes.tpu.insert(Listed {
+            slice: SliceRef { zone: "us-central1-a".into(), name: name.into(), via: rekindle_core::job::Via::Node },
+            accelerator: "v5litepod-4".into(),
+            preemptible: true,
+            view,
+            owned_by: None,
+            created_at: Some(rig.now() - jiff::SignedDuration::from_secs(age)),
+        });
+    };
+    put("rk-abcdef-gone-g1", "abcdef", 1200);
+    put("rk-abcdef-young-g1", "abcdef", 60);
+    put("rk-abcdef-train-g9", "zzzzzz", 1200);
+    put("somebody-else", "", 99_999);
+    for _ in 0..70 {
+        rig.second().await;
+    }
+    let names: Vec<String> = rig.fakes.tpu.slices().into_iter().map(|l| l.slice.name).collect();
+    assert!(!names.contains(&"rk-abcdef-gone-g1".to_owned()));
+    for kept in ["rk-abcdef-young-g1", "rk-abcdef-train-g9", "somebody-else"] {
+        assert!(names.contains(&kept.to_owned()), "{kept}");
+    }
+}
