@@ -1,0 +1,325 @@
+//! The HTTP API (v1) as its client sees it. Knows addresses, tokens and problems; nothing of how answers are shown.
+
+mod sse;
+mod token;
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use reqwest::{Method, StatusCode, header};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use rekindle_wire::v1::{CommandBody, Problem};
+
+pub(crate) use sse::Event;
+
+use crate::config::{Origin, Server};
+use crate::fault::{Fault, Result};
+
+/// A call that brings one answer.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Until a connection is there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The server ends a silent stream after 60 s; with its keep-alives a longer silence is a dead connection.
+const STREAM_SILENCE_MAX: Duration = Duration::from_secs(90);
+
+/// A client of one server.
+#[derive(Debug)]
+pub(crate) struct Api {
+    server: Server,
+    http: reqwest::Client,
+    tokens: token::Tokens,
+}
+
+/// A query: names and values, absent values left out.
+pub(crate) type Query<'a> = &'a [(&'a str, Option<String>)];
+
+impl Api {
+    /// A client; nothing is sent yet.
+    pub(crate) fn new(server: Server, token: Option<String>) -> Result<Self> {
+        let http = reqwest::Client::builder()
+            .user_agent(concat!("rekindle/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT_TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|error| Fault::unexpected("cannot set up HTTP").from_error(&error))?;
+        let tokens = token::Tokens::new(&server, token);
+        Ok(Self { server, http, tokens })
+    }
+
+    /// Address of the server.
+    pub(crate) fn url(&self) -> &str {
+        &self.server.url
+    }
+
+    /// True when nothing was configured and the usual local address is used.
+    pub(crate) fn is_default(&self) -> bool {
+        self.server.origin == Origin::Default
+    }
+
+    /// GET, as JSON.
+    pub(crate) async fn get(&self, path: &str, query: Query<'_>) -> Result<Value> {
+        let response = self.send(Method::GET, path, query, &Body::None, Some(CALL_TIMEOUT)).await?;
+        self.json(path, response).await
+    }
+
+    /// GET, as JSON, unless it is what the ETag names: then `None`. Gives the new ETag.
+    pub(crate) async fn get_if_changed(&self, path: &str, etag: &mut Option<String>) -> Result<Option<Value>> {
+        let body = Body::IfNoneMatch(etag.clone());
+        let response = self.send(Method::GET, path, &[], &body, Some(CALL_TIMEOUT)).await?;
+        if response.status() == StatusCode::NOT_MODIFIED {
+            return Ok(None);
+        }
+        *etag = response.headers().get(header::ETAG).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        self.json(path, response).await.map(Some)
+    }
+
+    /// GET, its text handed on piece by piece.
+    pub(crate) async fn get_text(
+        &self,
+        path: &str,
+        query: Query<'_>,
+        mut piece: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let response = self.send(Method::GET, path, query, &Body::None, None).await?;
+        let mut stream = response.bytes_stream();
+        while let Some(bytes) = stream.next().await {
+            piece(&bytes.map_err(|error| self.broken(path, &error))?)?;
+        }
+        Ok(())
+    }
+
+    /// One stream of server-sent events, until the server ends it or the connection breaks.
+    pub(crate) async fn events(
+        &self,
+        path: &str,
+        query: Query<'_>,
+        last_id: Option<&str>,
+        mut event: impl FnMut(Event) -> Result<()>,
+    ) -> Result<()> {
+        let body = Body::LastEventId(last_id.map(str::to_owned));
+        let response = self.send(Method::GET, path, query, &body, None).await?;
+        let mut stream = response.bytes_stream();
+        let mut parser = sse::Parser::default();
+        loop {
+            let silent = |_| Fault::unexpected(format!("{} went silent", self.url()));
+            let Some(bytes) = tokio::time::timeout(STREAM_SILENCE_MAX, stream.next()).await.map_err(silent)? else {
+                return Ok(());
+            };
+            for found in parser.push(&bytes.map_err(|error| self.broken(path, &error))?) {
+                event(found)?;
+            }
+        }
+    }
+
+    /// POST of a JSON body; says whether it made something new (201).
+    pub(crate) async fn post(&self, path: &str, body: &Value, key: &str) -> Result<(Value, bool)> {
+        let body = Body::Json { value: body.clone(), key: key.to_owned() };
+        let response = self.send(Method::POST, path, &[], &body, Some(CALL_TIMEOUT)).await?;
+        let is_new = response.status() == StatusCode::CREATED;
+        Ok((self.json(path, response).await?, is_new))
+    }
+
+    /// A command on a job; says whether it changed anything (202; 200 is that it held already).
+    pub(crate) async fn command(&self, job: &str, command: &str, body: &CommandBody) -> Result<(Value, bool)> {
+        let path = format!("/v1/jobs/{}/{command}", segment(job)?);
+        let value = serde_json::to_value(body).map_err(|error| Fault::unexpected("no JSON").from_error(&error))?;
+        let body = Body::Json { value, key: new_key() };
+        let response = self.send(Method::POST, &path, &[], &body, Some(CALL_TIMEOUT)).await?;
+        let is_change = response.status() == StatusCode::ACCEPTED;
+        Ok((self.json(&path, response).await?, is_change))
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        query: Query<'_>,
+        body: &Body,
+        timeout: Option<Duration>,
+    ) -> Result<reqwest::Response> {
+        let mut is_second = false;
+        loop {
+            let request = self.request(method.clone(), path, query, body, timeout, is_second).await?;
+            let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+            let status = response.status();
+            if status == StatusCode::UNAUTHORIZED && !is_second && self.tokens.can_refresh() {
+                is_second = true;
+                continue;
+            }
+            if status.is_success() || status == StatusCode::NOT_MODIFIED {
+                return Ok(response);
+            }
+            return Err(self.problem(path, response).await);
+        }
+    }
+
+    async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        query: Query<'_>,
+        body: &Body,
+        timeout: Option<Duration>,
+        fresh_token: bool,
+    ) -> Result<reqwest::RequestBuilder> {
+        let mut request = self.http.request(method, format!("{}{path}", self.server.url));
+        let pairs: Vec<(&str, &String)> =
+            query.iter().filter_map(|(name, value)| Some((*name, value.as_ref()?))).collect();
+        if !pairs.is_empty() {
+            request = request.query(&pairs);
+        }
+        if let Some(timeout) = timeout {
+            request = request.timeout(timeout);
+        }
+        if let Some(token) = self.tokens.get(fresh_token).await? {
+            request = request.bearer_auth(token);
+        }
+        Ok(match body {
+            Body::None | Body::IfNoneMatch(None) => request,
+            Body::IfNoneMatch(Some(etag)) => request.header(header::IF_NONE_MATCH, etag),
+            Body::LastEventId(id) => {
+                let request = request.header(header::ACCEPT, "text/event-stream");
+                match id {
+                    Some(id) => request.header("Last-Event-ID", id),
+                    None => request,
+                }
+            }
+            Body::Json { value, key } => request.header("Idempotency-Key", key).json(value),
+        })
+    }
+
+    async fn json(&self, path: &str, response: reqwest::Response) -> Result<Value> {
+        let bytes = response.bytes().await.map_err(|error| self.broken(path, &error))?;
+        serde_json::from_slice(&bytes).map_err(|error| {
+            Fault::unexpected(format!("{}{path} answered something that is no JSON", self.url()))
+                .from_error(&error)
+                .next("is this the address of Rekindle's api? `rekindle doctor` tells more")
+        })
+    }
+
+    async fn problem(&self, path: &str, response: reqwest::Response) -> Fault {
+        let status = response.status();
+        let text = response.text().await.unwrap_or_default();
+        let fault = match serde_json::from_str::<Problem>(&text) {
+            Ok(problem) => {
+                let what = if problem.detail.is_empty() { problem.title } else { problem.detail };
+                let fault = Fault::input(what);
+                problem.errors.into_iter().fold(fault, |fault, error| {
+                    fault.because(if error.field.is_empty() {
+                        error.message
+                    } else {
+                        format!("{}: {}", error.field, error.message)
+                    })
+                })
+            }
+            Err(_) => Fault::input(format!("{}{path} answered {status}", self.url())).because(excerpt(&text)),
+        };
+        let fault = fault.with_status(status.as_u16());
+        let fault = if status.is_server_error() { fault.exits(crate::fault::EXIT_UNEXPECTED) } else { fault };
+        match next_step(status, path) {
+            Some(step) => fault.next(step),
+            None => fault,
+        }
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> Fault {
+        let url = self.url();
+        let next = match &self.server.origin {
+            Origin::Default => {
+                "start `rekindle dev` in another terminal, or name a server with --server, REKINDLE_SERVER or the \
+                 configuration file"
+                    .to_owned()
+            }
+            Origin::Given => "check the address in --server or REKINDLE_SERVER, and that the server runs".to_owned(),
+            Origin::File(path) => format!("check `server` in {}, and that the server runs", path.display()),
+        };
+        let what = if error.is_timeout() {
+            format!("no answer from {url}")
+        } else {
+            format!("cannot reach {url}")
+        };
+        Fault::unexpected(what).from_error(&bare(error)).next(next)
+    }
+
+    fn broken(&self, path: &str, error: &reqwest::Error) -> Fault {
+        Fault::unexpected(format!("the answer of {}{path} broke off", self.url())).from_error(&bare(error))
+    }
+}
+
+/// What a request carries beside its address.
+enum Body {
+    None,
+    IfNoneMatch(Option<String>),
+    LastEventId(Option<String>),
+    Json { value: Value, key: String },
+}
+
+/// Reads an answer into a shape.
+pub(crate) fn typed<T: DeserializeOwned>(value: Value) -> Result<T> {
+    serde_json::from_value(value).map_err(|error| {
+        Fault::unexpected("the server answers in a way that this version does not understand")
+            .from_error(&error)
+            .next("compare `rekindle version` on both sides; --json shows the answer as it is")
+    })
+}
+
+/// A key of a new command: the same command sent twice by a network is carried out once.
+pub(crate) fn new_key() -> String {
+    uuid::Uuid::now_v7().to_string()
+}
+
+/// A job id as a segment of a path. The server checks the pattern; here only what would change the path is refused.
+pub(crate) fn segment(job: &str) -> Result<&str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.';
+    if !job.is_empty() && job != "." && job != ".." && job.chars().all(plain) {
+        return Ok(job);
+    }
+    Err(Fault::input(format!("{job:?} is no job id"))
+        .because("ids have 1 to 40 of a-z, 0-9 and '-', and begin with a letter")
+        .next("`rekindle ps` lists the jobs"))
+}
+
+/// The innermost error: the layers above only say that a request was made.
+fn bare(error: &reqwest::Error) -> std::io::Error {
+    let mut inner: &dyn std::error::Error = error;
+    while let Some(below) = inner.source() {
+        inner = below;
+    }
+    std::io::Error::other(inner.to_string())
+}
+
+fn excerpt(text: &str) -> String {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("(no text)");
+    crate::human::tame(&line.chars().take(200).collect::<String>())
+}
+
+fn next_step(status: StatusCode, path: &str) -> Option<&'static str> {
+    match status {
+        StatusCode::UNAUTHORIZED => Some("log in with `gcloud auth login`, or set REKINDLE_TOKEN"),
+        StatusCode::FORBIDDEN => Some("ask an administrator of this installation for the right to do this"),
+        StatusCode::NOT_FOUND if path.starts_with("/v1/jobs/") => Some("`rekindle ps` lists the jobs"),
+        StatusCode::CONFLICT if path == "/v1/jobs" => Some("choose another --id, or leave it out to get a new one"),
+        StatusCode::CONFLICT => Some("`rekindle explain JOB` tells what it does now"),
+        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY if path == "/v1/jobs" => {
+            Some("change the job and submit it again; `rekindle catalog` shows what can be asked for")
+        }
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Some("try again in a few seconds"),
+        _ if status.is_server_error() => Some("try again; if it stays, the server's log tells why"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_id_cannot_leave_its_place_in_the_path() {
+        assert_eq!(segment("a-1").unwrap(), "a-1");
+        for bad in ["", "..", "a/b", "a?b", "a b", "a%2fb"] {
+            assert!(segment(bad).is_err(), "{bad}");
+        }
+    }
+}

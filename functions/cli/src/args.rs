@@ -1,0 +1,429 @@
+//! The command line as it is typed: names, options, help. Nothing here does anything.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use rekindle_core::job::Phase;
+
+/// Runs training jobs on Cloud TPUs that may be taken away, and brings them back by itself.
+#[derive(Debug, Parser)]
+#[command(
+    name = "rekindle",
+    version,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    max_term_width = 110,
+    after_help = EXAMPLES
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  rekindle demo                                        see a job survive two preemptions, on this machine
+  rekindle dev                                         everything on this machine, left running
+  rekindle run --tpu v5litepod-8 -- python3 train.py   submit a job
+  rekindle run job.yaml --follow                       submit a job and follow its output
+  rekindle ps                                          what runs, what waits, and why";
+
+/// Options of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// Address of the api service [default: the configuration file's, else http://127.0.0.1:8080]
+    #[arg(long, global = true, env = "REKINDLE_SERVER", hide_env_values = true, value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// Configuration file [default: ~/.config/rekindle/config.toml]
+    #[arg(long, global = true, env = "REKINDLE_CONFIG", hide_env_values = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Bearer token, instead of the one that gcloud gives
+    #[arg(long, global = true, env = "REKINDLE_TOKEN", hide_env_values = true, hide = true)]
+    pub(crate) token: Option<String>,
+    /// JSON on stdout, for machines
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// When to use colours
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub(crate) color: Color,
+}
+
+/// When to use colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Submit a job
+    Run(Box<Run>),
+    /// List jobs, newest first
+    #[command(alias = "check", alias = "list", alias = "ls")]
+    Ps(Ps),
+    /// One job: phase, TPU, progress, counters, cost
+    Show(Show),
+    /// Why a job is where it is, and what happens next
+    Explain(OneJob),
+    /// Every decision about a job
+    History(History),
+    /// Output of a job's workers
+    Logs(Logs),
+    /// Wait until the end of jobs is known: 0 succeeded, 1 failed, 3 cancelled, 4 not known
+    Wait(Wait),
+    /// End jobs and give their TPUs back
+    #[command(alias = "kill", alias = "stop")]
+    Cancel(Control),
+    /// Give the TPUs of jobs back and keep the jobs
+    Pause(Control),
+    /// Go on with paused jobs
+    #[command(alias = "resume")]
+    Unpause(Control),
+    /// Start jobs again, from their last checkpoint, on the same TPU
+    #[command(alias = "retry")]
+    Restart(Restart),
+    /// Start jobs again from scratch
+    #[command(hide = true)]
+    Rerun(Restart),
+    /// Act on jobs now instead of at their next wake-up
+    #[command(alias = "ack")]
+    Wake(Control),
+    /// Jobs, shown anew as they change
+    #[command(hide = true)]
+    Monitor(Ps),
+    /// Every TPU in every zone: whose it is, what it costs
+    Fleet,
+    /// Accelerators, zones, prices, runtime versions
+    Catalog(Catalog),
+    /// Create no TPU until `thaw`; deletes go on
+    Freeze,
+    /// Create TPUs again
+    Thaw,
+    /// Check what this machine and the server need
+    Doctor,
+    /// Everything on this machine, left running: functions, store, and a Cloud TPU API with real processes as workers
+    Dev(Dev),
+    /// A real training job on this machine that is preempted and cut off, and ends with the right result
+    Demo(Demo),
+    /// Tell why a program failed, from its output or a case file
+    Classify(Classify),
+    /// Version of this program, and of the server if it answers
+    Version,
+    /// Keep an interactive TPU alive
+    #[command(hide = true)]
+    Up(NotBuilt),
+    /// A shell on a worker
+    #[command(hide = true)]
+    Ssh(NotBuilt),
+    /// The page of a job in a browser
+    #[command(hide = true)]
+    Open(NotBuilt),
+}
+
+/// `run`.
+#[derive(Debug, Default, Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub(crate) struct Run {
+    /// Job file in YAML or JSON; `-` is stdin. Options change what it says
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Accelerator type; several in order of preference
+    #[arg(long, value_name = "TYPE", value_delimiter = ',')]
+    pub(crate) tpu: Vec<String>,
+    /// Id of the job; the same id and job again is no new job
+    #[arg(long)]
+    pub(crate) id: Option<String>,
+    /// Zone; several in order of preference [default: all that the deployment allows]
+    #[arg(long, value_name = "ZONE", value_delimiter = ',')]
+    pub(crate) zone: Vec<String>,
+    /// spot, preemptible, on_demand, reserved; several in order of preference
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pub(crate) capacity: Vec<String>,
+    /// Slices; more than one is multislice, all or nothing
+    #[arg(long, value_name = "N")]
+    pub(crate) slices: Option<u32>,
+    /// What to do about failures: pre, resume, reapply, rerun, pass
+    #[arg(long)]
+    pub(crate) preset: Option<String>,
+    /// Folder of the checkpoints
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) checkpoint: Option<String>,
+    /// Environment variable of the program; without a value it is taken from here
+    #[arg(long, value_name = "NAME[=VALUE]", short = 'e')]
+    pub(crate) env: Vec<String>,
+    /// Once on each worker before the program, by bash
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) setup: Option<String>,
+    /// Runtime version [default: the right one for the accelerator]
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) runtime_version: Option<String>,
+    /// 0 to 100, higher first
+    #[arg(long, value_name = "N")]
+    pub(crate) priority: Option<u8>,
+    /// Who pays
+    #[arg(long)]
+    pub(crate) owner: Option<String>,
+    /// Label for people; may be repeated
+    #[arg(long, value_name = "TAG", value_delimiter = ',')]
+    pub(crate) tag: Vec<String>,
+    /// Free text for people
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) notes: Option<String>,
+    /// Any field of the job: `--set limits.total=2h`
+    #[arg(long, value_name = "FIELD=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Print the job message and submit nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Wait for the end; exit codes as of `wait`
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Follow the output to the end; exit codes as of `wait`
+    #[arg(long, short = 'f')]
+    pub(crate) follow: bool,
+    /// The program and its arguments, run on every worker
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  rekindle run job.yaml
+  rekindle run --tpu v5litepod-16 --zone us-central1-a,us-west4-a --tag ablation -- python3 train.py --lr=0.01
+  rekindle run job.yaml --id lr-sweep-3 --set limits.total=12h --follow
+  gcloud pubsub topics publish rekindle-jobs --message=\"$(rekindle run job.yaml --dry-run --json)\"";
+
+/// `ps`.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Ps {
+    /// Only jobs in this phase; may be repeated
+    #[arg(long, value_parser = parse_phase, value_delimiter = ',')]
+    pub(crate) phase: Vec<Phase>,
+    /// Only jobs of this owner
+    #[arg(long)]
+    pub(crate) owner: Option<String>,
+    /// Only jobs with this tag
+    #[arg(long)]
+    pub(crate) tag: Option<String>,
+    /// Only jobs that have not ended
+    #[arg(long)]
+    pub(crate) live: bool,
+    /// At most so many
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
+    pub(crate) limit: usize,
+    /// All of them
+    #[arg(long, short = 'a', conflicts_with = "limit")]
+    pub(crate) all: bool,
+    /// Show them anew as they change, until Ctrl-C
+    #[arg(long, short = 'w')]
+    pub(crate) watch: bool,
+}
+
+fn parse_phase(text: &str) -> Result<Phase, String> {
+    let names: Vec<&str> = Phase::ALL.iter().map(|phase| phase.as_str()).collect();
+    Phase::parse(&text.to_ascii_lowercase()).ok_or_else(|| format!("phases are {}", names.join(", ")))
+}
+
+/// `show`.
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// The job
+    pub(crate) job: String,
+    /// With the whole spec, every default filled in
+    #[arg(long)]
+    pub(crate) spec: bool,
+}
+
+/// A command on one job.
+#[derive(Debug, Args)]
+pub(crate) struct OneJob {
+    /// The job
+    pub(crate) job: String,
+}
+
+/// `history`.
+#[derive(Debug, Args)]
+pub(crate) struct History {
+    /// The job
+    pub(crate) job: String,
+    /// With what was decided beside the phase
+    #[arg(long, short = 'v')]
+    pub(crate) verbose: bool,
+}
+
+/// `logs`.
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// The job
+    pub(crate) job: String,
+    /// Go on with what comes, over attempts, until the job ends
+    #[arg(long, short = 'f')]
+    pub(crate) follow: bool,
+    /// Only this attempt
+    #[arg(long, value_name = "N")]
+    pub(crate) attempt: Option<u32>,
+    /// Only this worker: its index, or SLICE-INDEX; `all` is every worker
+    #[arg(long, value_name = "N|all", default_value = "all")]
+    pub(crate) worker: String,
+}
+
+/// `wait`.
+#[derive(Debug, Args)]
+pub(crate) struct Wait {
+    /// The jobs
+    #[arg(required = true, value_name = "JOB")]
+    pub(crate) jobs: Vec<String>,
+    /// Give up after so long, with exit code 4
+    #[arg(long, value_parser = humantime::parse_duration)]
+    pub(crate) timeout: Option<std::time::Duration>,
+}
+
+/// A command on jobs.
+#[derive(Debug, Args)]
+pub(crate) struct Control {
+    /// The jobs
+    #[arg(required = true, value_name = "JOB")]
+    pub(crate) jobs: Vec<String>,
+    /// Only if the job is at this attempt
+    #[arg(long, value_name = "N")]
+    pub(crate) if_attempt: Option<u32>,
+}
+
+/// `restart`.
+#[derive(Debug, Args)]
+pub(crate) struct Restart {
+    #[command(flatten)]
+    pub(crate) control: Control,
+    /// On a new TPU
+    #[arg(long)]
+    pub(crate) new_slice: bool,
+    /// Without the checkpoints so far; they are kept
+    #[arg(long)]
+    pub(crate) from_scratch: bool,
+}
+
+/// `catalog`.
+#[derive(Debug, Args)]
+pub(crate) struct Catalog {
+    /// Only accelerators whose name begins so, such as `v5litepod` or `v6e-8`
+    pub(crate) accelerator: Option<String>,
+    /// Only this zone
+    #[arg(long)]
+    pub(crate) zone: Option<String>,
+    /// The catalogue of this program, without asking a server
+    #[arg(long)]
+    pub(crate) builtin: bool,
+}
+
+/// `classify`.
+#[derive(Debug, Args)]
+pub(crate) struct Classify {
+    /// Case files or plain logs; `-` is stdin
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// `dev`.
+#[derive(Debug, Args)]
+pub(crate) struct Dev {
+    /// Port of every function; 0 takes a free one
+    #[arg(long, default_value_t = 8080)]
+    pub(crate) port: u16,
+    /// Port of the Cloud TPU API; 0 takes a free one
+    #[arg(long, default_value_t = 8470)]
+    pub(crate) tpu_port: u16,
+    /// Folder of the state [default: ~/.local/state/rekindle/dev]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+    /// Capacity, quota and latencies of the emulated zones
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scenario: Option<PathBuf>,
+    /// Seed of the emulator's random choices
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Divides the waits of emulator and manager alike
+    #[arg(long, default_value_t = 1.0, value_parser = parse_speed)]
+    pub(crate) speed: f64,
+    /// Use the Firestore adapter on this emulator
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) firestore: Option<String>,
+    /// Use the Pub/Sub adapter on this emulator
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) pubsub: Option<String>,
+}
+
+fn parse_speed(text: &str) -> Result<f64, String> {
+    let speed: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    if (0.01..=1000.0).contains(&speed) { Ok(speed) } else { Err("a speed is between 0.01 and 1000".to_owned()) }
+}
+
+/// `demo`.
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// How many times its TPU is taken away
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(crate) preemptions: u32,
+    /// How many times its gRPC connections are cut
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) grpc_failures: u32,
+    /// Workers of the slice
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub(crate) workers: u32,
+    /// Seed of the training data and of the moments of the faults
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Keep the state folder and say where it is
+    #[arg(long, hide = true)]
+    pub(crate) keep: bool,
+}
+
+/// A command that this version refuses by name.
+#[derive(Debug, Args)]
+pub(crate) struct NotBuilt {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    pub(crate) rest: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_words_of_the_forerunners_lead_to_the_nearest_command() {
+        let parse = |words: &[&str]| Cli::try_parse_from([&["rekindle"], words].concat()).unwrap().command;
+        assert!(matches!(parse(&["kill", "a"]), Command::Cancel(_)));
+        assert!(matches!(parse(&["resume", "a"]), Command::Unpause(_)));
+        assert!(matches!(parse(&["retry", "a"]), Command::Restart(_)));
+        assert!(matches!(parse(&["rerun", "a"]), Command::Rerun(_)));
+        assert!(matches!(parse(&["ack", "a"]), Command::Wake(_)));
+        assert!(matches!(parse(&["check"]), Command::Ps(_)));
+        assert!(matches!(parse(&["monitor"]), Command::Monitor(_)));
+        assert!(matches!(parse(&["ssh", "a", "--worker", "1", "--", "-L", "1:2"]), Command::Ssh(_)));
+    }
+
+    #[test]
+    fn a_program_keeps_its_own_options() {
+        let words = ["rekindle", "run", "--tpu", "v5litepod-8", "--", "python3", "train.py", "--json", "-f"];
+        let cli = Cli::try_parse_from(words).unwrap();
+        let Command::Run(run) = cli.command else { panic!("{:?}", cli.command) };
+        assert_eq!(run.command, ["python3", "train.py", "--json", "-f"]);
+        assert!(!cli.global.json && !run.follow);
+    }
+}

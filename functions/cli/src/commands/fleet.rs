@@ -1,0 +1,77 @@
+//! `fleet`: every TPU and queued resource, whose it is, what it costs.
+
+use owo_colors::OwoColorize as _;
+use rekindle_wire::v1::{Fleet, FleetEntry, Owner};
+
+use super::Context;
+use crate::api::typed;
+use crate::fault::Result;
+use crate::human;
+use crate::table::{Table, number, text};
+
+/// Shows the fleet.
+pub(crate) async fn run(context: &Context) -> Result<()> {
+    let value = context.api.get("/v1/fleet", &[]).await?;
+    if context.printer.is_json {
+        return context.printer.json(&value);
+    }
+    let fleet: Fleet = typed(value)?;
+    if fleet.resources.is_empty() {
+        context.printer.talk("no TPU and no queued resource in any zone that answers");
+    } else {
+        context.printer.data(&table(&fleet.resources).render(context.printer.width()))?;
+    }
+    let total: f64 = fleet.resources.iter().filter_map(|entry| entry.usd_per_hour).sum();
+    if total > 0.0 {
+        context.printer.talk(&format!("{} an hour in all", human::usd(total)));
+    }
+    let orphans = fleet.resources.iter().filter(|entry| entry.owner == Owner::Orphan).count();
+    if orphans > 0 {
+        let orphans = human::count(orphans as u64, "orphan");
+        context.printer.talk(&format!("{orphans}: the tick deletes what is older than the grace period"));
+    }
+    if !fleet.unreachable.is_empty() {
+        context.printer.warn(&format!("nothing is known of {}: no answer", fleet.unreachable.join(", ")));
+    }
+    Ok(())
+}
+
+fn table(entries: &[FleetEntry]) -> Table {
+    let mut table = Table::new(&[
+        text("NAME", 0),
+        text("OWNER", 0),
+        text("STATE", 0),
+        text("TPU", 1),
+        text("ZONE", 2),
+        text("KIND", 5),
+        text("BOUGHT", 4),
+        number("AGE", 1),
+        number("$/H", 3),
+    ]);
+    for entry in entries {
+        table.row(vec![
+            human::tame(&entry.name),
+            owner(entry),
+            entry.state.clone(),
+            entry.accelerator.clone(),
+            entry.zone.clone(),
+            if entry.kind == "queued_resource" { "queued".to_owned() } else { entry.kind.clone() },
+            if entry.preemptible { "spot".to_owned() } else { "on demand".to_owned() },
+            entry.age_secs.map_or_else(|| "-".to_owned(), human::duration),
+            entry.usd_per_hour.map_or_else(|| "-".to_owned(), |usd| format!("{usd:.2}")),
+        ]);
+    }
+    table
+}
+
+fn owner(entry: &FleetEntry) -> String {
+    match (entry.owner, &entry.job) {
+        (Owner::Job, Some(job)) => match entry.generation {
+            Some(generation) => format!("{job} g{generation}"),
+            None => job.to_string(),
+        },
+        (Owner::Job, None) => "a job".to_owned(),
+        (Owner::Orphan, _) => "ORPHAN".red().to_string(),
+        (Owner::Foreign, _) => "FOREIGN".dimmed().to_string(),
+    }
+}

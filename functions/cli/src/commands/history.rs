@@ -1,0 +1,67 @@
+//! `history`: every decision about a job, oldest first.
+
+use owo_colors::OwoColorize as _;
+use rekindle_core::effect::Effect;
+use rekindle_core::history::HistoryEntry;
+use serde_json::Value;
+
+use super::{Context, job_path};
+use crate::api::typed;
+use crate::args::History;
+use crate::fault::Result;
+use crate::human;
+
+const PAGE: &str = "500";
+
+/// Shows the history, page by page, as it comes.
+pub(crate) async fn run(context: &Context, options: &History) -> Result<()> {
+    let path = job_path(&options.job, "/history")?;
+    let mut token: Option<String> = None;
+    loop {
+        let query = [("page_size", Some(PAGE.to_owned())), ("page_token", token)];
+        let mut value = context.api.get(&path, &query).await?;
+        let entries: Vec<Value> = typed(value.get_mut("entries").map(Value::take).unwrap_or_default())?;
+        for entry in entries {
+            if context.printer.is_json {
+                context.printer.json_line(&entry)?;
+            } else {
+                context.printer.data(&text(&typed::<HistoryEntry>(entry)?, options.verbose))?;
+            }
+        }
+        token = value.get("next_page_token").and_then(Value::as_str).map(str::to_owned);
+        if token.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+fn text(entry: &HistoryEntry, is_verbose: bool) -> String {
+    let at = entry.at.strftime("%Y-%m-%d %H:%M:%S");
+    let change = if entry.from == entry.to {
+        human::phase(entry.to)
+    } else {
+        format!("{} -> {}", human::phase(entry.from), human::phase(entry.to))
+    };
+    let place = format!("a{} g{}", entry.attempt, entry.generation);
+    let mut out = format!("{} {:<7} {change}: {}\n", at.dimmed(), place.dimmed(), human::tame(&entry.message));
+    let effects: Vec<String> = entry.effects.iter().filter_map(effect).collect();
+    if !effects.is_empty() {
+        out.push_str(&format!("{:20}{}\n", "", effects.join(", ").cyan()));
+    }
+    if is_verbose {
+        let cause = format!("by {} because of {}", entry.actor, entry.cause);
+        for note in [cause].iter().chain(&entry.notes) {
+            out.push_str(&format!("{:20}{}\n", "", human::tame(note).dimmed()));
+        }
+    }
+    out
+}
+
+/// What was done to the world; telling others of it is not worth a line.
+fn effect(of: &Effect) -> Option<String> {
+    match of {
+        Effect::CreateGeneration { generation } => Some(format!("creates generation {generation}")),
+        Effect::DeleteGeneration { generation } => Some(format!("deletes generation {generation}")),
+        Effect::PublishEvents => None,
+    }
+}

@@ -1,0 +1,103 @@
+//! One file for each command that asks a server, and what they share.
+
+mod catalog;
+mod classify;
+mod control;
+mod doctor;
+mod explain;
+mod fleet;
+mod freeze;
+mod history;
+mod logs;
+mod ps;
+mod run;
+mod show;
+mod version;
+mod wait;
+
+use std::process::ExitCode;
+
+use crate::api::Api;
+use crate::args::{Cli, Command, Global};
+use crate::config;
+use crate::fault::{Fault, Result};
+use crate::printer::Printer;
+
+/// What a command works with.
+pub(crate) struct Context {
+    pub(crate) printer: Printer,
+    pub(crate) api: Api,
+}
+
+impl Context {
+    /// A context whose server is the one that the options and the configuration name.
+    pub(crate) fn new(global: &Global, printer: Printer) -> Result<Self> {
+        let server = config::server(global.server.as_deref(), global.config.as_deref())?;
+        Ok(Self { printer, api: Api::new(server, global.token.clone().filter(|token| !token.is_empty()))? })
+    }
+}
+
+/// Runs the command; what it answers is the exit code.
+pub(crate) fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
+    match cli.command {
+        Command::Dev(options) => return crate::dev::run(&options, printer),
+        Command::Demo(options) => return crate::demo::run(&options, printer),
+        Command::Classify(options) => return classify::run(&options, printer),
+        Command::Up(_) => return not_built("up", "submit a job with `rekindle run`"),
+        Command::Ssh(_) => {
+            return not_built("ssh", "use `gcloud compute tpus tpu-vm ssh NAME`; `rekindle show JOB` tells the name");
+        }
+        Command::Open(_) => return not_built("open", "use `rekindle show JOB` and `rekindle ps --watch`"),
+        command => {
+            let context = Context::new(&cli.global, printer)?;
+            // One thread: a client waits for one answer at a time, and starts at once.
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.map_err(|error| Fault::unexpected("cannot start").from_error(&error))?;
+            runtime.block_on(ask(&context, command))
+        }
+    }
+}
+
+async fn ask(context: &Context, command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Run(options) => return run::run(context, &options).await,
+        Command::Wait(options) => return wait::run(context, &options).await,
+        Command::Doctor => return doctor::run(context).await,
+        Command::Ps(options) => ps::run(context, &options).await?,
+        Command::Monitor(options) => ps::run(context, &crate::args::Ps { watch: true, ..options }).await?,
+        Command::Show(options) => show::run(context, &options).await?,
+        Command::Explain(options) => explain::run(context, &options.job).await?,
+        Command::History(options) => history::run(context, &options).await?,
+        Command::Logs(options) => logs::run(context, &options).await?,
+        Command::Cancel(options) => control::run(context, &options, "cancel").await?,
+        Command::Pause(options) => control::run(context, &options, "pause").await?,
+        Command::Unpause(options) => control::run(context, &options, "unpause").await?,
+        Command::Wake(options) => control::run(context, &options, "wake").await?,
+        Command::Restart(options) => control::restart(context, &options).await?,
+        Command::Rerun(options) => {
+            control::restart(context, &crate::args::Restart { from_scratch: true, ..options }).await?;
+        }
+        Command::Fleet => fleet::run(context).await?,
+        Command::Catalog(options) => catalog::run(context, &options).await?,
+        Command::Freeze => freeze::run(context, "freeze").await?,
+        Command::Thaw => freeze::run(context, "thaw").await?,
+        Command::Version => version::run(context).await?,
+        Command::Dev(_)
+        | Command::Demo(_)
+        | Command::Classify(_)
+        | Command::Up(_)
+        | Command::Ssh(_)
+        | Command::Open(_) => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn not_built(command: &str, instead: &str) -> Result<ExitCode> {
+    Err(Fault::input(format!("`rekindle {command}` is not built in version {}", env!("CARGO_PKG_VERSION")))
+        .next(instead))
+}
+
+/// The path of a job, or of something below it.
+pub(crate) fn job_path(job: &str, below: &str) -> Result<String> {
+    Ok(format!("/v1/jobs/{}{below}", crate::api::segment(job)?))
+}

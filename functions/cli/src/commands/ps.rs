@@ -1,0 +1,194 @@
+//! `ps`: the list of jobs, once or as it changes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rekindle_wire::v1::JobView;
+use serde_json::Value;
+
+use super::Context;
+use crate::api::typed;
+use crate::args::Ps;
+use crate::fault::Result;
+use crate::human;
+use crate::table::{Table, number, text};
+
+/// Jobs in one page of the API.
+const PAGE: usize = 200;
+/// Between two looks of `--watch`.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+/// To the top left, clear to the end: the list is drawn over itself without flicker.
+const REDRAW: &str = "\u{1b}[H\u{1b}[J";
+
+/// Lists jobs.
+pub(crate) async fn run(context: &Context, options: &Ps) -> Result<()> {
+    if options.watch {
+        return watch(context, options).await;
+    }
+    let (jobs, is_cut) = list(context, options).await?;
+    if context.printer.is_json {
+        return context.printer.json(&serde_json::json!({"jobs": jobs}));
+    }
+    let jobs = views(jobs)?;
+    if jobs.is_empty() {
+        context.printer.talk("no jobs; `rekindle run --tpu v5litepod-8 -- COMMAND` submits one");
+        return Ok(());
+    }
+    context.printer.data(&table(&jobs, Timestamp::now()).render(context.printer.width()))?;
+    if is_cut {
+        context.printer.talk(&format!("only the newest {}; --all shows more", jobs.len()));
+    }
+    Ok(())
+}
+
+fn views(jobs: Vec<Value>) -> Result<Vec<JobView>> {
+    jobs.into_iter().map(typed).collect()
+}
+
+/// The jobs as the API gives them, and whether there are more.
+async fn list(context: &Context, options: &Ps) -> Result<(Vec<Value>, bool)> {
+    let limit = if options.all { usize::MAX } else { options.limit };
+    // The API takes one phase; several are filtered here.
+    let phase = match options.phase.as_slice() {
+        [one] => Some(one.as_str().to_owned()),
+        _ => None,
+    };
+    let mut token: Option<String> = None;
+    let mut jobs = Vec::new();
+    loop {
+        let page_size = limit.saturating_sub(jobs.len()).clamp(1, PAGE);
+        let query = [
+            ("phase", phase.clone()),
+            ("owner", options.owner.clone()),
+            ("tag", options.tag.clone()),
+            ("page_size", Some(page_size.to_string())),
+            ("page_token", token),
+        ];
+        let mut value = context.api.get("/v1/jobs", &query).await?;
+        let page = value.get_mut("jobs").map(Value::take).unwrap_or_default();
+        let found = typed::<Vec<Value>>(page)?;
+        jobs.extend(found.into_iter().filter(|job| fits(job, options)));
+        token = value.get("next_page_token").and_then(Value::as_str).map(str::to_owned);
+        if token.is_none() || jobs.len() >= limit {
+            let is_cut = token.is_some() || jobs.len() > limit;
+            jobs.truncate(limit);
+            return Ok((jobs, is_cut));
+        }
+    }
+}
+
+fn fits(job: &Value, options: &Ps) -> bool {
+    let name = job.get("phase").and_then(Value::as_str).unwrap_or_default();
+    let is_wanted = options.phase.is_empty() || options.phase.iter().any(|phase| phase.as_str() == name);
+    let has_ended = rekindle_core::job::Phase::parse(name).is_some_and(rekindle_core::job::Phase::is_terminal);
+    is_wanted && !(options.live && has_ended)
+}
+
+/// The table of jobs.
+fn table(jobs: &[JobView], now: Timestamp) -> Table {
+    let mut table = Table::new(&[
+        text("JOB", 0),
+        text("PHASE", 0),
+        number("FOR", 1),
+        number("ATTEMPT", 3),
+        text("TPU", 2),
+        text("ZONE", 5),
+        number("STEP", 2),
+        text("LOSS", 6),
+        number("PREEMPTED", 7),
+        number("COST", 6),
+        text("OWNER", 8),
+        number("AGE", 4),
+        text("WHY", 0),
+    ]);
+    for job in jobs {
+        table.row(row(job, now));
+    }
+    table
+}
+
+fn row(job: &JobView, now: Timestamp) -> Vec<String> {
+    let dash = || "-".to_owned();
+    let resource = job.resources.last();
+    let asked = job.spec.pointer("/tpu/accelerator");
+    let asked = asked.map(|wanted| match wanted {
+        Value::Array(list) => list.first().and_then(Value::as_str).unwrap_or("-").to_owned(),
+        other => other.as_str().unwrap_or("-").to_owned(),
+    });
+    vec![
+        job.id.to_string(),
+        human::phase(job.phase),
+        human::age(job.phase_since, now),
+        if job.attempt == 0 { dash() } else { job.attempt.to_string() },
+        resource.map(|r| r.accelerator.clone()).or(asked).unwrap_or_else(dash),
+        resource.map_or_else(dash, |r| r.zone.clone()),
+        job.progress.step.map_or_else(dash, |step| step.to_string()),
+        job.progress.loss.as_deref().map_or_else(dash, human::tame),
+        job.counters.preemptions.to_string(),
+        human::usd(job.cost_usd),
+        human::tame(&job.owner),
+        human::age(job.created_at, now),
+        human::tame(&job.message),
+    ]
+}
+
+/// On a terminal the list is drawn over itself; else each change of a job is a line, as in `kubectl get -w`.
+async fn watch(context: &Context, options: &Ps) -> Result<()> {
+    let mut seen: BTreeMap<String, Value> = BTreeMap::new();
+    let mut is_down = false;
+    loop {
+        match list(context, options).await {
+            Ok((jobs, _)) => {
+                is_down = false;
+                draw(context, jobs, &mut seen)?;
+            }
+            Err(fault) if fault.exit_code() == crate::fault::EXIT_UNEXPECTED && !seen.is_empty() => {
+                if !std::mem::replace(&mut is_down, true) {
+                    context.printer.warn(&format!("{}; trying again", fault.what()));
+                }
+            }
+            Err(fault) => return Err(fault),
+        }
+        tokio::time::sleep(WATCH_EVERY).await;
+    }
+}
+
+fn draw(context: &Context, jobs: Vec<Value>, seen: &mut BTreeMap<String, Value>) -> Result<()> {
+    let now = Timestamp::now();
+    if !context.printer.is_json && context.printer.is_terminal() {
+        seen.insert("drawn".to_owned(), Value::Null);
+        let jobs = views(jobs)?;
+        let text = table(&jobs, now).render(context.printer.width());
+        return context.printer.bytes(format!("{REDRAW}{}", crate::printer::coloured(&text)).as_bytes());
+    }
+    // Oldest first, so that the newest line is the last.
+    for value in jobs.into_iter().rev() {
+        let id = value.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let known = seen.insert(id, value.clone());
+        if known.as_ref() == Some(&value) {
+            continue;
+        }
+        if context.printer.is_json {
+            context.printer.json_line(&value)?;
+            continue;
+        }
+        let job: JobView = typed(value)?;
+        let known = known.map(typed::<JobView>).transpose()?;
+        let changed = known.is_none_or(|old| (old.phase, &old.message, old.attempt) != (job.phase, &job.message, job.attempt));
+        if changed {
+            let step = job.progress.step.map_or_else(|| "-".to_owned(), |step| step.to_string());
+            context.printer.line(&format!(
+                "{}  {:<24} {:<13} attempt {:<3} step {:<8} {}",
+                now.strftime("%H:%M:%S"),
+                job.id.as_str(),
+                job.phase.as_str(),
+                job.attempt,
+                step,
+                human::tame(&job.message)
+            ))?;
+        }
+    }
+    Ok(())
+}
+

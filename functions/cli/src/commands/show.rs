@@ -1,0 +1,125 @@
+//! `show`: one job for a person.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use owo_colors::OwoColorize as _;
+use rekindle_wire::v1::{JobView, ResourceView};
+
+use super::{Context, job_path};
+use crate::api::typed;
+use crate::args::Show;
+use crate::fault::Result;
+use crate::human;
+
+/// Shows a job.
+pub(crate) async fn run(context: &Context, options: &Show) -> Result<()> {
+    let value = context.api.get(&job_path(&options.job, "")?, &[]).await?;
+    if context.printer.is_json {
+        return context.printer.json(&value);
+    }
+    let job: JobView = typed(value)?;
+    context.printer.data(&text(&job, Timestamp::now()))?;
+    if options.spec {
+        let spec = serde_json::to_string_pretty(&job.spec).unwrap_or_default();
+        context.printer.line(&format!("\n{spec}"))?;
+    }
+    Ok(())
+}
+
+/// The job in lines of `name  value`.
+pub(crate) fn text(job: &JobView, now: Timestamp) -> String {
+    let mut out = String::new();
+    let since = human::age(job.phase_since, now);
+    let _ = writeln!(out, "{}  {} for {since}", job.id.bold(), human::phase(job.phase));
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(out, "  {:<10} {value}", name.dimmed());
+    };
+    line("why", format!("{} ({})", human::tame(&job.message), job.reason.name()));
+    if let Some(what) = &job.waiting_for {
+        let look = job.next_wake_at.map(|at| format!(", next look {}", human::until(at, now))).unwrap_or_default();
+        line("waits for", format!("{what}{look}"));
+    }
+    for resource in &job.resources {
+        line("tpu", self::resource(resource, now));
+    }
+    line("attempt", format!("{} on generation {}", job.attempt, job.generation));
+    if let Some(progress) = progress(job) {
+        line("progress", progress);
+    }
+    line("so far", counters(job));
+    line("cost", cost(job));
+    if let Some(end) = &job.last_end {
+        let kind = end.kind.map_or("ended", rekindle_core::failure::FailureKind::as_str);
+        let (attempt, ago) = (end.attempt, human::age(end.at, now));
+        line("last end", format!("attempt {attempt}, {ago} ago: {kind}: {}", human::tame(&end.summary)));
+    }
+    line("owner", owner(job));
+    line("submitted", format!("{} ago by {}", human::age(job.created_at, now), human::tame(&job.submitted_by)));
+    out
+}
+
+fn resource(resource: &ResourceView, now: Timestamp) -> String {
+    let mut text = format!(
+        "{} {} in {}, {} ({}, generation {})",
+        resource.accelerator,
+        resource.capacity.as_str(),
+        resource.zone,
+        resource.name,
+        resource.state,
+        resource.generation
+    );
+    if let Some(deadline) = resource.notice_deadline {
+        let _ = write!(text, ", {}", format!("taken away {}", human::until(deadline, now)).yellow());
+    }
+    text
+}
+
+/// What the program last told; `None` when it tells nothing.
+fn progress(job: &JobView) -> Option<String> {
+    let step = job.progress.step?;
+    let mut text = format!("step {step}");
+    if let Some(loss) = &job.progress.loss {
+        let _ = write!(text, ", loss {}", human::tame(loss));
+    }
+    if let Some(checkpoint) = job.progress.checkpoint {
+        let _ = write!(text, ", checkpoint {checkpoint}");
+    }
+    Some(text)
+}
+
+fn counters(job: &JobView) -> String {
+    let counters = &job.counters;
+    let named = [
+        (u64::from(counters.preemptions), "preemption"),
+        (u64::from(counters.infra_failures), "infra failure"),
+        (u64::from(counters.user_failures), "user failure"),
+        (u64::from(counters.stockouts), "stockout"),
+        (u64::from(counters.resumes), "resume"),
+    ];
+    let mut parts: Vec<String> =
+        named.iter().filter(|(n, _)| *n > 0).map(|(n, word)| human::count(*n, word)).collect();
+    if counters.steps_repeated > 0 {
+        parts.push(format!("{} repeated", human::count(counters.steps_repeated, "step")));
+    }
+    if parts.is_empty() { "nothing happened to it".to_owned() } else { parts.join(", ") }
+}
+
+fn cost(job: &JobView) -> String {
+    let hours = &job.chip_hours;
+    format!(
+        "{} for {:.2} chip hours: {:.2} useful, {:.2} repeated, {:.2} waiting",
+        human::usd(job.cost_usd),
+        hours.total,
+        hours.useful,
+        hours.repeated,
+        hours.waiting
+    )
+}
+
+fn owner(job: &JobView) -> String {
+    if job.tags.is_empty() {
+        return human::tame(&job.owner);
+    }
+    human::tame(&format!("{}, tags {}", job.owner, job.tags.join(", ")))
+}

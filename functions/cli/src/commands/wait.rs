@@ -1,0 +1,147 @@
+//! `wait`: until the end of jobs is known.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use owo_colors::OwoColorize as _;
+use rekindle_core::job::{Outcome, Phase};
+use rekindle_wire::v1::JobView;
+use serde_json::json;
+
+use super::{Context, job_path};
+use crate::api::typed;
+use crate::args::Wait;
+use crate::fault::{EXIT_UNEXPECTED, Fault, Result};
+use crate::human;
+
+/// A job was cancelled.
+const EXIT_CANCELLED: u8 = 3;
+/// A job is not there, or its end is not known in time.
+const EXIT_NOT_KNOWN: u8 = 4;
+/// First pause between two looks; doubled up to the longest.
+const LOOK_FIRST: Duration = Duration::from_millis(100);
+const LOOK_MAX: Duration = Duration::from_secs(2);
+/// A server that does not answer for so long is given up.
+const OUTAGE_MAX: Duration = Duration::from_secs(600);
+
+/// What is known of the end of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It ended so.
+    Known(Outcome),
+    /// The time is up.
+    TimedOut,
+    /// There is no such job.
+    NoSuchJob,
+}
+
+impl End {
+    /// The exit code.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Known(Outcome::Succeeded) => 0,
+            Self::Known(Outcome::Failed) => 1,
+            Self::Known(Outcome::Cancelled) => EXIT_CANCELLED,
+            Self::TimedOut | Self::NoSuchJob => EXIT_NOT_KNOWN,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Known(outcome) => outcome.phase().as_str(),
+            Self::TimedOut => "timed_out",
+            Self::NoSuchJob => "no_such_job",
+        }
+    }
+}
+
+/// Waits for all of them; the greatest code is the answer.
+pub(crate) async fn run(context: &Context, options: &Wait) -> Result<ExitCode> {
+    let deadline = options.timeout.map(|timeout| Instant::now() + timeout);
+    let ends = options.jobs.iter().map(|job| until_end(context, job, deadline));
+    let mut code = 0;
+    for (job, end) in options.jobs.iter().zip(futures::future::join_all(ends).await) {
+        code = code.max(report(context, job, &end?)?);
+    }
+    Ok(ExitCode::from(code))
+}
+
+/// Shows the end of one job; answers its code.
+pub(crate) fn report(context: &Context, job: &str, (end, view): &(End, Option<JobView>)) -> Result<u8> {
+    let printer = context.printer;
+    let message = view.as_ref().map(|view| human::tame(&view.message)).unwrap_or_default();
+    if printer.is_json {
+        printer.json_line(&json!({
+            "job": job,
+            "outcome": end.word(),
+            "message": message,
+            "attempts": view.as_ref().map(|view| view.attempt),
+            "generations": view.as_ref().map(|view| view.generation),
+        }))?;
+        return Ok(end.code());
+    }
+    match end {
+        End::Known(outcome) => printer.line(&format!("{job} {}: {message}", human::phase(outcome.phase())))?,
+        End::TimedOut => {
+            let phase = view.as_ref().map_or("not known", |view| view.phase.as_str());
+            printer.warn(&format!("{job} has not ended in time; it is {}", phase.bold()));
+        }
+        End::NoSuchJob => {
+            printer.fault(&Fault::input(format!("there is no job {job}")).next("`rekindle ps` lists the jobs"));
+        }
+    }
+    Ok(end.code())
+}
+
+/// Looks until the outcome is set. A server that is away for a while (a restart) is waited for.
+pub(crate) async fn until_end(
+    context: &Context,
+    job: &str,
+    deadline: Option<Instant>,
+) -> Result<(End, Option<JobView>)> {
+    let path = job_path(job, "")?;
+    let (mut etag, mut view) = (None, None::<JobView>);
+    let mut pause = LOOK_FIRST;
+    let mut down_since: Option<Instant> = None;
+    loop {
+        match context.api.get_if_changed(&path, &mut etag).await {
+            Ok(found) => {
+                down_since = None;
+                if let Some(value) = found {
+                    let now: JobView = typed(value)?;
+                    if let Some(outcome) = now.outcome {
+                        return Ok((End::Known(outcome), Some(now)));
+                    }
+                    tell_change(context, job, view.as_ref(), &now);
+                    view = Some(now);
+                }
+            }
+            Err(fault) if fault.status() == Some(404) => return Ok((End::NoSuchJob, None)),
+            // The first look must work: then the address and the rights are good, and a failure will pass.
+            Err(fault) if fault.exit_code() == EXIT_UNEXPECTED && view.is_some() => {
+                let since = *down_since.get_or_insert_with(|| {
+                    context.printer.warn(&format!("{}; waiting for it", fault.what()));
+                    Instant::now()
+                });
+                if since.elapsed() > OUTAGE_MAX {
+                    return Err(fault);
+                }
+            }
+            Err(fault) => return Err(fault),
+        }
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok((End::TimedOut, view));
+        }
+        tokio::time::sleep(left.map_or(pause, |left| left.min(pause))).await;
+        pause = (pause * 2).min(LOOK_MAX);
+    }
+}
+
+/// On a terminal, each change of the phase is told while one waits.
+fn tell_change(context: &Context, job: &str, before: Option<&JobView>, now: &JobView) {
+    let is_new = before.is_none_or(|before| (before.phase, before.attempt) != (now.phase, now.attempt));
+    if is_new && context.printer.is_talk_terminal() && now.phase != Phase::Stopping {
+        context.printer.talk(&format!("{job} {}: {}", human::phase(now.phase), human::tame(&now.message)));
+    }
+}

@@ -1,0 +1,159 @@
+//! What went wrong, for a person: the fault, its causes, and the next step. Nothing else ends a command early.
+
+use std::io;
+
+use serde_json::json;
+
+/// The program's input, or the job, was at fault.
+pub(crate) const EXIT_FAULT: u8 = 1;
+/// Something unexpected: no server, an answer that cannot be read, a full disk.
+pub(crate) const EXIT_UNEXPECTED: u8 = 2;
+/// What a shell shows for a program that ended by SIGPIPE.
+const EXIT_SIGPIPE: u8 = 128 + 13;
+
+/// A fault, ready to be shown.
+#[derive(Debug)]
+pub(crate) struct Fault(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    what: String,
+    causes: Vec<String>,
+    next: Option<String>,
+    exit: u8,
+    status: Option<u16>,
+    is_quiet: bool,
+}
+
+/// The answer of everything that can fail here.
+pub(crate) type Result<T> = std::result::Result<T, Fault>;
+
+impl Fault {
+    fn new(what: String, exit: u8) -> Self {
+        Self(Box::new(Inner { what, causes: Vec::new(), next: None, exit, status: None, is_quiet: false }))
+    }
+
+    /// The person's input (or the job) is at fault.
+    pub(crate) fn input(what: impl Into<String>) -> Self {
+        Self::new(what.into(), EXIT_FAULT)
+    }
+
+    /// Something that should not happen.
+    pub(crate) fn unexpected(what: impl Into<String>) -> Self {
+        Self::new(what.into(), EXIT_UNEXPECTED)
+    }
+
+    /// Adds a cause below the ones it has.
+    pub(crate) fn because(mut self, cause: impl Into<String>) -> Self {
+        self.0.causes.push(cause.into());
+        self
+    }
+
+    /// Adds an error with everything below it. A cause that repeats the one above is left out.
+    pub(crate) fn from_error(mut self, error: &(dyn std::error::Error + 'static)) -> Self {
+        let mut link = Some(error);
+        while let Some(error) = link {
+            let text = error.to_string();
+            if self.0.causes.last().is_none_or(|above| !above.ends_with(&text)) {
+                self.0.causes.push(text);
+            }
+            link = error.source();
+        }
+        self
+    }
+
+    /// Says what to do now.
+    pub(crate) fn next(mut self, step: impl Into<String>) -> Self {
+        self.0.next = Some(step.into());
+        self
+    }
+
+    /// The HTTP status that told it.
+    pub(crate) fn with_status(mut self, status: u16) -> Self {
+        self.0.status = Some(status);
+        self
+    }
+
+    /// Ends with another exit code.
+    pub(crate) fn exits(mut self, code: u8) -> Self {
+        self.0.exit = code;
+        self
+    }
+
+    /// The exit code.
+    pub(crate) fn exit_code(&self) -> u8 {
+        self.0.exit
+    }
+
+    /// The HTTP status, if a server told it.
+    pub(crate) fn status(&self) -> Option<u16> {
+        self.0.status
+    }
+
+    /// The first line.
+    pub(crate) fn what(&self) -> &str {
+        &self.0.what
+    }
+
+    /// True when nothing is to be shown: nobody reads any more.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.0.is_quiet
+    }
+
+    /// For people: the fault, each cause on a line, the next step.
+    pub(crate) fn text(&self) -> String {
+        use owo_colors::OwoColorize as _;
+        let mut text = format!("{} {}\n", "error:".red().bold(), self.0.what);
+        for cause in &self.0.causes {
+            text.push_str(&format!("  {} {cause}\n", "-".red()));
+        }
+        if let Some(next) = &self.0.next {
+            text.push_str(&format!("{} {next}\n", "next:".cyan().bold()));
+        }
+        text
+    }
+
+    /// For machines: one JSON object.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        json!({
+            "error": self.0.what,
+            "causes": self.0.causes,
+            "next": self.0.next,
+            "status": self.0.status,
+            "exit_code": self.0.exit,
+        })
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        let mut fault = Self::unexpected("cannot write the output").from_error(&error);
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            fault.0.is_quiet = true;
+            fault.0.exit = EXIT_SIGPIPE;
+        }
+        fault
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_names_the_fault_its_causes_and_the_next_step() {
+        let error = io::Error::other("connection refused");
+        let fault = Fault::unexpected("cannot reach it").from_error(&error).next("start it");
+        let plain = anstream::adapter::strip_str(&fault.text()).to_string();
+        assert_eq!(plain, "error: cannot reach it\n  - connection refused\nnext: start it\n");
+        assert_eq!(fault.exit_code(), EXIT_UNEXPECTED);
+        assert_eq!(fault.json()["causes"][0], "connection refused");
+    }
+
+    #[test]
+    fn a_reader_that_left_is_no_news() {
+        let fault = Fault::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert!(fault.is_quiet());
+        assert_eq!(fault.exit_code(), EXIT_SIGPIPE);
+    }
+}

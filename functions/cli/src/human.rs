@@ -1,0 +1,94 @@
+//! Numbers, times and phases in the words people read.
+
+use jiff::Timestamp;
+use owo_colors::OwoColorize as _;
+use rekindle_core::job::Phase;
+
+/// A length of time in at most two units: `45s`, `12m`, `3h05m`, `2d4h`.
+pub(crate) fn duration(secs: i64) -> String {
+    let secs = secs.max(0);
+    let (minutes, hours, days) = (secs / 60, secs / 3600, secs / 86_400);
+    match secs {
+        0..120 => format!("{secs}s"),
+        120..3600 => format!("{minutes}m"),
+        3600..86_400 => format!("{hours}h{:02}m", minutes % 60),
+        _ => format!("{days}d{}h", hours % 24),
+    }
+}
+
+/// How long ago that was.
+pub(crate) fn age(at: Timestamp, now: Timestamp) -> String {
+    duration(now.as_second() - at.as_second())
+}
+
+/// When that will be: `in 20s`, or `now`.
+pub(crate) fn until(at: Timestamp, now: Timestamp) -> String {
+    let secs = at.as_second() - now.as_second();
+    if secs <= 0 { "now".to_owned() } else { format!("in {}", duration(secs)) }
+}
+
+/// US dollars, with cents, and with more digits below a cent.
+pub(crate) fn usd(amount: f64) -> String {
+    if amount != 0.0 && amount.abs() < 0.01 { format!("${amount:.4}") } else { format!("${amount:.2}") }
+}
+
+/// `1 preemption`, `2 preemptions`.
+pub(crate) fn count(number: u64, word: &str) -> String {
+    if number == 1 { format!("1 {word}") } else { format!("{number} {word}s") }
+}
+
+/// The phase in its colour.
+pub(crate) fn phase(phase: Phase) -> String {
+    paint(phase, phase.as_str())
+}
+
+/// Text in the colour of a phase.
+pub(crate) fn paint(phase: Phase, text: &str) -> String {
+    match phase {
+        Phase::Pending | Phase::Provisioning | Phase::Starting => text.blue().to_string(),
+        Phase::Running => text.cyan().to_string(),
+        Phase::Recovering | Phase::Stopping => text.yellow().to_string(),
+        Phase::Paused => text.magenta().to_string(),
+        Phase::Succeeded => text.green().to_string(),
+        Phase::Failed => text.red().to_string(),
+        Phase::Cancelled => text.dimmed().to_string(),
+    }
+}
+
+/// Text that came from a job, safe for a terminal: no control characters but tabs.
+pub(crate) fn tame(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_at_most_two_units() {
+        for (secs, text) in [
+            (-3, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (3599, "59m"),
+            (3600, "1h00m"),
+            (11_100, "3h05m"),
+            (187_200, "2d4h"),
+        ] {
+            assert_eq!(duration(secs), text);
+        }
+    }
+
+    #[test]
+    fn money_shows_what_is_below_a_cent() {
+        for (amount, text) in [(0.0, "$0.00"), (1.239, "$1.24"), (0.0042, "$0.0042")] {
+            assert_eq!(usd(amount), text);
+        }
+    }
+
+    #[test]
+    fn escape_sequences_of_a_job_do_not_reach_the_terminal() {
+        assert_eq!(tame("a\u{1b}[2Jb\tc"), "a\u{fffd}[2Jb\tc");
+    }
+}

@@ -1,0 +1,109 @@
+//! The only way to the terminal: data on stdout, talk on stderr, colours only where somebody sees them.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use anstream::ColorChoice;
+use serde::Serialize;
+
+use crate::fault::{Fault, Result};
+
+/// Where a command writes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Printer {
+    /// Machines read stdout: JSON only.
+    pub(crate) is_json: bool,
+    is_terminal: bool,
+    is_talk_terminal: bool,
+}
+
+impl Printer {
+    /// A printer for this process; `choice` also holds for everything that writes through anstream.
+    pub(crate) fn new(is_json: bool, choice: ColorChoice) -> Self {
+        choice.write_global();
+        Self {
+            is_json,
+            is_terminal: std::io::stdout().is_terminal(),
+            is_talk_terminal: std::io::stderr().is_terminal(),
+        }
+    }
+
+    /// True when a person looks at stdout.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// True when a person looks at stderr.
+    pub(crate) fn is_talk_terminal(&self) -> bool {
+        self.is_talk_terminal
+    }
+
+    /// Width of the terminal in columns; `None` when stdout is none.
+    pub(crate) fn width(&self) -> Option<usize> {
+        if !self.is_terminal {
+            return None;
+        }
+        let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+        Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+    }
+
+    /// Writes text as it is to stdout.
+    pub(crate) fn data(&self, text: &str) -> Result<()> {
+        let mut out = anstream::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()?;
+        Ok(())
+    }
+
+    /// Writes bytes as they are to stdout, colours included.
+    pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        out.write_all(bytes)?;
+        out.flush()?;
+        Ok(())
+    }
+
+    /// Writes one line to stdout.
+    pub(crate) fn line(&self, text: &str) -> Result<()> {
+        self.data(&format!("{text}\n"))
+    }
+
+    /// Writes one value: indented for a person, on one line for a pipe.
+    pub(crate) fn json<T: Serialize>(&self, value: &T) -> Result<()> {
+        let text = if self.is_terminal { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
+        self.line(&text.map_err(|error| Fault::unexpected("cannot write JSON").from_error(&error))?)
+    }
+
+    /// Writes one value on one line.
+    pub(crate) fn json_line<T: Serialize>(&self, value: &T) -> Result<()> {
+        let text = serde_json::to_string(value);
+        self.line(&text.map_err(|error| Fault::unexpected("cannot write JSON").from_error(&error))?)
+    }
+
+    /// Says something to the person. Nobody listening is no fault.
+    pub(crate) fn talk(&self, text: &str) {
+        let _ = anstream::stderr().lock().write_all(format!("{text}\n").as_bytes());
+    }
+
+    /// Warns the person.
+    pub(crate) fn warn(&self, text: &str) {
+        use owo_colors::OwoColorize as _;
+        self.talk(&format!("{} {text}", "warning:".yellow().bold()));
+    }
+
+    /// Shows a fault.
+    pub(crate) fn fault(&self, fault: &Fault) {
+        if fault.is_quiet() {
+            return;
+        }
+        let text = if self.is_json { format!("{}\n", fault.json()) } else { fault.text() };
+        let _ = anstream::stderr().lock().write_all(text.as_bytes());
+    }
+}
+
+/// The text as stdout takes it: its colours, or none.
+pub(crate) fn coloured(text: &str) -> String {
+    match anstream::AutoStream::choice(&std::io::stdout()) {
+        ColorChoice::Never => anstream::adapter::strip_str(text).to_string(),
+        ColorChoice::Auto | ColorChoice::AlwaysAnsi | ColorChoice::Always => text.to_owned(),
+    }
+}
