@@ -4,6 +4,8 @@
 //! Google crate of their own; an emulator's address makes any of them anonymous.
 
 pub mod auth;
+pub mod firestore;
+pub mod oidc;
 pub mod pubsub;
 pub mod storage;
 pub mod tasks;

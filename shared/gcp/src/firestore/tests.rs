@@ -1,0 +1,62 @@
+use std::collections::HashMap;
+
+use super::*;
+
+fn put(when: Precondition) -> Write {
+    let content = rekindle_ports::docs::Content { body: serde_json::json!({}), index: BTreeMap::new() };
+    Write::Put { path: "jobs/a".into(), content, when }
+}
+
+fn kind(error: &DocsError) -> &'static str {
+    match error {
+        DocsError::Conflict { .. } => "conflict",
+        DocsError::Unclear(_) => "unclear",
+        DocsError::Unavailable(_) => "unavailable",
+        DocsError::Refused(_) => "refused",
+    }
+}
+
+/// Every code, and what it means for: a commit without preconditions, one with `Absent`, one with `At`, a read.
+#[test]
+fn each_code_has_its_meaning() {
+    let free = Guards::of(&[put(Precondition::None)]);
+    let absent = Guards::of(&[put(Precondition::None), put(Precondition::Absent)]);
+    let at = Guards::of(&[put(Precondition::At(Revision(1)))]);
+    let table = [
+        (Code::FailedPrecondition, ["refused", "conflict", "conflict", "refused"]),
+        (Code::AlreadyExists, ["refused", "conflict", "conflict", "refused"]),
+        (Code::NotFound, ["refused", "refused", "conflict", "refused"]),
+        (Code::Aborted, ["unavailable"; 4]),
+        (Code::ResourceExhausted, ["unavailable"; 4]),
+        (Code::Unauthenticated, ["unavailable"; 4]),
+        (Code::InvalidArgument, ["refused"; 4]),
+        (Code::PermissionDenied, ["refused"; 4]),
+        (Code::OutOfRange, ["refused"; 4]),
+        (Code::Unimplemented, ["refused"; 4]),
+        (Code::DeadlineExceeded, ["unclear", "unclear", "unclear", "unavailable"]),
+        (Code::Unavailable, ["unclear", "unclear", "unclear", "unavailable"]),
+        (Code::Cancelled, ["unclear", "unclear", "unclear", "unavailable"]),
+        (Code::Unknown, ["unclear", "unclear", "unclear", "unavailable"]),
+        (Code::Internal, ["unclear", "unclear", "unclear", "unavailable"]),
+        (Code::DataLoss, ["unclear", "unclear", "unclear", "unavailable"]),
+    ];
+    for (code, meanings) in table {
+        let status = Status::new(code, "m");
+        let commits = [&free, &absent, &at].map(|guards| commit_error(&status, guards));
+        let read = read_error(&status);
+        let seen = [kind(&commits[0]), kind(&commits[1]), kind(&commits[2]), kind(&read)];
+        assert_eq!(seen, meanings, "{code:?}");
+    }
+}
+
+#[test]
+fn two_equal_writes_differ_so_that_the_update_time_moves() {
+    let fields = |write: proto::Write| match write.operation {
+        Some(proto::write::Operation::Update(document)) => document.fields,
+        _ => HashMap::new(),
+    };
+    let one = fields(shape::write("r", put(Precondition::None), "{}".into()));
+    let two = fields(shape::write("r", put(Precondition::None), "{}".into()));
+    assert_eq!(one["body"], two["body"]);
+    assert_ne!(one["rev"], two["rev"]);
+}
