@@ -74,11 +74,18 @@ fn table_of(cases: &[Case]) -> (String, Vec<String>) {
     (format!("label            cases  label  accepted\n{}", lines.collect::<String>()), wrong)
 }
 
+/// Shows a table to whoever runs the tests.
+fn show(table: &str) {
+    use std::io::Write as _;
+    std::io::stderr().write_all(table.as_bytes()).unwrap();
+}
+
 #[test]
 fn every_labelled_case_gets_its_label() {
     let cases = cases("failures");
     assert!(cases.len() >= 70, "the cases are missing");
     let (table, wrong) = table_of(&cases);
+    show(&table);
     assert!(wrong.is_empty(), "{table}{}", wrong.join("\n"));
 }
 
@@ -87,6 +94,7 @@ fn every_further_case_gets_its_label() {
     let cases = cases("more");
     assert!(cases.len() >= 60, "the cases are missing");
     let (table, wrong) = table_of(&cases);
+    show(&table);
     assert!(wrong.is_empty(), "{table}{}", wrong.join("\n"));
 }
 
@@ -113,4 +121,98 @@ fn every_row_finds_its_examples_and_not_its_counter_examples() {
 #[test]
 fn nothing_at_all_is_unknown() {
     assert_eq!(classify(&Evidence::default()).outcome, Outcome::Failure(crate::failure::FailureKind::Unknown));
+}
+
+fn all_cases() -> Vec<Case> {
+    let mut all = cases("failures");
+    all.extend(cases("more"));
+    all
+}
+
+fn changed(case: &Case, change: impl Fn(&str) -> String) -> Evidence {
+    let mut evidence = case.evidence.clone();
+    for worker in &mut evidence.workers {
+        worker.tail = change(&worker.tail);
+    }
+    evidence
+}
+
+fn assert_same(case: &Case, evidence: &Evidence, what: &str) {
+    let (before, after) = (classify(&case.evidence), classify(evidence));
+    assert_eq!(
+        (before.outcome, before.action),
+        (after.outcome, after.action),
+        "{} {} differs when {what}: {} / {}",
+        case.label.id,
+        case.label.label,
+        before.summary,
+        after.summary
+    );
+}
+
+#[test]
+fn the_order_of_workers_changes_nothing() {
+    for case in all_cases() {
+        for turn in 0..case.evidence.workers.len() {
+            let mut evidence = case.evidence.clone();
+            evidence.workers.rotate_left(turn);
+            assert_same(&case, &evidence, "workers are rotated");
+            evidence.workers.reverse();
+            assert_same(&case, &evidence, "workers are reversed");
+            for (index, worker) in evidence.workers.iter_mut().enumerate() {
+                worker.index = index as u32;
+            }
+            assert_same(&case, &evidence, "workers are numbered anew");
+        }
+    }
+}
+
+#[test]
+fn names_of_hosts_change_nothing() {
+    let names = [
+        ("worker-", "t1v-n-0a1b2c3d-w-"),
+        ("10.0.0.", "192.168.77."),
+        ("my-bucket", "other-store"),
+        ("/home/user", "/srv/people/someone"),
+    ];
+    for case in all_cases() {
+        let evidence =
+            changed(&case, |tail| names.iter().fold(tail.to_owned(), |text, (from, to)| text.replace(from, to)));
+        assert_same(&case, &evidence, "hosts are renamed");
+    }
+}
+
+#[test]
+fn a_thousand_harmless_lines_change_nothing() {
+    use std::fmt::Write as _;
+    let mut noise = String::new();
+    for line in 0..125 {
+        let _ = write!(
+            noise,
+            "I1127 09:00:00.{line:06} 77 data.py:88] shard {line} of 512 is open\nDEBUG:root:cache hit\n\
+             2026-11-27 09:00:01,000 INFO loader buffer holds {line} batches\n  {line} rows, 12 columns\n"
+        );
+    }
+    for case in all_cases() {
+        let evidence = changed(&case, |tail| format!("{noise}{tail}\n{noise}"));
+        assert_same(&case, &evidence, "harmless lines stand before and after");
+    }
+}
+
+#[test]
+fn shifted_clocks_change_nothing() {
+    let time = regex::Regex::new(r"\b([01]\d|2[0-3]):([0-5]\d):([0-5]\d)").unwrap();
+    for case in all_cases() {
+        for shift_secs in [5_820_u32, 43_200, 86_399] {
+            let evidence = changed(&case, |tail| {
+                time.replace_all(tail, |found: &regex::Captures<'_>| {
+                    let part = |index: usize| found[index].parse::<u32>().unwrap();
+                    let all = (part(1) * 3600 + part(2) * 60 + part(3) + shift_secs) % 86_400;
+                    format!("{:02}:{:02}:{:02}", all / 3600, all / 60 % 60, all % 60)
+                })
+                .into_owned()
+            });
+            assert_same(&case, &evidence, "clocks are shifted");
+        }
+    }
 }

@@ -240,8 +240,11 @@ fn settled(evidence: &Evidence, accounts: &[Account<'_>], cause: &Cause) -> Fail
         NodeFact::Ready if echo => FailureKind::InfraGrpc,
         NodeFact::Ready => FailureKind::Unknown,
         NodeFact::Unknown | NodeFact::Unhealthy | NodeFact::GoneOrPreempted | NodeFact::Gone => {
-            let anything = accounts.iter().any(|a| !a.empty);
-            if anything || cause.signature == "terminated" { cause.kind } else { FailureKind::Unknown }
+            // Silence on all sides, before any step, may as well be a program that hangs.
+            let anything = accounts.iter().any(|a| {
+                a.stepped || a.exit != Exit::Silent || a.causes.iter().any(|cause| cause.signature != "silent")
+            });
+            if anything { cause.kind } else { FailureKind::Unknown }
         }
     }
 }

@@ -164,8 +164,8 @@ pub(super) const ROWS: &[Row] = &[
             &["UNAVAILABLE: DNS resolution failed for worker-0.svc:8476: C-ares status is not ARES_SUCCESS qtype=A name=worker-0.svc is_balancer=0: Domain name not found"],
             &["DNS resolution failed for storage.googleapis.com:443"],
         ),
-    Row::new("status-class", InfraGrpc, Trust::Echo, &["UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "XlaRuntimeError", "JaxRuntimeError", "StatusOr"])
-        .also(r"errors(?:_impl)?\.(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error|(?:Xla|Jax)RuntimeError: (?:ABORTED|CANCELLED|UNAVAILABLE|DEADLINE_EXCEEDED)|StatusOr access: (?:ABORTED|CANCELLED|UNAVAILABLE|DEADLINE_EXCEEDED)")
+    Row::new("status-class", InfraGrpc, Trust::Echo, &["UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "XlaRuntimeError", "JaxRuntimeError", "StatusOr", "Cancelled:", "Aborted:", "Unavailable:", "Deadline exceeded:"])
+        .also(r"(?:^|[\s(])(?:Cancelled|Aborted|Unavailable|Deadline exceeded): |errors(?:_impl)?\.(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error|(?:Xla|Jax)RuntimeError: (?:ABORTED|CANCELLED|UNAVAILABLE|DEADLINE_EXCEEDED)|StatusOr access: (?:ABORTED|CANCELLED|UNAVAILABLE|DEADLINE_EXCEEDED)")
         .says(
             "the runtime reports that a remote part gave up",
             &["tensorflow.python.framework.errors_impl.AbortedError: Step was cancelled by an explicit call to `Session::Close()`.", "jaxlib.xla_extension.XlaRuntimeError: ABORTED: x"],

@@ -142,4 +142,11 @@ pub(super) const ROWS: &[Row] = &[
             &["The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file. There are some potential root causes. (1) The process is killed by SIGKILL by OOM killer due to high memory usage."],
             &["Worker exit type: INTENDED_USER_EXIT"],
         ),
+    Row::new("child-killed", OomHost, Trust::Killed, &["exitcode"])
+        .also(r"exitcode *:? *\(?-9\b")
+        .says(
+            "a child process was killed, as the kernel does when memory runs out",
+            &["ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 0 (pid: 178) of binary: /usr/bin/python", "  exitcode  : -9 (pid: 3309)"],
+            &["failed (exitcode: 1) local_rank: 0"],
+        ),
 ];

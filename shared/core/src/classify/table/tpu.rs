@@ -103,7 +103,7 @@ pub(super) const ROWS: &[Row] = &[
         ),
     Row::new("check-in-runtime", TpuRuntime, Trust::Medium, &["Check fail", "Non-OK-status", "RET_CHECK failure"])
         .also(r"(?i)(?:tpu|pjrt|xla)\S*\.(?:cc|h|inc):\d+\S{0,2} {1,3}(?:Check failed|Non-OK)|Check failed:? .*(?:tpu|pjrt|xla)")
-        .unless(r"mesh_service")
+        .unless(r"mesh_service|(?i)Session \w+ is not found|\((?:Cancelled|Aborted|Unavailable|Deadline exceeded)\b|Socket closed")
         .says(
             "a check of the TPU runtime failed",
             &["F0317 02:46:21.118406 358837 tpu_hal_vxc_hardware_impl_registration.cc:10] Check failed: tpu::TpuHalFactory::Register( x )"],
@@ -111,7 +111,7 @@ pub(super) const ROWS: &[Row] = &[
         ),
     Row::new("check-failed", TpuRuntime, Trust::Low, &["Check failed", "Non-OK-status"])
         .also(r"^F\d{4} .*(?:Check failed|Non-OK)|: F .*(?:Check failed|Non-OK)|what\(\):.*Check failed")
-        .unless(r"mesh_service|XLA_FLAGS")
+        .unless(r"mesh_service|XLA_FLAGS|(?i)Session \w+ is not found|\((?:Cancelled|Aborted|Unavailable|Deadline exceeded)\b|Socket closed")
         .says(
             "a native check failed",
             &["F1127 00:00:01.000000    5120 something.cc:226] Check failed: a == b (1 vs. 2)"],
@@ -134,7 +134,7 @@ pub(super) const ROWS: &[Row] = &[
         ),
     Row::new("runtime-status", TpuRuntime, Trust::Low, &["RuntimeError: INTERNAL", "RuntimeError: UNKNOWN", "InternalError", "StatusOr access: INTERNAL", "StatusOr access: UNKNOWN", "errors_impl.UnknownError"])
         .also(r"(?:Xla|Jax)RuntimeError: (?:INTERNAL|UNKNOWN)|\bRuntimeError: (?:INTERNAL|UNKNOWN):|errors_impl\.(?:Internal|Unknown)Error|StatusOr access: (?:INTERNAL|UNKNOWN)")
-        .unless(r"(?i)unsupported|not supported|not implemented|Mosaic|must be|invalid|ptxas|cudnn|cublas|Gloo")
+        .unless(r"(?i)unsupported|not supported|not implemented|Mosaic|must be|invalid|ptxas|cudnn|cublas|Gloo|RST_STREAM|Socket closed|UNAVAILABLE|transport|GOAWAY")
         .says(
             "the runtime reports an internal error",
             &["jaxlib.xla_extension.XlaRuntimeError: INTERNAL: Failed to execute"],

@@ -44,4 +44,11 @@ pub(super) const ROWS: &[Row] = &[
             &["run.sh: line 3: DATA_DIR: unbound variable", "SyntaxError: invalid syntax"],
             &["syntax check passed"],
         ),
+    Row::new("too-large", UserError, Trust::High, &["requires more parameters", "exceeds the maximum", "larger than the maximum"])
+        .also(r"requires more parameters \(\d+\) than supported|(?:tensor|shape|proto|graph|protobuf).{0,40}(?:exceeds|larger than) the maximum")
+        .says(
+            "the program asks for something larger than the compiler supports",
+            &["RuntimeError: Resource exhausted: Computation requires more parameters (546) than supported (limit 236)."],
+            &["learning rate exceeds the maximum of the plot"],
+        ),
 ];
