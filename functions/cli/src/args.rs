@@ -25,10 +25,10 @@ pub(crate) struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  rekindle demo                                        see a job survive two preemptions, on this machine
-  rekindle dev                                         everything on this machine, left running
+  rekindle demo                                        see a job survive
+  rekindle dev                                         everything on this machine
   rekindle run --tpu v5litepod-8 -- python3 train.py   submit a job
-  rekindle run job.yaml --follow                       submit a job and follow its output
+  rekindle run job.yaml --follow                       submit it, follow its output
   rekindle ps                                          what runs, what waits, and why";
 
 /// Options of every command.
@@ -55,11 +55,9 @@ pub(crate) struct Global {
 /// When to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {
-    /// On a terminal, unless NO_COLOR is set.
+    // On a terminal, unless NO_COLOR is set. Words in the help would make it three times as long.
     Auto,
-    /// Always.
     Always,
-    /// Never.
     Never,
 }
 
@@ -111,9 +109,9 @@ pub(crate) enum Command {
     Thaw,
     /// Check what this machine and the server need
     Doctor,
-    /// Everything on this machine, left running: functions, store, and a Cloud TPU API with real processes as workers
+    /// Everything on this machine: functions, store, and a Cloud TPU API with processes as workers
     Dev(Dev),
-    /// A real training job on this machine that is preempted and cut off, and ends with the right result
+    /// A real training job on this machine that is preempted twice and ends with the right result
     Demo(Demo),
     /// Tell why a program failed, from its output or a case file
     Classify(Classify),
@@ -199,7 +197,7 @@ pub(crate) struct Run {
 const RUN_EXAMPLES: &str = "\
 Examples:
   rekindle run job.yaml
-  rekindle run --tpu v5litepod-16 --zone us-central1-a,us-west4-a --tag ablation -- python3 train.py --lr=0.01
+  rekindle run --tpu v5litepod-16 --zone us-west4-a --tag ablation -- python3 train.py --lr=0.01
   rekindle run job.yaml --id lr-sweep-3 --set limits.total=12h --follow
   gcloud pubsub topics publish rekindle-jobs --message=\"$(rekindle run job.yaml --dry-run --json)\"";
 

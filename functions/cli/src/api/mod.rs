@@ -235,11 +235,7 @@ impl Api {
             Origin::Given => "check the address in --server or REKINDLE_SERVER, and that the server runs".to_owned(),
             Origin::File(path) => format!("check `server` in {}, and that the server runs", path.display()),
         };
-        let what = if error.is_timeout() {
-            format!("no answer from {url}")
-        } else {
-            format!("cannot reach {url}")
-        };
+        let what = if error.is_timeout() { format!("no answer from {url}") } else { format!("cannot reach {url}") };
         Fault::unexpected(what).from_error(&bare(error)).next(next)
     }
 

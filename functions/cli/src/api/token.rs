@@ -91,10 +91,7 @@ mod tests {
         let local = server("http://127.0.0.1:1", None);
         assert_eq!(Tokens::new(&local, None).get(false).await.unwrap(), None);
         assert_eq!(Tokens::new(&local, Some("t".into())).get(true).await.unwrap().as_deref(), Some("t"));
-        assert_eq!(
-            Tokens::new(&server("https://a", None), None).way,
-            Way::Command(GCLOUD.map(str::to_owned).to_vec())
-        );
+        assert_eq!(Tokens::new(&server("https://a", None), None).way, Way::Command(GCLOUD.map(str::to_owned).to_vec()));
     }
 
     #[tokio::test]

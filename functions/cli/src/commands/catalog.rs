@@ -106,7 +106,11 @@ fn table(entries: &[CatalogEntry]) -> Table {
         for (place, ((spot, on_demand), zones)) in prices.into_iter().enumerate() {
             let first = |text: String| if place == 0 { text } else { String::new() };
             let price = |price: u64| {
-                if price == u64::MAX { "-".to_owned() } else { format!("{:.2}", price as f64 / 1e4 * f64::from(entry.chips)) }
+                if price == u64::MAX {
+                    "-".to_owned()
+                } else {
+                    format!("{:.2}", price as f64 / 1e4 * f64::from(entry.chips))
+                }
             };
             table.row(vec![
                 first(entry.accelerator.clone()),

@@ -175,7 +175,8 @@ fn draw(context: &Context, jobs: Vec<Value>, seen: &mut BTreeMap<String, Value>)
         }
         let job: JobView = typed(value)?;
         let known = known.map(typed::<JobView>).transpose()?;
-        let changed = known.is_none_or(|old| (old.phase, &old.message, old.attempt) != (job.phase, &job.message, job.attempt));
+        let changed =
+            known.is_none_or(|old| (old.phase, &old.message, old.attempt) != (job.phase, &job.message, job.attempt));
         if changed {
             let step = job.progress.step.map_or_else(|| "-".to_owned(), |step| step.to_string());
             context.printer.line(&format!(
@@ -191,4 +192,3 @@ fn draw(context: &Context, jobs: Vec<Value>, seen: &mut BTreeMap<String, Value>)
     }
     Ok(())
 }
-

@@ -70,8 +70,9 @@ fn message(options: &Run) -> Result<Value> {
         None => Map::new(),
     };
     if options.file.is_none() && options.command.is_empty() {
-        return Err(Fault::input("there is nothing to run")
-            .next("name a job file, or put the program behind `--`: rekindle run --tpu v5litepod-8 -- python3 train.py"));
+        return Err(Fault::input("there is nothing to run").next(
+            "name a job file, or put the program behind `--`: rekindle run --tpu v5litepod-8 -- python3 train.py",
+        ));
     }
     overlay(&mut job, options)?;
     for assignment in &options.set {
@@ -85,7 +86,9 @@ fn from_file(path: &Path) -> Result<Map<String, Value>> {
     let text = read(path).map_err(|error| {
         let fault = Fault::input(format!("cannot read {name}")).from_error(&error);
         match error.kind() {
-            std::io::ErrorKind::NotFound => fault.next("a program goes behind `--`: rekindle run --tpu TYPE -- COMMAND"),
+            std::io::ErrorKind::NotFound => {
+                fault.next("a program goes behind `--`: rekindle run --tpu TYPE -- COMMAND")
+            }
             _ => fault,
         }
     })?;

@@ -97,8 +97,7 @@ fn counters(job: &JobView) -> String {
         (u64::from(counters.stockouts), "stockout"),
         (u64::from(counters.resumes), "resume"),
     ];
-    let mut parts: Vec<String> =
-        named.iter().filter(|(n, _)| *n > 0).map(|(n, word)| human::count(*n, word)).collect();
+    let mut parts: Vec<String> = named.iter().filter(|(n, _)| *n > 0).map(|(n, word)| human::count(*n, word)).collect();
     if counters.steps_repeated > 0 {
         parts.push(format!("{} repeated", human::count(counters.steps_repeated, "step")));
     }

@@ -1,0 +1,117 @@
+//! The command line from outside: the real binary against a server that answers as the API does.
+//!
+//! Each file in `transcripts/` holds commands and everything they print; it is run again and compared. To take over
+//! changed output: `REKINDLE_BLESS=1 cargo test -p rekindle`, and read the diff.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod server;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+/// Runs every transcript; the fake server lives as long as one of them.
+#[tokio::test]
+async fn transcripts_are_what_the_commands_print() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 5, "{folder:?} holds {files:?}");
+    let mut different = Vec::new();
+    for file in files {
+        let want = std::fs::read_to_string(&file).unwrap();
+        let server = server::start().await;
+        let mut got = String::new();
+        for line in want.lines().filter_map(|line| line.strip_prefix("$ ")) {
+            let output = rekindle(&server, line).await;
+            write!(got, "$ {line}\n{}", shown(&output, &server)).unwrap();
+        }
+        assert!(!got.is_empty(), "{file:?} holds no command");
+        if got == want {
+            continue;
+        }
+        if std::env::var_os("REKINDLE_BLESS").is_some() {
+            std::fs::write(&file, &got).unwrap();
+        } else {
+            different.push(format!("--- {}\n{want}+++ now\n{got}", file.display()));
+        }
+    }
+    assert!(different.is_empty(), "{}", different.join("\n"));
+}
+
+/// Runs one line of a transcript. `REKINDLE_SERVER` points to the fake; nothing of this machine's settings counts.
+async fn rekindle(server: &server::Server, line: &str) -> Output {
+    let line = line.strip_prefix("rekindle").unwrap_or_else(|| panic!("{line} is no command of ours"));
+    let script = format!("exec \"$REKINDLE\"{line}");
+    let run = tokio::process::Command::new("bash")
+        .args(["-c", &script])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"))
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", "/nonexistent")
+        .env("REKINDLE", env!("CARGO_BIN_EXE_rekindle"))
+        .env("REKINDLE_SERVER", server.url())
+        .kill_on_drop(true)
+        .output();
+    tokio::time::timeout(std::time::Duration::from_secs(60), run).await.expect("the command hangs").unwrap()
+}
+
+/// stdout as it is, stderr with a mark at each line, the exit code if it is not 0.
+fn shown(output: &Output, server: &server::Server) -> String {
+    let mut text = String::from_utf8(output.stdout.clone()).unwrap();
+    for line in String::from_utf8(output.stderr.clone()).unwrap().lines() {
+        writeln!(text, "! {line}").unwrap();
+    }
+    match output.status.code() {
+        Some(0) => {}
+        code => writeln!(text, "? {code:?}").unwrap(),
+    }
+    text.replace(&server.url(), "http://SERVER") + "\n"
+}
+
+#[tokio::test]
+async fn an_answer_of_five_thousand_jobs_is_read_page_by_page() {
+    let server = server::start().await;
+    let output = rekindle(&server, "rekindle ps --tag many --all --json").await;
+    let jobs: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let ids: Vec<&str> = jobs["jobs"].as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap()).collect();
+    assert_eq!(ids.len(), 5000);
+    assert_eq!((ids[0], ids[4999]), ("many-0", "many-4999"));
+}
+
+#[tokio::test]
+async fn a_refused_token_is_asked_for_again_once() {
+    let server = server::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.toml");
+    let script = format!("echo x >>{0}/runs; echo token-$(wc -l <{0}/runs)", folder.path().display());
+    std::fs::write(&config, format!("token_command = [\"sh\", \"-c\", {script:?}]\n")).unwrap();
+    let output = rekindle(&server, &format!("rekindle --config {} show guarded", config.display())).await;
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(server.seen("authorization"), ["Bearer token-1", "Bearer token-2"]);
+}
+
+#[tokio::test]
+async fn a_submit_carries_the_job_and_a_key_of_its_own() {
+    let server = server::start().await;
+    for _ in 0..2 {
+        let output = rekindle(&server, "rekindle run job.yaml --priority 60 --env LR=0.1").await;
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "train-1\n");
+    }
+    let bodies = server.bodies();
+    assert_eq!(bodies[0], bodies[1]);
+    assert_eq!(bodies[0]["env"], serde_json::json!({"LR": "0.1", "SEED": "1"}));
+    assert_eq!(bodies[0]["priority"], 60);
+    let keys = server.seen("idempotency-key");
+    assert!(keys.len() == 2 && keys[0] != keys[1], "{keys:?}");
+}
+
+#[tokio::test]
+async fn a_reader_that_leaves_ends_the_command_without_a_word() {
+    let server = server::start().await;
+    let output = rekindle(&server, "rekindle catalog --builtin | head -1 >&2; exit ${PIPESTATUS[0]}").await;
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(!text.contains("error"), "{text}");
+}

@@ -1,0 +1,336 @@
+//! A server with a few jobs in known states, in the shapes of the wire.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use axum::body::Bytes;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use jiff::{SignedDuration, Timestamp};
+use rekindle_wire::v1::{JobView, Problem};
+use serde_json::{Value, json};
+
+/// What came in.
+#[derive(Default)]
+struct Seen {
+    headers: Vec<HeaderMap>,
+    bodies: Vec<Value>,
+    looks: u32,
+}
+
+type Log = Arc<Mutex<Seen>>;
+
+/// A running server; ends when it is dropped.
+pub(crate) struct Server {
+    addr: std::net::SocketAddr,
+    log: Log,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Server {
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// Every value of a header, in the order of the requests.
+    pub(crate) fn seen(&self, name: &str) -> Vec<String> {
+        let log = self.log.lock().unwrap();
+        log.headers.iter().filter_map(|headers| Some(headers.get(name)?.to_str().unwrap().to_owned())).collect()
+    }
+
+    /// Every JSON body, in order.
+    pub(crate) fn bodies(&self) -> Vec<Value> {
+        self.log.lock().unwrap().bodies.clone()
+    }
+}
+
+pub(crate) async fn start() -> Server {
+    let log = Log::default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let router = Router::new()
+        .route("/v1/jobs", get(list).post(submit))
+        .route("/v1/jobs/{id}", get(show))
+        .route("/v1/jobs/{id}/explain", get(explain))
+        .route("/v1/jobs/{id}/history", get(history))
+        .route("/v1/jobs/{id}/logs", get(logs))
+        .route("/v1/jobs/{id}/{command}", post(command))
+        .route("/v1/fleet", get(fleet))
+        .route("/v1/freeze", post(async || Json(json!({"frozen": true, "by": "me", "at": null}))))
+        .route("/v1/thaw", post(async || Json(json!({"frozen": false, "by": "me", "at": null}))))
+        .route("/version", get(async || Json(json!({"version": "0.1.0", "installation": "abc123"}))))
+        .with_state(log.clone());
+    let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    Server { addr, log, task }
+}
+
+fn problem(status: u16, detail: &str, errors: &[(&str, &str)]) -> Response {
+    let errors = errors.iter().map(|(field, message)| json!({"field": field, "message": message}));
+    let problem: Problem = serde_json::from_value(json!({
+        "type": "about:blank", "title": "refused", "status": status, "detail": detail,
+        "errors": errors.collect::<Vec<_>>(),
+    }))
+    .unwrap();
+    let headers = [(header::CONTENT_TYPE, "application/problem+json")];
+    (StatusCode::from_u16(status).unwrap(), headers, Json(problem)).into_response()
+}
+
+/// So long ago that its age is the same for some time.
+fn ago(secs: i64) -> Timestamp {
+    Timestamp::now() - SignedDuration::from_secs(secs)
+}
+
+/// A job in a state; what it says is checked against the wire's shape.
+fn job(id: &str, change: &[(&str, Value)]) -> Value {
+    let mut view = json!({
+        "id": id,
+        "phase": "running",
+        "phase_since": ago(1510),
+        "outcome": null,
+        "reason": "running",
+        "message": "The program runs on 4 workers.",
+        "desired": "run",
+        "attempt": 2,
+        "generation": 2,
+        "waiting_for": null,
+        "next_wake_at": null,
+        "resources": [{
+            "generation": 2, "name": format!("rk-abc123-{id}-g2"), "kind": "node", "zone": "us-central1-a",
+            "accelerator": "v5litepod-16", "capacity": "spot", "slices": 1, "workers": 4, "chips": 16,
+            "state": "ready", "created_at": ago(1690), "ready_at": ago(1570), "notice_deadline": null,
+            "usd_per_hour": 3.92,
+        }],
+        "counters": {
+            "preemptions": 1, "infra_failures": 0, "user_failures": 0, "stockouts": 0, "resumes": 1,
+            "steps_repeated": 25,
+        },
+        "progress": {"step": 1200, "step_at": null, "loss": "2.31", "checkpoint": 1175},
+        "cost_usd": 1.234,
+        "chip_hours": {"total": 5.0, "useful": 4.5, "repeated": 0.1, "waiting": 0.4},
+        "last_end": {
+            "attempt": 1, "generation": 1, "at": ago(1750), "kind": "preempted",
+            "summary": "The provider took the slice back.",
+        },
+        "created_at": ago(7510),
+        "first_started_at": ago(7390),
+        "submitted_by": "ada@example.com",
+        "owner": "research",
+        "tags": ["ablation"],
+        "run_id": "r1",
+        "line": 0,
+        "revision": 12,
+        "spec": {"run": ["python3", "train.py"], "tpu": {"accelerator": "v5litepod-16"}},
+    });
+    for (name, value) in change {
+        assert!(view.get(*name).is_some(), "{name}");
+        view[*name] = value.clone();
+    }
+    let _: JobView = serde_json::from_value(view.clone()).unwrap();
+    view
+}
+
+fn waiting() -> Value {
+    job(
+        "waits",
+        &[
+            ("phase", json!("pending")),
+            ("phase_since", json!(ago(130))),
+            ("reason", json!("stockout")),
+            ("message", json!("No capacity in us-central1-a.")),
+            ("attempt", json!(0)),
+            ("generation", json!(0)),
+            ("waiting_for", json!("capacity")),
+            ("next_wake_at", json!(ago(-190))),
+            ("resources", json!([])),
+            ("progress", json!({"step": null, "step_at": null, "loss": null, "checkpoint": null})),
+            ("last_end", Value::Null),
+        ],
+    )
+}
+
+fn ended(id: &str, phase: &str, message: &str) -> Value {
+    let end = [("phase", json!(phase)), ("outcome", json!(phase)), ("message", json!(message))];
+    job(id, &[&end[..], &[("resources", json!([])), ("waiting_for", Value::Null)]].concat())
+}
+
+/// The jobs that are there by name.
+fn known(id: &str) -> Option<Value> {
+    match id {
+        "train-1" | "guarded" => Some(job(id, &[])),
+        "waits" => Some(waiting()),
+        "good" => Some(ended(id, "succeeded", "All 4 workers ended well.")),
+        "bad" => Some(ended(id, "failed", "ModuleNotFoundError: No module named 'flax' (environment).")),
+        "gone" => Some(ended(id, "cancelled", "ada@example.com cancelled it.")),
+        "rude" => Some(job(id, &[("message", json!("\u{1b}[2Jcleared"))])),
+        _ => None,
+    }
+}
+
+async fn list(State(_): State<Log>, Query(query): Query<BTreeMap<String, String>>) -> Response {
+    if query.get("tag").is_some_and(|tag| tag == "many") {
+        return many(&query);
+    }
+    let ids = ["waits", "train-1", "good", "bad"];
+    let jobs = ids.iter().filter_map(|id| known(id));
+    let fits = |job: &Value| query.get("phase").is_none_or(|phase| job["phase"] == phase.as_str());
+    Json(json!({"jobs": jobs.filter(fits).collect::<Vec<_>>(), "next_page_token": null})).into_response()
+}
+
+fn many(query: &BTreeMap<String, String>) -> Response {
+    let from: usize = query.get("page_token").map_or(0, |token| token.parse().unwrap());
+    let size: usize = query["page_size"].parse().unwrap();
+    let to = (from + size).min(5000);
+    let jobs: Vec<Value> = (from..to).map(|number| json!({"id": format!("many-{number}")})).collect();
+    Json(json!({"jobs": jobs, "next_page_token": (to < 5000).then(|| to.to_string())})).into_response()
+}
+
+async fn submit(State(log): State<Log>, headers: HeaderMap, body: Bytes) -> Response {
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    let mut log = log.lock().unwrap();
+    log.headers.push(headers);
+    log.bodies.push(body.clone());
+    let accelerator = body.pointer("/tpu/accelerator").and_then(Value::as_str).unwrap_or_default();
+    if accelerator == "v5e-16" {
+        let faults = [
+            ("tpu.accelerator", "\"v5e-16\" is not known; did you mean v5litepod-16?"),
+            ("limits.total", "\"2 days\" is no duration; write 90s, 30m, 24h or 7d"),
+        ];
+        return problem(400, "The job was refused: 2 fields are wrong.", &faults);
+    }
+    let id = body.get("id").and_then(Value::as_str).unwrap_or("made-up");
+    if id == "taken" {
+        return problem(409, "The id \"taken\" is in use for another spec.", &[]);
+    }
+    (StatusCode::CREATED, Json(job(id, &[("message", json!("Accepted."))]))).into_response()
+}
+
+async fn show(State(log): State<Log>, Path(id): Path<String>, headers: HeaderMap) -> Response {
+    let token = headers.get(header::AUTHORIZATION).cloned();
+    {
+        let mut log = log.lock().unwrap();
+        log.headers.push(headers.clone());
+        log.looks += 1;
+        // A job that ends while somebody waits for it.
+        if id == "soon" {
+            let view = if log.looks < 3 { job(&id, &[]) } else { ended(&id, "succeeded", "All 4 workers ended well.") };
+            let etag = if log.looks < 3 { "\"running\"" } else { "\"ended\"" };
+            if headers.get(header::IF_NONE_MATCH).is_some_and(|known| known == etag) {
+                return StatusCode::NOT_MODIFIED.into_response();
+            }
+            return ([(header::ETAG, etag)], Json(view)).into_response();
+        }
+    }
+    if id == "guarded" && token.is_none_or(|token| token != "Bearer token-2") {
+        return problem(401, "The token is not accepted.", &[]);
+    }
+    if id == "broken" {
+        return (StatusCode::BAD_GATEWAY, "<html>bad gateway</html>").into_response();
+    }
+    known(&id).map_or_else(|| no_such_job(&id), |job| Json(job).into_response())
+}
+
+fn no_such_job(id: &str) -> Response {
+    problem(404, &format!("There is no job \"{id}\"."), &[])
+}
+
+async fn command(
+    State(log): State<Log>,
+    Path((id, command)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let mut log = log.lock().unwrap();
+    log.headers.push(headers);
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    log.bodies.push(body.clone());
+    match (known(&id), command.as_str()) {
+        (None, _) => no_such_job(&id),
+        (Some(job), "cancel") if job["phase"] == "succeeded" => {
+            problem(409, &format!("{id} has ended (succeeded); it cannot be cancelled."), &[])
+        }
+        (Some(job), "pause") => (StatusCode::OK, Json(job)).into_response(),
+        (Some(mut job), _) => {
+            job["message"] = json!(format!("{command} {body} is recorded."));
+            (StatusCode::ACCEPTED, Json(job)).into_response()
+        }
+    }
+}
+
+async fn explain(Path(id): Path<String>) -> Response {
+    if known(&id).is_none() {
+        return no_such_job(&id);
+    }
+    let text = "It waits for capacity: us-central1-a had none at 10:00:00. It is tried again at 10:05:00.";
+    Json(json!({"text": text, "facts": ["phase pending since 10:00:00", {"zone": "us-central1-a", "until": "10:05:00"}]}))
+        .into_response()
+}
+
+async fn history(Path(id): Path<String>, Query(query): Query<BTreeMap<String, String>>) -> Response {
+    if known(&id).is_none() {
+        return no_such_job(&id);
+    }
+    let entry = |revision: u32, from: &str, to: &str, message: &str, effects: Value| {
+        json!({
+            "revision": revision, "at": format!("2026-01-01T10:00:0{revision}Z"), "cause": "hint: worker exit",
+            "actor": "rekindle", "from": from, "to": to, "reason": "running", "message": message,
+            "notes": ["node seen PREEMPTED"], "effects": effects, "attempt": 1, "generation": 1,
+        })
+    };
+    let first = [
+        entry(1, "pending", "pending", "Accepted.", json!([])),
+        entry(
+            2,
+            "pending",
+            "provisioning",
+            "A TPU is asked for.",
+            json!([
+                {"effect": "create_generation", "generation": 1}, {"effect": "publish_events"}
+            ]),
+        ),
+    ];
+    let second = [entry(
+        3,
+        "running",
+        "recovering",
+        "The slice was preempted.",
+        json!([
+            {"effect": "delete_generation", "generation": 1}
+        ]),
+    )];
+    if query.get("page_token").is_some_and(|token| token == "2") {
+        Json(json!({"entries": second, "next_page_token": null})).into_response()
+    } else {
+        Json(json!({"entries": first, "next_page_token": "2"})).into_response()
+    }
+}
+
+async fn logs(Path(id): Path<String>) -> Response {
+    known(&id).map_or_else(|| no_such_job(&id), |_| "step 1\n".into_response())
+}
+
+async fn fleet() -> Json<Value> {
+    let entry = |name: &str, owner: &str, job: Value, state: &str| {
+        json!({
+            "name": name, "kind": "node", "zone": "us-central1-a", "accelerator": "v5litepod-16", "preemptible": true,
+            "state": state, "created_at": null, "age_secs": 7400, "owner": owner, "job": job, "generation": 2,
+            "usd_per_hour": 3.92, "owned_by": null,
+        })
+    };
+    Json(json!({
+        "resources": [
+            entry("rk-abc123-train-1-g2", "JOB", json!("train-1"), "ready"),
+            entry("rk-abc123-old-g1", "ORPHAN", Value::Null, "ready"),
+            entry("notebook", "FOREIGN", Value::Null, "stopped"),
+        ],
+        "unreachable": ["us-west4-a"],
+    }))
+}
