@@ -7,7 +7,10 @@ pub mod check;
 pub mod classify;
 pub mod decide;
 pub mod effect;
+pub mod explain;
 pub mod failure;
+#[cfg(test)]
+mod fixture;
 pub mod history;
 pub mod ids;
 pub mod job;

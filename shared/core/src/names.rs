@@ -1,8 +1,8 @@
 //! Names and labels of the resources of a job, and their exact inverse.
 //!
-//! **Invariant:** different (installation, job, generation) have different names, and [`parse`] gives back exactly what a
-//! name was made of, or nothing. Nothing is normalised or cut: the ids are short enough (see [`JobId::LEN_MAX`]), so the
-//! name of one job can never be another's. Ids are unique over all owners, so owners are no part of a name.
+//! **Invariant:** different (installation, job, generation) have different names, and [`parse`] gives back exactly what
+//! a name was made of, or nothing. Nothing is normalised or cut: the ids are short enough (see [`JobId::LEN_MAX`]), so
+//! the name of one job can never be another's. Ids are unique over all owners, so owners are no part of a name.
 //! A name alone proves nothing: whose a resource is, is told by its labels.
 
 use sha2::{Digest, Sha256};
@@ -59,12 +59,11 @@ pub fn slice_name(generation_name: &str, slice: u32) -> String {
 pub fn parse(name: &str) -> Option<Parsed> {
     let (rest, last) = name.strip_prefix(PREFIX)?.rsplit_once('-')?;
     // A generation's last part begins with `g`, a slice's with a digit: no name reads both ways.
-    let (rest, generation, slice) = match last.strip_prefix('g') {
-        Some(number) => (rest, number, None),
-        None => {
-            let (rest, generation) = rest.rsplit_once('-')?;
-            (rest, generation.strip_prefix('g')?, Some(number(last)?))
-        }
+    let (rest, generation, slice) = if let Some(generation) = last.strip_prefix('g') {
+        (rest, generation, None)
+    } else {
+        let (rest, generation) = rest.rsplit_once('-')?;
+        (rest, generation.strip_prefix('g')?, Some(number(last)?))
     };
     let (installation, job) = rest.split_once('-')?;
     Some(Parsed {

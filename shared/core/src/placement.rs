@@ -1,7 +1,7 @@
 //! Where a slice is asked for next: the candidates of a job in order, and the choice among them.
 //!
-//! Knows the catalogue, the deployment's capacity list and what creates met lately. It does not know permits, budgets or
-//! generations: whether a create is allowed now is `decide`'s. Entry points: [`candidates`] and [`choose`].
+//! Knows the catalogue, the deployment's capacity list and what creates met lately. It does not know permits, budgets
+//! or generations: whether a create is allowed now is `decide`'s. Entry points: [`candidates`] and [`choose`].
 //!
 //! **Invariant:** no candidate lies outside the capacity list or outside the regions of the job's checkpoints.
 
@@ -63,8 +63,8 @@ pub enum Choice {
 
 /// The candidates of a job in order: by kind of capacity, then accelerator, then zone, each as the job prefers them.
 ///
-/// Without zones in the job: as the capacity list has them, and by name where an entry allows every zone. An entry whose
-/// `max_chips` is below what the job needs at once brings none.
+/// Without zones in the job: as the capacity list has them, and by name where an entry allows every zone. An entry
+/// whose `max_chips` is below what the job needs at once brings none.
 pub fn candidates(spec: &JobSpec, deployment: &Deployment) -> Vec<Candidate> {
     let mut found: Vec<Candidate> = Vec::new();
     for kind in &spec.tpu.capacity {
@@ -82,8 +82,8 @@ pub fn candidates(spec: &JobSpec, deployment: &Deployment) -> Vec<Candidate> {
 
 /// The first candidate that is neither barred for the job nor cooling down, and how it is asked for.
 ///
-/// `zones` is what others met: advisory, so it never holds a candidate back for longer than the longest cool-down of the
-/// settings, whatever a clock somewhere said.
+/// `zones` is what others met. It is advisory: a report that would last longer than any cool-down of the settings comes
+/// from a clock that runs ahead, and is not believed.
 pub fn choose(job: &Job, deployment: &Deployment, zones: &[ZoneReport], now: Timestamp, settings: &Settings) -> Choice {
     let candidates = candidates(&job.spec, deployment);
     let mut earliest: Option<(Timestamp, CreateError, Placement)> = None;
@@ -132,7 +132,7 @@ pub fn checkpoint_regions(checkpoint: &CheckpointSpec, deployment: &Deployment) 
     }
 }
 
-/// Whether a zone lies in one of these regions. Multi-regions (`us`, `eu`, `asia`, as buckets have them) hold all of theirs.
+/// Whether a zone lies in one of these regions. The multi-regions of buckets (`us`, `eu`, `asia`) hold all of theirs.
 pub fn is_in_regions(zone: &str, regions: &[String]) -> bool {
     let region = catalog::region_of(zone);
     regions.iter().any(|allowed| match allowed.to_ascii_lowercase().as_str() {
@@ -233,9 +233,11 @@ fn obstacle(
         };
         hold(&mut worst, until, &barred.error, now);
     }
-    let longest = settings.stockout_cooldown.max(settings.quota_cooldown);
-    for report in zones.iter().filter(|report| report.placement == *placement) {
-        hold(&mut worst, report.cool_until.min(after(now, longest)), &report.error, now);
+    // Cool-downs grow by repeats, up to the longest back-off.
+    let longest = settings.stockout_cooldown.max(settings.quota_cooldown).max(settings.backoff_max);
+    let believed = |report: &&ZoneReport| report.placement == *placement && report.cool_until <= after(now, longest);
+    for report in zones.iter().filter(believed) {
+        hold(&mut worst, report.cool_until, &report.error, now);
     }
     worst
 }

@@ -58,7 +58,9 @@ proptest! {
     }
 
     #[test]
-    fn what_parses_is_what_we_would_write(name in "(rk-)?[a-z][a-z0-9]{5}-[a-z0-9g-]{1,12}(-g[0-9]{1,3})?(-[0-9]{1,2})?") {
+    fn what_parses_is_what_we_would_write(
+        name in "(rk-)?[a-z][a-z0-9]{5}-[a-z0-9g-]{1,12}(-g[0-9]{1,3})?(-[0-9]{1,2})?",
+    ) {
         if let Some(parsed) = parse(&name) {
             let again = generation_name(&parsed.installation, &parsed.job, parsed.generation);
             prop_assert_eq!(parsed.slice.map_or(again.clone(), |slice| slice_name(&again, slice)), name);

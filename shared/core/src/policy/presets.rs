@@ -15,7 +15,7 @@ use crate::spec::CapacityKind;
 /// A gRPC failure that repeats within this time says that the slice, not the moment, is at fault.
 const GRPC_WINDOW: Duration = Duration::from_mins(10);
 
-/// The same for a stalled program, a broken TPU runtime and a full disk. A slice is scarce, so it is given one more try.
+/// The same for a stalled program, a broken TPU runtime and a full disk. A slice is scarce, so it gets one more try.
 const MACHINE_WINDOW: Duration = Duration::from_hours(1);
 
 impl Preset {
@@ -123,7 +123,7 @@ pub const fn charge(kind: FailureKind) -> Charge {
     }
 }
 
-/// True if the budget of [`charge`] may end the job at a failure of this kind; false if the rule's own `max` does alone.
+/// True if the budget of [`charge`] may end the job at a failure of this kind; false if the rule's `max` does alone.
 ///
 /// A rule of a user kind with a `max` says itself how often: `environment` is set up once more, and an override
 /// `{action: resume_in_place, max: 1}` resumes once, though `user_failures` is 0 by default. They are still charged.
@@ -159,7 +159,9 @@ fn rule_of(preset: Preset, kind: FailureKind) -> Rule {
     }
     match kind {
         FailureKind::Preempted if preset == Preset::Resume => Rule::always(Action::Fail),
-        FailureKind::Preempted | FailureKind::Maintenance | FailureKind::Lost => Rule::always(Action::Recreate),
+        FailureKind::Preempted | FailureKind::Maintenance | FailureKind::Lost | FailureKind::Timeout => {
+            Rule::always(Action::Recreate)
+        }
         FailureKind::InfraGrpc => grpc_rule(preset),
         // In place with back-off: another slice would meet the same network, and this one may be hard to get again.
         FailureKind::StorageNetwork => Rule::always(Action::ResumeInPlace),
@@ -173,7 +175,6 @@ fn rule_of(preset: Preset, kind: FailureKind) -> Rule {
         FailureKind::OomHbm | FailureKind::OomHost | FailureKind::Auth | FailureKind::UserError => {
             Rule::always(Action::ResumeInPlace)
         }
-        FailureKind::Timeout => Rule::always(Action::Recreate),
     }
 }
 

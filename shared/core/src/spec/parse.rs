@@ -1,7 +1,7 @@
 //! From the outside shape of a job spec (contract section 1) to a [`JobSpec`], or to every fault in it at once.
 //!
-//! **Invariant:** total: any JSON brings a spec or at least one fault, never a panic. A spec that comes out has at least
-//! one candidate (see `placement`) in this deployment, and every default is filled in.
+//! **Invariant:** total: any JSON brings a spec or at least one fault, never a panic. A spec that comes out has at
+//! least one candidate (see `placement`) in this deployment, and every default is filled in.
 
 use std::collections::BTreeMap;
 

@@ -28,7 +28,9 @@ impl Faults {
     /// Adds one.
     pub(super) fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
         if self.list.len() < FAULTS_MAX {
-            self.list.push(FieldError { field: shorten(&field.into(), 200), message: message.into() });
+            // A name may hold anything; it ends on a terminal.
+            let field = shorten(&field.into(), 200).replace(char::is_control, "?");
+            self.list.push(FieldError { field, message: message.into() });
         } else {
             self.untold += 1;
         }
@@ -78,6 +80,7 @@ impl<'a> Object<'a> {
 
     /// The path of a field.
     pub(super) fn at(&self, field: &str) -> String {
+        let field = if field.is_empty() { "\"\"" } else { field };
         if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
     }
 

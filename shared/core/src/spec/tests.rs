@@ -7,53 +7,15 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::failure::FailureKind;
+use crate::fixture::{deployment, entry, open_deployment, small, with};
 use crate::policy::{Action, Preset, Rule};
 use crate::settings::{CapacityEntry, Deployment};
 use crate::{catalog, placement};
 
 const DIGEST: &str = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
 
-fn entry(accelerator: &str, zone: &str, kind: CapacityKind) -> CapacityEntry {
-    CapacityEntry { accelerator: accelerator.into(), zone: zone.into(), kind, max_chips: None, usd_per_chip_hour: 0.5 }
-}
-
-fn deployment(capacity: Vec<CapacityEntry>) -> Deployment {
-    Deployment {
-        capacity,
-        max_chips: None,
-        max_usd_per_day: None,
-        bucket: "gs://rekindle-demo".into(),
-        bucket_regions: Vec::new(),
-        api_url: "https://api.example.com".into(),
-        worker_service_account: None,
-        startup_script: None,
-        worker_metadata: std::collections::BTreeMap::new(),
-    }
-}
-
-/// Everything on every kind of capacity.
-fn open_deployment() -> Deployment {
-    let kinds = [CapacityKind::Spot, CapacityKind::Preemptible, CapacityKind::OnDemand, CapacityKind::Reserved];
-    deployment(kinds.into_iter().map(|kind| entry("*", "*", kind)).collect())
-}
-
 fn parse_in(deployment: &Deployment, value: &Value) -> Result<Submit, Vec<FieldError>> {
     parse(value, &ParseContext { deployment, caller: "ann@example.com", caller_is_admin: false })
-}
-
-fn small() -> Value {
-    json!({"run": ["python3", "train.py"], "tpu": {"accelerator": "v5litepod-16"}})
-}
-
-/// The small spec with one value replaced, at a path of fields.
-fn with(path: &[&str], value: Value) -> Value {
-    let mut spec = small();
-    let mut place = &mut spec;
-    for field in path {
-        place = &mut place[*field];
-    }
-    *place = value;
-    spec
 }
 
 fn good(value: &Value) -> JobSpec {
@@ -91,7 +53,7 @@ fn the_smallest_spec_has_every_default_of_the_contract() {
         attempt: None,
         queue: None,
         start: Duration::from_mins(30),
-        stall: Some(Duration::from_mins(60)),
+        stall: Some(Duration::from_hours(1)),
         stall_by_hand: false,
         stop_grace: Duration::from_secs(30),
         cost_usd: None,

@@ -1,0 +1,361 @@
+//! Tells a person why a job is where it is, what happens next and when, from the job document alone.
+//!
+//! Owns the words; decides nothing and guesses nothing: what the document does not say is not said here.
+//! Entry points: [`explain`] and [`waiting_for`].
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::classify::EvidenceLine;
+use crate::job::{Attempt, Create, Ended, Generation, Job, LastEnd, Outcome, Phase, Via};
+use crate::placement::describe;
+use crate::policy::{Action, Charge};
+use crate::reason::Reason;
+
+mod facts;
+
+#[cfg(test)]
+mod tests;
+
+/// The answer of `rekindle explain`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// One paragraph of plain sentences.
+    pub paragraph: String,
+    /// The facts that it rests on, one a line.
+    pub facts: Vec<String>,
+}
+
+/// Explains a job at a moment.
+pub fn explain(job: &Job, now: Timestamp) -> Explanation {
+    let mut sentences = vec![standing(job, now)];
+    sentences.extend(why(job));
+    sentences.extend(job.last_end.as_ref().and_then(|end| last_end(job, end)));
+    sentences.extend(what_next(job, now));
+    sentences.extend(when_next(job, now));
+    let facts = facts::facts(job, now).into_iter().map(|fact| plain(&fact)).collect();
+    Explanation { paragraph: plain(&sentences.join(" ")), facts }
+}
+
+/// What programs and APIs wrote may hold anything, and this ends on a terminal.
+fn plain(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
+/// What the job waits for, in a few words; `None` while its program runs, and after its end.
+pub fn waiting_for(job: &Job) -> Option<String> {
+    let message = || (!job.message.is_empty()).then(|| plain(without_stop(&job.message)));
+    match job.phase {
+        Phase::Running | Phase::Succeeded | Phase::Failed | Phase::Cancelled => None,
+        Phase::Paused => Some("a person: `unpause`, or `cancel`".into()),
+        Phase::Stopping => Some(match resources(job) {
+            Some(names) => format!("the deletion of {names}"),
+            None => "the last look at its resources".into(),
+        }),
+        Phase::Recovering if job.settling.is_some() => {
+            let until = job.settling.as_ref().map_or_else(String::new, |s| format!(", until {:.0}", s.until));
+            Some(format!("a sign that the slice was lost{until}"))
+        }
+        Phase::Pending | Phase::Recovering => message().or_else(|| Some("the next pass".into())),
+        Phase::Provisioning => Some(match job.current_generation() {
+            Some(g) if job.reason == Reason::InProviderQueue => {
+                format!("the provider's queue: {}", describe(&g.placement))
+            }
+            Some(g) => format!("the TPU: {}", describe(&g.placement)),
+            None => "the TPU".into(),
+        }),
+        Phase::Starting if job.reason == Reason::Fencing => {
+            message().or_else(|| Some("proof that the earlier attempt ended everywhere".into()))
+        }
+        Phase::Starting if job.reason == Reason::Released => Some("the program to start on all workers".into()),
+        Phase::Starting => Some("the workers to be ready".into()),
+    }
+}
+
+/// Where the job stands, since when, on what.
+fn standing(job: &Job, now: Timestamp) -> String {
+    let since = since(job.phase_since, now);
+    let id = &job.id;
+    match job.phase {
+        Phase::Pending => format!("Job {id} has waited {since} and has no TPU yet."),
+        Phase::Provisioning => match job.current_generation() {
+            Some(g) => format!("Job {id} waits for its TPU: {}, for {since}.", asked(g, now)),
+            None => format!("Job {id} has waited {since} for its TPU."),
+        },
+        Phase::Starting => {
+            let place = job.current_generation().map_or_else(String::new, |g| format!(" on {}", slice(g)));
+            format!("Job {id} has been starting for {since}{place}.")
+        }
+        Phase::Running => match job.attempt() {
+            Some(attempt) => format!("Job {id} runs: {}, for {since}{}.", on(job, attempt), progress(job, attempt)),
+            None => format!("Job {id} runs, for {since}."),
+        },
+        Phase::Recovering => format!("Job {id} is being brought back, for {since}{}.", lost_slice(job)),
+        Phase::Stopping => {
+            let end = match job.outcome {
+                Some(outcome) => format!("has ended ({})", outcome.phase().as_str()),
+                None => "is being paused".to_owned(),
+            };
+            format!("Job {id} {end}; for {since} what it owned is being deleted.")
+        }
+        Phase::Paused => format!("Job {id} has been paused for {since}; it owns nothing and costs nothing."),
+        Phase::Succeeded | Phase::Failed | Phase::Cancelled => {
+            let how = match job.outcome {
+                Some(Outcome::Succeeded) => "succeeded",
+                Some(Outcome::Failed) => "failed",
+                Some(Outcome::Cancelled) => "was cancelled",
+                None => job.phase.as_str(),
+            };
+            let attempts = job.last_attempt;
+            let (attempt_word, generation_word) = (plural(attempts, "attempt"), plural(job.last_generation, "TPU"));
+            format!(
+                "Job {id} {how} at {:.0} after {attempt_word} on {generation_word}; it owns nothing.",
+                job.phase_since
+            )
+        }
+    }
+}
+
+/// The reason that `decide` gave, in its own words.
+fn why(job: &Job) -> Option<String> {
+    let message = without_stop(&job.message);
+    // While it runs the message only repeats where it stands, and an end says its root cause itself.
+    let repeats = job.phase == Phase::Running && job.reason == Reason::Running;
+    let told = job.last_end.as_ref().is_some_and(|end| end_is_told(job, end) && message == end.ended.summary);
+    if message.is_empty() || repeats || told {
+        return None;
+    }
+    Some(format!("Why: {message} ({}).", job.reason.name()))
+}
+
+/// Whether the last end still explains anything: not of a job that ended well or runs long since.
+fn end_is_told(job: &Job, end: &LastEnd) -> bool {
+    end.ended.kind.is_some() && job.outcome != Some(Outcome::Succeeded)
+}
+
+/// The root cause of the last end, its evidence, what was decided and what it was charged to.
+fn last_end(job: &Job, end: &LastEnd) -> Option<String> {
+    if !end_is_told(job, end) {
+        return None;
+    }
+    let kind = end.ended.kind?;
+    let mut text = format!(
+        "Attempt {} on generation {} ended at {:.0} ({kind}): {}.",
+        end.attempt,
+        end.generation,
+        end.ended.at,
+        without_stop(&end.ended.summary)
+    );
+    if let Some(line) = evidence(&end.ended) {
+        let _ = write!(text, " {line}");
+    }
+    let answer = end.ended.action.map(answer_words);
+    let charge = end.ended.charge.map(|charge| format!("charged to {}", charged(job, charge)));
+    let decided: Vec<String> = answer.map(str::to_owned).into_iter().chain(charge).collect();
+    if !decided.is_empty() {
+        let _ = write!(text, " Answer: {}.", decided.join("; "));
+    }
+    Some(text)
+}
+
+/// The first line of evidence: the cause.
+fn evidence(ended: &Ended) -> Option<String> {
+    let verdict = ended.verdict.as_ref()?;
+    let EvidenceLine { worker, slice, line, reason, .. } = verdict.evidence.first()?;
+    let worker = if *slice > 0 { format!("worker {worker} of slice {slice}") } else { format!("worker {worker}") };
+    Some(if line.is_empty() {
+        format!("Evidence: {worker}, {}.", without_stop(reason))
+    } else {
+        format!("Evidence: {worker} wrote `{}`, which means: {}.", line.trim(), without_stop(reason))
+    })
+}
+
+const fn answer_words(action: Action) -> &'static str {
+    match action {
+        Action::ResumeInPlace => "resume on the same slice",
+        Action::RestartInPlace => "begin from scratch on the same slice",
+        Action::Recreate => "resume on a new slice",
+        Action::RecreateFromScratch => "begin from scratch on a new slice",
+        Action::Fail => "fail",
+    }
+}
+
+/// A budget and how much of it is spent.
+fn charged(job: &Job, charge: Charge) -> String {
+    let of = |budget: Option<u32>| budget.map_or_else(|| "unlimited".to_owned(), |most| most.to_string());
+    match charge {
+        Charge::Preemptions => {
+            format!("preemptions ({} of {})", job.counters.preemptions, of(job.spec.budgets.preemptions))
+        }
+        Charge::Infra => {
+            let (spent, most) = (job.spent.infra_failures, of(job.spec.budgets.infra_failures));
+            format!("infra_failures ({spent} of {most} since the last progress)")
+        }
+        Charge::User => {
+            let (spent, most) = (job.spent.user_failures, of(job.spec.budgets.user_failures));
+            format!("user_failures ({spent} of {most} since the last progress)")
+        }
+    }
+}
+
+/// What happens next, if nothing else happens.
+fn what_next(job: &Job, now: Timestamp) -> Option<String> {
+    match job.phase {
+        Phase::Succeeded | Phase::Failed | Phase::Cancelled => None,
+        Phase::Paused => Some("Next: nothing, until a person says `unpause` (a new TPU, RESUME=1) or `cancel`.".into()),
+        Phase::Stopping => {
+            let names = resources(job).unwrap_or_else(|| "what is left".to_owned());
+            let then = job.outcome.map_or("paused", |outcome| outcome.phase().as_str());
+            Some(format!("Next: once the TPU API says that {names} is gone, the job is {then}."))
+        }
+        Phase::Pending | Phase::Provisioning | Phase::Starting | Phase::Running | Phase::Recovering => {
+            active_next(job, now)
+        }
+    }
+}
+
+fn active_next(job: &Job, now: Timestamp) -> Option<String> {
+    if let Some(settling) = &job.settling {
+        return Some(format!(
+            "Next: at {:.0} it fails ({}), unless a loss of the slice explains the end before.",
+            settling.until, settling.kind
+        ));
+    }
+    if let Some(stopping) = job.attempt().filter(|attempt| attempt.stop.is_some() && attempt.fenced_at.is_none()) {
+        let deadline = stopping.stop.as_ref().map_or(now, |stop| stop.deadline);
+        let then = job.next.as_ref().map_or_else(String::new, |next| format!("; then {}", next_words(next)));
+        return Some(format!(
+            "Next: attempt {} ends on all workers, by SIGTERM and at {deadline:.0} by SIGKILL{then}.",
+            stopping.number
+        ));
+    }
+    if let Some(next) = &job.next {
+        let when = if next.not_before > now { format!("at {:.0} ", next.not_before) } else { String::new() };
+        return Some(format!("Next: {when}{}.", next_words(next)));
+    }
+    match job.phase {
+        Phase::Pending | Phase::Recovering => Some("Next: a TPU is asked for as soon as that allows it.".into()),
+        Phase::Provisioning => Some("Next: once the TPU is READY its workers prepare.".into()),
+        Phase::Starting if job.reason == Reason::Released => Some("Next: all workers report that it runs.".into()),
+        Phase::Starting => Some("Next: `run` is released to all workers together when all of them are ready.".into()),
+        Phase::Running => Some(running_next(job, now)),
+        Phase::Stopping | Phase::Paused | Phase::Succeeded | Phase::Failed | Phase::Cancelled => None,
+    }
+}
+
+/// A resume after the notice is not promised: the policy may say otherwise.
+fn running_next(job: &Job, now: Timestamp) -> String {
+    let notice = job.current_generation().and_then(|g| g.notice.as_ref());
+    if let Some(notice) = notice.filter(|notice| notice.deadline > now) {
+        return format!("Next: its slice will be taken away at {:.0}.", notice.deadline);
+    }
+    let total = job.spec.limits.total.zip(job.first_started_at);
+    let ends = total.and_then(|(limit, started)| started.checked_add(limit).ok());
+    match ends {
+        Some(at) => format!("Next: it ends by itself, or at {at:.0} by its limit `total`."),
+        None => "Next: it ends by itself.".into(),
+    }
+}
+
+fn next_words(next: &crate::job::Next) -> String {
+    let (place, how) = (
+        if next.new_generation { "a new slice is asked for" } else { "the next attempt starts on the same slice" },
+        if next.resume { "RESUME=1" } else { "RESUME=0" },
+    );
+    format!("{place} ({how})")
+}
+
+/// When a pass looks again, for jobs that wait for something.
+fn when_next(job: &Job, now: Timestamp) -> Option<String> {
+    if job.phase.is_terminal() || job.phase == Phase::Paused {
+        return None;
+    }
+    let Some(at) = job.wake_at else {
+        return Some("No look at it is due; only an event or a command moves it.".into());
+    };
+    let late = gap(at, now);
+    Some(if late >= LATE {
+        format!("The next look was due at {at:.0} and is {} late; the next tick makes up for it.", span(late))
+    } else {
+        format!("The next look is due at {at:.0}.")
+    })
+}
+
+/// From this on a look is late, and worth a word: the tick comes each minute, and takes what is due.
+const LATE: Duration = Duration::from_secs(90);
+
+fn on(job: &Job, attempt: &Attempt) -> String {
+    let place = job.generation(attempt.generation).map_or_else(String::new, |g| format!(" on {}", slice(g)));
+    format!("attempt {}{place}", attempt.number)
+}
+
+fn progress(job: &Job, attempt: &Attempt) -> String {
+    let step = attempt.step.map_or_else(String::new, |step| format!(", at step {step}"));
+    let saved = job.highest_checkpoint.map_or_else(String::new, |step| format!(", last checkpoint at {step}"));
+    format!("{step}{saved}")
+}
+
+fn lost_slice(job: &Job) -> String {
+    let lost = job.generations.iter().rev().find_map(|g| g.lost.as_ref().map(|lost| (g, lost)));
+    lost.map_or_else(String::new, |(g, lost)| {
+        format!("; its {} was lost at {:.0} ({}: {})", slice(g), lost.at, lost.kind, without_stop(&lost.fact))
+    })
+}
+
+/// `generation 2 (spot v5litepod-16 in us-central1-a)`.
+fn slice(g: &Generation) -> String {
+    let slices = if g.slices > 1 { format!("{} slices of ", g.slices) } else { String::new() };
+    format!("generation {} ({slices}{})", g.number, describe(&g.placement))
+}
+
+fn asked(g: &Generation, now: Timestamp) -> String {
+    let via = match g.via {
+        Via::Node => "as a node",
+        Via::QueuedResource => "by a queued resource",
+    };
+    let state = match &g.create {
+        Create::Intended => "is about to be asked for",
+        Create::Sent { .. } => "was asked for",
+        Create::Failed { .. } => "was refused",
+        Create::Done => "was made",
+    };
+    format!("{} {state} {via}, {} ago", slice(g), since(g.intended_at, now))
+}
+
+/// The names of what the job still owns.
+fn resources(job: &Job) -> Option<String> {
+    let names: Vec<&str> = job.generations.iter().map(|g| g.name.as_str()).collect();
+    (!names.is_empty()).then(|| names.join(" and "))
+}
+
+fn plural(count: u32, word: &str) -> String {
+    if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
+}
+
+fn without_stop(text: &str) -> &str {
+    text.trim().trim_end_matches('.')
+}
+
+/// How long ago, in words.
+fn since(at: Timestamp, now: Timestamp) -> String {
+    span(gap(at, now))
+}
+
+/// From `at` to `now`, in whole seconds; zero if `at` is later.
+fn gap(at: Timestamp, now: Timestamp) -> Duration {
+    Duration::from_secs(u64::try_from(now.duration_since(at).as_secs()).unwrap_or(0))
+}
+
+/// `2h 5m`: the two largest units, which is as exact as a person wants it.
+fn span(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let rounded = match seconds {
+        0..3600 => seconds,
+        3600..86400 => seconds / 60 * 60,
+        _ => seconds / 3600 * 3600,
+    };
+    humantime::format_duration(Duration::from_secs(rounded)).to_string()
+}

@@ -1,0 +1,310 @@
+//! What people are told, phase by phase.
+
+use super::*;
+use crate::classify::{CaseAction, Outcome as Verdicted, Verdict};
+use crate::failure::FailureKind;
+use crate::fixture::{at, attempt, generation, job as job_of, noon, open_deployment, place, small, spec_in};
+use crate::job::{Barred, Delete, Lost, Next, Settling, Stop, StopCause};
+use crate::observation::{CreateError, CreateErrorKind, Notice, NoticeKind};
+
+fn job(phase: Phase, reason: Reason, message: &str) -> Job {
+    let mut job = job_of(spec_in(&open_deployment(), &small()));
+    (job.phase, job.reason, job.message) = (phase, reason, message.into());
+    job
+}
+
+/// A job whose attempt 2 runs on generation 1, asked for at noon.
+fn running() -> Job {
+    let mut job = job(Phase::Running, Reason::Running, "attempt 2 runs on generation 1, step 1200");
+    let mut slice = generation(1);
+    (slice.create, slice.ready_at) = (Create::Done, Some(at(120)));
+    let mut run = attempt(2, 1);
+    (run.released_at, run.started_at, run.step) = (Some(at(150)), Some(at(151)), Some(1200));
+    (job.last_generation, job.last_attempt) = (1, 2);
+    (job.highest_step, job.highest_checkpoint) = (Some(1200), Some(1100));
+    job.first_started_at = Some(at(130));
+    job.phase_since = at(151);
+    job.generations = vec![slice];
+    job.attempts = vec![run];
+    job
+}
+
+fn grpc_end(action: Action) -> LastEnd {
+    let verdict = Verdict {
+        outcome: Verdicted::Failure(FailureKind::InfraGrpc),
+        confidence: 0.9,
+        evidence: vec![EvidenceLine {
+            worker: 3,
+            slice: 0,
+            line: "grpc: UNAVAILABLE: Socket\u{1b}[31m closed".into(),
+            reason: "a peer's connection broke.".into(),
+            signature: "grpc-unavailable".into(),
+        }],
+        action: CaseAction::Retry,
+        summary: "worker 3 lost its connection".into(),
+    };
+    let ended = Ended {
+        at: at(600),
+        kind: Some(FailureKind::InfraGrpc),
+        action: Some(action),
+        charge: Some(Charge::Infra),
+        summary: "worker 3 lost its connection.".into(),
+        verdict: Some(verdict),
+    };
+    LastEnd { attempt: 1, generation: 1, ended }
+}
+
+#[track_caller]
+fn says(job: &Job, now: Timestamp, words: &[&str]) {
+    let told = explain(job, now);
+    for word in words {
+        assert!(told.paragraph.contains(word), "{:?} does not say {word:?}", told.paragraph);
+    }
+    assert!(!told.paragraph.contains("  ") && !told.paragraph.contains(".."), "{:?}", told.paragraph);
+    assert!(told.facts.iter().all(|fact| !fact.is_empty() && !fact.contains(char::is_control)), "{:?}", told.facts);
+}
+
+#[track_caller]
+fn fact(job: &Job, now: Timestamp, word: &str) {
+    let facts = explain(job, now).facts;
+    assert!(facts.iter().any(|fact| fact.contains(word)), "{facts:#?} do not say {word:?}");
+}
+
+#[test]
+fn pending_in_a_stockout_says_where_and_until_when() {
+    let mut job = job(Phase::Pending, Reason::Stockout, "no capacity (spot v5litepod-16 in us-central1-a)");
+    job.wake_at = Some(at(300));
+    let error = CreateError { kind: CreateErrorKind::Stockout, message: "no more capacity in the zone".into() };
+    job.barred.push(Barred { placement: place("us-central1-a"), until: Some(at(300)), error, times: 2 });
+    says(
+        &job,
+        at(65),
+        &[
+            "Job train has waited 1m 5s and has no TPU yet.",
+            "Why: no capacity (spot v5litepod-16 in us-central1-a) (stockout).",
+            "a TPU is asked for as soon as that allows it",
+            "The next look is due at 2026-03-01T12:05:00Z.",
+        ],
+    );
+    fact(&job, at(65), "is not tried until 2026-03-01T12:05:00Z (refused 2 times): no more capacity in the zone");
+    assert_eq!(waiting_for(&job).unwrap(), "no capacity (spot v5litepod-16 in us-central1-a)");
+}
+
+#[test]
+fn a_look_that_is_late_is_called_late() {
+    let mut job = job(Phase::Pending, Reason::Submitted, "");
+    job.wake_at = Some(at(60));
+    says(&job, at(149), &["The next look is due at 2026-03-01T12:01:00Z."]);
+    says(&job, at(150), &["was due at 2026-03-01T12:01:00Z and is 1m 30s late"]);
+    assert_eq!(waiting_for(&job).unwrap(), "the next pass");
+    job.wake_at = None;
+    says(&job, at(150), &["No look at it is due"]);
+}
+
+#[test]
+fn provisioning_says_what_was_asked_for_and_how() {
+    let mut job = job(Phase::Provisioning, Reason::Creating, "v5litepod-16 in us-central1-a (spot) is being made");
+    let mut slice = generation(1);
+    slice.create = Create::Sent { operation: "operation-1".into() };
+    job.generations = vec![slice];
+    says(
+        &job,
+        at(90),
+        &[
+            "generation 1 (spot v5litepod-16 in us-central1-a) was asked for as a node, 1m 30s ago",
+            "once the TPU is READY its workers prepare",
+        ],
+    );
+    fact(&job, at(90), "rk-abc123-train-g1: asked for at 2026-03-01T12:00:00Z");
+    assert_eq!(waiting_for(&job).unwrap(), "the TPU: spot v5litepod-16 in us-central1-a");
+    job.reason = Reason::InProviderQueue;
+    job.generations[0].via = Via::QueuedResource;
+    says(&job, at(90), &["by a queued resource"]);
+    assert_eq!(waiting_for(&job).unwrap(), "the provider's queue: spot v5litepod-16 in us-central1-a");
+}
+
+#[test]
+fn starting_says_which_step_is_missing() {
+    let mut job = running();
+    (job.phase, job.reason, job.message) = (Phase::Starting, Reason::WorkersPreparing, "workers prepare".into());
+    job.attempts[0].started_at = None;
+    says(&job, at(200), &["has been starting for 49s on generation 1", "when all of them are ready"]);
+    assert_eq!(waiting_for(&job).unwrap(), "the workers to be ready");
+    job.reason = Reason::Released;
+    says(&job, at(200), &["all workers report that it runs"]);
+    assert_eq!(waiting_for(&job).unwrap(), "the program to start on all workers");
+    (job.reason, job.message) = (Reason::Fencing, "attempt 1 may still run on worker 2".into());
+    assert_eq!(waiting_for(&job).unwrap(), "attempt 1 may still run on worker 2");
+    job.message.clear();
+    assert_eq!(waiting_for(&job).unwrap(), "proof that the earlier attempt ended everywhere");
+}
+
+#[test]
+fn running_says_step_and_why_there_was_an_earlier_attempt() {
+    let mut job = running();
+    job.last_end = Some(grpc_end(Action::ResumeInPlace));
+    job.spent.infra_failures = 1;
+    says(
+        &job,
+        at(4000),
+        &[
+            "Job train runs: attempt 2 on generation 1 (spot v5litepod-16 in us-central1-a), for 1h 4m, at step 1200, \
+         last checkpoint at 1100.",
+            "Attempt 1 on generation 1 ended at 2026-03-01T12:10:00Z (infra_grpc): worker 3 lost its connection.",
+            "Evidence: worker 3 wrote `grpc: UNAVAILABLE: Socket [31m closed`, which means: a peer's connection broke.",
+            "Answer: resume on the same slice; charged to infra_failures (1 of 10 since the last progress).",
+            "Next: it ends by itself.",
+        ],
+    );
+    assert!(!explain(&job, at(4000)).paragraph.contains("Why:"), "what it is doing is said once");
+    assert_eq!(waiting_for(&job), None);
+    fact(&job, at(4000), "attempt 2 on generation 1: running since 2026-03-01T12:02:31Z, RESUME=1, step 1200");
+    job.spec.limits.total = Some(Duration::from_hours(1));
+    says(&job, at(4000), &["or at 2026-03-01T13:02:10Z by its limit `total`"]);
+    let notice = Notice { kind: NoticeKind::Maintenance, seen_at: at(3000), deadline: at(9000) };
+    job.generations[0].notice = Some(notice);
+    says(&job, at(4000), &["its slice will be taken away at 2026-03-01T14:30:00Z"]);
+}
+
+#[test]
+fn recovering_from_a_preemption_says_what_was_lost_and_what_comes() {
+    let mut job = running();
+    (job.phase, job.reason, job.message) = (Phase::Recovering, Reason::BackOff, "waits 30 s before the next".into());
+    job.phase_since = at(700);
+    job.generations[0].lost =
+        Some(Lost { at: at(699), kind: FailureKind::Preempted, fact: "the API says PREEMPTED".into() });
+    let intended_at = at(700);
+    job.generations[0].delete = Some(Delete { intended_at, sent_at: None, tries: 0, last_error: None });
+    let next = Next { not_before: at(730), resume: true, new_generation: true, why: Reason::Preempted };
+    job.next = Some(next);
+    says(
+        &job,
+        at(710),
+        &[
+            "Job train is being brought back, for 10s; its generation 1 (spot v5litepod-16 in us-central1-a) was \
+             lost at 2026-03-01T12:11:39Z (preempted: the API says PREEMPTED).",
+            "Next: at 2026-03-01T12:12:10Z a new slice is asked for (RESUME=1).",
+        ],
+    );
+    says(&job, at(740), &["Next: a new slice is asked for (RESUME=1)."]);
+    fact(&job, at(710), "being deleted since 2026-03-01T12:11:40Z (not sent yet)");
+    fact(
+        &job,
+        at(710),
+        "next attempt: on a new slice, not before 2026-03-01T12:12:10Z, RESUME=1, because of preempted",
+    );
+    assert_eq!(waiting_for(&job).unwrap(), "waits 30 s before the next");
+}
+
+#[test]
+fn an_attempt_that_is_being_ended_is_waited_for() {
+    let mut job = running();
+    (job.phase, job.reason, job.message) = (Phase::Recovering, Reason::WorkerExited, "a worker ended".into());
+    job.attempts[0].stop = Some(Stop { cause: StopCause::PeerExit, at: at(600), deadline: at(660) });
+    let next = Next { not_before: at(600), resume: true, new_generation: false, why: Reason::ResumeInPlace };
+    job.next = Some(next);
+    says(
+        &job,
+        at(610),
+        &["attempt 2 ends on all workers, by SIGTERM and at 2026-03-01T12:11:00Z by SIGKILL; then the next \
+             attempt starts \
+         on the same slice (RESUME=1)."],
+    );
+    fact(&job, at(610), "being ended since 2026-03-01T12:10:00Z, killed at 2026-03-01T12:11:00Z");
+}
+
+#[test]
+fn a_failure_that_settles_says_when_it_becomes_final() {
+    let mut job = running();
+    (job.phase, job.reason) = (Phase::Recovering, Reason::Settling);
+    let summary = "ValueError: bad shape".to_owned();
+    job.settling = Some(Settling { attempt: 2, until: at(660), kind: FailureKind::UserError, summary });
+    says(&job, at(610), &["at 2026-03-01T12:11:00Z it fails (user_error), unless a loss of the slice explains"]);
+    assert_eq!(waiting_for(&job).unwrap(), "a sign that the slice was lost, until 2026-03-01T12:11:00Z");
+}
+
+#[test]
+fn stopping_names_what_is_still_there() {
+    let mut job = running();
+    (job.phase, job.reason, job.message) = (Phase::Stopping, Reason::CancelRequested, "cancelled by ann".into());
+    job.outcome = Some(Outcome::Cancelled);
+    let last_error = Some("403 not allowed".to_owned());
+    job.generations[0].delete = Some(Delete { intended_at: at(600), sent_at: Some(at(601)), tries: 1, last_error });
+    says(
+        &job,
+        at(700),
+        &[
+            "Job train has ended (cancelled)",
+            "Why: cancelled by ann (cancel_requested).",
+            "says that rk-abc123-train-g1 is gone, the job is cancelled",
+        ],
+    );
+    assert_eq!(waiting_for(&job).unwrap(), "the deletion of rk-abc123-train-g1");
+    fact(&job, at(700), "(sent once, refused: 403 not allowed)");
+    job.outcome = None;
+    says(&job, at(700), &["Job train is being paused", "is gone, the job is paused"]);
+}
+
+#[test]
+fn paused_waits_for_a_person() {
+    let mut job = job(Phase::Paused, Reason::NoNetProgress, "5 generations in a row brought no step");
+    job.wake_at = None;
+    says(
+        &job,
+        at(86_400 * 2),
+        &[
+            "has been paused for 2days; it owns nothing and costs nothing.",
+            "Why: 5 generations in a row brought no step (no_net_progress).",
+            "until a person says `unpause`",
+        ],
+    );
+    assert_eq!(waiting_for(&job).unwrap(), "a person: `unpause`, or `cancel`");
+}
+
+#[test]
+fn an_end_says_how_and_of_what() {
+    let mut job = job(Phase::Failed, Reason::ProgramFailed, "worker 3 lost its connection");
+    job.outcome = Some(Outcome::Failed);
+    (job.last_attempt, job.last_generation) = (2, 1);
+    let mut end = grpc_end(Action::Fail);
+    end.ended.summary = "worker 3 lost its connection".into();
+    job.last_end = Some(end);
+    says(
+        &job,
+        at(900),
+        &["Job train failed at 2026-03-01T12:00:00Z after 2 attempts on 1 TPU; it owns nothing.", "Answer: fail;"],
+    );
+    let paragraph = explain(&job, at(900)).paragraph;
+    assert_eq!(paragraph.matches("worker 3 lost its connection").count(), 1, "the cause is told once: {paragraph}");
+    assert!(!paragraph.contains("Next") && !paragraph.contains("look"), "{paragraph}");
+    assert_eq!(waiting_for(&job), None);
+    (job.phase, job.outcome, job.reason) = (Phase::Succeeded, Some(Outcome::Succeeded), Reason::AllGone);
+    job.message = "all workers ended well".into();
+    let paragraph = explain(&job, at(900)).paragraph;
+    assert!(paragraph.contains("succeeded") && !paragraph.contains("Attempt"), "{paragraph}");
+}
+
+#[test]
+fn evidence_without_a_line_still_names_its_worker() {
+    let mut job = running();
+    let mut end = grpc_end(Action::Recreate);
+    if let Some(verdict) = end.ended.verdict.as_mut() {
+        verdict.evidence[0].line.clear();
+        verdict.evidence[0].slice = 1;
+    }
+    job.last_end = Some(end);
+    says(&job, at(900), &["Evidence: worker 3 of slice 1, a peer's connection broke."]);
+}
+
+#[test]
+fn every_phase_is_explained_also_of_a_job_with_nothing_in_it() {
+    for phase in Phase::ALL {
+        for reason in [Reason::Submitted, Reason::Fencing, Reason::Released, Reason::InProviderQueue] {
+            let job = job(phase, reason, "");
+            says(&job, noon(), &["Job train"]);
+            // Also before its time: clocks of instances differ.
+            says(&job, at(-100), &["Job train"]);
+            assert_eq!(waiting_for(&job).is_none(), phase.is_terminal() || phase == Phase::Running);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Deployments, specs and jobs for the tests of this crate, each as plain as it can be.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::ids::JobId;
+use crate::job::{Attempt, Counters, Create, Desired, Generation, Job, Phase, Placement, Spent, Usage, Via};
+use crate::reason::Reason;
+use crate::settings::{CapacityEntry, Deployment};
+use crate::spec::{self, CapacityKind, JobSpec, ParseContext};
+
+/// Noon of a day.
+pub(crate) fn noon() -> Timestamp {
+    "2026-03-01T12:00:00Z".parse().unwrap()
+}
+
+/// So many seconds after noon.
+pub(crate) fn at(seconds: i64) -> Timestamp {
+    noon() + jiff::SignedDuration::from_secs(seconds)
+}
+
+/// An entry of the capacity list at half a dollar for a chip-hour.
+pub(crate) fn entry(accelerator: &str, zone: &str, kind: CapacityKind) -> CapacityEntry {
+    CapacityEntry { accelerator: accelerator.into(), zone: zone.into(), kind, max_chips: None, usd_per_chip_hour: 0.5 }
+}
+
+/// A deployment with that capacity list, and a bucket of unknown regions.
+pub(crate) fn deployment(capacity: Vec<CapacityEntry>) -> Deployment {
+    Deployment {
+        capacity,
+        max_chips: None,
+        max_usd_per_day: None,
+        bucket: "gs://rekindle-demo".into(),
+        bucket_regions: Vec::new(),
+        api_url: "https://api.example.com".into(),
+        worker_service_account: None,
+        startup_script: None,
+        worker_metadata: BTreeMap::new(),
+    }
+}
+
+/// Everything on every kind of capacity.
+pub(crate) fn open_deployment() -> Deployment {
+    let kinds = [CapacityKind::Spot, CapacityKind::Preemptible, CapacityKind::OnDemand, CapacityKind::Reserved];
+    deployment(kinds.into_iter().map(|kind| entry("*", "*", kind)).collect())
+}
+
+/// The smallest good spec, as JSON.
+pub(crate) fn small() -> Value {
+    json!({"run": ["python3", "train.py"], "tpu": {"accelerator": "v5litepod-16"}})
+}
+
+/// The small spec with one value replaced, at a path of fields.
+pub(crate) fn with(path: &[&str], value: Value) -> Value {
+    let mut spec = small();
+    let mut place = &mut spec;
+    for field in path {
+        place = &mut place[*field];
+    }
+    *place = value;
+    spec
+}
+
+/// A spec, checked in a deployment.
+pub(crate) fn spec_in(deployment: &Deployment, value: &Value) -> JobSpec {
+    let context = ParseContext { deployment, caller: "ann@example.com", caller_is_admin: true };
+    spec::parse(value, &context).unwrap().spec
+}
+
+/// A job that was accepted at noon.
+pub(crate) fn job(spec: JobSpec) -> Job {
+    Job {
+        id: JobId::parse("train").unwrap(),
+        spec_hash: spec::hash(&spec),
+        spec,
+        run_id: "train-1".into(),
+        created_at: noon(),
+        submitted_by: "ann@example.com".into(),
+        desired: Desired::Run,
+        restart: None,
+        phase: Phase::Pending,
+        phase_since: noon(),
+        outcome: None,
+        reason: Reason::Submitted,
+        message: String::new(),
+        last_generation: 0,
+        last_attempt: 0,
+        line: 0,
+        generations: Vec::new(),
+        attempts: Vec::new(),
+        next: None,
+        settling: None,
+        last_end: None,
+        counters: Counters::default(),
+        spent: Spent::default(),
+        highest_step: None,
+        highest_checkpoint: None,
+        last_loss: None,
+        first_started_at: None,
+        queued_since: noon(),
+        barred: Vec::new(),
+        wake_at: None,
+        outbox: Vec::new(),
+        sequence: 0,
+        revision: 0,
+        observed_through_us: 0,
+        usage: Usage::default(),
+    }
+}
+
+/// Spot `v5litepod-16` in a zone.
+pub(crate) fn place(zone: &str) -> Placement {
+    Placement { accelerator: "v5litepod-16".into(), zone: zone.into(), capacity: CapacityKind::Spot }
+}
+
+/// A generation that was asked for at noon in `us-central1-a`.
+pub(crate) fn generation(number: u32) -> Generation {
+    Generation {
+        number,
+        name: format!("rk-abc123-train-g{number}"),
+        placement: place("us-central1-a"),
+        via: Via::Node,
+        slices: 1,
+        workers: 4,
+        chips: 16,
+        usd_micros_per_hour: 8_000_000,
+        intended_at: noon(),
+        asked_at: None,
+        create: Create::Intended,
+        create_tries: 0,
+        blocks_quota: false,
+        seen_at: None,
+        ready_at: None,
+        addresses: Vec::new(),
+        unhealthy_since: None,
+        notice: None,
+        lost: None,
+        delete: None,
+    }
+}
+
+/// An attempt that was made at noon.
+pub(crate) fn attempt(number: u32, generation: u32) -> Attempt {
+    Attempt {
+        number,
+        generation,
+        resume: number > 1,
+        stage: number.saturating_sub(1),
+        line: 0,
+        created_at: noon(),
+        released_at: None,
+        started_at: None,
+        stop: None,
+        first_exit_at: None,
+        ended: None,
+        fenced_at: None,
+        progressed: false,
+        step: None,
+        step_at: None,
+        resumed_from: None,
+    }
+}
