@@ -223,7 +223,9 @@ fn is_address(address: &str, path: &str, deployment: &Deployment, faults: &mut F
         local.then(|| address.strip_prefix("file:///")).flatten()
     });
     let in_bucket = !deployment.bucket.is_empty() && address.starts_with(&deployment.bucket);
-    let plain = !address.chars().any(|c| c.is_whitespace() || c.is_control());
+    // A folder on one's own machine may have spaces in its name, a bucket's may not.
+    let is_file = address.starts_with("file://");
+    let plain = !address.chars().any(|c| c.is_control() || (c.is_whitespace() && !is_file));
     let good = plain && (in_bucket || rest.is_some_and(|rest| !rest.starts_with('/') && !rest.is_empty()));
     if !good {
         faults.add(path, format!("{} is no place in a bucket; write gs://BUCKET/FOLDER", quote(address)));

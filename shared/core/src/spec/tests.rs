@@ -406,6 +406,10 @@ fn files_are_for_deployments_on_one_machine() {
     local.bucket = "file:///state/objects".into();
     assert!(parse_in(&local, &value).is_ok());
     assert!(parse_in(&local, &with(&["checkpoint"], json!("gs://b/c"))).is_ok());
+    assert!(parse_in(&local, &with(&["checkpoint"], json!("gs://b/c d"))).is_err());
+    local.bucket = "file:///home/ann/my jobs/objects".into();
+    let code = format!("{}/bundles/{DIGEST}.tar.zst", local.bucket);
+    assert_eq!(parse_in(&local, &with(&["code"], json!(code))).unwrap().spec.code, Some(code));
 }
 
 #[test]
