@@ -10,11 +10,13 @@ use rekindle_ports::store::Store;
 
 mod clock;
 mod docs;
+mod emulators;
 mod tpu;
 mod world;
 
 pub use clock::{FakeClock, FakeIds};
 pub use docs::{CommitFault, MemoryDocs};
+pub use emulators::{Emulator, Emulators};
 pub use tpu::{Call, FakeTpu, Script};
 pub use world::{
     DeadLetter, FakeProbe, MemoryDeadLetters, MemoryEvents, MemoryHints, MemoryObjects, MemoryWakeups, Wakeup,
