@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::scenario::Scenario;
 
 /// How long VMs go on without their emulator.
-pub const AWAY_LIMIT: Duration = Duration::from_secs(600);
+pub const AWAY_LIMIT: Duration = Duration::from_mins(10);
 
 /// Settings of an emulator.
 #[derive(Debug, Clone)]

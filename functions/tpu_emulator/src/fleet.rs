@@ -323,7 +323,7 @@ impl Machine {
 
     /// Asks a supervisor.
     pub(crate) async fn get<T: DeserializeOwned>(&self, vm: &Vm, call: &str) -> anyhow::Result<T> {
-        self.call(vm, call, |client, url| client.get(url)).await
+        self.call(vm, call, reqwest::Client::get).await
     }
 
     async fn call<T: DeserializeOwned>(

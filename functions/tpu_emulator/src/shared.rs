@@ -28,7 +28,7 @@ pub(crate) struct Shared {
 }
 
 /// Window of the create limit. Nominal.
-const RATE_WINDOW: Duration = Duration::from_secs(60);
+const RATE_WINDOW: Duration = Duration::from_mins(1);
 
 impl Shared {
     pub(crate) fn new(
@@ -128,7 +128,7 @@ impl Shared {
             let due = self.read(World::next_due);
             let now = Timestamp::now();
             match due {
-                Some(due) if due <= now => self.change(|world, moment| world.tick(moment)),
+                Some(due) if due <= now => self.change(World::tick),
                 Some(due) => {
                     let wait = Duration::try_from(due.duration_since(now)).unwrap_or_default();
                     let _ = tokio::time::timeout(wait, self.wake.notified()).await;

@@ -192,7 +192,7 @@ impl World {
             TimerAction::RepairDone(key) => self.repair_done(&key),
             TimerAction::MaintenanceStart(key) => self.maintenance_start(moment, &key),
             TimerAction::MaintenancePowerOff(key) => self.maintenance_power_off(moment, &key),
-            TimerAction::MaintenanceEnd(key) => self.maintenance_end(&key),
+            TimerAction::MaintenanceEnd(key) => self.maintenance_end(moment, &key),
             TimerAction::QueuedStep(name, id) => self.queued_step(moment, &name, id),
         }
     }

@@ -169,7 +169,7 @@ fn tpu_env(world: &World, node: &Node, worker: &Worker) -> String {
         lines.push(("MEGASCALE_NUM_SLICES".to_owned(), slices.count.to_string()));
         lines.push(("MEGASCALE_SLICE_ID".to_owned(), slices.index.to_string()));
     }
-    lines.iter().map(|(key, value)| format!("{key}: '{value}'\n")).collect()
+    lines.iter().map(|(key, value)| format!("{key}: '{value}'")).collect::<Vec<_>>().join("\n") + "\n"
 }
 
 fn machine_type(row: &Accelerator) -> String {

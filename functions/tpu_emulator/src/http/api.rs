@@ -92,7 +92,7 @@ async fn call(shared: &Arc<Shared>, route: Route, request: Request) -> (bool, Re
         return (true, error.into_response());
     }
     let answer = match body(request.into_body()).await {
-        Ok(body) => perform(shared, &route, &call, &parameters, &body).await,
+        Ok(body) => perform(shared, &route, &call, &parameters, &body),
         Err(error) => Err(error),
     };
     if let Some((error, delay)) = fault(When::After) {
@@ -151,7 +151,7 @@ fn check_zone(shared: &Arc<Shared>, route: &Route) -> Result<(), ApiError> {
     Ok(())
 }
 
-async fn perform(
+fn perform(
     shared: &Arc<Shared>,
     route: &Route,
     call: &Call,
@@ -319,7 +319,7 @@ fn look(shared: &Arc<Shared>, route: &Route, parameters: &Parameters) -> Result<
             lists::page(
                 "nodes",
                 nodes.map(|node| (node.name.clone(), render::node(node))).collect(),
-                silent,
+                &silent,
                 parameters,
             )
         }
@@ -330,7 +330,7 @@ fn look(shared: &Arc<Shared>, route: &Route, parameters: &Parameters) -> Result<
                 let shows_accepted = world.zone(&queued.location.zone).show_accepted == Some(true);
                 (queued.name.clone(), render::queued(queued, route.version, shows_accepted))
             });
-            lists::page("queuedResources", shown.collect(), silent, parameters)
+            lists::page("queuedResources", shown.collect(), &silent, parameters)
         }
         "ListOperations" => {
             let (zones, _) = lists::zones(world, location);
@@ -339,7 +339,7 @@ fn look(shared: &Arc<Shared>, route: &Route, parameters: &Parameters) -> Result<
             let here = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix));
             let shown = world.operations.values().filter(|operation| here(&operation.name));
             let shown = shown.map(|operation| (operation.name.clone(), render::operation(operation, route.version)));
-            lists::page("operations", shown.collect(), Vec::new(), parameters)
+            lists::page("operations", shown.collect(), &[], parameters)
         }
         _ => look_up_catalogue(world, route, parameters),
     })
@@ -352,7 +352,7 @@ fn look_up_catalogue(world: &crate::model::World, route: &Route, parameters: &Pa
         "ListLocations" => {
             let zones = catalog::zones().into_iter().filter(|zone| world.zone(zone).denied != Some(true));
             let shown = zones.map(|zone| (zone.to_owned(), lists::location(&location.project, zone)));
-            lists::page("locations", shown.collect(), Vec::new(), parameters)
+            lists::page("locations", shown.collect(), &[], parameters)
         }
         "GetLocation" => Ok(lists::location(&location.project, &location.zone)),
         "GenerateServiceIdentity" => {
@@ -368,7 +368,7 @@ fn look_up_catalogue(world: &crate::model::World, route: &Route, parameters: &Pa
                 shown.extend(rows.map(|row| lists::accelerator(&here(zone), row)));
             }
             let named = shown.into_iter().map(|value| (value["name"].as_str().unwrap_or_default().to_owned(), value));
-            lists::page("acceleratorTypes", named.collect(), silent, parameters)
+            lists::page("acceleratorTypes", named.collect(), &silent, parameters)
         }
         "GetAcceleratorType" => {
             let row = catalog::accelerator(id).filter(|row| catalog::is_offered(&row.name, &location.zone));
@@ -380,7 +380,7 @@ fn look_up_catalogue(world: &crate::model::World, route: &Route, parameters: &Pa
             let versions = catalog::runtime_versions();
             let all = zones.iter().flat_map(|zone| versions.iter().map(|version| lists::runtime(&here(zone), version)));
             let named = all.map(|value| (value["name"].as_str().unwrap_or_default().to_owned(), value));
-            lists::page("runtimeVersions", named.collect(), silent, parameters)
+            lists::page("runtimeVersions", named.collect(), &silent, parameters)
         }
         "GetRuntimeVersion" if catalog::runtime_exists(id) => Ok(lists::runtime(location, id)),
         "ListReservations" => Ok(json!({})),

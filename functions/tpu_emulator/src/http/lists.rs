@@ -35,7 +35,7 @@ pub(super) fn zones(world: &World, location: &Location) -> (Vec<String>, Vec<Str
 pub(super) fn page(
     field: &str,
     mut items: Vec<(String, Value)>,
-    unreachable: Vec<String>,
+    unreachable: &[String],
     parameters: &Parameters,
 ) -> Result<Value, ApiError> {
     let size = match parameters.get("pageSize").unwrap_or("0").parse::<i64>() {

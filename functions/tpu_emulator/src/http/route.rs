@@ -19,7 +19,8 @@ pub(super) struct Route {
 
 /// The RPC of a request; `None` where the API has no method.
 pub(super) fn route(method: &Method, path: &str) -> Option<Route> {
-    let path = percent_decoded(path);
+    // Clients encode some of the characters of names.
+    let path = percent_encoding::percent_decode_str(path).decode_utf8().ok()?;
     let mut parts = path.trim_matches('/').split('/');
     let version = match parts.next()? {
         "v2" => "v2",
@@ -95,27 +96,6 @@ fn on_resource(method: &Method, verb: Option<&str>, collection: &str, is_alpha: 
         ("GET", None, "runtimeVersions") => Some("GetRuntimeVersion"),
         _ => None,
     }
-}
-
-/// Clients encode some of the characters of names.
-fn percent_decoded(path: &str) -> String {
-    let bytes = path.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut index = 0;
-    while index < bytes.len() {
-        let escape = (bytes[index] == b'%').then(|| path.get(index + 1..index + 3)).flatten();
-        match escape.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                decoded.push(byte);
-                index += 3;
-            }
-            None => {
-                decoded.push(bytes[index]);
-                index += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
 }
 
 #[cfg(test)]

@@ -30,6 +30,9 @@ struct Server {
 
 type Shared = Arc<Server>;
 
+/// An answer without a value.
+type Refusal = (StatusCode, String);
+
 /// The routes.
 pub(super) fn router(spec: Arc<VmSpec>, dir: BootDir, address: SocketAddr, orders: mpsc::Sender<Order>) -> Router {
     tracing::info!("metadata server at {address}");
@@ -113,7 +116,7 @@ async fn answer(
     match *method {
         Method::GET if is_true(options.wait_for_change.as_ref()) => wait(server, path, uri, options).await,
         Method::GET => read(server, path, uri, options),
-        Method::PUT | Method::DELETE => write(server, method, path, body),
+        Method::PUT | Method::DELETE => write(server, method, path, &body),
         _ => StatusCode::METHOD_NOT_ALLOWED.into_response(),
     }
 }
@@ -121,20 +124,20 @@ async fn answer(
 fn read(server: &Server, path: &str, uri: &Uri, options: &Options) -> Response {
     match look_up(server, path, uri, options) {
         Ok((text, kind)) => with_etag(text, kind),
-        Err(response) => response,
+        Err(refusal) => refusal.into_response(),
     }
 }
 
 async fn wait(server: &Server, path: &str, uri: &Uri, options: &Options) -> Response {
     let mut changes = server.changes.subscribe();
-    let limit = options.timeout_sec.map_or(Duration::from_secs(365 * 24 * 3600), Duration::from_secs);
+    let limit = options.timeout_sec.map_or(Duration::from_hours(365 * 24), Duration::from_secs);
     let deadline = tokio::time::Instant::now() + limit;
     let mut known = options.last_etag.clone();
     loop {
         changes.borrow_and_update();
         let (text, kind) = match look_up(server, path, uri, options) {
             Ok(found) => found,
-            Err(response) => return response,
+            Err(refusal) => return refusal.into_response(),
         };
         let now = etag(&text);
         if *known.get_or_insert_with(|| now.clone()) != now {
@@ -156,14 +159,14 @@ fn etag(text: &str) -> String {
 }
 
 /// The text of a value or folder, and its content type.
-fn look_up(server: &Server, path: &str, uri: &Uri, options: &Options) -> Result<(String, &'static str), Response> {
+fn look_up(server: &Server, path: &str, uri: &Uri, options: &Options) -> Result<(String, &'static str), Refusal> {
     if let Some(text) = account(server, path, options)? {
         return Ok((text, if path.ends_with("/token") { "application/json" } else { "application/text" }));
     }
     let tree = server.lock();
     let mut value = &*tree;
     for part in path.split('/').filter(|part| !part.is_empty()) {
-        value = value.get(part).ok_or_else(|| StatusCode::NOT_FOUND.into_response())?;
+        value = value.get(part).ok_or_else(|| (StatusCode::NOT_FOUND, String::new()))?;
     }
     if is_true(options.recursive.as_ref()) {
         return Ok((camel(value, path.contains("attributes")).to_string(), "application/json"));
@@ -177,12 +180,14 @@ fn look_up(server: &Server, path: &str, uri: &Uri, options: &Options) -> Result<
             Ok((folder.iter().map(line).collect(), "application/text"))
         }
         Value::String(text) => Ok((text.clone(), "application/text")),
-        other => Ok((other.to_string(), "application/text")),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
+            Ok((value.to_string(), "application/text"))
+        }
     }
 }
 
 /// Values of a service account that are made on demand.
-fn account(server: &Server, path: &str, options: &Options) -> Result<Option<String>, Response> {
+fn account(server: &Server, path: &str, options: &Options) -> Result<Option<String>, Refusal> {
     let Some(rest) = path.strip_prefix("instance/service-accounts/") else { return Ok(None) };
     let Some((account, leaf)) = rest.split_once('/') else { return Ok(None) };
     let is_known = server.lock()["instance"]["service-accounts"].get(account).is_some();
@@ -197,13 +202,13 @@ fn account(server: &Server, path: &str, options: &Options) -> Result<Option<Stri
         }
         "identity" => {
             let Some(audience) = options.audience.as_deref().filter(|audience| !audience.is_empty()) else {
-                return Err((StatusCode::BAD_REQUEST, "non-empty audience parameter required").into_response());
+                return Err((StatusCode::BAD_REQUEST, "non-empty audience parameter required".to_owned()));
             };
             let is_full = options.format.as_deref() == Some("full");
             let signed = crate::identity::sign(&server.spec.key_file, &server.spec.identity, audience, is_full);
-            signed.map(Some).map_err(|error| {
-                (StatusCode::INTERNAL_SERVER_ERROR, format!("cannot sign the token: {error:#}")).into_response()
-            })
+            signed
+                .map(Some)
+                .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, format!("cannot sign the token: {error:#}")))
         }
         _ => Ok(None),
     }
@@ -229,7 +234,7 @@ fn camel(value: &Value, is_custom: bool) -> Value {
 }
 
 /// Guest attributes are the only values that a VM may write.
-fn write(server: &Server, method: &Method, path: &str, body: String) -> Response {
+fn write(server: &Server, method: &Method, path: &str, body: &str) -> Response {
     let parts: Vec<&str> = path.split('/').collect();
     let ["instance", "guest-attributes", namespace, key] = parts.as_slice() else {
         return StatusCode::FORBIDDEN.into_response();

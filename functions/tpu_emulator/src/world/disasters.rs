@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use super::Moment;
 use crate::duration::Span;
-use crate::model::{AfterOff, Effect, Leave, Maintenance, NodeKey, NodeState, Outcome, RpcStatus, TimerAction, World};
+use crate::model::{
+    AfterOff, Effect, Leave, Maintenance, NodeKey, NodeState, Outcome, Power, RpcStatus, TimerAction, World,
+};
 use crate::wire::audit;
 use crate::wire::errors::ApiError;
 
@@ -73,15 +75,14 @@ impl World {
         order: &PreemptOrder,
     ) -> Result<Timestamp, ApiError> {
         let Some(node) = self.node_mut(key) else { return Err(ApiError::not_found(&key.name)) };
-        match node.state {
-            NodeState::Creating => {
-                self.preempt_creating(moment, key, order.leave);
-                return Ok(moment.now);
-            }
-            NodeState::Ready | NodeState::Restarting | NodeState::Repairing if !node.is_preempting => {}
-            state => {
-                return Err(ApiError::conflict(&format!("a node in state {} cannot be preempted", state.as_str())));
-            }
+        if node.state == NodeState::Creating {
+            self.preempt_creating(moment, key, order.leave);
+            return Ok(moment.now);
+        }
+        let has_vms = matches!(node.state, NodeState::Ready | NodeState::Restarting | NodeState::Repairing);
+        if !has_vms || node.is_preempting {
+            let text = format!("a node in state {} cannot be preempted (again)", node.state.as_str());
+            return Err(ApiError::conflict(&text));
         }
         node.is_preempting = true;
         let entries: Vec<Value> = node
@@ -186,8 +187,7 @@ impl World {
     }
 
     pub(super) fn repair_done(&mut self, key: &NodeKey) {
-        let is_repairing = |node: &&mut crate::model::Node| node.state == NodeState::Repairing;
-        if self.node_mut(key).filter(is_repairing).is_some() {
+        if self.node_mut(key).is_some_and(|node| node.state == NodeState::Repairing) {
             self.boot_node(key);
         }
     }
@@ -281,21 +281,22 @@ impl World {
         self.switch_off(moment, key, None);
     }
 
-    pub(super) fn maintenance_end(&mut self, key: &NodeKey) {
+    pub(super) fn maintenance_end(&mut self, moment: Moment, key: &NodeKey) {
         let Some(node) = self.node_mut(key) else { return };
-        node.maintenance = None;
-        match node.state {
-            NodeState::Restarting => self.boot_node(key),
-            NodeState::Ready => {
-                node.health = Some("HEALTHY".to_owned());
-                node.health_description = None;
-                let changes = vec![
-                    ("instance/upcoming-maintenance".to_owned(), no_maintenance()),
-                    ("instance/maintenance-event".to_owned(), json!("NONE")),
-                ];
-                self.tell_workers(key, changes);
-            }
-            _ => {}
+        if node.state == NodeState::Restarting && node.power != Power::Off {
+            self.recheck(moment, TimerAction::MaintenanceEnd(key.clone()));
+        } else if node.state == NodeState::Restarting {
+            node.maintenance = None;
+            self.boot_node(key);
+        } else if node.state == NodeState::Ready {
+            node.maintenance = None;
+            node.health = Some("HEALTHY".to_owned());
+            node.health_description = None;
+            let changes = vec![
+                ("instance/upcoming-maintenance".to_owned(), no_maintenance()),
+                ("instance/maintenance-event".to_owned(), json!("NONE")),
+            ];
+            self.tell_workers(key, changes);
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use rekindle_core::catalog::{self, Accelerator};
 use serde_json::{Map, Value, json};
 
 use super::{Call, Moment, accelerator_of};
 use crate::model::{
-    AfterOff, Effect, Leave, Multislice, Node, NodeKey, NodeState, Outcome, Power, RpcStatus, TimerAction, When,
+    AfterOff, Effect, Leave, Multislice, Node, NodeKey, NodeState, Outcome, Power, RpcStatus, Timer, TimerAction, When,
     Worker, World,
 };
 use crate::scenario::Wait;
@@ -15,8 +16,8 @@ use crate::wire::body::{self, Version};
 use crate::wire::errors::ApiError;
 use crate::wire::render;
 
-/// While the VMs of a node that is being deleted are not confirmed off, look again so often.
-const DELETE_RECHECK: Duration = Duration::from_millis(20);
+/// While the VMs of a node that is being deleted or stopped are not confirmed off, look again so often. Real time.
+const OFF_RECHECK: SignedDuration = SignedDuration::from_millis(20);
 
 /// A node that may be made: its body is checked.
 #[derive(Debug, Clone)]
@@ -159,7 +160,6 @@ impl World {
         node.state = NodeState::Ready;
         node.health = Some("HEALTHY".to_owned());
         node.health_description = None;
-        node.is_preempting = false;
         node.power = Power::On;
         for worker in &mut node.workers {
             worker.boot += 1;
@@ -185,7 +185,7 @@ impl World {
 
     /// The fleet's word that no process of the node is left.
     pub(crate) fn powered_off(&mut self, moment: Moment, key: &NodeKey) {
-        let Some(node) = self.node_mut(key) else { return };
+        let Some(node) = self.node_mut(key).filter(|node| node.power != Power::On) else { return };
         node.power = Power::Off;
         match node.after_off.take() {
             Some(AfterOff::Leave(leave)) => self.leave(moment, key, leave),
@@ -240,8 +240,7 @@ impl World {
         let Some(node) = self.node_mut(key) else { return };
         if node.power != Power::Off {
             // A 404 says that nothing of the slice runs any more.
-            let due_at = moment.now + jiff::SignedDuration::try_from(DELETE_RECHECK).unwrap_or_default();
-            self.timers.push(crate::model::Timer { due_at, action: TimerAction::DeleteDone(key.clone()) });
+            self.recheck(moment, TimerAction::DeleteDone(key.clone()));
             return;
         }
         let (operation, queued) = (node.operation.take(), node.queued_resource.clone());
@@ -258,6 +257,12 @@ impl World {
         if let Some(queued) = queued {
             self.queued_node_gone(moment, &queued);
         }
+    }
+
+    /// Tries again shortly: the VMs are not off yet.
+    pub(super) fn recheck(&mut self, moment: Moment, action: TimerAction) {
+        let due_at = moment.now + OFF_RECHECK;
+        self.timers.push(Timer { due_at, action });
     }
 
     /// The node is gone at once.
@@ -324,8 +329,7 @@ impl World {
     pub(super) fn stop_done(&mut self, moment: Moment, key: &NodeKey) {
         let Some(node) = self.node_mut(key).filter(|node| node.state == NodeState::Stopping) else { return };
         if node.power != Power::Off {
-            let due_at = moment.now + jiff::SignedDuration::try_from(DELETE_RECHECK).unwrap_or_default();
-            self.timers.push(crate::model::Timer { due_at, action: TimerAction::StopDone(key.clone()) });
+            self.recheck(moment, TimerAction::StopDone(key.clone()));
             return;
         }
         node.state = NodeState::Stopped;
