@@ -1,12 +1,85 @@
-//! `dev`: everything on this machine.
+//! `dev`: everything on this machine, left running. State survives a restart, and so do the emulated machines.
+
+mod cloud;
+pub(crate) mod log;
+pub(crate) mod places;
+mod routes;
+pub(crate) mod signals;
+pub(crate) mod stack;
+mod world;
 
 use std::process::ExitCode;
+
+use owo_colors::OwoColorize as _;
+use rekindle_tpu_emulator::{Scenario, Vms};
+use serde_json::json;
 
 use crate::args::Dev;
 use crate::fault::{Fault, Result};
 use crate::printer::Printer;
+use places::Places;
+use stack::{Options, Stack};
 
-/// Runs everything until it is told to stop.
-pub(crate) fn run(_options: &Dev, _printer: Printer) -> Result<ExitCode> {
-    Err(Fault::input("`rekindle dev` is not built in this version"))
+/// Runs everything until Ctrl-C or SIGTERM.
+pub(crate) fn run(options: &Dev, printer: Printer) -> Result<ExitCode> {
+    let scenario = options.scenario.as_deref().map(Scenario::read).transpose().map_err(|error| {
+        Fault::input("the scenario cannot be used").from_error(&error)
+    })?;
+    let root = match &options.state {
+        Some(root) => root.clone(),
+        None => Places::usual()?,
+    };
+    let places = Places::open(&root)?;
+    log::to_stderr();
+    runtime()?.block_on(async {
+        let mut signals = signals::Signals::listen()?;
+        let start = Stack::start(Options {
+            places: places.clone(),
+            port: options.port,
+            tpu_port: options.tpu_port,
+            scenario,
+            seed: options.seed,
+            speed: options.speed,
+            firestore: options.firestore.clone(),
+            pubsub: options.pubsub.clone(),
+        });
+        let stack = tokio::select! {
+            stack = start => stack?,
+            () = signals.next() => return Ok(ExitCode::from(signals::EXIT_INTERRUPTED)),
+        };
+        tell(&stack, &places, printer)?;
+        signals.next().await;
+        printer.talk("stopping; the emulated machines go on for 10 minutes and are found again by the next `rekindle dev`");
+        tokio::select! {
+            () = stack.stop(Vms::Leave) => {}
+            () = signals.next() => printer.warn("not everything was stopped in order; the next start repairs that"),
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// The runtime of `dev` and `demo`.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.map_err(|error| Fault::unexpected("cannot start").from_error(&error))
+}
+
+fn tell(stack: &Stack, places: &Places, printer: Printer) -> Result<()> {
+    let (url, tpu_url, state) = (&stack.url, &stack.tpu_url, places.root().display().to_string());
+    if printer.is_json {
+        return printer.json_line(&json!({"url": url, "tpu_url": tpu_url, "state": state}));
+    }
+    printer.talk(&format!("{}  {url}", "functions".bold()));
+    printer.talk(&format!("{}    {tpu_url}", "TPU API".bold()));
+    printer.talk(&format!("{}      {state}", "state".bold()));
+    printer.talk("");
+    printer.talk("In another terminal:");
+    let server = if *url == crate::config::DEFAULT_SERVER { String::new() } else { format!(" --server {url}") };
+    printer.talk(&format!("  rekindle{server} run --tpu v5litepod-8 -- bash -c 'echo hello from $REKINDLE_WORKER'"));
+    printer.talk(&format!("  rekindle{server} ps --watch"));
+    printer.talk(&format!("  CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU={tpu_url} CLOUDSDK_AUTH_DISABLE_CREDENTIALS=true \\"));
+    printer.talk(&format!("    gcloud compute tpus tpu-vm list --project {} --zone us-central1-a", world::PROJECT));
+    printer.talk("");
+    printer.talk("Ctrl-C stops it.");
+    Ok(())
 }

@@ -1,0 +1,44 @@
+//! The adapters for Google's services, pointed to emulators.
+
+use std::sync::Arc;
+
+use rekindle_core::ids::InstallationId;
+use rekindle_gcp::auth::Service;
+use rekindle_gcp::firestore::{DEFAULT_DATABASE, FirestoreDocs};
+use rekindle_gcp::pubsub::{PubSub, admin};
+use rekindle_gcp::tpu::GoogleTpu;
+use rekindle_ports::docs::Docs;
+use rekindle_ports::tpu::TpuApi;
+
+use super::stack::{Messages, broken};
+use super::world::PROJECT;
+use crate::fault::Result;
+
+/// The client of the Cloud TPU API, as in the cloud, at our emulator.
+pub(super) async fn tpu(url: &str) -> Result<Arc<dyn TpuApi>> {
+    let client = GoogleTpu::connect(PROJECT, &Service::emulator(url)).await;
+    Ok(Arc::new(client.map_err(|error| broken("the TPU client", &error))?))
+}
+
+/// Documents in the Firestore emulator.
+pub(super) async fn docs(address: &str) -> Result<Arc<dyn Docs>> {
+    let docs = FirestoreDocs::connect(PROJECT, DEFAULT_DATABASE, &Service::emulator(address)).await;
+    Ok(Arc::new(docs.map_err(|error| {
+        broken("the Firestore client", &error).next("start it with `gcloud emulators firestore start`")
+    })?))
+}
+
+/// Topics in the Pub/Sub emulator: made here, with their push subscriptions and the dead-letter topic.
+pub(super) async fn messages(address: &str, url: &str, installation: &InstallationId) -> Result<Messages> {
+    let service = Service::emulator(address);
+    let hint = "start it with `gcloud beta emulators pubsub start`";
+    admin::ensure_topics(PROJECT, &service, url).await.map_err(|error| broken("the topics", &error).next(hint))?;
+    let pubsub = PubSub::connect(PROJECT, &service).await;
+    let pubsub = pubsub.map_err(|error| broken("the Pub/Sub client", &error).next(hint))?;
+    Ok(Messages {
+        hints: Arc::new(pubsub.hints()),
+        events: Arc::new(pubsub.events(installation.clone())),
+        dead_letters: Arc::new(pubsub.dead_letters()),
+        topics: Vec::new(),
+    })
+}

@@ -1,0 +1,149 @@
+//! Where the local mode keeps its things, so that a restart finds them: folders, ports, its own binary.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::fault::{Fault, Result};
+
+/// The state folder.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    root: PathBuf,
+}
+
+/// Ports of the last start. Workers that live know them, so that they are taken again where nobody asks for others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ports {
+    /// Every function.
+    pub(crate) api: u16,
+    /// The Cloud TPU API.
+    pub(crate) tpu: u16,
+}
+
+impl Places {
+    /// Makes the folder, for this user alone: it holds secrets and runs what is in it.
+    pub(crate) fn open(root: &Path) -> Result<Self> {
+        let fault = |error: &std::io::Error| {
+            Fault::input(format!("cannot use the state folder {}", root.display()))
+                .from_error(error)
+                .next("name another with --state")
+        };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(|error| fault(&error))?;
+        let root = root.canonicalize().map_err(|error| fault(&error))?;
+        let places = Self { root };
+        for folder in [places.bucket(), places.tpu(), places.bin()] {
+            fs::create_dir_all(folder).map_err(|error| fault(&error))?;
+        }
+        Ok(places)
+    }
+
+    /// The usual folder of this user: `$XDG_STATE_HOME/rekindle/dev`, else below `~/.local/state`.
+    pub(crate) fn usual() -> Result<PathBuf> {
+        let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let base = given("XDG_STATE_HOME").or_else(|| given("HOME").map(|home| home.join(".local/state")));
+        base.map(|base| base.join("rekindle").join("dev"))
+            .ok_or_else(|| Fault::input("there is no home folder").next("name a state folder with --state"))
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn store(&self) -> PathBuf {
+        self.root.join("store.redb")
+    }
+
+    /// Objects, and by default checkpoints: as one bucket in the cloud.
+    pub(crate) fn bucket(&self) -> PathBuf {
+        self.root.join("bucket")
+    }
+
+    pub(crate) fn tpu(&self) -> PathBuf {
+        self.root.join("tpu")
+    }
+
+    pub(crate) fn dead_letters(&self) -> PathBuf {
+        self.root.join("dead-letters.jsonl")
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.root.join("rekindle.log")
+    }
+
+    fn bin(&self) -> PathBuf {
+        self.root.join("bin")
+    }
+
+    fn ports(&self) -> PathBuf {
+        self.root.join("ports.json")
+    }
+
+    /// The ports of the last start; zeros if there was none.
+    pub(crate) fn last_ports(&self) -> Ports {
+        fs::read(self.ports()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+    }
+
+    /// Remembers the ports for the next start.
+    pub(crate) fn remember(&self, ports: Ports) -> Result<()> {
+        let fault = |error: &dyn std::fmt::Display| {
+            Fault::unexpected(format!("cannot write {}", self.ports().display())).because(error.to_string())
+        };
+        let bytes = serde_json::to_vec(&ports).map_err(|error| fault(&error))?;
+        let beside = self.root.join("ports.json.new");
+        fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, self.ports())).map_err(|error| fault(&error))
+    }
+
+    /// A copy of this binary under its digest: supervisors, agents and programs go on with it, whatever becomes of
+    /// the file that was started.
+    pub(crate) fn own_binary(&self) -> Result<Binary> {
+        let fault = |error: &std::io::Error| Fault::unexpected("cannot copy this program").from_error(error);
+        // Also right when the file was replaced meanwhile.
+        let bytes = fs::read("/proc/self/exe").map_err(|error| fault(&error))?;
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &bytes);
+        let sha256 = hex::encode(digest.as_ref());
+        let path = self.bin().join(format!("rekindle-{}", &sha256[..16]));
+        if fs::metadata(&path).is_ok_and(|found| found.len() == bytes.len() as u64) {
+            return Ok(Binary { path, sha256, bytes });
+        }
+        let beside = self.bin().join(format!(".new-{}", std::process::id()));
+        let write = || {
+            fs::write(&beside, &bytes)?;
+            fs::set_permissions(&beside, fs::Permissions::from_mode(0o755))?;
+            fs::rename(&beside, &path)
+        };
+        write().map_err(|error| fault(&error))?;
+        Ok(Binary { path, sha256, bytes })
+    }
+}
+
+/// This program, where it stays.
+pub(crate) struct Binary {
+    /// The copy.
+    pub(crate) path: PathBuf,
+    /// Its digest, in hex.
+    pub(crate) sha256: String,
+    /// Its bytes.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A listener on loopback: the port that was asked for, else the one of the last start if it is free, else any.
+pub(crate) async fn listen(asked: u16, last: u16) -> Result<tokio::net::TcpListener> {
+    let bind = |port: u16| tokio::net::TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    if asked == 0 && last != 0 {
+        if let Ok(listener) = bind(last).await {
+            return Ok(listener);
+        }
+    }
+    bind(asked).await.map_err(|error| {
+        let fault = Fault::input(format!("cannot listen at 127.0.0.1:{asked}")).from_error(&error);
+        if error.kind() == ErrorKind::AddrInUse {
+            return fault.next("end what uses the port, or take another with --port (0 takes a free one)");
+        }
+        fault
+    })
+}

@@ -1,0 +1,36 @@
+//! Ctrl-C, SIGTERM and a closed terminal, as one wish: end in order.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::fault::{Fault, Result};
+
+/// What a shell shows for a program that ended by SIGINT.
+pub(crate) const EXIT_INTERRUPTED: u8 = 128 + 2;
+
+/// The signals that end us.
+pub(crate) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Listens from now on. Must be called inside a runtime.
+    pub(crate) fn listen() -> Result<Self> {
+        let listen = |kind| signal(kind).map_err(|error| Fault::unexpected("cannot listen for signals").from_error(&error));
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for the next of them.
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Everything in one process: the emulated cloud, the functions, and what triggers them. `dev` leaves it running, `demo`
+//! puts a job on it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rekindle_core::settings::Settings;
+use rekindle_engine::Engine;
+use rekindle_local::{
+    FileObjects, HttpProbe, LocalDeadLetters, LocalEvents, LocalHints, LocalTicker, LocalTopic, LocalWakeups,
+    RandomIds, RedbDocs, Subscription, SystemClock,
+};
+use rekindle_ports::docs::Docs;
+use rekindle_ports::store::Store;
+use rekindle_ports::world::{Clock, DeadLetters, Events, Hints, Objects as _};
+use rekindle_tpu_emulator::{Config, Emulator, Scenario, Vms};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::places::{Binary, Places, Ports, listen};
+use super::world::{self, PROJECT};
+use super::{cloud, routes};
+use crate::embedded;
+use crate::fault::{Fault, Result};
+
+/// Between two ticks, as Cloud Scheduler sends them; divided by the speed.
+const TICK: Duration = Duration::from_mins(1);
+/// What is on its way at the end may still arrive.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How a stack is started.
+pub(crate) struct Options {
+    /// The state folder.
+    pub(crate) places: Places,
+    /// Port of the functions; 0 is a free one.
+    pub(crate) port: u16,
+    /// Port of the Cloud TPU API; 0 is a free one.
+    pub(crate) tpu_port: u16,
+    /// Capacity, quota and latencies.
+    pub(crate) scenario: Option<Scenario>,
+    /// Seed of the emulator.
+    pub(crate) seed: u64,
+    /// Divides waits.
+    pub(crate) speed: f64,
+    /// Address of the Firestore emulator.
+    pub(crate) firestore: Option<String>,
+    /// Address of the Pub/Sub emulator.
+    pub(crate) pubsub: Option<String>,
+}
+
+/// A running stack.
+pub(crate) struct Stack {
+    /// Address of every function.
+    pub(crate) url: String,
+    /// Address of the Cloud TPU API, with a slash at its end.
+    pub(crate) tpu_url: String,
+    /// This program, where jobs and supervisors find it.
+    pub(crate) binary: std::path::PathBuf,
+    emulator: Emulator,
+    topics: Vec<Arc<LocalTopic>>,
+    wakeups: Arc<LocalWakeups>,
+    ticker: LocalTicker,
+    stop: oneshot::Sender<()>,
+    server: JoinHandle<()>,
+}
+
+/// Hints, events and dead letters, and the topics behind them that are ours to close.
+pub(super) struct Messages {
+    pub(super) hints: Arc<dyn Hints>,
+    pub(super) events: Arc<dyn Events>,
+    pub(super) dead_letters: Arc<dyn DeadLetters>,
+    pub(super) topics: Vec<Arc<LocalTopic>>,
+}
+
+impl Stack {
+    /// Starts everything; returns once it answers. State of an earlier start on the same folder goes on.
+    pub(crate) async fn start(options: Options) -> Result<Self> {
+        let places = &options.places;
+        let last = places.last_ports();
+        let listener = listen(options.port, last.api).await?;
+        let address = listener.local_addr().map_err(Fault::from)?;
+        let url = format!("http://{address}");
+        let binary = places.own_binary()?;
+        let emulator = emulator(&options, &binary.path, &url, last.tpu).await?;
+        let tpu_url = emulator.endpoint();
+        places.remember(Ports { api: address.port(), tpu: emulator.local_addr().port() })?;
+
+        let store = Store::new(docs(&options).await?);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let installation = world::installation(&store, clock.as_ref(), &RandomIds).await?;
+        let objects = FileObjects::open(places.bucket(), &url).map_err(|error| broken("the object store", &error))?;
+        let metadata = agent_artefact(&objects, &binary, &url).await?;
+        let messages = match &options.pubsub {
+            Some(address) => cloud::messages(address, &url, &installation.id).await?,
+            None => local_messages(&url, &store, places, &installation.id)?,
+        };
+        // Waits are divided in the settings; the clock is the machine's.
+        let wakeups = LocalWakeups::start(format!("{url}/functions/reconcile"), Arc::clone(&clock), 1.0);
+        let wakeups = Arc::new(wakeups.map_err(|error| broken("wake-ups", &error))?);
+        let engine = Engine {
+            ports: rekindle_ports::Ports {
+                store,
+                tpu: cloud::tpu(&tpu_url).await?,
+                hints: messages.hints,
+                wakeups: Arc::clone(&wakeups) as _,
+                events: messages.events,
+                dead_letters: messages.dead_letters,
+                objects: Arc::new(objects.clone()),
+                clock: Arc::clone(&clock),
+                ids: Arc::new(RandomIds),
+                probe: Arc::new(HttpProbe::new(format!("{url}/live")).map_err(|error| broken("the probe", &error))?),
+            },
+            settings: Arc::new(Settings::default().scaled(options.speed)),
+            deployment: Arc::new(world::deployment(places, &url, metadata)),
+            installation: Arc::new(installation),
+        };
+        let router = routes::all(&engine, &objects);
+        let (stop, stopped) = oneshot::channel();
+        let serve = axum::serve(listener, router).with_graceful_shutdown(async { drop(stopped.await) });
+        let server = tokio::spawn(async move {
+            if let Err(error) = serve.await {
+                tracing::error!("the functions stopped serving: {error}");
+            }
+        });
+        let period = TICK.div_f64(options.speed).max(Duration::from_millis(100));
+        let ticker = LocalTicker::start(format!("{url}/functions/tick"), period, clock);
+        let ticker = ticker.map_err(|error| broken("the ticker", &error))?;
+        Ok(Self { url, tpu_url, binary: binary.path, emulator, topics: messages.topics, wakeups, ticker, stop, server })
+    }
+
+    /// Stops everything; `vms` says what becomes of the emulated machines.
+    pub(crate) async fn stop(self, vms: Vms) {
+        self.ticker.close(GRACE).await;
+        self.wakeups.close(GRACE).await;
+        for topic in &self.topics {
+            topic.close(GRACE).await;
+        }
+        let _ = self.stop.send(());
+        let mut server = self.server;
+        // Log streams stay open as long as their reader likes.
+        if tokio::time::timeout(GRACE, &mut server).await.is_err() {
+            server.abort();
+        }
+        self.emulator.shutdown(vms).await;
+    }
+}
+
+pub(super) fn broken(what: &str, error: &(dyn std::error::Error + 'static)) -> Fault {
+    Fault::unexpected(format!("cannot start {what}")).from_error(error)
+}
+
+async fn emulator(options: &Options, binary: &Path, url: &str, last_port: u16) -> Result<Emulator> {
+    let supervisor = vec![binary.as_os_str().to_owned(), OsString::from(embedded::SUPERVISE)];
+    let config = |port: u16| Config {
+        addr: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        scenario: options.scenario.clone(),
+        seed: Some(options.seed),
+        speed: options.speed,
+        event_push_url: Some(format!("{url}/functions/tpu-events")),
+        worker_env: worker_env(options.speed),
+        ..Config::new(options.places.tpu(), supervisor.clone())
+    };
+    if options.tpu_port == 0 && last_port != 0 {
+        if let Ok(emulator) = Emulator::start(config(last_port)).await {
+            return Ok(emulator);
+        }
+    }
+    Emulator::start(config(options.tpu_port)).await.map_err(|error| {
+        broken("the Cloud TPU emulator", &error)
+            .next("another `rekindle dev` may run on this state folder; name another with --state and --tpu-port")
+    })
+}
+
+/// The agent's own waits, divided as all others.
+fn worker_env(speed: f64) -> BTreeMap<String, String> {
+    let millis = |normal: f64, least: f64| format!("{:.0}", (normal / speed).max(least));
+    BTreeMap::from([
+        ("REKINDLE_LOG_FLUSH_MS".to_owned(), millis(2_000.0, 100.0)),
+        ("REKINDLE_PREEMPTION_NOTICE_MS".to_owned(), millis(30_000.0, 100.0)),
+    ])
+}
+
+async fn docs(options: &Options) -> Result<Arc<dyn Docs>> {
+    if let Some(address) = &options.firestore {
+        return cloud::docs(address).await;
+    }
+    let path = options.places.store();
+    let opened = tokio::task::spawn_blocking(move || RedbDocs::open(path)).await;
+    let opened = opened.map_err(|error| broken("the store", &error))?;
+    Ok(Arc::new(opened.map_err(|error| {
+        broken("the store", &error).next("another `rekindle dev` may run on this state folder; name another with --state")
+    })?))
+}
+
+/// Puts this program into the object store under its digest; answers the node metadata by which workers find it.
+async fn agent_artefact(objects: &FileObjects, binary: &Binary, url: &str) -> Result<BTreeMap<String, String>> {
+    let name = format!("agent/{}", binary.sha256);
+    let fault = |error: &rekindle_ports::world::WorldError| broken("the agent's artefact", error);
+    let size = objects.size(&name).await.map_err(|error| fault(&error))?;
+    if size != Some(binary.bytes.len() as u64) {
+        objects.put(&name, binary.bytes.clone().into()).await.map_err(|error| fault(&error))?;
+    }
+    Ok(BTreeMap::from([
+        ("rekindle-agent-url".to_owned(), format!("{url}/objects/{name}")),
+        ("rekindle-agent-sha256".to_owned(), binary.sha256.clone()),
+        ("rekindle-agent-args".to_owned(), embedded::AGENT.to_owned()),
+    ]))
+}
+
+fn local_messages(
+    url: &str,
+    store: &Store,
+    places: &Places,
+    installation: &rekindle_core::ids::InstallationId,
+) -> Result<Messages> {
+    let dead_letters: Arc<dyn DeadLetters> = Arc::new(LocalDeadLetters::new(places.dead_letters(), store.clone()));
+    let push = Subscription::new("reconcile", format!("{url}/functions/reconcile"));
+    let topic = |name: &str, subscriptions: Vec<Subscription>| {
+        LocalTopic::new(PROJECT, name, subscriptions).map(Arc::new).map_err(|error| broken("a topic", &error))
+    };
+    let hints = topic("rekindle-hints", vec![push])?;
+    let events = topic("rekindle-events", Vec::new())?;
+    Ok(Messages {
+        hints: Arc::new(LocalHints::new(Arc::clone(&hints))),
+        events: Arc::new(LocalEvents::new(Arc::clone(&events), installation.clone())),
+        dead_letters,
+        topics: vec![hints, events],
+    })
+}
