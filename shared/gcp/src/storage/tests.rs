@@ -43,17 +43,12 @@ impl Bucket {
 
 async fn upload(State(bucket): State<Bucket>, Query(params): Params, body: Bytes) -> Response {
     let name = params["name"].clone();
-    match params["uploadType"].as_str() {
-        "media" => {
-            bucket.objects.lock().unwrap().insert(name, body);
-            "{}".into_response()
-        }
-        _ => {
-            let hex = hex::encode(name);
-            let location = format!("http://{}/session/{hex}", bucket.address.lock().unwrap());
-            ([(header::LOCATION, location)], "").into_response()
-        }
+    if params["uploadType"] == "media" {
+        bucket.objects.lock().unwrap().insert(name, body);
+        return "{}".into_response();
     }
+    let location = format!("http://{}/session/{}", bucket.address.lock().unwrap(), hex::encode(name));
+    ([(header::LOCATION, location)], "").into_response()
 }
 
 async fn finish(State(bucket): State<Bucket>, uri: Uri, body: Bytes) -> &'static str {
