@@ -1,1 +1,88 @@
-//! Placeholder.
+//! Function `api`: what people call under `/v1`, what agents call under `/agent/v1`, and whether it lives.
+//!
+//! It changes jobs by commands alone, and tells the engine by hints; it never touches a TPU (the fleet is a read).
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+
+use axum::Router;
+use axum::routing::{get, post, put};
+
+use rekindle_engine::Engine;
+
+mod agents;
+mod bundles;
+mod catalog;
+mod commands;
+mod fleet;
+mod freeze;
+mod health;
+mod jobs;
+mod liveness;
+mod logs;
+mod objects;
+mod page;
+
+pub use objects::Uploads;
+
+/// What the function needs.
+#[derive(Clone)]
+pub struct Api {
+    /// The engine.
+    pub engine: Engine,
+    /// Checks upload addresses of the embedded object store; `None` in the cloud, where Cloud Storage does.
+    pub uploads: Option<Arc<dyn Uploads>>,
+    /// When this process last stored that it took an agent's call, in microseconds.
+    marked_at_us: Arc<AtomicI64>,
+}
+
+impl Api {
+    /// Over an engine.
+    pub fn new(engine: Engine, uploads: Option<Arc<dyn Uploads>>) -> Self {
+        Self { engine, uploads, marked_at_us: Arc::new(AtomicI64::new(i64::MIN)) }
+    }
+}
+
+/// `/v1`: for people. To be mounted behind their door.
+pub fn people(api: Api) -> Router {
+    Router::new()
+        .route("/v1/jobs", post(jobs::submit).get(jobs::list))
+        .route("/v1/jobs/{id}", get(jobs::show))
+        .route("/v1/jobs/{id}/history", get(jobs::history))
+        .route("/v1/jobs/{id}/explain", get(jobs::explain))
+        .route("/v1/jobs/{id}/logs", get(logs::read))
+        .route("/v1/jobs/{id}/{command}", post(commands::command))
+        .route("/v1/bundles/{sha256}", post(bundles::bundle))
+        .route("/v1/fleet", get(fleet::fleet))
+        .route("/v1/catalog", get(catalog::catalog))
+        .route("/v1/freeze", post(freeze::freeze))
+        .route("/v1/thaw", post(freeze::thaw))
+        .with_state(api)
+}
+
+/// `/agent/v1`: for agents, which prove themselves by nonce and token.
+pub fn agents(api: Api) -> Router {
+    Router::new()
+        .route("/agent/v1/hello", post(agents::hello))
+        .route("/agent/v1/report", post(agents::report))
+        .route("/agent/v1/logs/{job}/{attempt}/{worker}/{stream}/{number}", put(logs::put_chunk))
+        .route("/agent/v1/ping", get(agents::ping).post(agents::ping))
+        .with_state(api)
+}
+
+/// `/live`, `/ready`, `/version`: for everybody.
+pub fn open(api: Api) -> Router {
+    Router::new()
+        .route("/live", get(health::live))
+        .route("/ready", get(health::ready))
+        .route("/version", get(health::version))
+        .with_state(api)
+}
+
+/// `/objects/…`: the embedded object store of the local mode.
+pub fn local_objects(api: Api) -> Router {
+    Router::new().route("/objects/{*name}", get(objects::read).put(objects::write)).with_state(api)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,81 @@
-//! Placeholder.
+//! Function `notify`: our own events go to the webhooks of their job, as structured CloudEvents.
+//!
+//! **Invariant:** nothing inside is reached: https only, public addresses only (checked when the connection is made), no redirects, no proxy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::post;
+use futures::future::join_all;
+use jiff::SignedDuration;
+
+use rekindle_core::spec::Notify as Hook;
+use rekindle_ports::Ports;
+use rekindle_web::{Answer, Deliveries, dead};
+use rekindle_wire::delivery::Delivery;
+use rekindle_wire::event::JobEvent;
+
+mod address;
+mod send;
+
+pub use send::Sender;
+
+/// An event that could not be told for so long is given up, and kept with the dead letters.
+// A webhook that is down brings its event again and again, and each refusal slows the whole subscription.
+const GIVE_UP: SignedDuration = SignedDuration::from_mins(10);
+
+/// A webhook has so long to answer.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the function needs.
+#[derive(Clone)]
+pub struct Notify {
+    /// The outside.
+    pub ports: Ports,
+    /// Sends to webhooks.
+    pub sender: Arc<Sender>,
+}
+
+/// `POST /functions/notify`.
+pub fn router(notify: Notify) -> Router {
+    Router::new().route("/functions/notify", post(handle)).with_state(notify)
+}
+
+async fn handle(State(notify): State<Notify>, Deliveries(deliveries): Deliveries) -> Answer {
+    let mut answer = Answer::Done;
+    for delivery in &deliveries {
+        answer = answer.and(one(&notify, delivery).await);
+    }
+    answer
+}
+
+async fn one(notify: &Notify, delivery: &Delivery) -> Answer {
+    let event = match JobEvent::from_delivery(delivery) {
+        Ok(event) => event,
+        Err(reason) => return dead::record(&notify.ports, "notify", delivery, &reason).await,
+    };
+    let job = match notify.ports.store.job(&event.data.job).await {
+        Ok(Some(at)) => at.value,
+        Ok(None) => return Answer::NoSuchJob,
+        Err(error) => return Answer::Transient(error.to_string()),
+    };
+    let wanted = |hook: &&Hook| hook.events.is_empty() || hook.events.iter().any(|e| e == event.data.phase.as_str());
+    let hooks: Vec<&Hook> = job.spec.notify.iter().filter(wanted).collect();
+    let told = join_all(hooks.iter().map(|hook| notify.sender.send(&hook.webhook, &event))).await;
+    let failures: Vec<(&str, send::Failure)> =
+        hooks.iter().zip(told).filter_map(|(hook, told)| Some((hook.webhook.as_str(), told.err()?))).collect();
+    if failures.is_empty() {
+        return Answer::Done;
+    }
+    let reason = failures.iter().map(|(url, f)| format!("{url}: {f}")).collect::<Vec<_>>().join("; ");
+    let is_old = notify.ports.clock.now().duration_since(event.time) > GIVE_UP;
+    if !is_old && failures.iter().any(|(_, f)| f.is_transient()) {
+        return Answer::Transient(reason);
+    }
+    dead::record(&notify.ports, "notify", delivery, &reason).await
+}
+
+#[cfg(test)]
+mod tests;

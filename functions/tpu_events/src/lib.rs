@@ -1,1 +1,55 @@
-//! Placeholder.
+//! Function `tpu-events`: audit log entries of TPUs and system events of their VMs become hints.
+//!
+//! **Invariant:** an event decides nothing. It is reduced to a job, and the pass looks for itself.
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::post;
+
+use rekindle_core::names;
+use rekindle_engine::Engine;
+use rekindle_ports::kinds::Kind;
+use rekindle_ports::store::InstanceDoc;
+use rekindle_web::{Answer, Deliveries, dead, hint};
+use rekindle_wire::audit::{self, Resource};
+use rekindle_wire::delivery::Delivery;
+
+/// `POST /functions/tpu-events`.
+pub fn router(engine: Engine) -> Router {
+    Router::new().route("/functions/tpu-events", post(handle)).with_state(engine)
+}
+
+async fn handle(State(engine): State<Engine>, Deliveries(deliveries): Deliveries) -> Answer {
+    let mut answer = Answer::Done;
+    for delivery in &deliveries {
+        answer = answer.and(one(&engine, delivery).await);
+    }
+    answer
+}
+
+async fn one(engine: &Engine, delivery: &Delivery) -> Answer {
+    let (resource, method) = match audit::subject(delivery) {
+        Ok(Some(subject)) => subject,
+        Ok(None) => return Answer::NotOurs,
+        Err(reason) => return dead::record(&engine.ports, "tpu-events", delivery, &reason).await,
+    };
+    let job = match &resource {
+        Resource::Node { name, .. } | Resource::QueuedResource { name, .. } => match names::parse(name) {
+            Some(parsed) if parsed.installation == engine.installation.id => parsed.job,
+            _ => return Answer::NotOurs,
+        },
+        // Worker VMs have names of Google's making; what `hello` stored says whose they are. An unknown one is left to the tick.
+        Resource::Instance { name, .. } => {
+            match engine.ports.store.read::<InstanceDoc>(&Kind::Instance(name.clone())).await {
+                Ok(Some(doc)) => doc.value.job,
+                Ok(None) => return Answer::NotOurs,
+                Err(error) => return Answer::Transient(error.to_string()),
+            }
+        }
+    };
+    let cause = format!("event: {}", method.rsplit('.').next().unwrap_or_default());
+    hint::publish(&engine.ports, &job, &cause, None, hint::traceparent(delivery)).await
+}
+
+#[cfg(test)]
+mod tests;

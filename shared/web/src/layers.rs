@@ -35,6 +35,7 @@ async fn bounded(State(deadline): State<Duration>, request: Request, next: Next)
     problem(StatusCode::SERVICE_UNAVAILABLE, "deadline", "it took too long; try again").into_response()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the layer hands it over")]
 fn panicked(what: Box<dyn Any + Send + 'static>) -> Response {
     let text = what.downcast_ref::<&str>().map(|s| (*s).to_owned());
     let text = text.or_else(|| what.downcast_ref::<String>().cloned()).unwrap_or_else(|| "(no text)".into());
@@ -98,10 +99,12 @@ async fn observed(request: Request, next: Next) -> Response {
     let trace = TraceContext::of(request.headers());
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
-    let span = match &trace {
-        Some(t) => tracing::info_span!("request", trace_id = %t.trace_id, span_id = %t.span_id, sampled = t.sampled),
-        None => tracing::info_span!("request"),
-    };
+    let span = tracing::info_span!(
+        "request",
+        trace_id = trace.as_ref().map(|t| t.trace_id.as_str()),
+        span_id = trace.as_ref().map(|t| t.span_id.as_str()),
+        sampled = trace.as_ref().map(|t| t.sampled)
+    );
     async move {
         let began = Instant::now();
         let response = next.run(request).await;

@@ -5,13 +5,17 @@
 pub mod answer;
 pub mod body;
 pub mod caller;
+pub mod dead;
 pub mod etag;
+pub mod extract;
+pub mod hint;
 pub mod layers;
 pub mod problem;
 
 pub use answer::Answer;
 pub use body::{BODY_MAX, Deliveries, Json, Raw};
 pub use caller::{Caller, Door, Refused, Verifier};
+pub use extract::{Path, Query};
 pub use problem::{Problem, problem};
 
 #[cfg(test)]

@@ -10,18 +10,18 @@ pub use rekindle_wire::v1::FieldFault;
 
 /// An error answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem(pub rekindle_wire::v1::Problem);
+pub struct Problem(pub Box<rekindle_wire::v1::Problem>);
 
 /// A problem with that status; `ty` is its short name, such as `job-exists`.
 pub fn problem(status: StatusCode, ty: &str, detail: impl Into<String>) -> Problem {
-    Problem(rekindle_wire::v1::Problem {
+    Problem(Box::new(rekindle_wire::v1::Problem {
         ty: format!("urn:rekindle:problem:{ty}"),
         title: status.canonical_reason().unwrap_or("Error").to_owned(),
         status: status.as_u16(),
         detail: detail.into(),
         errors: Vec::new(),
         more: BTreeMap::new(),
-    })
+    }))
 }
 
 impl Problem {
@@ -59,7 +59,7 @@ impl Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = self.status();
-        let body = serde_json::to_vec(&self.0).unwrap_or_default();
+        let body = serde_json::to_vec(&*self.0).unwrap_or_default();
         let mut response = (status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -23,7 +23,7 @@ impl Verifier for ByHeader {
             None => Err(Refused::Unauthenticated("no token".into())),
             Some("Bearer down") => Err(Refused::Unavailable("keys".into())),
             Some("Bearer other") => Err(Refused::Forbidden(format!("not at {door:?}"))),
-            Some(token) => Ok(Caller { identity: token.to_owned() }),
+            Some(token) => Ok(Caller { identity: token.to_owned(), is_admin: false }),
         }
     }
 }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use rekindle_core::explain;
 use rekindle_core::failure::FailureKind;
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::{Create, Desired, Generation, Job, LastEnd, Outcome, Phase};
@@ -181,7 +182,7 @@ impl JobView {
             desired: job.desired,
             attempt: job.last_attempt,
             generation: job.last_generation,
-            waiting_for: waiting_for(job).map(str::to_owned),
+            waiting_for: explain::waiting_for(job),
             next_wake_at: job.wake_at,
             resources: job.generations.iter().map(resource).collect(),
             counters: CountersView {
@@ -269,37 +270,6 @@ fn end(of: &LastEnd) -> EndView {
         at: of.ended.at,
         kind: of.ended.kind,
         summary: of.ended.summary.clone(),
-    }
-}
-
-/// In people's words, by phase and reason.
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "most reasons are no waits, and a new one is told by its own name anyway"
-)]
-fn waiting_for(job: &Job) -> Option<&'static str> {
-    let by_reason = match job.reason {
-        Reason::InProviderQueue => Some("the provider's queue"),
-        Reason::Stockout | Reason::NoCandidate => Some("capacity"),
-        Reason::Quota => Some("quota"),
-        Reason::RateLimit | Reason::CreateBudget => Some("a create permit"),
-        Reason::MaxChips => Some("chips below max_chips"),
-        Reason::MaxUsd => Some("money below max_usd_per_day"),
-        Reason::Frozen => Some("thaw"),
-        Reason::OwnDelete => Some("our own delete"),
-        Reason::BackOff => Some("the end of a back-off"),
-        Reason::Fencing => Some("the end of the earlier attempt"),
-        Reason::Settling => Some("the settle window"),
-        Reason::ApiUnknown => Some("the TPU API"),
-        _ => None,
-    };
-    match job.phase {
-        Phase::Running | Phase::Succeeded | Phase::Failed | Phase::Cancelled => None,
-        Phase::Paused => Some("unpause"),
-        Phase::Stopping => Some("the last resource to go"),
-        Phase::Provisioning => by_reason.or(Some("the TPU")),
-        Phase::Starting => by_reason.or(Some("the workers")),
-        Phase::Pending | Phase::Recovering => by_reason,
     }
 }
 
@@ -488,4 +458,17 @@ pub struct FieldFault {
 pub fn worker_key(text: &str) -> Option<WorkerKey> {
     let (slice, worker) = text.split_once('-').unwrap_or(("0", text));
     Some(WorkerKey { slice: slice.parse().ok()?, worker: worker.parse().ok()? })
+}
+
+/// Answer of `GET /v1/jobs/{id}/explain`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainView {
+    /// The job.
+    pub id: JobId,
+    /// Its phase.
+    pub phase: Phase,
+    /// One paragraph: why it is where it is, and what happens next, when.
+    pub paragraph: String,
+    /// The facts that it rests on.
+    pub facts: Vec<String>,
 }

@@ -1,0 +1,133 @@
+//! Agents: hello, report, ping.
+//!
+//! One writer for each worker document: the agent whose VM said the first hello for that worker of that generation. A report is a level, not
+//! an edge: it is merged into the document, and a hint is published only for what changes a decision.
+
+use axum::extract::State;
+use http::{HeaderMap, StatusCode, header};
+
+use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_core::job::Job;
+use rekindle_core::orders::{Context, Order, order_for};
+use rekindle_engine::tokens;
+use rekindle_ports::docs::Revision;
+use rekindle_web::hint;
+use rekindle_web::{Answer, Json, Problem, problem};
+use rekindle_wire::agent::{Hello, Report, Welcome};
+
+use crate::jobs::store;
+use crate::{Api, liveness};
+
+mod bind;
+mod merge;
+mod store;
+
+/// A hint that cannot be published is tried again so often before the agent is asked to come again.
+const HINT_TRIES: u32 = 3;
+
+/// `POST /agent/v1/hello`: 401 a wrong nonce, 409 another VM speaks for this worker, 410 no such job.
+pub(crate) async fn hello(State(api): State<Api>, Json(hello): Json<Hello>) -> Result<axum::Json<Welcome>, Problem> {
+    let secret = &api.engine.installation.secret;
+    if !tokens::same(&hello.nonce, &tokens::nonce(secret, &hello.job, hello.generation)) {
+        tracing::warn!(job = %hello.job, generation = hello.generation, instance = hello.instance, "hello with a wrong nonce");
+        return Err(problem(StatusCode::UNAUTHORIZED, "nonce", "this is not the nonce of the generation"));
+    }
+    if hello.instance.is_empty() || hello.boot_id.is_empty() {
+        return Err(problem(StatusCode::BAD_REQUEST, "hello", "instance and boot_id must not be empty"));
+    }
+    let job = job(&api, &hello.job).await?;
+    if let Some(g) = job.generation(hello.generation) {
+        if hello.key.slice >= g.slices || hello.key.worker >= g.workers {
+            let why = format!("generation {} has {} slices of {} workers", g.number, g.slices, g.workers);
+            return Err(problem(StatusCode::BAD_REQUEST, "hello", why));
+        }
+        if let Some(news) = bind::bind(&api, &job, &hello).await? {
+            tell(&api, &hello.job, &news).await?;
+        }
+    }
+    liveness::mark(&api).await;
+    let token = tokens::token(secret, &hello.job, hello.generation, hello.key, &hello.instance);
+    let order = order(&api, &job, hello.generation, hello.key);
+    tracing::info!(
+        job = %hello.job, generation = hello.generation, slice = hello.key.slice, worker = hello.key.worker,
+        instance = hello.instance, want = ?order.want, "hello"
+    );
+    Ok(axum::Json(Welcome { token, order }))
+}
+
+/// `POST /agent/v1/report`: 401 a wrong token, 410 no such job.
+pub(crate) async fn report(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Json(report): Json<Report>,
+) -> Result<axum::Json<Order>, Problem> {
+    admit(&api, &headers, &report.job, report.generation, report.key, &report.instance)?;
+    let job = job(&api, &report.job).await?;
+    if report.store
+        && let Some(news) = store::store(&api, &job, &report).await?
+    {
+        tell(&api, &report.job, &news).await?;
+    }
+    liveness::mark(&api).await;
+    let mut order = order(&api, &job, report.generation, report.key);
+    if report.has_work && report.attempt == order.attempt {
+        order.work = None;
+    }
+    Ok(axum::Json(order))
+}
+
+/// `/agent/v1/ping`: what an agent's call needs, without an agent.
+pub(crate) async fn ping(State(api): State<Api>) -> Result<StatusCode, Problem> {
+    let read = api.engine.ports.store.read::<serde_json::Value>(&rekindle_ports::kinds::Kind::Installation).await;
+    read.map_err(|e| store(&e))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Checks the token of a call. 401 when it is not that worker's.
+pub(crate) fn admit(
+    api: &Api,
+    headers: &HeaderMap,
+    job: &JobId,
+    generation: u32,
+    key: WorkerKey,
+    instance: &str,
+) -> Result<(), Problem> {
+    let given = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()?.strip_prefix("Bearer "));
+    let wanted = tokens::token(&api.engine.installation.secret, job, generation, key, instance);
+    if given.is_some_and(|given| tokens::same(given, &wanted)) {
+        return Ok(());
+    }
+    tracing::warn!(%job, generation, instance, "a call with a wrong token");
+    Err(problem(StatusCode::UNAUTHORIZED, "token", "this token is not this worker's; say hello"))
+}
+
+/// Why a hint is published, and the commit it rests on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct News {
+    cause: String,
+    after: Revision,
+}
+
+/// 503 when the hint cannot be published: the agent comes again, and the fact is stored.
+async fn tell(api: &Api, job: &JobId, news: &News) -> Result<(), Problem> {
+    let mut last = String::new();
+    for _ in 0..HINT_TRIES {
+        let answer = hint::publish(&api.engine.ports, job, &news.cause, Some(news.after), None).await;
+        let Answer::Transient(error) = answer else { return Ok(()) };
+        last = error;
+    }
+    Err(Problem::unavailable("the hint topic", &last))
+}
+
+async fn job(api: &Api, id: &JobId) -> Result<Job, Problem> {
+    match api.engine.ports.store.job(id).await {
+        Ok(Some(at)) => Ok(at.value),
+        Ok(None) => Err(problem(StatusCode::GONE, "gone", format!("there is no job {id}"))),
+        Err(error) => Err(store(&error)),
+    }
+}
+
+fn order(api: &Api, job: &Job, generation: u32, key: WorkerKey) -> Order {
+    let context = Context { settings: &api.engine.settings, deployment: &api.engine.deployment };
+    order_for(job, generation, key, &context)
+}

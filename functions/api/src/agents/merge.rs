@@ -1,0 +1,143 @@
+//! Merges a report into a worker's document, and says what of it is news for a pass. Pure.
+
+use jiff::Timestamp;
+
+use rekindle_core::job::{Attempt, Job};
+use rekindle_core::observation::{Notice, NoticeKind, WorkerReport, WorkerState};
+use rekindle_wire::agent::Report;
+
+/// The document after a report.
+///
+/// What is told once (an exit, a notice, a step) stays, also when a later report lacks it. `is_late`: the attempt is not the current one of
+/// its generation any more, so only an exit and a notice of it count.
+pub(super) fn merge(
+    known: Option<&WorkerReport>,
+    report: &Report,
+    address: &str,
+    now: Timestamp,
+    is_late: bool,
+) -> WorkerReport {
+    let mut next = known.cloned().unwrap_or_else(|| empty(report, address, now));
+    next.notice = earlier(next.notice.take(), report.notice.clone());
+    if next.exit.is_none() {
+        next.exit.clone_from(&report.exit);
+    }
+    if !is_late {
+        next.boot_id.clone_from(&report.boot_id);
+        next.heard_at = next.heard_at.max(now);
+        next.state = report.state;
+        let told = &report.progress;
+        if told.step > next.step {
+            next.step = told.step;
+            next.step_at = told.step_at;
+            next.loss.clone_from(&told.loss);
+        }
+        next.started_at = next.started_at.or(report.started_at);
+        next.output_at = next.output_at.max(report.output_at);
+        next.checkpoint = next.checkpoint.max(told.checkpoint);
+        next.resumed_from = next.resumed_from.or(told.resumed_from);
+        next.disk_free_bytes = report.disk_free_bytes.or(next.disk_free_bytes);
+        next.memory_free_bytes = report.memory_free_bytes.or(next.memory_free_bytes);
+    }
+    if next.exit.is_some() {
+        next.state = WorkerState::Exited;
+    }
+    next
+}
+
+/// A preemption says more than maintenance; of two alike the earlier deadline holds.
+fn earlier(known: Option<Notice>, told: Option<Notice>) -> Option<Notice> {
+    match (known, told) {
+        (Some(known), Some(told)) => {
+            let better = (told.kind == NoticeKind::Preemption && known.kind == NoticeKind::Maintenance)
+                || (told.kind == known.kind && told.deadline < known.deadline);
+            Some(if better { told } else { known })
+        }
+        (known, told) => known.or(told),
+    }
+}
+
+fn empty(report: &Report, address: &str, now: Timestamp) -> WorkerReport {
+    WorkerReport {
+        attempt: report.attempt,
+        generation: report.generation,
+        key: report.key,
+        instance: report.instance.clone(),
+        boot_id: report.boot_id.clone(),
+        address: address.to_owned(),
+        state: report.state,
+        heard_at: now,
+        started_at: None,
+        step: None,
+        step_at: None,
+        output_at: None,
+        loss: None,
+        checkpoint: None,
+        resumed_from: None,
+        disk_free_bytes: None,
+        memory_free_bytes: None,
+        notice: None,
+        exit: None,
+    }
+}
+
+/// What a pass should know of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// The program of this worker ended.
+    Exit,
+    /// The slice will be taken away.
+    Notice,
+    /// The VM booted again.
+    Reboot,
+    /// This worker is ready: news if all are.
+    Ready,
+    /// This worker's program runs: news if all do.
+    Running,
+    /// The first step above the job's highest.
+    Step,
+}
+
+/// The most important change of a write, if any. Heartbeats are none.
+pub(super) fn change(
+    known: Option<&WorkerReport>,
+    next: &WorkerReport,
+    job: &Job,
+    attempt: &Attempt,
+) -> Option<Change> {
+    let was_exited = known.is_some_and(|k| k.exit.is_some());
+    // Also an exit that was stored before, as long as no pass has seen any of this attempt: its hint may be lost.
+    if next.exit.is_some() && (!was_exited || attempt.first_exit_at.is_none()) {
+        return Some(Change::Exit);
+    }
+    if let Some(notice) = &next.notice {
+        let known_to_job = job.generation(next.generation).and_then(|g| g.notice.as_ref());
+        let is_new = known_to_job.is_none_or(|k| {
+            (notice.kind == NoticeKind::Preemption && k.kind == NoticeKind::Maintenance)
+                || (notice.kind == k.kind && notice.deadline < k.deadline)
+        });
+        // Once for each worker that sees it; a pass that has read past this write has nothing to do.
+        if is_new && known.and_then(|k| k.notice.as_ref()) != Some(notice) {
+            return Some(Change::Notice);
+        }
+    }
+    if known.is_some_and(|k| k.boot_id != next.boot_id) {
+        return Some(Change::Reboot);
+    }
+    let before = known.map(|k| k.state);
+    if next.state != WorkerState::Exited && before != Some(next.state) {
+        match next.state {
+            WorkerState::Ready if attempt.released_at.is_none() => return Some(Change::Ready),
+            WorkerState::Running if attempt.started_at.is_none() => return Some(Change::Running),
+            WorkerState::Preparing | WorkerState::Ready | WorkerState::Running | WorkerState::Exited => {}
+        }
+    }
+    let passed = |step: Option<u64>| step > job.highest_step;
+    if !attempt.progressed && passed(next.step) && !passed(known.and_then(|k| k.step)) {
+        return Some(Change::Step);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

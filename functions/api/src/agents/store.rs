@@ -1,0 +1,106 @@
+//! Stores reports, fenced by attempt, and finds out whether a pass must know.
+
+use rekindle_core::ids::WorkerKey;
+use rekindle_core::job::{Attempt, Job};
+use rekindle_core::observation::{WorkerReport, WorkerState};
+use rekindle_core::orders::attempt_of;
+use rekindle_ports::docs::{Precondition, Revision};
+use rekindle_ports::kinds::Kind;
+use rekindle_ports::store::StoreError;
+use rekindle_web::Problem;
+use rekindle_wire::agent::Report;
+
+use super::News;
+use super::merge::{Change, change, merge};
+use crate::Api;
+use crate::jobs::store as trouble;
+
+/// Lost races before the agent is asked to come again. The only other writer is the agent's own repeated call.
+const RACES_MAX: u32 = 5;
+
+/// Stores a report in its attempt's own document. `Some`: a pass should know.
+///
+/// A report of an attempt that the job has let go of is dropped: nobody reads it. One of an older attempt than the generation's current one is
+/// refused for state, but an exit or a notice in it is stored.
+pub(super) async fn store(api: &Api, job: &Job, report: &Report) -> Result<Option<News>, Problem> {
+    let of = |a: &&Attempt| a.number == report.attempt && a.generation == report.generation;
+    let Some(attempt) = job.attempts.iter().find(of) else {
+        tracing::debug!(job = %report.job, attempt = report.attempt, "a report of an attempt that is over");
+        return Ok(None);
+    };
+    let is_late = attempt_of(job, report.generation).is_some_and(|current| current.number > attempt.number)
+        || attempt.fenced_at.is_some();
+    if is_late && report.exit.is_none() && report.notice.is_none() {
+        return Ok(None);
+    }
+    for _ in 0..RACES_MAX {
+        match once(api, job, attempt, report, is_late).await {
+            Err(StoreError::Conflict(_)) => {}
+            Err(error) => return Err(trouble(&error)),
+            Ok(news) => return Ok(news),
+        }
+    }
+    Err(Problem::unavailable("the store", &"a report lost every race"))
+}
+
+async fn once(
+    api: &Api,
+    job: &Job,
+    attempt: &Attempt,
+    report: &Report,
+    is_late: bool,
+) -> Result<Option<News>, StoreError> {
+    let docs = &api.engine.ports.store;
+    let kind = Kind::Worker(report.job.clone(), report.attempt, report.key);
+    let known = docs.read::<WorkerReport>(&kind).await?;
+    let before = known.as_ref().map(|at| &at.value);
+    let next = merge(before, report, &address(job, report), api.engine.ports.clock.now(), is_late);
+    let news = change(before, &next, job, attempt);
+    let revision = match &known {
+        // A write that changes nothing would keep its time, and say nothing new.
+        Some(at) if at.value == next => at.revision,
+        Some(at) => docs.write(&kind, &next, Precondition::At(at.revision)).await?,
+        None => docs.write(&kind, &next, Precondition::Absent).await?,
+    };
+    let Some(news) = news else { return Ok(None) };
+    let complete = match news {
+        Change::Ready => all(api, job, attempt, |s| s == WorkerState::Ready).await?,
+        Change::Running => all(api, job, attempt, |s| matches!(s, WorkerState::Running | WorkerState::Exited)).await?,
+        Change::Exit | Change::Notice | Change::Reboot | Change::Step => Some(revision),
+    };
+    let cause = match news {
+        Change::Exit => "worker exit",
+        Change::Notice => "notice",
+        Change::Reboot => "worker rebooted",
+        Change::Ready => "workers ready",
+        Change::Running => "workers running",
+        Change::Step => "first new step",
+    };
+    Ok(complete.map(|read| News { cause: cause.into(), after: read.max(revision) }))
+}
+
+/// Whether all workers of an attempt are that far; with the commit time of the newest of them.
+///
+/// Each worker asks after its own write, so of those that come together the last one sees all.
+async fn all(
+    api: &Api,
+    job: &Job,
+    attempt: &Attempt,
+    is: impl Fn(WorkerState) -> bool,
+) -> Result<Option<Revision>, StoreError> {
+    let Some(g) = job.generation(attempt.generation) else { return Ok(None) };
+    let keys = (0..g.slices).flat_map(|slice| (0..g.workers).map(move |worker| WorkerKey { slice, worker }));
+    let of: Vec<(u32, WorkerKey)> = keys.map(|key| (attempt.number, key)).collect();
+    let (reports, _) = api.engine.ports.store.workers(&job.id, &of).await?;
+    let complete = reports.len() == of.len() && reports.iter().all(|at| is(at.value.state));
+    Ok(reports.iter().map(|at| at.revision).max().filter(|_| complete))
+}
+
+/// Hello told it for the first attempt of the VM; later attempts take it from the slice.
+fn address(job: &Job, report: &Report) -> String {
+    let of = || {
+        let g = job.generation(report.generation)?;
+        g.addresses.get(report.key.slice as usize)?.get(report.key.worker as usize).cloned()
+    };
+    of().unwrap_or_default()
+}

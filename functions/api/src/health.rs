@@ -1,0 +1,34 @@
+//! Whether the process lives, whether it can serve, and what it is.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+
+use rekindle_ports::kinds::Kind;
+use rekindle_ports::store::Installation;
+use rekindle_web::Problem;
+use rekindle_wire::v1::VersionView;
+
+use crate::Api;
+
+/// The process answers.
+pub(crate) async fn live() -> &'static str {
+    "ok\n"
+}
+
+/// The store answers, and it is the one this process was started on.
+pub(crate) async fn ready(State(api): State<Api>) -> Response {
+    match api.engine.ports.store.read::<Installation>(&Kind::Installation).await {
+        Ok(Some(at)) if at.value.id == api.engine.installation.id => (StatusCode::OK, "ok\n").into_response(),
+        Ok(_) => Problem::unavailable("the store", &"it holds no installation document of this id").into_response(),
+        Err(error) => Problem::unavailable("the store", &error).into_response(),
+    }
+}
+
+/// Version and installation.
+pub(crate) async fn version(State(api): State<Api>) -> axum::Json<VersionView> {
+    axum::Json(VersionView {
+        version: env!("CARGO_PKG_VERSION").into(),
+        installation: api.engine.installation.id.to_string(),
+    })
+}

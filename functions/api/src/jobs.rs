@@ -1,0 +1,205 @@
+//! Jobs: submit, list, one, history, explain.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use serde::Deserialize;
+use serde_json::Value;
+
+use rekindle_core::explain;
+use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_core::job::{Job, Phase};
+use rekindle_core::names;
+use rekindle_core::observation::WorkerReport;
+use rekindle_core::spec::{ParseContext, parse};
+use rekindle_engine::Submitted;
+use rekindle_ports::store::{JobFilter, StoreError};
+use rekindle_web::problem::FieldFault;
+use rekindle_web::{Caller, Json, Path, Problem, Query, etag, problem};
+use rekindle_wire::v1::{ExplainView, HistoryList, JobList, JobView};
+
+use crate::{Api, page};
+
+/// Reads the id of a path. 404: no job has an id like that.
+pub(crate) fn job_id(text: &str) -> Result<JobId, Problem> {
+    JobId::parse(text).map_err(|_| Problem::not_found(&format!("job {text:?}")))
+}
+
+/// Loads a job. 404 and 503.
+pub(crate) async fn load(api: &Api, id: &JobId) -> Result<Job, Problem> {
+    match api.engine.ports.store.job(id).await {
+        Ok(Some(at)) => Ok(at.value),
+        Ok(None) => Err(Problem::not_found(&format!("job {id}"))),
+        Err(error) => Err(store(&error)),
+    }
+}
+
+/// 503, or 400 for what the store will never take.
+pub(crate) fn store(error: &StoreError) -> Problem {
+    match error {
+        StoreError::Refused(why) => problem(StatusCode::BAD_REQUEST, "refused", why.clone()),
+        StoreError::Conflict(_)
+        | StoreError::Unclear(_)
+        | StoreError::Unavailable(_)
+        | StoreError::Unreadable { .. } => Problem::unavailable("the store", error),
+    }
+}
+
+/// The caller's key for this request; a random one when they gave none.
+pub(crate) fn key(api: &Api, caller: &Caller, headers: &HeaderMap) -> Result<String, Problem> {
+    let Some(given) = headers.get("idempotency-key") else {
+        return Ok(format!("http {:032x}", api.engine.ports.ids.random()));
+    };
+    match given.to_str() {
+        // Keys are the caller's own: another caller's same key is another one.
+        Ok(text) if !text.is_empty() && text.len() <= 256 => Ok(format!("http {} {text}", caller.identity)),
+        _ => {
+            Err(problem(StatusCode::BAD_REQUEST, "idempotency-key", "Idempotency-Key has 1 to 256 visible characters"))
+        }
+    }
+}
+
+/// `POST /v1/jobs`.
+pub(crate) async fn submit(
+    State(api): State<Api>,
+    caller: Caller,
+    headers: HeaderMap,
+    Json(body): Json<Value>,
+) -> Result<Response, Problem> {
+    let context =
+        ParseContext { deployment: &api.engine.deployment, caller: &caller.identity, caller_is_admin: caller.is_admin };
+    let mut submit = parse(&body, &context).map_err(|faults| {
+        let count = faults.len();
+        let errors = faults.into_iter().map(|f| FieldFault { field: f.field, message: f.message }).collect();
+        problem(StatusCode::BAD_REQUEST, "job-spec", format!("the job spec has {count} faults")).with_errors(errors)
+    })?;
+    let key = key(&api, &caller, &headers)?;
+    let id = submit.id.get_or_insert_with(|| names::generated_job_id(&key)).clone();
+    let (job, status) = match Box::pin(api.engine.submit(submit, &caller.identity, &key)).await {
+        Ok(Submitted::Created(job)) => (job, StatusCode::CREATED),
+        Ok(Submitted::Same(job)) => (job, StatusCode::OK),
+        Ok(Submitted::Conflict { phase }) => return Err(taken(&id, phase)),
+        Err(error) => return Err(store(&error)),
+    };
+    hint(&api, &id, "submit").await;
+    let location = HeaderValue::from_str(&format!("/v1/jobs/{id}")).unwrap_or(HeaderValue::from_static("/v1/jobs"));
+    Ok((status, [(header::LOCATION, location)], axum::Json(JobView::of(&job, &[]))).into_response())
+}
+
+fn taken(id: &JobId, phase: Option<Phase>) -> Problem {
+    let why = match phase {
+        Some(phase) if phase.is_terminal() => format!("job {id} has ended ({}); choose another id", phase.as_str()),
+        Some(phase) => format!("job {id} exists with another spec (it is {}); choose another id", phase.as_str()),
+        None => format!("the id {id} is taken; choose another one"),
+    };
+    let problem = problem(StatusCode::CONFLICT, "job-exists", why);
+    match phase {
+        Some(phase) => problem.with("phase", phase.as_str()),
+        None => problem,
+    }
+}
+
+/// Tells the engine. The fact is stored with its wake-up due at once, so a lost hint costs a minute and no answer.
+pub(crate) async fn hint(api: &Api, id: &JobId, cause: &str) {
+    let answer = rekindle_web::hint::publish(&api.engine.ports, id, cause, None, None).await;
+    if let rekindle_web::Answer::Transient(error) = answer {
+        tracing::warn!(job = %id, error, "a hint could not be published; the tick finds the job");
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ListQuery {
+    phase: Option<String>,
+    owner: Option<String>,
+    tag: Option<String>,
+    page_size: Option<usize>,
+    page_token: Option<String>,
+}
+
+/// `GET /v1/jobs`.
+pub(crate) async fn list(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Query(query): Query<ListQuery>,
+) -> Result<Response, Problem> {
+    let phase = match query.phase.as_deref().filter(|p| !p.is_empty()) {
+        None => None,
+        Some(name) => Some(Phase::parse(&name.to_ascii_lowercase()).ok_or_else(|| {
+            let known = Phase::ALL.map(Phase::as_str).join(", ");
+            problem(StatusCode::BAD_REQUEST, "query", format!("phase {name:?} is unknown; one of {known}"))
+        })?),
+    };
+    let given = |text: Option<String>| text.filter(|t| !t.is_empty());
+    let filter = JobFilter { phase, owner: given(query.owner), tag: given(query.tag) };
+    let after = page::cursor(query.page_token.as_deref())?;
+    let (jobs, next) =
+        api.engine.ports.store.jobs(&filter, after, page::size(query.page_size)).await.map_err(|e| store(&e))?;
+    let list = JobList {
+        jobs: jobs.iter().map(|at| JobView::of(&at.value, &[])).collect(),
+        next_page_token: next.as_ref().and_then(page::token),
+    };
+    Ok(etag::json(&headers, &list))
+}
+
+/// `GET /v1/jobs/{id}`.
+pub(crate) async fn show(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let job = load(&api, &job_id(&id)?).await?;
+    let workers = reports(&api, &job).await;
+    Ok(etag::json(&headers, &JobView::of(&job, &workers)))
+}
+
+/// The newest reports of the current attempt. They only make progress fresher, so a failed read is none.
+async fn reports(api: &Api, job: &Job) -> Vec<WorkerReport> {
+    let Some(attempt) = job.attempt().filter(|a| a.ended.is_none()) else { return Vec::new() };
+    let Some(g) = job.generation(attempt.generation) else { return Vec::new() };
+    let keys = (0..g.slices).flat_map(|slice| (0..g.workers).map(move |worker| WorkerKey { slice, worker }));
+    let of: Vec<(u32, WorkerKey)> = keys.map(|key| (attempt.number, key)).collect();
+    match api.engine.ports.store.workers(&job.id, &of).await {
+        Ok((reports, _)) => reports.into_iter().map(|at| at.value).collect(),
+        Err(error) => {
+            tracing::warn!(job = %job.id, %error, "worker reports could not be read");
+            Vec::new()
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct HistoryQuery {
+    page_size: Option<usize>,
+    page_token: Option<u64>,
+}
+
+/// `GET /v1/jobs/{id}/history`. Its page token is the revision after which to go on.
+pub(crate) async fn history(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+    Query(query): Query<HistoryQuery>,
+) -> Result<Response, Problem> {
+    let id = job_id(&id)?;
+    let limit = page::size(query.page_size);
+    let after = query.page_token.unwrap_or(0);
+    let entries = api.engine.ports.store.history(&id, after, limit).await.map_err(|e| store(&e))?;
+    if entries.is_empty() && after == 0 {
+        // Every job has an entry from its submit on.
+        return Err(Problem::not_found(&format!("job {id}")));
+    }
+    let next = (entries.len() == limit).then(|| entries.last().map(|e| e.revision.to_string())).flatten();
+    Ok(etag::json(&headers, &HistoryList { entries, next_page_token: next }))
+}
+
+/// `GET /v1/jobs/{id}/explain`.
+pub(crate) async fn explain(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let job = load(&api, &job_id(&id)?).await?;
+    let explanation = explain::explain(&job, api.engine.ports.clock.now());
+    let view = ExplainView { id: job.id, phase: job.phase, paragraph: explanation.paragraph, facts: explanation.facts };
+    Ok(etag::json(&headers, &view))
+}

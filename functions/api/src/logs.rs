@@ -1,0 +1,273 @@
+//! Output of workers: agents put numbered chunks, people read them as text or follow them.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures::stream::{self, Stream};
+use http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_core::job::Job;
+use rekindle_web::{Path, Problem, Query, body, problem};
+use rekindle_wire::agent::LogChunk;
+use rekindle_wire::v1;
+
+use crate::jobs::{job_id, load};
+use crate::{Api, agents};
+
+mod name;
+mod reader;
+
+use name::Chunk;
+use reader::{Filter, Position, Reader};
+
+/// The largest chunk, in bytes.
+// Agents cut far below it; it bounds what one call may hold in memory.
+const CHUNK_MAX: usize = 8 * 1024 * 1024;
+
+/// A follow ends itself after so long without output; clients come back with the last id.
+const SILENCE_MAX: Duration = Duration::from_mins(1);
+
+/// Comments keep proxies from closing a quiet connection.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Bounds of the pause between two looks for new chunks.
+const LOOK_MIN: Duration = Duration::from_millis(100);
+const LOOK_MAX: Duration = Duration::from_secs(2);
+
+/// `PUT /agent/v1/logs/…`: 204; 409 when the chunk is there already (it is never overwritten), 401 a wrong token.
+pub(crate) async fn put_chunk(
+    State(api): State<Api>,
+    Path((job, attempt, worker, stream, number)): Path<(String, u32, String, String, u64)>,
+    Query(query): Query<LogChunk>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<StatusCode, Problem> {
+    let job = job_id(&job)?;
+    let key = v1::worker_key(&worker).ok_or_else(|| Problem::not_found(&format!("worker {worker:?}")))?;
+    agents::admit(&api, &headers, &job, query.generation, key, &query.instance)?;
+    let chunk = Chunk { attempt, key, stream, number };
+    let name = chunk.object(&job).ok_or_else(|| {
+        problem(StatusCode::BAD_REQUEST, "stream", "a stream is named by 1 to 16 letters a to z and digits")
+    })?;
+    let bytes = body::read(request, CHUNK_MAX).await?;
+    let unavailable = |e| Problem::unavailable("the object store", &e);
+    let objects = &api.engine.ports.objects;
+    if objects.size(&name).await.map_err(unavailable)?.is_some() {
+        return Err(problem(StatusCode::CONFLICT, "chunk", "this chunk is there already"));
+    }
+    objects.put(&name, bytes).await.map_err(unavailable)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct LogsQuery {
+    attempt: Option<u32>,
+    worker: Option<String>,
+    stream: Option<String>,
+    follow: Option<String>,
+}
+
+/// `GET /v1/jobs/{id}/logs`: text, or with `follow` a stream of server-sent events.
+pub(crate) async fn read(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    Query(query): Query<LogsQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let job = load(&api, &job_id(&id)?).await?;
+    let bad = |what: &str, text: &str| problem(StatusCode::BAD_REQUEST, "query", format!("{what} {text:?} is none"));
+    let worker = match query.worker.as_deref().filter(|w| !w.is_empty() && *w != "all") {
+        Some(text) => Some(v1::worker_key(text).ok_or_else(|| bad("worker", text))?),
+        None => None,
+    };
+    let follow = match query.follow.as_deref() {
+        None | Some("false" | "0") => false,
+        Some("" | "true" | "1") => true,
+        Some(other) => return Err(bad("follow", other)),
+    };
+    let filter = Filter { worker, stream: query.stream.filter(|s| !s.is_empty()), attempt: query.attempt };
+    let style = Style { has_prefix: worker.is_none() && workers_of(&job) > 1, has_slices: job.spec.tpu.slices > 1 };
+    if !follow {
+        return Ok(text(&api, &job, filter, style));
+    }
+    let from = match headers.get("last-event-id").and_then(|v| v.to_str().ok()).filter(|t| !t.is_empty()) {
+        Some(text) => Position::parse(text).ok_or_else(|| bad("Last-Event-ID", text))?,
+        None => Position::default(),
+    };
+    let events = events(api, job, filter, style, from);
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}
+
+/// How lines look.
+#[derive(Debug, Clone, Copy)]
+struct Style {
+    has_prefix: bool,
+    has_slices: bool,
+}
+
+impl Style {
+    /// Complete lines with the worker before each, if there are several.
+    fn lines(self, key: WorkerKey, text: &[u8]) -> Vec<u8> {
+        if !self.has_prefix {
+            return text.to_vec();
+        }
+        let prefix =
+            if self.has_slices { format!("[s{}w{}] ", key.slice, key.worker) } else { format!("[w{}] ", key.worker) };
+        let mut out = Vec::with_capacity(text.len() + 64);
+        for line in text.split_inclusive(|b| *b == b'\n') {
+            out.extend_from_slice(prefix.as_bytes());
+            out.extend_from_slice(line);
+        }
+        out
+    }
+}
+
+/// Workers of all slices, as the spec has it; the generation may be gone.
+fn workers_of(job: &Job) -> u32 {
+    let each = job.spec.tpu.accelerators.first().and_then(|a| rekindle_core::catalog::accelerator(a));
+    each.map_or(1, |a| a.workers).max(job.current_generation().map_or(1, |g| g.workers)) * job.spec.tpu.slices
+}
+
+fn heading(attempt: u32) -> String {
+    format!("== attempt {attempt} ==\n")
+}
+
+/// Everything there is, attempt by attempt, chunk by chunk; memory holds one chunk.
+fn text(api: &Api, job: &Job, filter: Filter, style: Style) -> Response {
+    let all = filter.attempt.is_none() && job.last_attempt > 1;
+    let position = Position::start(filter.attempt.unwrap_or(1));
+    let reader = Reader::new(api.engine.ports.objects.clone(), job.id.clone(), filter, position);
+    let last = job.last_attempt;
+    let state = (reader, all, false);
+    let body = stream::try_unfold(state, move |(mut reader, mut heading_due, mut ended)| async move {
+        loop {
+            if ended {
+                return Ok::<_, std::io::Error>(None);
+            }
+            let piece = reader.next().await.map_err(std::io::Error::other)?;
+            let piece = match piece {
+                Some(piece) => Some(piece),
+                None => reader.rest(),
+            };
+            if let Some((key, text)) = piece {
+                let mut out = if heading_due { heading(reader.attempt()).into_bytes() } else { Vec::new() };
+                heading_due = false;
+                out.extend(style.lines(key, &text));
+                return Ok(Some((bytes::Bytes::from(out), (reader, heading_due, ended))));
+            }
+            if reader.filter().attempt.is_some() || reader.attempt() >= last {
+                ended = true;
+            } else {
+                reader.go_on();
+                heading_due = all;
+            }
+        }
+    });
+    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], Body::from_stream(body)).into_response()
+}
+
+/// State of one follow.
+struct Follow {
+    api: Api,
+    id: JobId,
+    reader: Reader,
+    style: Style,
+    heading_due: bool,
+    heard: Instant,
+    ended: bool,
+}
+
+fn events(
+    api: Api,
+    job: Job,
+    filter: Filter,
+    style: Style,
+    from: Position,
+) -> impl Stream<Item = Result<Event, Infallible>> {
+    let attempt = filter.attempt.unwrap_or(from.attempt.max(1));
+    let is_new = from.attempt == 0;
+    let position = if from.attempt == attempt { from } else { Position::start(attempt) };
+    let heading_due = filter.attempt.is_none() && is_new;
+    let reader = Reader::new(api.engine.ports.objects.clone(), job.id.clone(), filter, position);
+    let follow = Follow { id: job.id, api, reader, style, heading_due, heard: Instant::now(), ended: false };
+    stream::unfold(follow, |mut follow| async move { follow.next().await.map(|event| (Ok(event), follow)) })
+}
+
+impl Follow {
+    /// The next event; `None` ends the stream: the job is over, or nothing was heard for a minute.
+    async fn next(&mut self) -> Option<Event> {
+        let pause = self.api.engine.settings.poll_busy.clamp(LOOK_MIN, LOOK_MAX);
+        while !self.ended {
+            if let Some(event) = self.look().await? {
+                return Some(event);
+            }
+            let job = load(&self.api, &self.id).await.ok()?;
+            if is_over(&job, self.reader.attempt()) {
+                // Once more: it may have put its last chunk before the job was read.
+                if let Some(event) = self.look().await? {
+                    return Some(event);
+                }
+                if let Some((key, text)) = self.reader.rest() {
+                    return Some(self.piece(key, &text));
+                }
+                if self.reader.filter().attempt.is_none() && self.reader.attempt() < job.last_attempt {
+                    self.reader.go_on();
+                    self.heading_due = true;
+                    continue;
+                }
+                if job.phase.is_terminal() || self.reader.filter().attempt.is_some() {
+                    self.ended = true;
+                    return Some(self.event("end", job.phase.as_str()));
+                }
+            }
+            if self.heard.elapsed() >= SILENCE_MAX {
+                return None;
+            }
+            tokio::time::sleep(pause).await;
+        }
+        None
+    }
+
+    /// New lines, if there are any; the outer `None` ends the stream.
+    async fn look(&mut self) -> Option<Option<Event>> {
+        match self.reader.next().await {
+            Ok(piece) => Some(piece.map(|(key, text)| self.piece(key, &text))),
+            Err(error) => {
+                tracing::warn!(job = %self.id, %error, "output cannot be read; the client comes back");
+                None
+            }
+        }
+    }
+
+    fn piece(&mut self, key: WorkerKey, text: &[u8]) -> Event {
+        self.heard = Instant::now();
+        let mut out = String::new();
+        if std::mem::take(&mut self.heading_due) {
+            out.push_str(&heading(self.reader.attempt()));
+        }
+        out.push_str(&String::from_utf8_lossy(&self.style.lines(key, text)));
+        // `data` may not hold carriage returns (progress bars write them), and the last line feed is the event's own.
+        let data = out.strip_suffix('\n').unwrap_or(&out).replace("\r\n", "\n").replace('\r', "\n");
+        self.event("", &data)
+    }
+
+    fn event(&self, kind: &str, data: &str) -> Event {
+        let event = Event::default().id(self.reader.position().to_string()).data(data);
+        if kind.is_empty() { event } else { event.event(kind) }
+    }
+}
+
+/// Nothing more comes of an attempt: it is fenced (agents flush before they report the exit), or the job has ended.
+fn is_over(job: &Job, attempt: u32) -> bool {
+    if job.phase.is_terminal() || attempt > job.last_attempt {
+        return job.phase.is_terminal();
+    }
+    job.attempts.iter().find(|a| a.number == attempt).is_none_or(|a| a.fenced_at.is_some())
+}

@@ -1,0 +1,51 @@
+//! Names of chunks in the object store: `jobs/<id>/logs/<attempt>/<slice>-<worker>/<stream>/<number>`, sortable as text.
+
+use rekindle_core::ids::{JobId, WorkerKey};
+
+/// One chunk of one stream of one worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Chunk {
+    /// Attempt.
+    pub(crate) attempt: u32,
+    /// Worker.
+    pub(crate) key: WorkerKey,
+    /// Stream: `stdout`, `stderr`.
+    pub(crate) stream: String,
+    /// From 0, without gaps unless chunks were lost.
+    pub(crate) number: u64,
+}
+
+/// Folder of an attempt.
+pub(crate) fn attempt_folder(job: &JobId, attempt: u32) -> String {
+    format!("jobs/{job}/logs/{attempt:06}/")
+}
+
+impl Chunk {
+    /// The object's name; `None`: the stream's name cannot be part of one.
+    pub(crate) fn object(&self, job: &JobId) -> Option<String> {
+        let ok = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        if self.stream.is_empty() || self.stream.len() > 16 || !self.stream.bytes().all(ok) {
+            return None;
+        }
+        Some(format!("{}{:010}", stream_folder(job, self.attempt, self.key, &self.stream), self.number))
+    }
+
+    /// Reads an object's name back.
+    pub(crate) fn parse(job: &JobId, name: &str) -> Option<Self> {
+        let rest = name.strip_prefix(&format!("jobs/{job}/logs/"))?;
+        let parts: Vec<&str> = rest.split('/').collect();
+        let [attempt, worker, stream, number] = parts.as_slice() else { return None };
+        let (slice, worker) = worker.split_once('-')?;
+        Some(Self {
+            attempt: attempt.parse().ok()?,
+            key: WorkerKey { slice: slice.parse().ok()?, worker: worker.parse().ok()? },
+            stream: (*stream).to_owned(),
+            number: number.parse().ok()?,
+        })
+    }
+}
+
+/// Folder of a stream.
+pub(crate) fn stream_folder(job: &JobId, attempt: u32, key: WorkerKey, stream: &str) -> String {
+    format!("{}{:04}-{:04}/{stream}/", attempt_folder(job, attempt), key.slice, key.worker)
+}

@@ -1,0 +1,31 @@
+//! Pages: sizes and tokens.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::StatusCode;
+
+use rekindle_ports::docs::Cursor;
+use rekindle_web::{Problem, problem};
+
+/// Entries of a page when the caller names no size.
+const SIZE: usize = 50;
+/// Most entries of a page.
+// A job is a few kB as JSON; more would pass what one answer should hold in memory.
+const SIZE_MAX: usize = 500;
+
+/// The size of a page: 1 to 500, 50 by default.
+pub(crate) fn size(asked: Option<usize>) -> usize {
+    asked.filter(|n| *n > 0).unwrap_or(SIZE).min(SIZE_MAX)
+}
+
+/// A cursor as text for the caller, opaque to them.
+pub(crate) fn token(cursor: &Cursor) -> Option<String> {
+    serde_json::to_vec(cursor).ok().map(|json| URL_SAFE_NO_PAD.encode(json))
+}
+
+/// Reads a token back. 400 when it is none of ours.
+pub(crate) fn cursor(token: Option<&str>) -> Result<Option<Cursor>, Problem> {
+    let Some(token) = token.filter(|t| !t.is_empty()) else { return Ok(None) };
+    let read = URL_SAFE_NO_PAD.decode(token).ok().and_then(|json| serde_json::from_slice(&json).ok());
+    read.map(Some).ok_or_else(|| problem(StatusCode::BAD_REQUEST, "page-token", "page_token was not made here"))
+}

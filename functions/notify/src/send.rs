@@ -1,0 +1,151 @@
+//! One call of one webhook.
+
+use std::error::Error;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use http::{StatusCode, header};
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::{Client, Url, redirect};
+
+use rekindle_wire::event::JobEvent;
+
+use crate::TIMEOUT;
+use crate::address::is_public;
+
+/// Why a webhook was not told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// Telling it again cannot help.
+    Permanent(String),
+    /// It may be told later.
+    Transient(String),
+}
+
+impl Failure {
+    pub(crate) fn is_transient(&self) -> bool {
+        matches!(self, Self::Transient(_))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Permanent(why) | Self::Transient(why) => f.write_str(why),
+        }
+    }
+}
+
+/// Calls webhooks.
+pub struct Sender {
+    client: Client,
+    allow_private: bool,
+}
+
+impl Sender {
+    /// `allow_private`: also plain http and addresses that are not public, for local runs and tests alone.
+    pub fn new(allow_private: bool) -> Result<Self, reqwest::Error> {
+        let builder = Client::builder()
+            .redirect(redirect::Policy::none())
+            .no_proxy()
+            .timeout(TIMEOUT)
+            .user_agent(concat!("rekindle/", env!("CARGO_PKG_VERSION")));
+        let builder = if allow_private { builder } else { builder.dns_resolver(Arc::new(PublicOnly)) };
+        Ok(Self { client: builder.build()?, allow_private })
+    }
+
+    /// Posts the event; any 2xx is success. The answer's body is not read.
+    pub(crate) async fn send(&self, webhook: &str, event: &JobEvent) -> Result<(), Failure> {
+        let url = self.check(webhook).map_err(Failure::Permanent)?;
+        let body = serde_json::to_vec(event).map_err(|e| Failure::Permanent(e.to_string()))?;
+        let sent = self
+            .client
+            .post(url)
+            .header(header::CONTENT_TYPE, "application/cloudevents+json; charset=utf-8")
+            .body(body)
+            .send()
+            .await;
+        let status = match sent {
+            Ok(response) => response.status(),
+            Err(error) if is_refused(&error) => return Err(Failure::Permanent(NOT_PUBLIC.into())),
+            Err(error) => return Err(Failure::Transient(chain(&error.without_url()))),
+        };
+        let why = format!("it answered {status}");
+        match status {
+            s if s.is_success() => Ok(()),
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
+                Err(Failure::Transient(why))
+            }
+            s if s.is_server_error() => Err(Failure::Transient(why)),
+            _ => Err(Failure::Permanent(why)),
+        }
+    }
+
+    /// The scheme, and an address that stands in the URL itself: those are never resolved.
+    fn check(&self, webhook: &str) -> Result<Url, String> {
+        let url = Url::parse(webhook).map_err(|e| format!("not an address: {e}"))?;
+        if self.allow_private {
+            return Ok(url);
+        }
+        if url.scheme() != "https" {
+            return Err("webhooks are told over https only".into());
+        }
+        let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        if host.parse::<IpAddr>().is_ok_and(|address| !is_public(address)) {
+            return Err(NOT_PUBLIC.into());
+        }
+        Ok(url)
+    }
+}
+
+const NOT_PUBLIC: &str = "its address is not public";
+
+/// Resolves names to public addresses alone, at each connection: a name that changes its mind after a check gains nothing.
+struct PublicOnly;
+
+#[derive(Debug)]
+struct NotPublic;
+
+impl fmt::Display for NotPublic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(NOT_PUBLIC)
+    }
+}
+
+impl Error for NotPublic {}
+
+impl Resolve for PublicOnly {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            let public: Vec<SocketAddr> = found.filter(|a| is_public(a.ip())).collect();
+            if public.is_empty() {
+                return Err(Box::new(NotPublic) as Box<dyn Error + Send + Sync>);
+            }
+            Ok(Box::new(public.into_iter()) as Addrs)
+        })
+    }
+}
+
+fn is_refused(error: &reqwest::Error) -> bool {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if error.is::<NotPublic>() {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        next = error.source();
+    }
+    text
+}

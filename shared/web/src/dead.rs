@@ -1,0 +1,42 @@
+//! Messages that cannot be used: recorded with their reason, forwarded, acknowledged.
+
+use bytes::Bytes;
+
+use rekindle_ports::Ports;
+use rekindle_ports::docs::Precondition;
+use rekindle_ports::kinds::{Kind, short_hash};
+use rekindle_ports::store::{DeadDoc, StoreError};
+use rekindle_wire::delivery::Delivery;
+
+use crate::answer::Answer;
+
+/// Most of a message that its record keeps, in bytes of text.
+// Enough to see what it was; the whole message is in the dead-letter topic.
+const EXCERPT_MAX: usize = 4096;
+
+/// Records a delivery that `function` cannot use, and forwards it to the dead-letter topic.
+///
+/// Both are safe before the answer says so. A crash between them brings the delivery again: the record is there already, the forward is
+/// repeated. Answers `Recorded`, or `Transient` when one of both did not succeed.
+pub async fn record(ports: &Ports, function: &str, delivery: &Delivery, reason: &str) -> Answer {
+    let data = delivery.data.as_deref().unwrap_or_default();
+    let text = String::from_utf8_lossy(data);
+    let key = delivery.id.clone().unwrap_or_else(|| short_hash(&text));
+    let source = format!("{function}/{}", delivery.via.as_str());
+    let doc = DeadDoc {
+        key: key.clone(),
+        source: source.clone(),
+        reason: reason.to_owned(),
+        at: ports.clock.now(),
+        excerpt: text[..text.floor_char_boundary(EXCERPT_MAX)].to_owned(),
+    };
+    tracing::warn!(delivery = %key, source, reason, "a message cannot be used");
+    match ports.store.write(&Kind::Dead(format!("{source}\n{key}")), &doc, Precondition::Absent).await {
+        Ok(_) | Err(StoreError::Conflict(_)) => {}
+        Err(error) => return Answer::Transient(format!("the message could not be recorded: {error}")),
+    }
+    match ports.dead_letters.send(&source, reason, Bytes::copy_from_slice(data)).await {
+        Ok(()) => Answer::Recorded,
+        Err(error) => Answer::Transient(error.to_string()),
+    }
+}
