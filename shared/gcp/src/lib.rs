@@ -1,7 +1,7 @@
 //! Google Cloud behind our ports: the only crate that knows Google's types.
 //!
-//! Each module is one service. Constructors take plain settings ([`auth::Service`]), so that binaries wire them without a
-//! Google crate of their own; an emulator's address makes any of them anonymous.
+//! Each module is one service. Constructors take plain settings ([`auth::Service`]), so that binaries wire them
+//! without a Google crate of their own; an emulator's address makes any of them anonymous.
 
 pub mod auth;
 pub mod firestore;

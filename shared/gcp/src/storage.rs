@@ -1,5 +1,5 @@
-//! Objects in a Cloud Storage bucket, through its JSON API. The official client for objects brings gRPC and 115,000 lines
-//! for five calls; these need none of it.
+//! Objects in a Cloud Storage bucket, through its JSON API. The official client for objects brings gRPC and 115,000
+//! lines for five calls; these need none of it.
 
 use async_trait::async_trait;
 use bytes::Bytes;

@@ -100,8 +100,8 @@ impl Wakeups for CloudTasksWakeups {
     }
 }
 
-/// `<hash>-<job>-<key>`: the hash first, since the service is slow with names that begin alike; it also tells apart keys
-/// that become equal when their odd characters are replaced.
+/// `<hash>-<job>-<key>`: the hash first, since the service is slow with names that begin alike; it also tells apart
+/// keys that become equal when their odd characters are replaced.
 fn task_id(job: &JobId, key: &str) -> String {
     let digest = Sha256::digest(format!("{job}\n{key}"));
     let readable: String = key

@@ -1,4 +1,5 @@
-//! The issuer's public keys: fetched when first needed, kept as long as their server says, refreshed by one caller for all.
+//! The issuer's public keys: fetched when first needed, kept as long as their server says, refreshed by one caller
+//! for all.
 //!
 //! **Invariant:** tokens whose key is known never wait for, and are never refused because of, a fetch that some other
 //! token caused; and no sender of bad tokens can make us fetch more often than [`REFRESH_MIN`].
@@ -19,7 +20,8 @@ const FRESH_MAX: SignedDuration = SignedDuration::from_hours(24);
 /// When their server says nothing.
 const FRESH_DEFAULT: SignedDuration = SignedDuration::from_hours(1);
 
-/// So long after they stopped being fresh they still count, when new ones cannot be had. Google announces keys days ahead.
+/// So long after they stopped being fresh they still count, when new ones cannot be had. Google announces keys days
+/// ahead.
 const STALE_MAX: SignedDuration = SignedDuration::from_hours(24);
 
 /// An unknown key leads to a fetch at most so often. A new key is published hours before it signs.

@@ -1,8 +1,8 @@
-//! Who calls: checks the OIDC identity tokens that Pub/Sub, Eventarc, Cloud Scheduler, Cloud Tasks and people send. Owns
-//! the rules for the claims; `keys` owns the issuer's keys.
+//! Who calls: checks the OIDC identity tokens that Pub/Sub, Eventarc, Cloud Scheduler, Cloud Tasks and people send.
+//! Owns the rules for the claims; `keys` owns the issuer's keys.
 //!
-//! An own verifier, since the one of Google's client library refuses good tokens while it fetches keys, and accepts tokens
-//! without audience or issuer.
+//! An own verifier, since the one of Google's client library refuses good tokens while it fetches keys, and accepts
+//! tokens without audience or issuer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,8 +41,9 @@ const TOKEN_MAX: usize = 16 * 1024;
 pub enum Mode {
     /// We do. For services that anyone may reach.
     Verify,
-    /// Cloud Run did, before the request came here, and took it off: claims are checked here all the same. Only on Cloud
-    /// Run, in a service that demands the invoker's right. A token that still has its signature is verified in full.
+    /// Cloud Run did, before the request came here, and took it off: claims are checked here all the same. Only on
+    /// Cloud Run, in a service that demands the invoker's right. A token that still has its signature is verified in
+    /// full.
     Platform,
     /// Nobody, and no token is needed: on a person's own machine. Refused on Cloud Run.
     None,

@@ -12,7 +12,8 @@ use rekindle_ports::world::WorldError;
 use super::{TOPIC_DEAD_LETTER, TOPIC_EVENTS, TOPIC_HINTS, TOPIC_JOBS, WHAT};
 use crate::auth::{ConnectError, Service};
 
-/// How long a function has to answer a push. Longer than any handler's own deadline, so that none is called twice at once.
+/// How long a function has to answer a push. Longer than any handler's own deadline, so that none is called twice at
+/// once.
 const ACK_DEADLINE_SECS: i32 = 60;
 
 /// Shortest wait before a message comes again; of one only, the push back-off of the service holds all of them.

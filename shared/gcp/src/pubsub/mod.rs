@@ -1,8 +1,8 @@
-//! Hints, events and dead letters through Cloud Pub/Sub. Owns the topic names; `admin` makes topics and subscriptions for
-//! a local emulator (in the cloud Terraform does).
+//! Hints, events and dead letters through Cloud Pub/Sub. Owns the topic names; `admin` makes topics and subscriptions
+//! for a local emulator (in the cloud Terraform does).
 //!
-//! **Invariant:** a publish returns only when the service has the message. Nothing is left to a background task, which
-//! would lose its processor once the request is answered.
+//! **Invariant:** a publish returns only when the service has the message. Nothing is left to a background task,
+//! which would lose its processor once the request is answered.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -138,7 +138,8 @@ impl Events for PubSubEvents {
     }
 }
 
-/// [`DeadLetters`] over Pub/Sub: the body as it came; attributes `source`, `reason`, and `truncated` when it was too long.
+/// [`DeadLetters`] over Pub/Sub: the body as it came; attributes `source`, `reason`, and `truncated` when it was too
+/// long.
 #[derive(Debug, Clone)]
 pub struct PubSubDeadLetters(Topic);
 

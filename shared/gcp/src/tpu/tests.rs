@@ -49,8 +49,8 @@ struct Answer {
     content_type: &'static str,
 }
 
-/// A server with one answer for each `METHOD /path`; `?pageToken=…` is part of the path where it is not empty. What has
-/// no answer is a 404 in the API's form.
+/// A server with one answer for each `METHOD /path`; `?pageToken=…` is part of the path where it is not empty. What
+/// has no answer is a 404 in the API's form.
 #[derive(Clone, Default)]
 struct Fake {
     answers: Arc<Mutex<BTreeMap<String, Answer>>>,

@@ -1,5 +1,5 @@
-//! Reads nodes and queued resources into our words. Enumerations may come as names or numbers, unknown values too; names
-//! may carry the project's number instead of its id, so only zone and last segment count.
+//! Reads nodes and queued resources into our words. Enumerations may come as names or numbers, unknown values too;
+//! names may carry the project's number instead of its id, so only zone and last segment count.
 
 use google_cloud_tpu_v2::model::node::{Health as ApiHealth, State};
 use google_cloud_tpu_v2::model::queued_resource::tpu::NodeSpec;
