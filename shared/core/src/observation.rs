@@ -241,6 +241,10 @@ pub struct ExitReport {
 pub struct GenerationLook {
     /// The generation's number.
     pub number: u32,
+    /// Where it was looked for; a number is used again at another place when a create brought nothing.
+    pub placement: Placement,
+    /// The generation's `intended_at`: what was seen of an earlier try says nothing of this one.
+    pub intended_at: Timestamp,
     /// Node or queued resource.
     pub slice: Look<SliceView>,
     /// When that read began.

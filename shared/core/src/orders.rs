@@ -135,10 +135,11 @@ pub fn checkpoint_dir(job: &Job, line: u32, region: &str, bucket: &str) -> Strin
     let base = match &job.spec.checkpoint {
         CheckpointSpec::Default => format!("{}/jobs/{}/checkpoints", bucket.trim_end_matches('/'), job.id),
         CheckpointSpec::Folder(folder) => folder.trim_end_matches('/').to_owned(),
-        CheckpointSpec::ByRegion(map) => match map.get(region) {
-            Some(folder) => folder.trim_end_matches('/').to_owned(),
-            None => format!("{}/jobs/{}/checkpoints", bucket.trim_end_matches('/'), job.id),
-        },
+        // A map names buckets, and each job has its own folder in them.
+        CheckpointSpec::ByRegion(map) => {
+            let bucket = map.get(region).map_or(bucket, String::as_str);
+            format!("{}/jobs/{}/checkpoints", bucket.trim_end_matches('/'), job.id)
+        }
     };
     if line == 0 { base } else { format!("{base}/r{line}") }
 }

@@ -65,7 +65,14 @@ impl Engine {
                 Look::Unknown
             }
         };
-        GenerationLook { number: g.number, slice, looked_at, operation }
+        GenerationLook {
+            number: g.number,
+            placement: g.placement.clone(),
+            intended_at: g.intended_at,
+            slice,
+            looked_at,
+            operation,
+        }
     }
 
     async fn reports(&self, job: &Job) -> Option<(Vec<WorkerReport>, Revision)> {

@@ -355,7 +355,7 @@ impl Pass<'_> {
     }
 
     fn slice_in_transition(&self, generation: u32) -> bool {
-        self.seen.generations.iter().find(|l| l.number == generation).is_some_and(|l| match &l.slice {
+        self.job.generation(generation).and_then(|g| self.look_of(g)).is_some_and(|l| match &l.slice {
             Look::Seen(view) => {
                 matches!(view.state, SliceState::InTransition(_) | SliceState::Deleting | SliceState::Failed)
             }
@@ -371,7 +371,9 @@ impl Pass<'_> {
             return;
         }
         let now = self.now;
-        if let Some(since) = g.unhealthy_since {
+        // Only what is seen to be bad now is held against it: a look that failed says nothing.
+        let looked = self.look_of(&g).is_some_and(|l| l.slice.seen().is_some());
+        if let Some(since) = g.unhealthy_since.filter(|_| looked) {
             let wait = if self.slice_in_transition(g.number) {
                 self.settings().transition_grace
             } else {

@@ -19,11 +19,21 @@ enum Meaning {
     CreateFailed(CreateError),
 }
 
+/// What was seen of an earlier try under the same number says nothing of this one.
+fn is_of(look: &GenerationLook, g: &Generation) -> bool {
+    g.number == look.number && g.placement == look.placement && g.intended_at == look.intended_at
+}
+
 impl Pass<'_> {
+    /// What was seen of a generation.
+    pub(super) fn look_of(&self, g: &Generation) -> Option<&GenerationLook> {
+        self.seen.generations.iter().find(|l| is_of(l, g))
+    }
+
     pub(super) fn look(&mut self) {
         let looks: Vec<GenerationLook> = self.seen.generations.clone();
         for look in looks {
-            let Some(index) = self.job.generations.iter().position(|g| g.number == look.number) else { continue };
+            let Some(index) = self.job.generations.iter().position(|g| is_of(&look, g)) else { continue };
             let mut g = self.job.generations[index].clone();
             let meaning = self.read_generation(&mut g, &look);
             self.job.generations[index] = g;
@@ -290,7 +300,9 @@ impl Pass<'_> {
             CreateErrorKind::Quota | CreateErrorKind::Other | CreateErrorKind::NameTaken => {
                 Some(self.now + doubled(s.quota_cooldown))
             }
-            CreateErrorKind::NotOffered | CreateErrorKind::Forbidden => None,
+            CreateErrorKind::NotOffered => None,
+            // Rights come back (and are lost by mistake); a job is not given up for them.
+            CreateErrorKind::Forbidden => Some(self.now + doubled(s.quota_cooldown)),
             CreateErrorKind::RateLimit | CreateErrorKind::Cancelled | CreateErrorKind::PreemptedWhileCreating => {
                 Some(self.now + s.rate_cooldown)
             }

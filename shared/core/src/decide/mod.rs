@@ -86,17 +86,21 @@ pub fn decide(job: &Job, seen: &Observation, now: Timestamp, rules: &Rules<'_>) 
     };
     if !job.phase.is_terminal() {
         pass.count_usage();
-        pass.workers();
-        pass.judge_told();
-        pass.look();
-        pass.judge();
-        pass.wish();
-        pass.retire();
-        pass.provision();
-        pass.release();
+        // One thing leads to another (an end to a stop, a stop to a fence, a fence to a delete): until nothing more follows.
+        for _ in 0..STEPS_MAX {
+            let before = pass.job.clone();
+            pass.waiting = None;
+            pass.step();
+            if pass.job == before {
+                break;
+            }
+        }
     }
     pass.stand()
 }
+
+/// More rounds than any chain of consequences has; a longer one would be a circle, and the next pass goes on with it.
+const STEPS_MAX: usize = 8;
 
 /// The working state of one `decide`.
 struct Pass<'a> {
@@ -117,6 +121,17 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
+    fn step(&mut self) {
+        self.workers();
+        self.judge_told();
+        self.look();
+        self.judge();
+        self.wish();
+        self.retire();
+        self.provision();
+        self.release();
+    }
+
     fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }

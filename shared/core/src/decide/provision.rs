@@ -74,12 +74,10 @@ impl Pass<'_> {
             return false;
         }
         let noticed = old.notice.as_ref().is_some_and(|n| notice_is_urgent(n, self.now));
-        let taken = self.seen.generations.iter().any(|l| {
-            l.number == old.number
-                && l.slice.seen().is_some_and(|v| {
-                    matches!(v.state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped)
-                })
-        });
+        let taken = self
+            .look_of(old)
+            .and_then(|l| l.slice.seen())
+            .is_some_and(|v| matches!(v.state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped));
         noticed || taken
     }
 

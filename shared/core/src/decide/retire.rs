@@ -44,7 +44,8 @@ impl Pass<'_> {
     fn may_delete(&mut self, g: &Generation) -> bool {
         let running: Vec<_> =
             self.job.attempts.iter().filter(|a| a.generation == g.number && a.fenced_at.is_none()).cloned().collect();
-        if running.is_empty() {
+        // Before `run` is released only `setup` can be at work, and nobody waits for that.
+        if running.iter().all(|a| a.released_at.is_none()) {
             return true;
         }
         let deadline = running.iter().filter_map(|a| a.stop.as_ref().map(|s| s.deadline)).max();
@@ -55,7 +56,7 @@ impl Pass<'_> {
                 self.wake(at);
                 false
             }
-            None => running.iter().all(|a| a.released_at.is_none()),
+            None => false,
         }
     }
 

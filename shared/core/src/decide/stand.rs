@@ -114,7 +114,7 @@ impl Pass<'_> {
     }
 
     fn why_provisioning(&self, g: &Generation) -> (Reason, String) {
-        let view = self.seen.generations.iter().find(|l| l.number == g.number);
+        let view = self.look_of(g);
         let place = format!("{} in {} ({})", g.placement.accelerator, g.placement.zone, g.placement.capacity.as_str());
         match view.map(|l| &l.slice) {
             Some(Look::Seen(v)) if v.state == SliceState::Queued => {
@@ -177,7 +177,8 @@ impl Pass<'_> {
 
     /// Sent once, and again when no answer was recorded. A repeat is refused by name, so it makes nothing twice.
     fn create_is_due(&mut self, g: &Generation) -> bool {
-        if g.create != Create::Intended || g.delete.is_some() || g.seen_at.is_some() {
+        let over = self.job.outcome.is_some() || self.job.desired != Desired::Run;
+        if over || g.create != Create::Intended || g.delete.is_some() || g.seen_at.is_some() {
             return false;
         }
         match g.asked_at {
@@ -190,7 +191,7 @@ impl Pass<'_> {
     /// Sent once, and again when it shows no effect.
     fn delete_is_due(&mut self, g: &Generation) -> bool {
         let Some(delete) = &g.delete else { return false };
-        let look = self.seen.generations.iter().find(|l| l.number == g.number);
+        let look = self.look_of(g);
         // Nothing is there to delete; whether something may still come is `look`'s question.
         if look.is_some_and(|l| l.slice == Look::Absent) {
             return false;
