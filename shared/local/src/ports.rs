@@ -41,7 +41,12 @@ impl Hints for LocalHints {
     async fn publish(&self, hint: &Hint) -> Result<(), WorldError> {
         let data = serde_json::to_vec(hint);
         let data = data.map_err(|e| WorldError { what: "publish a hint", why: e.to_string() })?;
-        self.topic.publish(data, BTreeMap::new());
+        // The same attributes as in the cloud.
+        let mut attributes = BTreeMap::from([("job".to_owned(), hint.job.to_string())]);
+        if let Some(trace) = &hint.traceparent {
+            attributes.insert("googclient_traceparent".to_owned(), trace.clone());
+        }
+        self.topic.publish(data, attributes);
         Ok(())
     }
 }

@@ -53,7 +53,7 @@ pub enum Precondition {
     None,
     /// The document must not exist.
     Absent,
-    /// The document must exist with this revision.
+    /// The document must exist with this revision. One later than its own was never read from this store, and may be `Refused`.
     At(Revision),
 }
 
@@ -92,9 +92,9 @@ impl Write {
 pub enum Op {
     /// Equal.
     Eq,
-    /// Less than or equal; `Int` or `Text`.
+    /// Less than or equal; `Int` or `Text`, on the field of `order_by`. Values of another type do not match.
     Le,
-    /// Greater than or equal; `Int` or `Text`.
+    /// Greater than or equal; as [`Op::Le`].
     Ge,
     /// The field is a set that has this text.
     Contains,
@@ -109,7 +109,7 @@ pub struct Query {
     pub filters: Vec<(String, Op, IndexValue)>,
     /// Order by this field, then by path; `None`: by path. Documents without the field are left out.
     pub order_by: Option<String>,
-    /// Order from the greatest to the least (field and path).
+    /// Order from the greatest to the least (field and path); needs `order_by`.
     pub descending: bool,
     /// Go on after this document: the last one of the page before, with its order value.
     pub after: Option<Cursor>,

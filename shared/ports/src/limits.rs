@@ -46,6 +46,10 @@ pub fn check_query(query: &Query) -> Result<(), DocsError> {
     if query.limit == 0 {
         return refuse("a page has at least one document".to_owned());
     }
+    if query.descending && query.order_by.is_none() {
+        // Firestore: "does not support descending key scans".
+        return refuse("descending needs an order by a field".to_owned());
+    }
     for (name, op, value) in &query.filters {
         check_name(name)?;
         let fits = match op {
