@@ -36,11 +36,10 @@ const TEXTS: &[(&[&str], CreateErrorKind)] = &[
 pub(super) fn on_create(error: &Error) -> TpuError {
     let (status, message) = (api_status(error), message(error));
     match status {
-        // ABORTED comes as 409 too: something else was under way, the name says nothing.
-        Some((409, Code::Aborted)) => TpuError::Unclear(message),
+        // ABORTED comes as 409 too: something else was under way, the name says nothing. And 401 is our own token, perhaps
+        // for a moment: it says nothing of the request, and must not bar a candidate.
+        Some((409, Code::Aborted) | (401, _)) => TpuError::Unclear(message),
         Some((409, _)) => TpuError::Exists,
-        // Our own token is bad: says nothing of the request.
-        Some((401, _)) => TpuError::Denied(message),
         Some((code, _)) if is_definite(code) => {
             let kind = limit(error).or_else(|| by_text(&message)).unwrap_or(match code {
                 429 => CreateErrorKind::Quota,

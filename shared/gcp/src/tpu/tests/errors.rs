@@ -132,7 +132,7 @@ async fn a_taken_name_and_a_bad_token_are_told_apart_from_refusals() {
     fake.on_sample(&nodes(), "http-409-node_exists");
     assert_eq!(client.create(&create_request()).await, Err(TpuError::Exists));
     fake.on(&nodes(), 401, &error_body(401, "UNAUTHENTICATED", "bad token"));
-    assert_eq!(client.create(&create_request()).await, Err(TpuError::Denied("bad token".into())));
+    assert_eq!(client.create(&create_request()).await, Err(TpuError::Unclear("bad token".into())));
 }
 
 #[tokio::test]
