@@ -33,7 +33,7 @@ const END_DEADLINE: Duration = Duration::from_secs(25);
 const POLL: Duration = Duration::from_millis(2);
 
 /// One boot of one VM.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Vm {
     /// VM name.
     pub(crate) name: String,
@@ -94,6 +94,15 @@ impl Fleet {
         let vms = workers.iter().map(|index| vm_of(node, *index)).collect();
         self.send(node, Job::PowerOff(vms, done));
         wait
+    }
+
+    /// Switches one VM off and on again: `node` tells of the new boot already.
+    pub(crate) fn reboot(&self, world: &World, node: &Node, worker: u32) {
+        let mut earlier = vm_of(node, worker);
+        earlier.boot = earlier.boot.saturating_sub(1);
+        let (done, _) = oneshot::channel();
+        self.send(node, Job::PowerOff(vec![earlier], done));
+        self.boot(world, node, &[worker]);
     }
 
     /// Changes values of metadata servers.
@@ -298,15 +307,21 @@ impl Machine {
         }
     }
 
-    /// Ends and deletes every VM that is not in `known`: left by an emulator that died between two steps.
-    pub(crate) async fn sweep(&self, known: &[String]) {
-        for name in list(&self.vms).into_iter().filter(|name| !known.contains(name)) {
+    /// Ends every boot that is not in `known`, and deletes VMs of which none is: left by an emulator that died
+    /// between two steps.
+    pub(crate) async fn sweep(&self, known: &[Vm]) {
+        for name in list(&self.vms) {
             for boot in list(&self.vms.join(&name)) {
-                if let Some(boot) = boot.strip_prefix("boot-").and_then(|number| number.parse().ok()) {
-                    self.power_off(&Vm { name: name.clone(), boot }).await;
+                let Some(boot) = boot.strip_prefix("boot-").and_then(|number| number.parse().ok()) else { continue };
+                let vm = Vm { name: name.clone(), boot };
+                let is_over = self.dir(&vm).off().exists() && self.alive(&vm).is_none();
+                if !known.contains(&vm) && !is_over {
+                    self.power_off(&vm).await;
                 }
             }
-            self.delete(&name);
+            if !known.iter().any(|vm| vm.name == name) {
+                self.delete(&name);
+            }
         }
     }
 

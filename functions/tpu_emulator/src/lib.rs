@@ -180,6 +180,7 @@ impl Emulator {
         for task in &self.tasks {
             task.abort();
         }
+        self.shared.close();
         if vms == Vms::End {
             let nodes: Vec<_> = self.shared.read(|world| world.nodes.values().cloned().collect());
             let workers = |node: &model::Node| node.workers.iter().map(|worker| worker.index).collect::<Vec<_>>();
@@ -193,6 +194,7 @@ impl Emulator {
 
 impl Drop for Emulator {
     fn drop(&mut self) {
+        self.shared.close();
         self.server.abort();
         for task in &self.tasks {
             task.abort();
@@ -236,8 +238,9 @@ fn load(state_dir: &Path, config: &Config) -> Result<World, StartError> {
 /// node whose VMs ended meanwhile is shown as lost.
 async fn adopt(shared: &Arc<Shared>) {
     let nodes: Vec<model::Node> = shared.read(|world| world.nodes.values().cloned().collect());
-    let known =
-        nodes.iter().flat_map(|node| node.workers.iter().map(|worker| node.vm(worker.index))).collect::<Vec<_>>();
+    let vms =
+        |node: &model::Node| node.workers.iter().map(|worker| fleet::vm_of(node, worker.index)).collect::<Vec<_>>();
+    let known: Vec<fleet::Vm> = nodes.iter().flat_map(vms).collect();
     let machine = shared.fleet.machine();
     machine.sweep(&known).await;
     let (mut off, mut lost): (Vec<NodeKey>, Vec<NodeKey>) = (Vec::new(), Vec::new());

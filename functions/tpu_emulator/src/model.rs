@@ -264,6 +264,11 @@ impl Node {
         catalog::accelerator(&self.accelerator).expect("nodes are made from the catalogue only")
     }
 
+    /// READY, and not only by name: its VMs are there.
+    pub(crate) fn is_running(&self) -> bool {
+        self.state == NodeState::Ready && self.power == Power::On
+    }
+
     /// Name of a worker's VM.
     pub(crate) fn vm(&self, index: u32) -> String {
         format!("{}-w-{index}", self.vm_prefix)
@@ -420,6 +425,8 @@ pub(crate) enum TimerAction {
     MaintenancePowerOff(NodeKey),
     /// A maintenance window ends.
     MaintenanceEnd(NodeKey),
+    /// A preemptible node has lived its 24 hours.
+    LifetimeOver(NodeKey),
     /// A queued resource goes one step on: name and id.
     QueuedStep(String, u64),
 }
@@ -513,6 +520,8 @@ pub(crate) enum Effect {
     Boot(NodeKey, Vec<u32>),
     /// End these VMs with everything on them.
     PowerOff(NodeKey, Vec<u32>),
+    /// Switch this VM off and on again; its boot number is the new one already.
+    Reboot(NodeKey, u32),
     /// Change values of the metadata server of these workers.
     Metadata(NodeKey, Vec<u32>, Vec<(String, Value)>),
     /// The node is gone: forget its VMs.

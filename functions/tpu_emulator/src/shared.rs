@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ pub(crate) struct Shared {
     file: PathBuf,
     speed: f64,
     wake: Notify,
+    is_closed: AtomicBool,
     rates: Mutex<HashMap<String, Vec<Instant>>>,
     pub(crate) fleet: Fleet,
     pub(crate) events: Events,
@@ -44,6 +46,7 @@ impl Shared {
             file,
             speed,
             wake: Notify::new(),
+            is_closed: AtomicBool::new(false),
             rates: Mutex::new(HashMap::new()),
             fleet,
             events,
@@ -64,6 +67,9 @@ impl Shared {
         let moment = Moment { now: Timestamp::now(), speed: self.speed };
         let answer = transition(&mut world, moment);
         let effects = std::mem::take(&mut world.effects);
+        if self.is_closed.load(Ordering::Acquire) {
+            return answer;
+        }
         if let Err(error) = self.persist(&world) {
             tracing::error!("cannot keep the state: {error}");
         }
@@ -73,6 +79,12 @@ impl Shared {
         drop(world);
         self.wake.notify_one();
         answer
+    }
+
+    /// From here on nothing is kept or carried out: the folder may belong to another emulator.
+    pub(crate) fn close(&self) {
+        let _world = self.lock();
+        self.is_closed.store(true, Ordering::Release);
     }
 
     fn persist(&self, world: &World) -> std::io::Result<()> {
@@ -100,6 +112,11 @@ impl Shared {
             Effect::Metadata(key, workers, changes) => {
                 if let Some(node) = world.nodes.get(&key.name) {
                     self.fleet.metadata(node, &workers, changes);
+                }
+            }
+            Effect::Reboot(key, worker) => {
+                if let Some(node) = world.nodes.get(&key.name) {
+                    self.fleet.reboot(world, node, worker);
                 }
             }
             Effect::Remove(key) => self.fleet.remove(&key),

@@ -22,14 +22,16 @@ use crate::wire::audit;
 mod disasters;
 mod nodes;
 mod queued;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use disasters::{MaintenanceOrder, PreemptOrder, no_maintenance, upcoming_value};
 
 /// Version of the stored format.
 const VERSION: u32 = 1;
 
-/// Finished operations that are kept; the real service keeps them for days.
-const OPERATIONS_KEPT: usize = 2_000;
+/// Operations that are kept; the real service keeps them for days. The state is written whole at every change.
+const OPERATIONS_KEPT: usize = 500;
 
 /// Calls with a request id that are remembered.
 const REQUESTS_KEPT: usize = 2_000;
@@ -188,11 +190,12 @@ impl World {
             TimerAction::StartDone(key) => self.start_done(moment, &key),
             TimerAction::UpdateDone(key, patch) => self.update_done(moment, &key, patch),
             TimerAction::PowerOff(key, leave, shows_after) => self.notice_over(moment, &key, leave, shows_after),
-            TimerAction::ShowLoss(key) => self.show_loss(&key),
+            TimerAction::ShowLoss(key) => self.show_loss(moment, &key),
             TimerAction::RepairDone(key) => self.repair_done(&key),
             TimerAction::MaintenanceStart(key) => self.maintenance_start(moment, &key),
             TimerAction::MaintenancePowerOff(key) => self.maintenance_power_off(moment, &key),
             TimerAction::MaintenanceEnd(key) => self.maintenance_end(moment, &key),
+            TimerAction::LifetimeOver(key) => self.lifetime_over(moment, &key),
             TimerAction::QueuedStep(name, id) => self.queued_step(moment, &name, id),
         }
     }

@@ -40,8 +40,11 @@ pub(super) async fn state(State(shared): App) -> Json<Value> {
     let nodes: Vec<Value> = world.nodes.values().map(|node| node_state(&shared, node)).collect();
     let queued: Vec<Value> =
         world.queued_resources.values().map(|queued| render::queued(queued, "v2alpha1", false)).collect();
-    let operations: Vec<Value> =
-        world.operations.values().map(|operation| render::operation(operation, &operation.api_version)).collect();
+    let operations: Vec<Value> = world
+        .operations
+        .values()
+        .map(|operation| render::operation(&world, operation, &operation.api_version))
+        .collect();
     let timers: Vec<Value> =
         world.timers.iter().map(|timer| json!({"due_at": timer.due_at, "action": timer.action})).collect();
     Json(json!({
@@ -195,6 +198,7 @@ pub(super) async fn act(
         "preempt" => preempt(&shared, &node, &parse(&body)?),
         "host-error" => host_error(&shared, &node, &parse(&body)?),
         "maintenance" => maintenance(&shared, &node, &parse(&body)?),
+        "reboot-worker" => reboot_worker(&shared, &node, &parse(&body)?),
         "health" => health(&shared, &node, parse(&body)?),
         "kill-worker" => return kill_worker(&shared, &node, &parse(&body)?).await,
         "cut-connections" => return cut_connections(&shared, &node, &parse(&body)?).await,
@@ -254,11 +258,16 @@ struct HealthOrder {
 }
 
 fn health(shared: &Arc<Shared>, node: &Node, order: HealthOrder) -> Result<Value, ApiError> {
-    if !HEALTHS.contains(&order.health.as_str()) {
+    if order.health.is_empty() || !HEALTHS.contains(&order.health.as_str()) {
         return Err(ApiError::invalid(&format!("health must be one of {}", HEALTHS.join(", "))));
     }
     shared.change(|world, _| world.set_health(&node.key(), &order.health, order.description))?;
     Ok(json!({"node": node.name, "health": order.health}))
+}
+
+fn reboot_worker(shared: &Arc<Shared>, node: &Node, order: &WorkerOrder) -> Result<Value, ApiError> {
+    shared.change(|world, _| world.reboot_worker(&node.key(), order.worker))?;
+    Ok(json!({"node": node.name, "worker": order.worker}))
 }
 
 #[derive(Debug, Default, Deserialize)]

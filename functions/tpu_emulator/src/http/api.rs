@@ -210,7 +210,9 @@ fn begun(
 ) -> Result<Value, ApiError> {
     let name = begin(shared)?;
     shared
-        .read(|world| world.operations.get(&name).map(|operation| render::operation(operation, &call.api_version)))
+        .read(|world| {
+            world.operations.get(&name).map(|operation| render::operation(world, operation, &call.api_version))
+        })
         .ok_or_else(|| ApiError::not_found(&name))
 }
 
@@ -255,7 +257,7 @@ fn maintain(shared: &Arc<Shared>, route: &Route, call: &Call) -> Result<Value, A
             let key = world.nodes.get(&name).map(crate::model::Node::key).ok_or_else(|| ApiError::not_found(&name))?;
             world.maintenance(moment, &key, &MaintenanceOrder::default())?;
             let operation = world.begin(moment, call, "update", &name);
-            let node = render::node(&world.nodes[&name]);
+            let node = render::snapshot(&world.nodes[&name]);
             world.end(moment, &operation, crate::model::Outcome::Node(node));
             Ok(operation)
         })
@@ -310,7 +312,9 @@ fn look(shared: &Arc<Shared>, route: &Route, parameters: &Parameters) -> Result<
         "GetOperation" => {
             let name = format!("{location}/operations/{id}");
             let found = world.operations.get(&name);
-            found.map(|operation| render::operation(operation, route.version)).ok_or_else(|| ApiError::not_found(&name))
+            found
+                .map(|operation| render::operation(world, operation, route.version))
+                .ok_or_else(|| ApiError::not_found(&name))
         }
         "ListNodes" => {
             let (zones, silent) = lists::zones(world, location);
@@ -338,7 +342,8 @@ fn look(shared: &Arc<Shared>, route: &Route, parameters: &Parameters) -> Result<
                 zones.iter().map(|zone| format!("projects/{}/locations/{zone}/", location.project)).collect();
             let here = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix));
             let shown = world.operations.values().filter(|operation| here(&operation.name));
-            let shown = shown.map(|operation| (operation.name.clone(), render::operation(operation, route.version)));
+            let shown =
+                shown.map(|operation| (operation.name.clone(), render::operation(world, operation, route.version)));
             lists::page("operations", shown.collect(), &[], parameters)
         }
         _ => look_up_catalogue(world, route, parameters),

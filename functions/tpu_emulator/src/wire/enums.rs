@@ -159,4 +159,23 @@ mod tests {
         queued(&mut value);
         assert_eq!(value, json!({"state": {"state": 9, "stateInitiator": 2}}));
     }
+
+    /// The client's own idea of every number: it is generated from the definition of the API.
+    #[test]
+    fn the_numbers_are_those_of_googles_client() {
+        use google_cloud_tpu_v2::model;
+        fn check(names: &[&str], number: impl Fn(&str) -> Option<i32>) {
+            for (index, name) in names.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+                assert_eq!(number(name), Some(index as i32), "{name}");
+            }
+        }
+        check(NODE_STATES, |name| model::node::State::from(name).value());
+        check(HEALTHS, |name| model::node::Health::from(name).value());
+        check(API_VERSIONS, |name| model::node::ApiVersion::from(name).value());
+        check(ACCELERATOR_TYPES, |name| model::accelerator_config::Type::from(name).value());
+        check(DISK_MODES, |name| model::attached_disk::DiskMode::from(name).value());
+        check(SYMPTOMS, |name| model::symptom::SymptomType::from(name).value());
+        check(QUEUED_STATES, |name| model::queued_resource_state::State::from(name).value());
+        check(INITIATORS, |name| model::queued_resource_state::StateInitiator::from(name).value());
+    }
 }

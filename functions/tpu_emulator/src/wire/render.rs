@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::model::{Maintenance, Node, NodeState, Operation, Outcome, QueuedResource, QueuedState};
+use crate::model::{Maintenance, Node, NodeState, Operation, Outcome, QueuedResource, QueuedState, World};
 use crate::world::project_number;
 
 /// A moment with microseconds, as the API writes it.
@@ -43,6 +43,24 @@ pub(crate) fn node(node: &Node) -> Value {
         put("upcomingMaintenance", upcoming(maintenance));
     }
     Value::Object(shown)
+}
+
+/// A node as operations keep it: without its metadata, which [`operation`] takes from the node while it lives.
+pub(crate) fn snapshot(node: &Node) -> Value {
+    let mut shown = self::node(node);
+    if let Some(shown) = shown.as_object_mut() {
+        shown.remove("metadata");
+    }
+    shown
+}
+
+/// A queued resource as operations keep it: without the metadata of its nodes.
+pub(crate) fn queued_snapshot(queued: &QueuedResource) -> Value {
+    let mut shown = self::queued(queued, "v2", false);
+    for spec in shown["tpu"]["nodeSpec"].as_array_mut().into_iter().flatten() {
+        spec["node"].as_object_mut().map(|node| node.remove("metadata"));
+    }
+    shown
 }
 
 /// One entry for each worker, in order. An external address is there only while the VMs are.
@@ -116,7 +134,7 @@ fn queued_state(queued: &QueuedResource, shows_accepted: bool) -> Value {
 }
 
 /// An operation, in the version it is asked for through.
-pub(crate) fn operation(operation: &Operation, api_version: &str) -> Value {
+pub(crate) fn operation(world: &World, operation: &Operation, api_version: &str) -> Value {
     let kind = |name: &str| format!("type.googleapis.com/google.cloud.tpu.{api_version}.{name}");
     let mut metadata = json!({
         "@type": kind("OperationMetadata"),
@@ -138,8 +156,24 @@ pub(crate) fn operation(operation: &Operation, api_version: &str) -> Value {
     match &operation.outcome {
         None => {}
         Some(Outcome::Error(status)) => shown["error"] = json!({"code": status.code, "message": status.message}),
-        Some(Outcome::Node(node)) => shown["response"] = with_type(node, "Node"),
-        Some(Outcome::QueuedResource(queued)) => shown["response"] = with_type(queued, "QueuedResource"),
+        Some(Outcome::Node(snapshot)) => {
+            shown["response"] = with_type(snapshot, "Node");
+            let node = world
+                .nodes
+                .get(&operation.target)
+                .filter(|node| snapshot["id"].as_str() == Some(node.id.to_string().as_str()));
+            if let Some(metadata) = node.and_then(|node| node.body.get("metadata")) {
+                shown["response"]["metadata"] = metadata.clone();
+            }
+        }
+        Some(Outcome::QueuedResource(snapshot)) => {
+            shown["response"] = with_type(snapshot, "QueuedResource");
+            let queued = world.queued_resources.get(&operation.target);
+            let specs = shown["response"]["tpu"]["nodeSpec"].as_array_mut().into_iter().flatten();
+            for (spec, given) in specs.zip(queued.map(|queued| &queued.node_specs).into_iter().flatten()) {
+                spec["node"] = json!(given.node);
+            }
+        }
         Some(Outcome::Empty) => shown["response"] = json!({"@type": "type.googleapis.com/google.protobuf.Empty"}),
     }
     shown

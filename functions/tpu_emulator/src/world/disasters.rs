@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::Moment;
 use crate::duration::Span;
 use crate::model::{
-    AfterOff, Effect, Leave, Maintenance, NodeKey, NodeState, Outcome, Power, RpcStatus, TimerAction, World,
+    AfterOff, Effect, Leave, Maintenance, Node, NodeKey, NodeState, Outcome, Power, RpcStatus, TimerAction, World,
 };
 use crate::wire::audit;
 use crate::wire::errors::ApiError;
@@ -143,7 +143,10 @@ impl World {
             Leave::Terminated => NodeState::Terminated,
             Leave::Stopped => NodeState::Stopped,
             Leave::Unknown => NodeState::Unknown,
-            Leave::Ready => return,
+            Leave::Ready => {
+                node.state = NodeState::Ready;
+                return;
+            }
             Leave::Gone => {
                 self.remove_node(key);
                 return;
@@ -153,10 +156,10 @@ impl World {
         node.health_description = None;
     }
 
-    pub(super) fn show_loss(&mut self, key: &NodeKey) {
-        if let Some(node) = self.node_mut(key).filter(|node| node.state == NodeState::Ready) {
-            node.state = NodeState::Preempted;
-            node.health = None;
+    pub(super) fn show_loss(&mut self, moment: Moment, key: &NodeKey) {
+        let is_hidden = |node: &&mut Node| node.state == NodeState::Ready && node.power == Power::Off;
+        if self.node_mut(key).as_ref().is_some_and(is_hidden) {
+            self.leave(moment, key, Leave::Preempted);
         }
     }
 
@@ -174,7 +177,7 @@ impl World {
         worker: u32,
         repair: Option<Duration>,
     ) -> Result<(), ApiError> {
-        let node = self.ready_node(key, worker)?;
+        let node = self.running_node(key, worker)?;
         let text = "Instance terminated by Compute Engine.";
         let entry = audit::system_event(node, worker, "hostError", text, moment.now);
         node.state = NodeState::Repairing;
@@ -192,6 +195,21 @@ impl World {
         }
     }
 
+    /// Switches one worker's VM off and on again; the node goes on reading READY.
+    pub(crate) fn reboot_worker(&mut self, key: &NodeKey, worker: u32) -> Result<(), ApiError> {
+        let node = self.running_node(key, worker)?;
+        node.workers[worker as usize].boot += 1;
+        self.effects.push(Effect::Reboot(key.clone(), worker));
+        Ok(())
+    }
+
+    /// Preemptible nodes (not spot) end after a day, with the usual notice.
+    pub(super) fn lifetime_over(&mut self, moment: Moment, key: &NodeKey) {
+        let order = PreemptOrder { leave: Leave::Terminated, ..PreemptOrder::default() };
+        // One that is lost or leaving already needs no second end.
+        let _ = self.preempt(moment, key, &order);
+    }
+
     /// Sets the health of a node.
     pub(crate) fn set_health(
         &mut self,
@@ -199,16 +217,17 @@ impl World {
         health: &str,
         description: Option<String>,
     ) -> Result<(), ApiError> {
-        let node = self.ready_node(key, 0)?;
+        let node = self.running_node(key, 0)?;
         node.health = (health != "HEALTH_UNSPECIFIED").then(|| health.to_owned());
         node.health_description = description;
         Ok(())
     }
 
-    fn ready_node(&mut self, key: &NodeKey, worker: u32) -> Result<&mut crate::model::Node, ApiError> {
+    /// A READY node whose VMs run.
+    fn running_node(&mut self, key: &NodeKey, worker: u32) -> Result<&mut Node, ApiError> {
         let Some(node) = self.node_mut(key) else { return Err(ApiError::not_found(&key.name)) };
-        if node.state != NodeState::Ready {
-            return Err(ApiError::conflict(&format!("the node is in state {}, not READY", node.state.as_str())));
+        if !node.is_running() {
+            return Err(ApiError::conflict(&format!("the node is in state {}; its VMs are off", node.state.as_str())));
         }
         if worker as usize >= node.workers.len() {
             return Err(ApiError::not_found(&format!("{}/workers/{worker}", key.name)));
@@ -233,7 +252,7 @@ impl World {
             event: order.event.clone(),
             is_terminating: order.event == "TERMINATE_ON_HOST_MAINTENANCE",
         };
-        let node = self.ready_node(key, 0)?;
+        let node = self.running_node(key, 0)?;
         node.maintenance = Some(maintenance.clone());
         let entries: Vec<Value> =
             node.workers.iter().map(|worker| audit::upcoming_maintenance(node, worker.index, moment.now)).collect();
@@ -250,7 +269,7 @@ impl World {
     }
 
     pub(super) fn maintenance_start(&mut self, moment: Moment, key: &NodeKey) {
-        let Some(node) = self.node_mut(key).filter(|node| node.state == NodeState::Ready) else { return };
+        let Some(node) = self.node_mut(key).filter(|node| node.is_running()) else { return };
         let Some(maintenance) = node.maintenance.as_mut() else { return };
         maintenance.is_ongoing = true;
         let changes = vec![
@@ -272,7 +291,7 @@ impl World {
     }
 
     pub(super) fn maintenance_power_off(&mut self, moment: Moment, key: &NodeKey) {
-        let Some(node) = self.node_mut(key).filter(|node| node.state == NodeState::Ready) else { return };
+        let Some(node) = self.node_mut(key).filter(|node| node.is_running()) else { return };
         node.state = NodeState::Restarting;
         let text = "Instance terminated during Compute Engine maintenance.";
         let event = |worker: u32| audit::system_event(node, worker, "terminateOnHostMaintenance", text, moment.now);
@@ -288,7 +307,7 @@ impl World {
         } else if node.state == NodeState::Restarting {
             node.maintenance = None;
             self.boot_node(key);
-        } else if node.state == NodeState::Ready {
+        } else if node.is_running() {
             node.maintenance = None;
             node.health = Some("HEALTHY".to_owned());
             node.health_description = None;

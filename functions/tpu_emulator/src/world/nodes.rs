@@ -19,6 +19,9 @@ use crate::wire::render;
 /// While the VMs of a node that is being deleted or stopped are not confirmed off, look again so often. Real time.
 const OFF_RECHECK: SignedDuration = SignedDuration::from_millis(20);
 
+/// How long a `preemptible` node lives at most; `spot` nodes have no limit.
+const PREEMPTIBLE_LIFETIME: Duration = Duration::from_hours(24);
+
 /// A node that may be made: its body is checked.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeDraft {
@@ -147,8 +150,12 @@ impl World {
             return;
         }
         self.boot_node(key);
+        let node = &self.nodes[&key.name];
+        if node.body["schedulingConfig"]["preemptible"] == true {
+            self.schedule(moment, PREEMPTIBLE_LIFETIME, TimerAction::LifetimeOver(key.clone()));
+        }
         if let Some(name) = operation {
-            let rendered = render::node(&self.nodes[&key.name]);
+            let rendered = render::snapshot(&self.nodes[&key.name]);
             self.end(moment, &name, Outcome::Node(rendered));
         }
         self.queued_node_ready(moment, key);
@@ -352,7 +359,7 @@ impl World {
     fn end_with_node(&mut self, moment: Moment, key: &NodeKey) {
         let Some(node) = self.node_mut(key) else { return };
         let Some(name) = node.operation.take() else { return };
-        let rendered = render::node(node);
+        let rendered = render::snapshot(node);
         let doom = self.operations.get(&name).and_then(|operation| operation.doom.clone());
         self.end(moment, &name, doom.map_or(Outcome::Node(rendered), Outcome::Error));
     }

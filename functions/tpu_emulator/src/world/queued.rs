@@ -208,7 +208,7 @@ impl World {
         let queued = self.queued_resources.get_mut(&name).expect("looked up above");
         queued.state = QueuedState::Active;
         let operation = queued.operation.take();
-        let rendered = render::queued(queued, "v2", false);
+        let rendered = render::queued_snapshot(queued);
         if let Some(operation) = operation {
             self.end(moment, &operation, Outcome::QueuedResource(rendered));
         }
@@ -252,7 +252,7 @@ impl World {
         let queued = self.queued_resources.get_mut(name).expect("looked up by the caller");
         queued.state = QueuedState::WaitingForResources;
         let operation = queued.operation.take();
-        let rendered = render::queued(queued, "v2", false);
+        let rendered = render::queued_snapshot(queued);
         let doom = operation.as_ref().and_then(|name| self.operations.get(name)?.doom.clone());
         if let Some(operation) = operation {
             self.end(moment, &operation, Outcome::QueuedResource(rendered));

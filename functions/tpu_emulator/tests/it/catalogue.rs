@@ -39,7 +39,7 @@ async fn enums_are_numbers_for_those_who_ask_and_text_for_others() {
     let numbers = "$alt=json;enum-encoding=int";
     let node = bench.get(&format!("{}/n1?{numbers}", nodes())).await.1;
     assert_eq!((&node["state"], &node["apiVersion"]), (&json!(1), &json!(4)));
-    assert_eq!(node["acceleratorConfig"]["type"], 4);
+    assert_eq!(node["acceleratorConfig"]["type"], 9);
     let list = bench.get(&format!("{}?{numbers}", nodes())).await.1;
     assert_eq!(list["nodes"][0]["state"], 1);
     assert_eq!(bench.node("n1").await.1["state"], "CREATING");

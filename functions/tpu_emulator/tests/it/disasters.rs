@@ -94,6 +94,27 @@ async fn a_host_error_is_repaired_by_a_new_boot_or_ends_unknown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_worker_can_boot_anew() {
+    let bench = Bench::new().await;
+    let before = bench.ready("n1", spot("v5litepod-16", "echo boot >> boots; exec sleep 1000")).await;
+    let boot_id = async |node: &Value| bench.metadata(&node["workers"][2], "instance/emulator/boot-id").await.1;
+    let first = boot_id(&before).await;
+    bench.admin("nodes/n1/reboot-worker", json!({"worker": 2})).await;
+    let after = bench.state_of("n1").await;
+    assert_eq!((&after["state"], &after["workers"][2]["alive"]), (&json!("READY"), &json!(true)));
+    assert_eq!((&after["workers"][2]["boot"], &after["workers"][1]["boot"]), (&json!(2), &json!(1)));
+    assert_eq!(after["workers"][1], before["workers"][1]);
+    assert_ne!(boot_id(&after).await, first);
+    let boots = crate::bench::home(&after["workers"][2]).join("boots");
+    bench
+        .until("the script ran again", || async {
+            std::fs::read_to_string(&boots).is_ok_and(|text| text == "boot\nboot\n")
+        })
+        .await;
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn maintenance_is_announced_begins_switches_off_and_ends() {
     let bench = Bench::new().await;
     let node = bench.ready("n1", spot("v5litepod-8", "exec sleep 1000")).await;

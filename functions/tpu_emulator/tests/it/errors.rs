@@ -74,7 +74,7 @@ async fn bad_requests_say_what_is_bad() {
     let id = bench.post(&format!("{}?nodeId=a%2Fb", nodes()), spot("v5litepod-8", "")).await;
     assert_eq!(id.0, 400);
     let by_number =
-        json!({"acceleratorConfig": {"type": 4, "topology": "2x4"}, "runtimeVersion": "v2-alpha-tpuv5-lite"});
+        json!({"acceleratorConfig": {"type": 9, "topology": "2x4"}, "runtimeVersion": "v2-alpha-tpuv5-lite"});
     assert_eq!(bench.create("n1", by_number).await.0, 200);
     assert_eq!(bench.node("n1").await.1["acceleratorType"], "v5litepod-8");
     bench.end().await;

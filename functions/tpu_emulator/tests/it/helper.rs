@@ -82,7 +82,8 @@ fn connect() {
 /// Writes a growing number to its own folder.
 fn count() {
     for number in 0_u64.. {
-        std::fs::write("count", number.to_string()).unwrap();
+        std::fs::write("count.new", number.to_string()).unwrap();
+        std::fs::rename("count.new", "count").unwrap();
         std::thread::sleep(Duration::from_millis(5));
     }
 }
