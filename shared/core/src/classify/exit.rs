@@ -31,7 +31,10 @@ const MEMORY_GONE_BYTES: u64 = 64 << 20;
 pub(super) fn causes(worker: &WorkerEvidence, exit: Exit, said: bool, causes: &mut Vec<Cause>) {
     if worker.signal_sender == Some(SignalSender::Ourselves) {
         causes.retain(|cause| {
-            !matches!(cause.signature, "sigterm-from-init" | "sigterm-from-process" | "shell-terminated")
+            !matches!(
+                cause.signature,
+                "sigterm-from-init" | "sigterm-from-process" | "sigterm-handled" | "shell-terminated"
+            )
         });
         return;
     }

@@ -68,8 +68,14 @@ static LEVEL: LazyLock<RegexSet> = LazyLock::new(|| {
         r"^I\d{4}\s|^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,:\d]*Z?:? I\s",
         r"^(?:\S+[ :|\t-]+){0,8}?\[?(?:CRITICAL|FATAL)\b[\]:| \t-]",
         r"^(?:\S+[ :|\t-]+){0,8}?\[?ERROR\b[\]:| \t-]",
-        r"^(?:\S+[ :|\t-]+){0,8}?\[?(?:WARNING|WARN)\b[\]:| \t-]|^\S+:\d+: \w*Warning:|^\w*Warning: |^(?i:warning)[: ]",
-        r"^(?:\S+[ :|\t-]+){0,8}?\[?(?:INFO|DEBUG|TRACE)\b[\]:| \t-]",
+        concat!(
+            r"^(?:\S+[ :|\t-]+){0,8}?\[?(?:WARNING|WARN)\b[\]:| \t-]|^\S+:\d+: \w*Warning:|^\w*Warning: ",
+            r"|^(?i:warning)[: ]|^\{.{0,120}(?:level|severity|levelname)\x22?: ?\x22(?i:warn)|\blevel=warn",
+        ),
+        concat!(
+            r"^(?:\S+[ :|\t-]+){0,8}?\[?(?:INFO|DEBUG|TRACE)\b[\]:| \t-]",
+            r#"|^\{.{0,120}(?:level|severity|levelname)"?: ?"(?i:info|debug|default|trace)"|\blevel=(?:info|debug)\b"#,
+        ),
     ])
     .unicode(false)
     .build()
@@ -85,11 +91,13 @@ pub(super) fn level(text: &[u8]) -> Level {
     LEVEL.matches(head).iter().next().map_or(Level::Unsaid, |first| LEVELS[first])
 }
 
+/// Lines that name an exception, a panic, or what a C++ program threw.
 static EXCEPTION: LazyLock<Regex> = LazyLock::new(|| {
     fixed(concat!(
         r"^(?:UnfilteredStackTrace: |E {2,}|Error: |ERROR: |Caused by:? ?)?(?:[A-Za-z_]\w*\.)*",
-        r"([A-Z]\w*(?:Error|Exception|Interrupt|Exit|Unavailable|Timeout|Refused|Forbidden|Unauthorized|NotFound",
-        r"|TooManyRequests|BadGateway|Exceeded|Aborted|Cancelled|Killed|NaN))(?::\s|:$|$|\()",
+        r"[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Unavailable|Timeout|Refused|Forbidden|Unauthorized|NotFound",
+        r"|TooManyRequests|BadGateway|Exceeded|Aborted|Cancelled|Killed|NaN)(?::\s|:$|$|\()",
+        r"|^(?:[a-z_]\w*\.)+[A-Z]\w*: |^thread '.*'(?: \(\d+\))? panicked at|^panic: |^terminate called after throwing",
     ))
 });
 

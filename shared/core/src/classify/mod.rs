@@ -13,6 +13,8 @@
 pub mod case;
 mod evidence;
 mod exit;
+#[cfg(test)]
+mod facts_tests;
 mod lines;
 mod signature;
 mod table;

@@ -19,6 +19,8 @@ pub(super) mod strength {
     pub(crate) const EXCEPTION: u8 = 50;
     /// Killed, alone among its peers: most often host memory.
     pub(crate) const KILLED: u8 = 40;
+    /// The device was held by somebody else, which a child of the program itself may be.
+    pub(crate) const HELD: u8 = 35;
     /// A signature that is a hint.
     pub(crate) const LOW: u8 = 30;
     /// What a tracker says about itself.
@@ -127,6 +129,7 @@ pub(super) fn account(worker: &WorkerEvidence) -> Account<'_> {
         error_lines(worker, &streams, &mut causes);
     }
     notices_outlived(&streams, &mut causes);
+    given_up(&mut causes);
     let completed = completion(&streams);
     facts(worker, &mut causes);
     let said = !causes.is_empty();
@@ -214,7 +217,8 @@ fn weigh(line: &Line<'_>, row: &Row, full: u8, moved_on: bool) -> Option<u8> {
     static RETRIED: LazyLock<Regex> = LazyLock::new(|| {
         fixed(concat!(
             r"(?i)\bretrying\b|\bwill retry|\battempt \d+ ?(?:of|/) ?\d+|\bbacking off\b|\bretries left|\breconnecting",
-            r"|\bre-?trying in|\bretry in \d|entering retry|\bwill be (?:automatically )?retried|\bretry #?\d+|\(recovered\)",
+            r"|\bre-?trying in|\bretry in \d|entering retry|\bwill be (?:automatically )?retried|\bretry #?\d+",
+            r"|\(recovered\)",
             r"|\btrying again|\btry again in\b|\bsleeping (?:for )?\d|\bback-?off\b",
         ))
     });
@@ -252,13 +256,16 @@ fn weigh(line: &Line<'_>, row: &Row, full: u8, moved_on: bool) -> Option<u8> {
 
 /// Collects Python exceptions that no signature knows.
 fn exceptions(worker: &WorkerEvidence, streams: &[Vec<Line<'_>>], causes: &mut Vec<Cause>) {
-    static NO_CAUSE: LazyLock<Regex> =
-        LazyLock::new(|| fixed(r"^(?:\w+\.)*(?:SystemExit|BrokenPipeError|StopIteration|GeneratorExit)\b"));
+    static NO_CAUSE: LazyLock<Regex> = LazyLock::new(|| {
+        fixed(r"^(?:\w+\.)*(?:SystemExit|BrokenPipeError|StopIteration|GeneratorExit|SimplifiedTraceback)\b")
+    });
     static WRAPPER: LazyLock<Regex> = LazyLock::new(|| {
         fixed(concat!(
-            r"^(?:\w+\.)*(?:CalledProcessError|ChildFailedError|Process(?:Exited|Raised)Exception|RayTaskError|JobError",
+            r"^(?:\w+\.)*(?:CalledProcessError|ChildFailedError|Process(?:Exited|Raised)Exception|RayTaskError",
+            r"|JobError",
             r"|TrainingFailedError|WorkerGroupError)\b|^Exception: process \d+ terminated with exit code",
-            r"|^\w+Error: (?:Job|Process|Subprocess|Command|Task|Worker|Child)\b.{0,60}\b(?:failed|exited|died|terminated)",
+            r"|^\w+Error: (?:Job|Process|Subprocess|Command|Task|Worker|Child)\b.{0,60}\b(?:failed|exited|died",
+            r"|terminated)",
         ))
     });
     for lines in streams {
@@ -279,14 +286,12 @@ fn exceptions(worker: &WorkerEvidence, streams: &[Vec<Line<'_>>], causes: &mut V
             };
             let (kind, reason) = match worker.during {
                 Stage::Setup => (FailureKind::Environment, "the job's setup commands raised an exception"),
-                Stage::Run => {
-                    (FailureKind::UserError, "the program raised an exception that is none of the platform's")
-                }
+                Stage::Run => (FailureKind::UserError, "the program ended with an error of its own"),
             };
             causes.push(Cause {
                 kind,
                 strength,
-                signature: "python-exception",
+                signature: "own-exception",
                 reason,
                 line: shown(line.raw),
                 number: line.number,
@@ -339,6 +344,31 @@ fn error_lines(worker: &WorkerEvidence, streams: &[Vec<Line<'_>>], causes: &mut 
     }));
 }
 
+/// An exception that only says that something was tried in vain has its cause in the warnings before it.
+fn given_up(causes: &mut [Cause]) {
+    static IN_VAIN: LazyLock<Regex> = LazyLock::new(|| {
+        fixed(concat!(
+            r"(?i)\bafter \d+ (?:attempts|retries|tries)|\bgiving up\b|retries exhausted|max(?:imum)? retries",
+            r"|\b(?:could not|failed to|cannot|unable to) (?:save|write|upload|download|load|restore|read|fetch",
+            r"|open)\b",
+        ))
+    });
+    let last = causes
+        .iter()
+        .filter(|cause| cause.signature == "own-exception" && IN_VAIN.is_match(cause.line.as_bytes()))
+        .map(|cause| cause.number)
+        .min();
+    let Some(last) = last else { return };
+    let remote = |kind| matches!(kind, FailureKind::DiskFull | FailureKind::StorageNetwork | FailureKind::Auth);
+    let warned = causes
+        .iter_mut()
+        .filter(|cause| cause.strength == strength::OVERCOME && cause.number < last && remote(cause.kind))
+        .max_by_key(|cause| cause.number);
+    if let Some(cause) = warned {
+        cause.strength = strength::EXCEPTION + 1;
+    }
+}
+
 /// A notice that the program outlived by many steps, to die of something else, was for an earlier attempt or withdrawn.
 fn notices_outlived(streams: &[Vec<Line<'_>>], causes: &mut [Cause]) {
     let later = causes
@@ -357,10 +387,10 @@ fn notices_outlived(streams: &[Vec<Line<'_>>], causes: &mut [Cause]) {
 
 /// What the agent saw beside the output.
 fn facts(worker: &WorkerEvidence, causes: &mut Vec<Cause>) {
-    let mut fact = |kind, signature, reason| {
+    let mut fact = |kind, strength, signature, reason| {
         causes.push(Cause {
             kind,
-            strength: strength::HIGH,
+            strength,
             signature,
             reason,
             line: String::new(),
@@ -370,15 +400,20 @@ fn facts(worker: &WorkerEvidence, causes: &mut Vec<Cause>) {
     };
     let ours = worker.signal_sender == Some(SignalSender::Ourselves);
     if worker.oom_kill {
-        fact(FailureKind::OomHost, "kernel-oom-kill", "the kernel killed it because its memory limit was reached");
+        fact(
+            FailureKind::OomHost,
+            strength::HIGH,
+            "kernel-oom-kill",
+            "the kernel killed it because its memory limit was reached",
+        );
     }
     if worker.device_busy && !ours {
-        fact(FailureKind::TpuRuntime, "device-held", "another process held the TPU device");
+        fact(FailureKind::TpuRuntime, strength::HELD, "device-held", "another process held the TPU device");
     }
     /// Below this no checkpoint can be written. Larger would blame the disk for whatever else went wrong.
     const DISK_FULL_BYTES: u64 = 1 << 20;
     if worker.disk_free_bytes.is_some_and(|free| free < DISK_FULL_BYTES) && !ours {
-        fact(FailureKind::DiskFull, "disk-full", "no space was left on the disk it writes to");
+        fact(FailureKind::DiskFull, strength::MEDIUM, "disk-full", "no space was left on the disk it writes to");
     }
 }
 
@@ -390,9 +425,11 @@ fn completion(streams: &[Vec<Line<'_>>]) -> Option<Completion> {
     static FINISHED: LazyLock<Regex> = LazyLock::new(|| {
         fixed(concat!(
             r"(?i)\b(?:training|train loop|training loop|run|job|fit|finetuning|fine-tuning)\b(?: is| has| was)?",
-            r"(?: now)? (?:finished|completed?|done|ended successfully)\b|\b(?:finished|completed|done)(?: with)? (?:the )?",
+            r"(?: now)? (?:finished|completed?|done|ended successfully)\b|\b(?:finished|completed",
+            r"|done)(?: with)? (?:the )?",
             r"(?:training|train loop|fine-?tuning|all steps)\b|\btraining (?:finished|completed?|done)",
-            r"|\ball (?:\d+ )?steps (?:done|completed?|finished)|\breached (?:max_steps|the last step|final step|last step)",
+            r"|\ball (?:\d+ )?steps (?:done|completed?|finished)|\breached (?:max_steps|the last step|final step",
+            r"|last step)",
             r"|`Trainer\.fit` stopped: `max_(?:steps|epochs)",
         ))
     });
@@ -401,13 +438,15 @@ fn completion(streams: &[Vec<Line<'_>>]) -> Option<Completion> {
     static FINAL: LazyLock<Regex> = LazyLock::new(|| {
         fixed(concat!(
             r"(?i)\b(?:saved|wrote|written|committed|finalized|uploaded)\b.{0,60}\bfinal\b.{0,40}",
-            r"|\bfinal\b.{0,40}(?:checkpoint|model|weights|params|state).{0,80}(?:saved|written|committed|finalized|done)",
+            r"|\bfinal\b.{0,40}(?:checkpoint|model|weights|params|state).{0,80}(?:saved|written|committed",
+            r"|finalized|done)",
             r"|\bsaved (?:the )?(?:last|final)\b",
         ))
     });
     static SAVED: LazyLock<Regex> = LazyLock::new(|| {
         fixed(concat!(
-            r"(?i)\b(?:saved|committed|finished saving|finalized|wrote|written|save (?:is )?(?:done|complete|finished))\b",
+            r"(?i)\b(?:saved|committed|finished saving|finalized|wrote|written|save (?:is )?(?:done|complete",
+            r"|finished))\b",
             r".{0,200}?(?:\bstep[-_ =/]{0,2}|[-_/]|ckpt[-_]|checkpoint[-_ ]|at )(\d{2,})\b",
         ))
     });

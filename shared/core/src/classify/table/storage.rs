@@ -4,22 +4,27 @@ use crate::classify::signature::{Row, Trust};
 use crate::failure::FailureKind::{DiskFull, StorageNetwork};
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("no-space", DiskFull, Trust::High, &[
-        "No space left on device",
-        "Errno 28]",
-        "os error 28",
-        "ENOSPC",
-        "Disk quota exceeded",
-        "Errno 122]",
-        "Could not append to the internal temporary file",
-        "database or disk is full",
-        "disk is full",
-        "ephemeral-storage",
-        "StorageFull",
-        "No usable temporary directory",
-        "enough free space in",
-        "out of disk space",
-    ])
+    Row::new(
+        "no-space",
+        DiskFull,
+        Trust::High,
+        &[
+            "No space left on device",
+            "Errno 28]",
+            "os error 28",
+            "ENOSPC",
+            "Disk quota exceeded",
+            "Errno 122]",
+            "Could not append to the internal temporary file",
+            "database or disk is full",
+            "disk is full",
+            "ephemeral-storage",
+            "StorageFull",
+            "No usable temporary directory",
+            "enough free space in",
+            "out of disk space",
+        ],
+    )
     .says(
         "no space was left on a disk",
         &[
@@ -29,135 +34,184 @@ pub(super) const ROWS: &[Row] = &[
         ],
         &["W1127 disk usage 93%"],
     ),
-    Row::new("little-space", DiskFull, Trust::Low, &["Not enough free disk space", "not enough disk space", "insufficient disk space"]).says(
+    Row::new(
+        "little-space",
+        DiskFull,
+        Trust::Low,
+        &["Not enough free disk space", "not enough disk space", "insufficient disk space"],
+    )
+    .says(
         "a download does not fit on the disk",
         &["OSError: not enough disk space to store the dataset"],
         &["enough disk space: yes"],
     ),
-    Row::new("http-status", StorageNetwork, Trust::High, &[
-        "HTTP response code",
-        "Server Error",
-        "Too Many Requests",
-        "TooManyRequests",
-        "ServiceUnavailable",
-        "InternalServerError",
-        "BadGateway",
-        "GatewayTimeout",
-        "rateLimitExceeded",
-        "userRateLimitExceeded",
-        "backendError",
-        "SlowDown",
-        "HttpError",
-        "HTTPError",
-        "status code",
-        "HTTP/1.1\" 50",
-        "Status: 50",
-        "HTTP error 50",
-        "HTTP error 429",
-        "response status 50",
-    ])
+    Row::new(
+        "http-status",
+        StorageNetwork,
+        Trust::High,
+        &[
+            "HTTP response code",
+            "Server Error",
+            "Too Many Requests",
+            "TooManyRequests",
+            "ServiceUnavailable",
+            "InternalServerError",
+            "BadGateway",
+            "GatewayTimeout",
+            "rateLimitExceeded",
+            "userRateLimitExceeded",
+            "backendError",
+            "SlowDown",
+            "HttpError",
+            "HTTPError",
+            "status code",
+            "HTTP/1.1\" 50",
+            "Status: 50",
+            "HTTP error 50",
+            "Backend Error",
+            "HTTP error 429",
+            "response status 50",
+        ],
+    )
     .also(concat!(
-        r"(?i)HTTP (?:response code:?|status|error:?|error code:?) ?(?:429|50[0234])\b|\b(?:429|50[0234])\b:? (?:Client|Server) Error|\b(?:429|50[0234]) (?:Too Many|Internal|Bad Gateway|Service|Gateway|POST|GET|PUT|DELETE|PATCH|HEAD)",
-        r"|exceptions\.(?:ServiceUnavailable|TooManyRequests|InternalServerError|BadGateway|GatewayTimeout)\b|rateLimitExceeded|backendError|\bSlowDown\b|HTTP ?Error:?.{0,20}\b(?:429|50[0234])\b|status code:? (?:429|50[0234])\b|status:? (?:429|50[0234])\b|HttpError: .*, (?:429|50[0234])$|HTTP/1\.\d\W* (?:429|50[0234])\b",
+        r"(?i)HTTP (?:response code:?|status|error:?|error code:?) ?(?:429|50[0234])\b|\b(?:429",
+        r"|50[0234])\b:? (?:Client|Server) Error|\b(?:429|50[0234]) (?:Too Many|Internal|Bad Gateway|Service",
+        r"|Gateway|POST|GET|PUT|DELETE|PATCH|HEAD)",
+        r"|exceptions\.(?:ServiceUnavailable|TooManyRequests|InternalServerError|BadGateway|GatewayTimeout)\b",
+        r"|rateLimitExceeded|backendError|\bSlowDown\b|HTTP ?Error:?.{0,20}\b(?:429|50[0234])\b",
+        r"|status code:? (?:429|50[0234])\b|status:? (?:429|50[0234])\b|HttpError: .*, (?:429|50[0234])$",
+        r"|Request failed with status code', (?:429|50[0234])|\b50[0234] Backend Error|HTTP/1\.\d\W* (?:429",
+        r"|50[0234])\b",
     ))
     .says(
         "a storage or web service answered that it cannot serve now",
         &[
             "google.api_core.exceptions.ServiceUnavailable: 503 POST https://storage.googleapis.com/upload",
-            "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/x",
-            "ValueError: UNAVAILABLE: Error reading \"p\" in gs://my-bucket/ckpt: HTTP response code: 503, with body: x",
+            "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: \
+             https://huggingface.co/x",
+            "ValueError: UNAVAILABLE: Error reading \"p\" in gs://my-bucket/ckpt: HTTP response code: 503, \
+             with body: x",
         ],
         &["HTTP response code 403", "404 Client Error: Not Found for url"],
     ),
-    Row::new("name-resolution", StorageNetwork, Trust::High, &[
-        "name resolution",
-        "Name or service not known",
-        "Could not resolve host",
-        "getaddrinfo",
-        "nodename nor servname",
-        "Couldn't resolve host",
-        "no such host",
-        "NameResolutionError",
-        "Temporary failure resolving",
-        "Name resolution",
-    ])
-    .also(r"(?i)failure in name resolution|Name or service not known|could(?: not|n't) resolve|getaddrinfo.*fail|nodename nor|no such host|NameResolutionError|failure resolving")
+    Row::new(
+        "name-resolution",
+        StorageNetwork,
+        Trust::High,
+        &[
+            "name resolution",
+            "Name or service not known",
+            "Could not resolve host",
+            "getaddrinfo",
+            "nodename nor servname",
+            "Couldn't resolve host",
+            "no such host",
+            "NameResolutionError",
+            "Temporary failure resolving",
+            "Name resolution",
+        ],
+    )
+    .also(concat!(
+        r"(?i)failure in name resolution|Name or service not known|could(?: not|n't) resolve|getaddrinfo.*fail",
+        r"|nodename nor|no such host|NameResolutionError|failure resolving",
+    ))
     .says(
         "a host name could not be resolved",
-        &["urllib3.exceptions.NameResolutionError: Failed to resolve 'storage.googleapis.com' ([Errno -3] Temporary failure in name resolution)"],
+        &["urllib3.exceptions.NameResolutionError: Failed to resolve 'storage.googleapis.com' ([Errno -3] \
+         Temporary failure in name resolution)"],
         &["resolution: 224x224"],
     ),
-    Row::new("http-transport", StorageNetwork, Trust::High, &[
-        "Read timed out",
-        "ReadTimeout",
-        "ConnectTimeout",
-        "read operation timed out",
-        "Max retries exceeded with url",
-        "RemoteDisconnected",
-        "Remote end closed connection",
-        "IncompleteRead",
-        "ChunkedEncodingError",
-        "urllib3.exceptions",
-        "requests.exceptions",
-        "ServerDisconnected",
-        "ClientConnector",
-        "ClientOSError",
-        "ClientPayloadError",
-        "FSTimeoutError",
-        "EndpointConnectionError",
-        "SSLEOFError",
-        "CommError",
-        "libcurl code",
-        "CURL error",
-        "curl: (",
-        "curl error",
-        "RPC failed; curl",
-        "couldn't connect to 'https://",
-        "RetryError",
-        "TransportError",
-        "httpx.",
-        "httpcore.",
-        "TLS handshake timeout",
-        "i/o timeout",
-        "Failed to fetch",
-        "Failed to download",
-        "DATA_LOSS",
-        "ConnectionBrokenError",
-        "socket.timeout",
-        "URLError",
-    ])
+    Row::new(
+        "http-transport",
+        StorageNetwork,
+        Trust::High,
+        &[
+            "Read timed out",
+            "ReadTimeout",
+            "ConnectTimeout",
+            "read operation timed out",
+            "Max retries exceeded with url",
+            "RemoteDisconnected",
+            "Remote end closed connection",
+            "IncompleteRead",
+            "ChunkedEncodingError",
+            "urllib3.exceptions",
+            "requests.exceptions",
+            "ServerDisconnected",
+            "ClientConnector",
+            "ClientOSError",
+            "ClientPayloadError",
+            "FSTimeoutError",
+            "EndpointConnectionError",
+            "SSLEOFError",
+            "CommError",
+            "libcurl code",
+            "CURL error",
+            "curl: (",
+            "curl error",
+            "RPC failed; curl",
+            "couldn't connect to 'https://",
+            "RetryError",
+            "TransportError",
+            "httpx.",
+            "httpcore.",
+            "TLS handshake timeout",
+            "i/o timeout",
+            "Failed to fetch",
+            "Failed to download",
+            "DATA_LOSS",
+            "ConnectionBrokenError",
+            "socket.timeout",
+            "URLError",
+        ],
+    )
     .also(concat!(
-        r"(?i)timed? ?out|socket\.timeout|URLError|ReadTimeout|ConnectTimeout|Max retries exceeded|RemoteDisconnected|Remote end closed|IncompleteRead|ChunkedEncoding|urllib3\.exceptions\.(?:Protocol|NewConnection|SSL|Max|Incomplete)|requests\.exceptions\.(?:Connection|SSL|Proxy|Retry|Chunked)",
-        r"|ServerDisconnected|Client(?:Connector|OS|Payload)|FSTimeout|EndpointConnection|SSLEOF|libcurl code (?:6|7|16|18|28|35|52|55|56|92)\b|curl:? (?:error )?\(?(?:6|7|16|18|28|35|52|55|56|92)\b|curl \d+|couldn't connect|RetryError|TransportError|httpx\.|httpcore\.|Failed to (?:fetch|download)|CommError.{0,80}(?:network|connect|5\d\d)|DATA_LOSS|CURL error \d+",
+        r"(?i)timed? ?out|socket\.timeout|URLError|ReadTimeout|ConnectTimeout|Max retries exceeded",
+        r"|RemoteDisconnected|Remote end closed|IncompleteRead|ChunkedEncoding|urllib3\.exceptions\.(?:Protocol",
+        r"|NewConnection|SSL|Max|Incomplete)|requests\.exceptions\.(?:Connection|SSL|Proxy|Retry|Chunked)",
+        r"|ServerDisconnected|Client(?:Connector|OS|Payload)|FSTimeout|EndpointConnection|SSLEOF",
+        r"|HTTP request: libcurl code|curl:? (?:error )?\(?(?:6|7|16|18|28|35|52|55|56|92)\b|curl \d+",
+        r"|couldn't connect|RetryError|TransportError|httpx\.|httpcore\.|Failed to (?:fetch|download)",
+        r"|CommError.{0,80}(?:network|connect|5\d\d)|DATA_LOSS|CURL error \d+",
     ))
-    .unless(r"(?i)\b40[13]\b|permission|unauthorized|forbidden|libcurl code 22|404|InvalidURL|MissingSchema|UnsupportedProtocol")
+    .unless(concat!(
+        r"(?i)\b40[13]\b|permission|unauthorized|forbidden|libcurl code 22|404|InvalidURL|MissingSchema",
+        r"|UnsupportedProtocol",
+    ))
     .says(
         "a connection to storage, a hub or a tracker failed",
         &[
-            "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. (read timeout=10)",
-            "urllib3.exceptions.ProtocolError: (\"Connection broken: ConnectionResetError(104, 'Connection reset by peer')\", x)",
+            "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='huggingface.co', port=443): Read \
+             timed out. (read timeout=10)",
+            "urllib3.exceptions.ProtocolError: (\"Connection broken: ConnectionResetError(104, 'Connection \
+             reset by peer')\", x)",
             "wandb.errors.CommError: Run initialization has timed out after 90.0 sec.",
         ],
         &["requests.exceptions.HTTPError: 403 Client Error: Forbidden for url"],
     ),
-    Row::new("socket-errno", StorageNetwork, Trust::High, &[
-        "Errno 104]",
-        "Errno 107]",
-        "Errno 110]",
-        "Errno 113]",
-        "Errno 116]",
-        "Errno 101]",
-        "Errno 5]",
-        "Errno 112]",
-        "Errno 103]",
-        "Transport endpoint is not connected",
-        "Stale file handle",
-        "Input/output error",
-        "NFS server",
-        "os error 116",
-        "os error 107",
-        "os error 5)",
-    ])
+    Row::new(
+        "socket-errno",
+        StorageNetwork,
+        Trust::High,
+        &[
+            "Errno 104]",
+            "Errno 107]",
+            "Errno 110]",
+            "Errno 113]",
+            "Errno 116]",
+            "Errno 101]",
+            "Errno 5]",
+            "Errno 112]",
+            "Errno 103]",
+            "Transport endpoint is not connected",
+            "Stale file handle",
+            "Input/output error",
+            "NFS server",
+            "os error 116",
+            "os error 107",
+            "os error 5)",
+        ],
+    )
     .unless(r"(?i)/dev/(?:accel|vfio)|NFS server .* OK")
     .says(
         "a file or connection behind the network failed",
@@ -168,19 +222,45 @@ pub(super) const ROWS: &[Row] = &[
         ],
         &["[Errno 2] No such file or directory"],
     ),
-    Row::new("object-store", StorageNetwork, Trust::Medium, &["gs://", "s3://", "gcsfs", "gcs_key_value_store", "tensorstore", "storage.googleapis.com", "huggingface.co", "api.wandb.ai"])
-        .also(r"(?i)\b(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED|timed? ?out|connection (?:reset|refused|aborted|broken)|unreachable|INTERNAL: )")
-        .unless(r"(?i)\b40[134]\b|permission|NOT_FOUND|retrying")
-        .says(
-            "an object store, hub or tracker could not be reached",
-            &["ValueError: UNAVAILABLE: Error reading in gs://my-bucket/ckpt/8000/params/"],
-            &["Saving checkpoint to gs://my-bucket/ckpt/step-8802"],
-        ),
-    Row::new("rate-quota", StorageNetwork, Trust::Medium, &["Quota exceeded", "quotaExceeded", "RATE_LIMIT_EXCEEDED", "rate limit", "rate-limit"])
-        .also(r"(?i)quota exceeded for|quotaExceeded|RATE_LIMIT_EXCEEDED|rate.?limit(?:ed|s)? (?:exceeded|reached|hit|your|for)|exceeded.{0,30}rate.?limit")
-        .says(
-            "a service was asked too often",
-            &["RESOURCE_EXHAUSTED: Quota exceeded for quota metric 'Read requests' and limit 'Read requests per minute'"],
-            &["learning rate limit 0.1"],
-        ),
+    Row::new(
+        "object-store",
+        StorageNetwork,
+        Trust::Medium,
+        &[
+            "gs://",
+            "s3://",
+            "gcsfs",
+            "gcs_key_value_store",
+            "tensorstore",
+            "storage.googleapis.com",
+            "huggingface.co",
+            "api.wandb.ai",
+        ],
+    )
+    .also(concat!(
+        r"(?i)\b(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED|timed? ?out|connection (?:reset|refused|aborted",
+        r"|broken)|unreachable|INTERNAL: )",
+    ))
+    .unless(r"(?i)\b40[134]\b|permission|NOT_FOUND|retrying")
+    .says(
+        "an object store, hub or tracker could not be reached",
+        &["ValueError: UNAVAILABLE: Error reading in gs://my-bucket/ckpt/8000/params/"],
+        &["Saving checkpoint to gs://my-bucket/ckpt/step-8802"],
+    ),
+    Row::new(
+        "rate-quota",
+        StorageNetwork,
+        Trust::Medium,
+        &["Quota exceeded", "quotaExceeded", "RATE_LIMIT_EXCEEDED", "rate limit", "rate-limit"],
+    )
+    .also(concat!(
+        r"(?i)quota exceeded for|quotaExceeded|RATE_LIMIT_EXCEEDED|rate.?limit(?:ed|s)? (?:exceeded|reached",
+        r"|hit|your|for)|exceeded.{0,30}rate.?limit",
+    ))
+    .says(
+        "a service was asked too often",
+        &["RESOURCE_EXHAUSTED: Quota exceeded for quota metric 'Read requests' and limit 'Read requests \
+             per minute'"],
+        &["learning rate limit 0.1"],
+    ),
 ];

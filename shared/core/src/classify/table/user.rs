@@ -4,51 +4,93 @@ use crate::classify::signature::{Row, Trust};
 use crate::failure::FailureKind::UserError;
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("usage", UserError, Trust::High, &["unrecognized arguments", "following arguments are required", "invalid choice", "Flags parsing error", "Unknown command line flag", "error: argument", "No such option", "Missing option", "Could not override", "Unknown flag in XLA_FLAGS", "Unknown flag"])
-        .also(r"(?i)error: (?:unrecognized arguments|the following arguments|argument )|invalid choice|Flags parsing error|Unknown command line flag|No such option|Missing option|Could not override|Unknown flags? in XLA_FLAGS|Unknown flag")
-        .says(
-            "the program was called with wrong arguments",
-            &["FATAL Flags parsing error:", "train.py: error: unrecognized arguments: --lr", "parse_flags_from_env.cc:226] Unknown flag in XLA_FLAGS: --xla_tpu_enable_foo=true"],
-            &["argument parsing done"],
-        ),
-    Row::new("message-size", UserError, Trust::High, &["message larger than max"])
-        .says(
-            "a message is larger than the channel allows, which no retry changes",
-            &["details = \"Received message larger than max (8421376 vs. 4194304)\""],
-            &["message size 4194304"],
-        ),
+    Row::new(
+        "usage",
+        UserError,
+        Trust::High,
+        &[
+            "unrecognized arguments",
+            "following arguments are required",
+            "invalid choice",
+            "Flags parsing error",
+            "Unknown command line flag",
+            "error: argument",
+            "No such option",
+            "Missing option",
+            "Could not override",
+            "Unknown flag in XLA_FLAGS",
+            "Unknown flag",
+        ],
+    )
+    .also(concat!(
+        r"(?i)error: (?:unrecognized arguments|the following arguments|argument )|invalid choice",
+        r"|Flags parsing error|Unknown command line flag|No such option|Missing option|Could not override",
+        r"|Unknown flags? in XLA_FLAGS|Unknown flag",
+    ))
+    .says(
+        "the program was called with wrong arguments",
+        &[
+            "FATAL Flags parsing error:",
+            "train.py: error: unrecognized arguments: --lr",
+            "parse_flags_from_env.cc:226] Unknown flag in XLA_FLAGS: --xla_tpu_enable_foo=true",
+        ],
+        &["argument parsing done"],
+    ),
+    Row::new("message-size", UserError, Trust::High, &["message larger than max"]).says(
+        "a message is larger than the channel allows, which no retry changes",
+        &["details = \"Received message larger than max (8421376 vs. 4194304)\""],
+        &["message size 4194304"],
+    ),
     Row::new("kernel-of-user", UserError, Trust::High, &["Mosaic", "Pallas"])
-        .also(r"(?i)Mosaic failed to compile|upon exit from a Mosaic kernel|(?:Pallas|Mosaic).{0,120}(?:not (?:implemented|supported)|unsupported|invalid|failed|halted)|halted.{0,200}(?:Pallas|Mosaic)")
+        .also(concat!(
+            r"(?i)Mosaic failed to compile|upon exit from a Mosaic kernel|(?:Pallas",
+            r"|Mosaic).{0,120}(?:not (?:implemented|supported)|unsupported|invalid|failed|halted)",
+            r"|halted.{0,200}(?:Pallas|Mosaic)",
+        ))
         .says(
             "a kernel of the program's own does not compile or fails",
             &["INTERNAL: Mosaic failed to compile TPU kernel: unsupported shape cast"],
             &["using Pallas attention"],
         ),
     Row::new("not-a-number", UserError, Trust::Even, &["NaN", "nan"])
-        .also(r"(?i)\b(?:loss|grad\w*|params?|weights?|value)\b.{0,30}\b(?:is|are|became|was|contains?)\b.{0,12}\b(?:nan|non-?finite|inf)\b|(?:nan|non-?finite).{0,30}(?:detected|encountered|abort|stopping|FloatingPointError)|FloatingPointError: invalid value \(nan\)")
+        .also(concat!(
+            r"(?i)\b(?:loss|grad\w*|params?|weights?|value)\b.{0,30}\b(?:is|are|became|was",
+            r"|contains?)\b.{0,12}\b(?:nan|non-?finite|inf)\b|(?:nan|non-?finite).{0,30}(?:detected|encountered",
+            r"|abort|stopping|FloatingPointError)|FloatingPointError: invalid value \(nan\)",
+        ))
         .says(
             "the numbers of the training went bad",
-            &["levanter.callbacks - ERROR :: Loss is NaN at step 21, aborting", "FloatingPointError: invalid value (nan) encountered in jit(f)"],
+            &[
+                "levanter.callbacks - ERROR :: Loss is NaN at step 21, aborting",
+                "FloatingPointError: invalid value (nan) encountered in jit(f)",
+            ],
             &["step 20 loss nan_to_num applied"],
         ),
-    Row::new("panic", UserError, Trust::Even, &["panicked at", "panic: "])
-        .also(r"^thread '.*'(?: \(\d+\))? panicked at|^panic: ")
-        .says(
-            "the program panicked",
-            &["thread 'main' panicked at src/main.rs:3:5:", "panic: runtime error: index out of range [5] with length 3"],
-            &["don't panic: retrying"],
-        ),
-    Row::new("shell-script", UserError, Trust::Even, &["unbound variable", "syntax error near", "unexpected EOF while looking", "SyntaxError", "IndentationError"])
-        .says(
-            "a script has an error",
-            &["run.sh: line 3: DATA_DIR: unbound variable", "SyntaxError: invalid syntax"],
-            &["syntax check passed"],
-        ),
-    Row::new("too-large", UserError, Trust::High, &["requires more parameters", "exceeds the maximum", "larger than the maximum"])
-        .also(r"requires more parameters \(\d+\) than supported|(?:tensor|shape|proto|graph|protobuf).{0,40}(?:exceeds|larger than) the maximum")
-        .says(
-            "the program asks for something larger than the compiler supports",
-            &["RuntimeError: Resource exhausted: Computation requires more parameters (546) than supported (limit 236)."],
-            &["learning rate exceeds the maximum of the plot"],
-        ),
+    Row::new(
+        "shell-script",
+        UserError,
+        Trust::Even,
+        &["unbound variable", "syntax error near", "unexpected EOF while looking", "SyntaxError", "IndentationError"],
+    )
+    .says(
+        "a script has an error",
+        &["run.sh: line 3: DATA_DIR: unbound variable", "SyntaxError: invalid syntax"],
+        &["syntax check passed"],
+    ),
+    Row::new(
+        "too-large",
+        UserError,
+        Trust::High,
+        &["requires more parameters", "exceeds the maximum", "larger than the maximum"],
+    )
+    .also(concat!(
+        r"requires more parameters \(\d+\) than supported|(?:tensor|shape|proto|graph",
+        r"|protobuf).{0,40}(?:exceeds|larger than) the maximum",
+    ))
+    .says(
+        "the program asks for something larger than the compiler supports",
+        &["RuntimeError: Resource exhausted: Computation requires more parameters (546) than supported \
+             (limit 236)."],
+        &["learning rate exceeds the maximum of the plot"],
+    ),
 ];

@@ -1,0 +1,214 @@
+//! What the agents and the cloud know beside the output, and the edges of the format.
+
+use super::evidence::{
+    CaseAction, Evidence, Exit, NodeFact, NoticeFact, Outcome, SignalSender, Stage, Verdict, WorkerEvidence,
+};
+use super::lines::{Level, level};
+use super::{case, classify};
+use crate::failure::FailureKind;
+
+const STEPS: &str = "step 10 loss 3.1\nstep 20 loss 3.0\nstep 30 loss 2.9\n";
+const OWN_ERROR: &str = "Traceback (most recent call last):\n  File \"t.py\", line 3, in f\n    g()\nValueError: bad\n";
+const ECHO: &str = "F1127 11:42:48.594200 104 client.h:77] Terminating process because the JAX distributed service \
+                    detected fatal errors. absl::Status: UNAVAILABLE: Failed to send RPC to coordination service.\n";
+
+fn worker(index: u32, exit: Exit, tail: &str) -> WorkerEvidence {
+    WorkerEvidence { index, exit, tail: format!("{STEPS}{tail}"), ..WorkerEvidence::default() }
+}
+
+fn of(workers: Vec<WorkerEvidence>) -> Evidence {
+    Evidence { workers, ..Evidence::default() }
+}
+
+fn kind(evidence: &Evidence) -> FailureKind {
+    match classify(evidence).outcome {
+        Outcome::Failure(kind) => kind,
+        Outcome::Success => panic!("this is no success"),
+    }
+}
+
+#[test]
+fn a_notice_outweighs_what_the_program_said_while_it_died() {
+    let evidence = Evidence { notice: Some(NoticeFact::Preemption), ..of(vec![worker(0, Exit::Code(1), OWN_ERROR)]) };
+    assert_eq!(kind(&evidence), FailureKind::Preempted);
+    let evidence = Evidence { notice: Some(NoticeFact::Maintenance), ..evidence };
+    assert_eq!(kind(&evidence), FailureKind::Maintenance);
+}
+
+#[test]
+fn leaving_with_zero_after_a_notice_is_success_only_if_the_last_step_was_reached() {
+    let early = Evidence { notice: Some(NoticeFact::Preemption), ..of(vec![worker(0, Exit::Code(0), "saved\n")]) };
+    assert_eq!(kind(&early), FailureKind::Preempted);
+    let done = worker(0, Exit::Code(0), "step 500/500 loss 1.0\nsaved final checkpoint\n");
+    let done = Evidence { notice: Some(NoticeFact::Preemption), ..of(vec![done]) };
+    assert_eq!(classify(&done).outcome, Outcome::Success);
+}
+
+#[test]
+fn the_clouds_word_on_the_node_counts() {
+    let lost = || of(vec![worker(0, Exit::Code(134), ECHO), worker(1, Exit::Silent, "")]);
+    assert_eq!(kind(&Evidence { node: NodeFact::Gone, ..lost() }), FailureKind::Lost);
+    assert_eq!(kind(&Evidence { node: NodeFact::GoneOrPreempted, ..lost() }), FailureKind::Preempted);
+    assert_eq!(kind(&Evidence { node: NodeFact::Unhealthy, ..lost() }), FailureKind::TpuRuntime);
+    assert_eq!(kind(&Evidence { node: NodeFact::Ready, ..lost() }), FailureKind::InfraGrpc);
+    assert_eq!(kind(&lost()), FailureKind::Preempted);
+}
+
+#[test]
+fn a_worker_that_sent_no_report_is_silent() {
+    let three = (0..3).map(|index| worker(index, Exit::Code(134), ECHO)).collect();
+    let evidence = Evidence { multi_worker_expected: Some(4), ..of(three) };
+    assert_eq!(kind(&evidence), FailureKind::Preempted);
+    assert_eq!(classify(&evidence).evidence[0].worker, 3);
+    let all = Evidence { multi_worker_expected: Some(3), ..evidence };
+    assert_eq!(kind(&all), FailureKind::InfraGrpc);
+}
+
+#[test]
+fn a_kill_is_the_memorys_only_if_nobody_knows_better() {
+    let killed = worker(1, Exit::Signal(9), "");
+    let with = |killed: WorkerEvidence| kind(&of(vec![worker(0, Exit::Code(134), ECHO), killed]));
+    assert_eq!(with(killed.clone()), FailureKind::OomHost);
+    assert_eq!(with(WorkerEvidence { oom_kill: true, ..killed.clone() }), FailureKind::OomHost);
+    assert_eq!(with(WorkerEvidence { memory_free_bytes: Some(8 << 30), ..killed.clone() }), FailureKind::Unknown);
+    assert_eq!(with(WorkerEvidence { memory_free_bytes: Some(1 << 20), ..killed.clone() }), FailureKind::OomHost);
+    let measured = WorkerEvidence { oom_kill: true, memory_free_bytes: Some(8 << 30), ..killed };
+    assert_eq!(with(measured), FailureKind::OomHost);
+}
+
+#[test]
+fn workers_that_we_stopped_ourselves_are_no_cause() {
+    let stopped = |index| WorkerEvidence {
+        signal_sender: Some(SignalSender::Ourselves),
+        ..worker(
+            index,
+            Exit::Signal(15),
+            "*** SIGTERM received by PID 7 (TID 7) on cpu 5 from PID 1; stack trace: ***\n",
+        )
+    };
+    let evidence = of(vec![stopped(0), worker(1, Exit::Code(1), ECHO), stopped(2)]);
+    assert_eq!(kind(&evidence), FailureKind::InfraGrpc);
+    let by_init = WorkerEvidence { signal_sender: Some(SignalSender::Init), ..worker(0, Exit::Signal(15), "") };
+    assert_eq!(kind(&of(vec![by_init])), FailureKind::Preempted);
+    let by_other = WorkerEvidence { signal_sender: Some(SignalSender::Other(99)), ..worker(0, Exit::Signal(15), "") };
+    assert_eq!(kind(&of(vec![by_other])), FailureKind::Unknown);
+}
+
+#[test]
+fn the_first_death_is_the_cause_of_louder_later_ones() {
+    let first = WorkerEvidence { exited_at_ms: Some(10_000), ..worker(1, Exit::Code(1), OWN_ERROR) };
+    let later = "google.api_core.exceptions.ServiceUnavailable: 503 POST https://storage.googleapis.com/upload\n";
+    let later = WorkerEvidence { exited_at_ms: Some(14_000), ..worker(0, Exit::Code(1), later) };
+    assert_eq!(kind(&of(vec![later.clone(), first.clone()])), FailureKind::UserError);
+    let together = WorkerEvidence { exited_at_ms: Some(10_200), ..later };
+    assert_eq!(kind(&of(vec![together, first])), FailureKind::StorageNetwork);
+}
+
+#[test]
+fn one_failing_worker_fails_the_job() {
+    let mut workers: Vec<WorkerEvidence> = (0..3).map(|index| worker(index, Exit::Code(0), "")).collect();
+    workers.push(worker(3, Exit::Code(1), OWN_ERROR));
+    assert_eq!(kind(&of(workers.clone())), FailureKind::UserError);
+    workers[3].tail.clear();
+    assert_ne!(classify(&of(workers)).outcome, Outcome::Success);
+}
+
+#[test]
+fn what_fails_in_setup_is_the_environment_unless_it_says_more() {
+    let setup = |tail: &str| of(vec![WorkerEvidence { during: Stage::Setup, ..worker(0, Exit::Code(1), tail) }]);
+    assert_eq!(kind(&setup("")), FailureKind::Environment);
+    assert_eq!(kind(&setup(OWN_ERROR)), FailureKind::Environment);
+    let network = "curl: (6) Could not resolve host: storage.googleapis.com\n";
+    assert_eq!(kind(&setup(network)), FailureKind::StorageNetwork);
+    assert_eq!(kind(&setup("tar: write error: No space left on device\n")), FailureKind::DiskFull);
+}
+
+#[test]
+fn facts_of_the_machine_decide_where_words_do_not() {
+    let held = WorkerEvidence { device_busy: true, ..worker(0, Exit::Code(134), ECHO) };
+    assert_eq!(kind(&of(vec![held])), FailureKind::TpuRuntime);
+    let held = WorkerEvidence { device_busy: true, ..worker(0, Exit::Code(1), OWN_ERROR) };
+    assert_eq!(kind(&of(vec![held])), FailureKind::UserError);
+    let full = WorkerEvidence { disk_free_bytes: Some(0), ..worker(0, Exit::Code(1), OWN_ERROR) };
+    assert_eq!(kind(&of(vec![full])), FailureKind::DiskFull);
+}
+
+#[test]
+fn a_broken_transport_of_a_rust_program_is_infrastructure() {
+    let first = "Error: all-reduce at step 37 failed: status: 'The service is currently unavailable', self: \
+                 \"transport error\": connection reset by peer\n";
+    let second = "Error: status: Unknown, message: \"h2 protocol error: error reading a body from connection\", \
+                  details: [], metadata: MetadataMap { headers: {} }\nCaused by:\n    0: broken pipe\n";
+    let evidence = of(vec![worker(0, Exit::Code(1), second), worker(1, Exit::Code(1), first)]);
+    assert_eq!(kind(&Evidence { node: NodeFact::Ready, ..evidence.clone() }), FailureKind::InfraGrpc);
+    assert_eq!(classify(&evidence).action, CaseAction::Retry);
+}
+
+#[test]
+fn the_level_of_a_line_is_read_from_its_beginning() {
+    let cases = [
+        ("F1127 11:42:48.594200 1044529 client.h:77] x", Level::Fatal),
+        ("2020-07-19 18:52:43.783429: W    2250 tensorflow/core/x.cc:160] x", Level::Warning),
+        ("2026-11-27 11:05:02,114 WARNING iris.worker x", Level::Warning),
+        ("WARNING:root:x", Level::Warning),
+        ("/opt/x.py:46: UserWarning: x", Level::Warning),
+        ("I1127 04:10:00.120 train.py:88] x", Level::Info),
+        ("INFO:tensorflow:Error recorded from infeed: Socket closed", Level::Info),
+        ("{\"level\":\"info\",\"msg\":\"x\"}", Level::Info),
+        ("2025-12-08T11:56:31.758826Z DEBUG tonic::codec::decode: x", Level::Info),
+        ("ERROR: No matching distribution found for x", Level::Error),
+        ("E1127 03:59:11.120  812 tpu_driver.cc:61] x", Level::Error),
+        ("wandb: ERROR x", Level::Error),
+        ("FATAL Flags parsing error:", Level::Fatal),
+        ("ValueError: x", Level::Unsaid),
+        ("Connection to 10.0.0.2 closed by remote host.", Level::Unsaid),
+    ];
+    for (line, expected) in cases {
+        assert_eq!(level(line.as_bytes()), expected, "{line}");
+    }
+}
+
+#[test]
+fn evidence_and_verdict_survive_the_wire() {
+    let evidence = Evidence { node: NodeFact::Ready, ..of(vec![worker(2, Exit::Signal(9), ECHO)]) };
+    let text = serde_json::to_string(&evidence).unwrap();
+    assert_eq!(serde_json::from_str::<Evidence>(&text).unwrap(), evidence);
+    let verdict = classify(&evidence);
+    let text = serde_json::to_string(&verdict).unwrap();
+    assert_eq!(serde_json::from_str::<Verdict>(&text).unwrap(), verdict);
+    let least: WorkerEvidence = serde_json::from_str(r#"{"index":1,"exit":{"code":1}}"#).unwrap();
+    assert_eq!(least.exit, Exit::Code(1));
+}
+
+#[test]
+fn a_plain_log_is_read_with_the_exit_it_states() {
+    let log = format!("{STEPS}{OWN_ERROR}");
+    let verdict = classify(&case::from_plain_log(&log));
+    assert_eq!(verdict.outcome, Outcome::Failure(FailureKind::UserError));
+    let report = case::report_json("a.log", &verdict);
+    assert_eq!(report["file"], "a.log");
+    assert_eq!(report["kind"], "user_error");
+    assert_eq!(report["action"], "stop");
+    assert!(report["confidence"].as_f64().unwrap() > 0.5);
+    assert_eq!(report["evidence"][0]["line"], "ValueError: bad");
+    let good = classify(&case::from_plain_log("step 5\nJob End: Thu Jul 31 09:48:56 UTC 2025\nEXIT_CODE=0\n"));
+    assert_eq!(good.outcome, Outcome::Success);
+    assert!(case::from_case_json("[1, 2").is_err());
+}
+
+#[test]
+fn any_text_is_judged() {
+    let long = "Socket closed ".repeat(40_000);
+    let returns = "\r".repeat(100_000);
+    let bytes: Vec<u8> = (0..200_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let noise = String::from_utf8_lossy(&bytes);
+    let nested = "Traceback (most recent call last):\n  File \"a\", line 1, in a\n".repeat(3_000);
+    let escapes = "\u{1b}[31mRuntimeError: red\u{1b}[0m\u{1b}]0;title";
+    for tail in [long.as_str(), &returns, &noise, &nested, escapes, "\0\0\0", "", "é".repeat(500).as_str()] {
+        for exit in [Exit::Code(0), Exit::Code(1), Exit::Code(i32::MIN), Exit::Signal(11), Exit::Silent] {
+            let verdict = classify(&of(vec![worker(0, exit, tail)]));
+            assert!((0.0..=1.0).contains(&verdict.confidence));
+            assert!(!verdict.summary.is_empty());
+        }
+    }
+}
