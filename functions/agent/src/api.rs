@@ -1,0 +1,179 @@
+//! The calls to `api`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use reqwest::StatusCode;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
+
+use rekindle_wire::agent::{Hello, Order, Report, Welcome};
+
+use crate::metadata::{Metadata, Node};
+
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+const CALL_LIMIT: Duration = Duration::from_secs(15);
+/// Identity tokens live an hour; one is used for less, so that none ends under way.
+const IDENTITY_AGE_MAX: Duration = Duration::from_mins(45);
+
+/// Why a call brought nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    /// The token is not known (any more).
+    #[error("api does not know our token: {0}")]
+    Unauthorized(String),
+    /// It will say the same again, until something changes on its side.
+    #[error("api refuses with {0}")]
+    Refused(String),
+    /// It is there already, as sent before.
+    #[error("api has it already")]
+    Conflict,
+    /// Try again.
+    #[error("cannot reach api")]
+    Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// An answer, and how far the clock of `api` is ahead of ours.
+#[derive(Debug)]
+pub(crate) struct Answer<T> {
+    /// What it says.
+    pub(crate) body: T,
+    /// Its clock minus ours; zero if it does not tell the time.
+    pub(crate) ahead: SignedDuration,
+}
+
+/// A client of `api`.
+#[derive(Debug, Clone)]
+pub(crate) struct Api {
+    http: reqwest::Client,
+    base: String,
+    metadata: Metadata,
+    identity: Arc<Mutex<Option<(Instant, String)>>>,
+}
+
+impl Api {
+    /// A client of the `api` that the node's metadata names.
+    pub(crate) fn new(node: &Node, metadata: Metadata) -> anyhow::Result<Self> {
+        let url = reqwest::Url::parse(&node.api)?;
+        let mut http = reqwest::Client::builder()
+            .connect_timeout(CONNECT_LIMIT)
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("rekindle-agent/", env!("CARGO_PKG_VERSION")));
+        if url.scheme() == "http" {
+            // Plain HTTP is the local mode: a proxy of the person's shell would not find its way back.
+            http = http.no_proxy();
+        }
+        Ok(Self { http: http.build()?, base: format!("{}/agent/v1", node.api), metadata, identity: Arc::default() })
+    }
+
+    /// Says hello.
+    pub(crate) async fn hello(&self, hello: &Hello) -> Result<Answer<Welcome>, CallError> {
+        self.post("hello", None, hello).await
+    }
+
+    /// Reports, and gets the order.
+    pub(crate) async fn report(&self, token: &str, report: &Report) -> Result<Answer<Order>, CallError> {
+        self.post("report", Some(token), report).await
+    }
+
+    /// Puts one chunk of output.
+    pub(crate) async fn put_log(&self, token: &str, chunk: ChunkName<'_>, bytes: Vec<u8>) -> Result<(), CallError> {
+        let node = chunk.node;
+        let url = format!(
+            "{}/logs/{}/{}/{}-{}/{}/{}",
+            self.base, node.job, chunk.attempt, node.key.slice, node.key.worker, chunk.stream, chunk.number
+        );
+        let request = self
+            .http
+            .put(url)
+            .query(&[("generation", node.generation.to_string()), ("instance", node.instance.clone())])
+            .header(CONTENT_TYPE, "application/octet-stream")
+            .body(bytes)
+            .timeout(CALL_LIMIT * 2);
+        self.call(request, Some(token)).await.map(|_| ())
+    }
+
+    async fn post<B: Serialize, T: DeserializeOwned>(
+        &self,
+        path: &str,
+        token: Option<&str>,
+        body: &B,
+    ) -> Result<Answer<T>, CallError> {
+        let request = self.http.post(format!("{}/{path}", self.base)).json(body).timeout(CALL_LIMIT);
+        let answer = self.call(request, token).await?;
+        let told = answer.headers().get(DATE).and_then(|v| v.to_str().ok());
+        let ahead = told
+            .and_then(|text| jiff::fmt::rfc2822::parse(text).ok())
+            .map_or(SignedDuration::ZERO, |time| time.timestamp().duration_since(Timestamp::now()));
+        let body = answer.json().await.map_err(|error| CallError::Unreachable(Box::new(error)))?;
+        Ok(Answer { body, ahead })
+    }
+
+    async fn call(
+        &self,
+        mut request: reqwest::RequestBuilder,
+        token: Option<&str>,
+    ) -> Result<reqwest::Response, CallError> {
+        if let Some(token) = token {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        if let Some(identity) = self.identity().await {
+            // Cloud Run takes this header for its own check and leaves `Authorization` to us.
+            request = request.header("X-Serverless-Authorization", format!("Bearer {identity}"));
+        }
+        let answer = request.send().await.map_err(|error| CallError::Unreachable(Box::new(error)))?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let text: String = answer.text().await.unwrap_or_default().chars().take(500).collect();
+        let told = format!("{status}: {text}");
+        Err(match status {
+            StatusCode::UNAUTHORIZED => CallError::Unauthorized(told),
+            StatusCode::CONFLICT if token.is_some() => CallError::Conflict,
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => CallError::Unreachable(told.into()),
+            _ if status.is_client_error() => CallError::Refused(told),
+            _ => CallError::Unreachable(told.into()),
+        })
+    }
+
+    /// The worker's identity token, in the cloud.
+    async fn identity(&self) -> Option<String> {
+        if !self.base.starts_with("https:") {
+            return None;
+        }
+        let mut kept = self.identity.lock().await;
+        if let Some((since, token)) = kept.as_ref()
+            && since.elapsed() < IDENTITY_AGE_MAX
+        {
+            return Some(token.clone());
+        }
+        let audience = self.base.trim_end_matches("/agent/v1");
+        match self.metadata.identity_token(audience).await {
+            Ok(token) => {
+                *kept = token.clone().map(|t| (Instant::now(), t));
+                token
+            }
+            Err(error) => {
+                tracing::warn!(error = format!("{error:#}"), "no identity token");
+                None
+            }
+        }
+    }
+}
+
+/// Which chunk of output.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ChunkName<'a> {
+    /// Whose.
+    pub(crate) node: &'a Node,
+    /// Of which attempt.
+    pub(crate) attempt: u32,
+    /// `stdout` or `stderr`.
+    pub(crate) stream: &'a str,
+    /// From 0.
+    pub(crate) number: u64,
+}

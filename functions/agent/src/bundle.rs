@@ -1,0 +1,209 @@
+//! The code bundle: fetched, checked against the digest in its name, and unpacked as a whole or not at all.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use sha2::{Digest as _, Sha256};
+
+use crate::backoff;
+use crate::files::{self, Layout};
+use crate::metadata::Metadata;
+
+/// Tries of one fetch. With the waits between them about a minute: longer outages are for the manager to judge.
+const TRIES: u32 = 8;
+/// A server that sends nothing for so long will not send the rest.
+const STALL_LIMIT: Duration = Duration::from_secs(30);
+
+/// Brings the working directory to hold the bundle, or to exist if there is none.
+///
+/// A crash at any await leaves either the old working directory or the new one, and pieces that the next call removes.
+pub(crate) async fn prepare(layout: &Layout, metadata: &Metadata, code: Option<&str>) -> anyhow::Result<()> {
+    let work = layout.work();
+    let Some(code) = code else {
+        return tokio::fs::create_dir_all(&work).await.context("cannot make the working directory");
+    };
+    if work.is_dir() && files::read_json::<String>(&layout.unpacked()).as_deref() == Some(code) {
+        return Ok(());
+    }
+    let digest = digest_of(code)?;
+    let bundle = layout.generation().join(format!("{digest}.tar.zst"));
+    let mut failures = 0;
+    while let Err(error) = fetch(metadata, code, &digest, &bundle).await {
+        failures += 1;
+        if failures == TRIES {
+            return Err(error.context(format!("cannot fetch the bundle {code}")));
+        }
+        tracing::warn!(code, error = format!("{error:#}"), "cannot fetch the bundle; will try again");
+        tokio::time::sleep(backoff::after(failures, Duration::from_millis(500), Duration::from_secs(15))).await;
+    }
+    let (layout, code) = (layout.clone(), code.to_owned());
+    tokio::task::spawn_blocking(move || install(&layout, &bundle, &code)).await.context("the unpacking ended")?
+}
+
+fn digest_of(code: &str) -> anyhow::Result<String> {
+    let name = code.split(['?', '#']).next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+    let digest = name.strip_suffix(".tar.zst").unwrap_or_default();
+    let is_digest = digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    ensure!(is_digest, "the bundle {code} is not named <sha256>.tar.zst");
+    Ok(digest.to_owned())
+}
+
+async fn fetch(metadata: &Metadata, code: &str, digest: &str, to: &Path) -> anyhow::Result<()> {
+    if to.is_file() && hash_file(to).await? == digest {
+        return Ok(());
+    }
+    let part = to.with_extension("part");
+    match code.split_once("://") {
+        Some(("file", path)) => {
+            tokio::fs::copy(path, &part).await.with_context(|| format!("cannot copy {path}"))?;
+        }
+        Some(("gs", path)) => download(metadata, gcs_url(path)?, true, &part).await?,
+        Some(("http" | "https", _)) => download(metadata, reqwest::Url::parse(code)?, false, &part).await?,
+        _ => bail!("{code} is no gs://, file://, http:// or https:// address"),
+    }
+    let found = hash_file(&part).await?;
+    ensure!(found == digest, "the bundle has digest {found}, not the {digest} of its name");
+    tokio::fs::rename(&part, to).await.context("cannot keep the bundle")
+}
+
+/// The address of an object's content in the JSON API.
+fn gcs_url(path: &str) -> anyhow::Result<reqwest::Url> {
+    let (bucket, object) = path.split_once('/').context("no object in the address")?;
+    let base = std::env::var("STORAGE_EMULATOR_HOST").ok().filter(|host| !host.is_empty());
+    let base = match &base {
+        Some(host) if host.contains("://") => host.trim_end_matches('/').to_owned(),
+        Some(host) => format!("http://{host}"),
+        None => "https://storage.googleapis.com".to_owned(),
+    };
+    let mut url = reqwest::Url::parse(&base)?;
+    url.path_segments_mut()
+        .map_err(|()| anyhow::anyhow!("{base} is no address"))?
+        .pop_if_empty()
+        .extend(["storage", "v1", "b", bucket, "o", object]);
+    url.set_query(Some("alt=media"));
+    Ok(url)
+}
+
+async fn download(metadata: &Metadata, url: reqwest::Url, with_token: bool, to: &Path) -> anyhow::Result<()> {
+    let mut http = reqwest::Client::builder().connect_timeout(STALL_LIMIT).read_timeout(STALL_LIMIT);
+    if url.scheme() == "http" {
+        http = http.no_proxy();
+    }
+    let mut request = http.build()?.get(url);
+    if with_token {
+        request = request.bearer_auth(metadata.access_token().await?);
+    }
+    let mut answer = request.send().await?.error_for_status()?;
+    let mut file = File::create(to).context("cannot write the bundle")?;
+    while let Some(bytes) = answer.chunk().await? {
+        file.write_all(&bytes).context("cannot write the bundle")?;
+    }
+    Ok(())
+}
+
+async fn hash_file(path: &Path) -> anyhow::Result<String> {
+    let path = path.to_owned();
+    tokio::task::spawn_blocking(move || {
+        let mut file = File::open(&path)?;
+        let mut hasher = Sha256::new();
+        let mut buffer = vec![0_u8; 1 << 20];
+        loop {
+            let n = file.read(&mut buffer)?;
+            if n == 0 {
+                return Ok(hex::encode(hasher.finalize()));
+            }
+            hasher.update(&buffer[..n]);
+        }
+    })
+    .await
+    .context("the hashing ended")?
+}
+
+fn install(layout: &Layout, bundle: &Path, code: &str) -> anyhow::Result<()> {
+    let (new, old) = (layout.generation().join("work.new"), layout.generation().join("work.old"));
+    remove(&new)?;
+    std::fs::create_dir_all(&new)?;
+    let mut archive = tar::Archive::new(zstd::Decoder::new(File::open(bundle)?)?);
+    archive.set_preserve_permissions(true);
+    // The crate refuses entries that would leave the folder.
+    archive.unpack(&new).context("cannot unpack the bundle")?;
+    let work = layout.work();
+    remove(&old)?;
+    let _ = std::fs::remove_file(layout.unpacked());
+    if work.exists() {
+        std::fs::rename(&work, &old)?;
+    }
+    std::fs::rename(&new, &work)?;
+    files::replace_json(&layout.unpacked(), &code)?;
+    // What `setup` made in the old folder is gone with it.
+    let _ = std::fs::remove_file(layout.setup_done());
+    remove(&old)
+}
+
+fn remove(folder: &PathBuf) -> anyhow::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("cannot remove {}", folder.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rekindle_core::ids::JobId;
+
+    use super::*;
+
+    fn bundle(folder: &Path) -> String {
+        let mut tar = tar::Builder::new(zstd::Encoder::new(Vec::new(), 0).unwrap());
+        let mut header = tar::Header::new_gnu();
+        header.set_size(3);
+        header.set_mode(0o755);
+        tar.append_data(&mut header, "bin/train.sh", &b"hi\n"[..]).unwrap();
+        let bytes = tar.into_inner().unwrap().finish().unwrap();
+        let digest = hex::encode(Sha256::digest(&bytes));
+        let path = folder.join(format!("{digest}.tar.zst"));
+        std::fs::write(&path, bytes).unwrap();
+        format!("file://{}", path.display())
+    }
+
+    #[tokio::test]
+    async fn unpacks_a_bundle_once_and_refuses_a_wrong_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let code = bundle(folder.path());
+        let layout = Layout::new(&folder.path().join("home"), &JobId::parse("a").unwrap(), 1);
+        layout.make().unwrap();
+        let metadata = Metadata::new("127.0.0.1:9").unwrap();
+        prepare(&layout, &metadata, Some(&code)).await.unwrap();
+        let script = layout.work().join("bin/train.sh");
+        assert_eq!(std::fs::read(&script).unwrap(), b"hi\n");
+        std::fs::write(layout.work().join("made"), "").unwrap();
+        prepare(&layout, &metadata, Some(&code)).await.unwrap();
+        assert!(layout.work().join("made").exists(), "the same bundle is not unpacked again");
+
+        let (_, path) = code.split_once("file://").unwrap();
+        let wrong = folder.path().join(format!("{}.tar.zst", "0".repeat(64)));
+        std::fs::copy(path, &wrong).unwrap();
+        let to = layout.generation().join("x.tar.zst");
+        let error = fetch(&metadata, &format!("file://{}", wrong.display()), &"0".repeat(64), &to).await.unwrap_err();
+        assert!(format!("{error:#}").contains("the bundle has digest"), "{error:#}");
+        assert!(!to.exists());
+    }
+
+    #[test]
+    fn reads_the_digest_of_an_address() {
+        let digest = "a".repeat(64);
+        assert_eq!(digest_of(&format!("gs://b/x/{digest}.tar.zst")).unwrap(), digest);
+        assert_eq!(digest_of(&format!("http://h/{digest}.tar.zst?sig=1")).unwrap(), digest);
+        assert!(digest_of("gs://b/x/code.tar.zst").is_err());
+    }
+
+    #[test]
+    fn an_object_with_slashes_is_one_segment() {
+        let url = gcs_url("bucket/bundles/a.tar.zst").unwrap();
+        assert!(url.as_str().ends_with("/storage/v1/b/bucket/o/bundles%2Fa.tar.zst?alt=media"), "{url}");
+    }
+}

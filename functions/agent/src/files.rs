@@ -1,0 +1,127 @@
+//! The agent's folders, and files that are either old or new but never half.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use rekindle_core::ids::JobId;
+
+/// The folders of one generation of one job, under the agent's home.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    home: PathBuf,
+    generation: PathBuf,
+}
+
+impl Layout {
+    /// The layout of a generation.
+    pub(crate) fn new(home: &Path, job: &JobId, generation: u32) -> Self {
+        Self { home: home.to_owned(), generation: home.join("jobs").join(job.as_str()).join(format!("g{generation}")) }
+    }
+
+    /// Makes the folders that do not come and go.
+    pub(crate) fn make(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.generation)
+    }
+
+    /// Held by the one agent that acts.
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.home.join("agent.lock")
+    }
+
+    /// What the agent must not forget.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.generation.join("state.json")
+    }
+
+    /// The token of this generation.
+    pub(crate) fn token(&self) -> PathBuf {
+        self.generation.join("token.json")
+    }
+
+    /// Where the program runs.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.generation.join("work")
+    }
+
+    /// Folder of the generation; bundles are unpacked beside the working directory, on the same file system.
+    pub(crate) fn generation(&self) -> &Path {
+        &self.generation
+    }
+
+    /// Names the bundle that the working directory holds.
+    pub(crate) fn unpacked(&self) -> PathBuf {
+        self.generation.join("code.done")
+    }
+
+    /// Present once `setup` ended well.
+    pub(crate) fn setup_done(&self) -> PathBuf {
+        self.generation.join("setup.done")
+    }
+
+    /// Folder of one attempt.
+    pub(crate) fn attempt(&self, number: u32) -> PathBuf {
+        self.generation.join(format!("a{number}"))
+    }
+
+    /// The attempts that have a folder, in order.
+    pub(crate) fn attempts(&self) -> Vec<u32> {
+        let Ok(entries) = fs::read_dir(&self.generation) else { return Vec::new() };
+        let mut numbers: Vec<u32> = entries
+            .filter_map(Result::ok)
+            .filter_map(|entry| entry.file_name().to_str().and_then(|name| name.strip_prefix('a')?.parse().ok()))
+            .collect();
+        numbers.sort_unstable();
+        numbers
+    }
+}
+
+/// Name of the file, in an attempt's folder, that says that nothing will be written there any more.
+pub(crate) const CLOSED: &str = "closed";
+
+/// Replaces a file as a whole; only its owner may read it.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let new = path.with_file_name(name);
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(bytes)?;
+    drop(file);
+    fs::rename(&new, path)
+}
+
+/// [`replace`] with JSON.
+pub(crate) fn replace_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    replace(path, &serde_json::to_vec(value).map_err(io::Error::other)?)
+}
+
+/// Makes a file with JSON, as a whole; `false` if it was there already.
+pub(crate) fn create_json<T: Serialize>(path: &Path, value: &T) -> io::Result<bool> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.mine", std::process::id()));
+    let mine = path.with_file_name(name);
+    replace_json(&mine, value)?;
+    let linked = fs::hard_link(&mine, path);
+    fs::remove_file(&mine)?;
+    match linked {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads JSON. A file that is missing or damaged (a machine that lost power) is `None`.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    let bytes = fs::read(path).ok()?;
+    match serde_json::from_slice(&bytes) {
+        Ok(value) => Some(value),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "a damaged file is taken for missing");
+            None
+        }
+    }
+}

@@ -1,0 +1,492 @@
+//! The agent's heart: from the order, the notices and what the processes do to the next step, again and again.
+//!
+//! Everything is a level: at each event the machine compares what is wanted with what is, and starts at most one piece of work. Pieces of
+//! work run beside it and end in an [`Event`], so that a notice is never kept waiting by a download or by `api`.
+//!
+//! **Invariants:** a program is started once for an attempt. An exit is told only when no process of the attempt lives. A stop that was
+//! begun is carried through, also by the next agent. Nothing but an order, an urgent notice or its own end ends a program.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use rekindle_core::orders::notice_is_urgent;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use rekindle_wire::agent::{ExitReport, Notice, Order, Want, WorkerState};
+
+use crate::config::AgentConfig;
+use crate::devices::Devices;
+use crate::files::{self, Layout};
+use crate::lows::Lows;
+use crate::metadata::{Metadata, Node};
+use crate::notice::{Word, Words};
+use crate::program::{Reaped, Standing};
+use crate::reporter::{FromApi, Snapshot};
+use crate::shim::{Ended, Papers, Started};
+use crate::state::{Attempt, State, Step};
+use crate::steps::flush;
+use crate::{logs, procs};
+
+/// Between looks at files that grow (progress, output).
+const TICK: Duration = Duration::from_millis(100);
+/// An exit of an older attempt is told before the next one is begun, but the next one does not wait longer for `api` than this.
+const HANDED_OVER: Duration = Duration::from_secs(5);
+/// Output that is left at the end is sent for at most this long before the agent leaves.
+const LAST_FLUSH: Duration = Duration::from_secs(10);
+
+/// No program is waited for longer than this after its SIGTERM, whatever `api` says.
+const STOP_GRACE_MAX: Duration = Duration::from_hours(24);
+
+/// Why the agent ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// The generation is of no use any more.
+    Retired,
+    /// Somebody told the agent to end; the program lives on, and another agent will adopt it.
+    Told,
+}
+
+/// One of the two programs of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Name {
+    /// The job's setup commands.
+    Setup,
+    /// The job's program.
+    Run,
+}
+
+impl Name {
+    /// As in file names.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Setup => "setup",
+            Self::Run => "run",
+        }
+    }
+}
+
+/// Why an attempt could not be prepared.
+#[derive(Debug)]
+pub(crate) struct Unprepared {
+    /// For people and the classifier.
+    pub(crate) message: String,
+}
+
+/// A piece of work has ended, or a process has.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Everything older has ended and the code is there, or it cannot be had.
+    Prepared(Result<(), Unprepared>),
+    /// A program was started, or not.
+    Started(Name, anyhow::Result<Standing>),
+    /// A program ended by itself or by us; what it left behind may still live.
+    Ended(Name, Ended),
+    /// Nothing lives any more. Without an attempt there is no exit.
+    Closed(Option<Box<ExitReport>>),
+    /// The answer to the question whether a SIGTERM to us means the end of the machine.
+    Asked(bool),
+}
+
+/// The piece of work under way.
+#[derive(Debug)]
+pub(crate) enum Doing {
+    /// None.
+    Nothing,
+    /// Ending older things, fetching code.
+    Preparing(JoinHandle<()>),
+    /// Waiting for a shim.
+    Starting,
+    /// Ending everything; the moment of SIGKILL can be moved.
+    Ending(watch::Sender<Instant>),
+}
+
+/// A program that lives.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Live {
+    /// Which.
+    pub(crate) name: Name,
+    /// Its processes.
+    pub(crate) started: Started,
+}
+
+/// What is to be brought about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// What goes on goes on.
+    Nothing,
+    /// End everything.
+    Stop(Timestamp),
+    /// Get ready, and with `true` run.
+    Go(bool),
+    /// Begin with this attempt.
+    Begin(u32),
+}
+
+/// The parts that the machine works with.
+pub(crate) struct Parts {
+    /// Configuration.
+    pub(crate) config: Arc<AgentConfig>,
+    /// Who this is.
+    pub(crate) node: Arc<Node>,
+    /// For bundles.
+    pub(crate) metadata: Metadata,
+    /// Folders.
+    pub(crate) layout: Layout,
+    /// To the reporter.
+    pub(crate) snapshots: watch::Sender<Snapshot>,
+    /// To the shipper.
+    pub(crate) flushes: mpsc::Sender<logs::Flush>,
+}
+
+/// The machine.
+pub(crate) struct Machine {
+    pub(crate) parts: Parts,
+    pub(crate) devices: Devices,
+    pub(crate) state: State,
+    pub(crate) order: Option<Order>,
+    pub(crate) ahead: SignedDuration,
+    pub(crate) words: Words,
+    pub(crate) doing: Doing,
+    pub(crate) live: Option<Live>,
+    pub(crate) reaped: Reaped,
+    pub(crate) events: mpsc::Sender<Event>,
+    pub(crate) lows: Lows,
+    pub(crate) closed_at: Option<Instant>,
+    /// Nothing of ours lives, though there is no attempt.
+    pub(crate) is_clean: bool,
+    pub(crate) noticed: Option<(PathBuf, Notice)>,
+    pub(crate) is_dirty: bool,
+    inbox: mpsc::Receiver<Event>,
+    saved_at: Instant,
+}
+
+impl Machine {
+    /// A machine that goes on where the last agent stopped.
+    pub(crate) fn new(parts: Parts) -> Self {
+        let (events, inbox) = mpsc::channel(64);
+        let devices = Devices { folder: parts.config.dev_dir.clone(), lock: parts.config.libtpu_lock.clone() };
+        let state = State::load(&parts.layout);
+        let mut machine = Self {
+            parts,
+            devices,
+            state,
+            order: None,
+            ahead: SignedDuration::ZERO,
+            words: Words::default(),
+            doing: Doing::Nothing,
+            live: None,
+            reaped: Reaped::default(),
+            events,
+            lows: Lows::default(),
+            closed_at: None,
+            is_clean: false,
+            noticed: None,
+            is_dirty: false,
+            inbox,
+            saved_at: Instant::now(),
+        };
+        machine.resume();
+        machine.publish();
+        machine
+    }
+
+    /// Works until the agent is to leave.
+    pub(crate) async fn run(
+        mut self,
+        mut from_api: mpsc::Receiver<FromApi>,
+        mut words: mpsc::Receiver<Word>,
+    ) -> anyhow::Result<Leave> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            self.publish();
+            tokio::select! {
+                Some(said) = from_api.recv() => self.on_api(said),
+                Some(word) = words.recv() => self.on_word(&word),
+                Some(event) = self.inbox.recv() => {
+                    if matches!(event, Event::Asked(false)) {
+                        self.save();
+                        return Ok(Leave::Told);
+                    }
+                    self.on_event(event);
+                }
+                _ = ticks.tick() => self.on_tick(),
+                _ = terminate.recv() => self.ask(),
+                _ = interrupt.recv() => self.ask(),
+            }
+            self.tell_program();
+            self.step();
+            if self.is_dirty {
+                self.save();
+            }
+            if self.is_retired() {
+                self.publish();
+                self.last_flush().await;
+                return Ok(Leave::Retired);
+            }
+        }
+    }
+
+    fn save(&mut self) {
+        self.state.save(&self.parts.layout);
+        (self.is_dirty, self.saved_at) = (false, Instant::now());
+    }
+
+    fn on_api(&mut self, said: FromApi) {
+        match said {
+            FromApi::Order(order, ahead) => {
+                if let Some(attempt) = self.state.attempt.as_mut().filter(|a| a.number == order.attempt)
+                    && attempt.work.is_none()
+                    && order.work.is_some()
+                {
+                    attempt.work.clone_from(&order.work);
+                    self.is_dirty = true;
+                }
+                self.order = Some(*order);
+                self.ahead = ahead;
+            }
+            FromApi::ExitAccepted(number) => {
+                if let Some(attempt) = self.state.attempt.as_mut().filter(|a| a.number == number && !a.is_accepted) {
+                    attempt.is_accepted = true;
+                    self.is_dirty = true;
+                }
+            }
+        }
+    }
+
+    fn on_word(&mut self, word: &Word) {
+        tracing::info!(?word, "the metadata server says");
+        let was_urgent = self.is_urgent();
+        self.words.hear(word, Timestamp::now());
+        if self.is_urgent() && !was_urgent {
+            flush(&self.parts.flushes);
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Prepared(done) => self.on_prepared(done),
+            Event::Started(name, standing) => self.on_started(name, standing),
+            Event::Ended(name, ended) => self.on_ended(name, ended),
+            Event::Closed(exit) => self.on_closed(exit),
+            Event::Asked(_) => tracing::info!("the machine is going down; staying for the program's last words"),
+        }
+    }
+
+    fn on_tick(&mut self) {
+        self.reaped.reap();
+        self.lows.sample();
+        let Some(attempt) = self.state.attempt.as_mut().filter(|a| a.exit.is_none()) else { return };
+        let path = self.parts.layout.attempt(attempt.number).join("progress");
+        if attempt.progress.read(&path, Timestamp::now(), false) && self.saved_at.elapsed() > Duration::from_secs(1) {
+            self.is_dirty = true;
+        }
+    }
+
+    /// SIGTERM to us: the end of the machine, or only of this agent?
+    fn ask(&self) {
+        let (metadata, events) = (self.parts.metadata.clone(), self.events.clone());
+        let is_known = self.is_urgent();
+        tokio::spawn(async move {
+            let is_preempted = is_known
+                || metadata.get("preempted").await.ok().flatten().is_some_and(|v| v.eq_ignore_ascii_case("true"));
+            // Made by systemd while the machine goes down.
+            let is_going_down = PathBuf::from("/run/nologin").exists();
+            let _ = events.send(Event::Asked(is_preempted || is_going_down)).await;
+        });
+    }
+
+    fn is_urgent(&self) -> bool {
+        self.own_notice().is_some_and(|n| notice_is_urgent(&n, Timestamp::now()))
+    }
+
+    /// The notice that this worker itself was given.
+    pub(crate) fn own_notice(&self) -> Option<Notice> {
+        self.words.notice(self.parts.config.preemption_notice, Timestamp::now())
+    }
+
+    /// Puts the notice, ours or the slice's, where the program looks for it.
+    fn tell_program(&mut self) {
+        let Some(attempt) = self.state.attempt.as_ref().filter(|a| a.exit.is_none()) else { return };
+        let notice = self.own_notice().or_else(|| self.order.as_ref()?.notice.clone());
+        let path = self.parts.layout.attempt(attempt.number).join("notice");
+        match notice {
+            Some(notice) => {
+                let told = (path, notice);
+                if self.noticed.as_ref() != Some(&told) {
+                    match files::replace_json(&told.0, &told.1) {
+                        Ok(()) => self.noticed = Some(told),
+                        Err(error) => tracing::warn!(%error, "cannot write the notice file"),
+                    }
+                }
+            }
+            None => {
+                if self.noticed.take().is_some() {
+                    let _ = std::fs::remove_file(path);
+                }
+            }
+        }
+    }
+
+    fn wanted(&self, now: Timestamp) -> Wanted {
+        let notice = self.own_notice().filter(|n| notice_is_urgent(n, now));
+        let attempt = self.state.attempt.as_ref();
+        if let Some(stop) = attempt.filter(|a| a.exit.is_none()).and_then(|a| a.stop) {
+            return Wanted::Stop(stop.kill_at.min(self.order_kill_at(now).unwrap_or(stop.kill_at)));
+        }
+        let grace = now + self.stop_grace();
+        let by_notice = notice.map(|n| match n.deadline - LAST_WORDS {
+            // The moment has passed and the machine is still here: the program gets its usual time.
+            late if late <= now => grace,
+            latest => grace.min(latest),
+        });
+        let Some(order) = &self.order else {
+            return by_notice.filter(|_| attempt.is_some()).map_or(Wanted::Nothing, Wanted::Stop);
+        };
+        if order.want == Want::Retire {
+            return Wanted::Stop(self.order_kill_at(now).unwrap_or(grace));
+        }
+        let Some(attempt) = attempt else {
+            return if order.attempt > 0 { Wanted::Begin(order.attempt) } else { Wanted::Nothing };
+        };
+        match order.attempt.cmp(&attempt.number) {
+            std::cmp::Ordering::Greater if attempt.exit.is_none() => Wanted::Stop(grace),
+            std::cmp::Ordering::Greater if self.is_handed_over(attempt) => Wanted::Begin(order.attempt),
+            std::cmp::Ordering::Less | std::cmp::Ordering::Greater => Wanted::Nothing,
+            std::cmp::Ordering::Equal => match (order.want, by_notice) {
+                (Want::Stop | Want::Retire, _) => Wanted::Stop(self.order_kill_at(now).unwrap_or(grace)),
+                (Want::Prepare | Want::Run, Some(kill_at)) => Wanted::Stop(kill_at),
+                (Want::Prepare, None) => Wanted::Go(false),
+                (Want::Run, None) => Wanted::Go(true),
+            },
+        }
+    }
+
+    /// When an order to stop kills, by our clock.
+    fn order_kill_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let order = self.order.as_ref().filter(|o| matches!(o.want, Want::Stop | Want::Retire))?;
+        let attempt = self.state.attempt.as_ref()?;
+        let kill_at = order.kill_at.filter(|_| order.attempt >= attempt.number)?;
+        // The `Date` header has whole seconds and the answer took some time; a smaller difference is none.
+        let ahead = if self.ahead.abs() > SignedDuration::from_secs(3) { self.ahead } else { SignedDuration::ZERO };
+        Some(kill_at.checked_sub(ahead).unwrap_or(kill_at).max(now))
+    }
+
+    /// From SIGTERM to SIGKILL where nobody says otherwise.
+    fn stop_grace(&self) -> Duration {
+        let work = self.state.attempt.as_ref().and_then(|a| a.work.as_ref());
+        work.map_or(Duration::from_secs(30), |w| Duration::from_millis(w.stop_grace_ms).min(STOP_GRACE_MAX))
+    }
+
+    fn is_handed_over(&self, attempt: &Attempt) -> bool {
+        attempt.is_accepted || self.closed_at.is_none_or(|at| at.elapsed() > HANDED_OVER)
+    }
+
+    fn step(&mut self) {
+        let now = Timestamp::now();
+        match self.wanted(now) {
+            Wanted::Nothing => {}
+            Wanted::Stop(kill_at) => self.stop(now, kill_at),
+            Wanted::Go(run) => self.go(run),
+            Wanted::Begin(number) => {
+                self.begin(number);
+                self.step();
+            }
+        }
+    }
+
+    /// Begins with an attempt.
+    fn begin(&mut self, number: u32) {
+        let order = self.order.as_ref().filter(|o| o.attempt == number);
+        self.state.attempt = Some(Attempt { number, work: order.and_then(|o| o.work.clone()), ..Attempt::default() });
+        self.state.boot_id.clone_from(&self.parts.config.boot_id);
+        self.closed_at = None;
+        self.noticed = None;
+        self.is_dirty = true;
+        let folder = self.parts.layout.attempt(number);
+        if let Err(error) = std::fs::create_dir_all(folder.join("tpu_logs")) {
+            tracing::error!(path = %folder.display(), %error, "cannot make the attempt's folder");
+        }
+        logs::tidy(&self.parts.layout, number);
+        tracing::info!(attempt = number, "begins");
+        self.tell_program();
+    }
+
+    fn is_retired(&self) -> bool {
+        if self.order.as_ref().is_none_or(|o| o.want != Want::Retire) || !matches!(self.doing, Doing::Nothing) {
+            return false;
+        }
+        match &self.state.attempt {
+            Some(attempt) => attempt.exit.is_some() && self.is_handed_over(attempt),
+            None => self.is_clean,
+        }
+    }
+
+    async fn last_flush(&self) {
+        let (done, is_done) = oneshot::channel();
+        if self.parts.flushes.send(done).await.is_ok() && tokio::time::timeout(LAST_FLUSH, is_done).await.is_err() {
+            tracing::warn!("some output could not be sent");
+        }
+    }
+
+    fn publish(&self) {
+        let attempt = self.state.attempt.as_ref();
+        let snapshot = Snapshot {
+            attempt: attempt.map_or(0, |a| a.number),
+            state: self.worker_state(),
+            started_at: attempt.and_then(|a| a.started_at),
+            progress: attempt.map(|a| a.progress.said.clone()).unwrap_or_default(),
+            output_at: attempt.and_then(|a| output_at(&self.parts.layout, a.number)),
+            notice: self.own_notice(),
+            exit: attempt.and_then(|a| a.exit.clone()),
+            has_work: attempt.is_some_and(|a| a.work.is_some()),
+        };
+        self.parts.snapshots.send_if_modified(|known| {
+            let is_new = *known != snapshot;
+            *known = snapshot;
+            is_new
+        });
+    }
+
+    fn worker_state(&self) -> WorkerState {
+        let Some(attempt) = &self.state.attempt else { return WorkerState::Preparing };
+        if attempt.exit.is_some() {
+            return WorkerState::Exited;
+        }
+        match attempt.step {
+            Step::Fresh | Step::Prepared | Step::Setup => WorkerState::Preparing,
+            Step::Run if attempt.started_at.is_some() => WorkerState::Running,
+            Step::Ready | Step::Run => WorkerState::Ready,
+        }
+    }
+
+    /// The files of a program of the attempt.
+    pub(crate) fn papers(&self, name: Name) -> Papers {
+        let number = self.state.attempt.as_ref().map_or(0, |a| a.number);
+        Papers::new(&self.parts.layout.attempt(number), name.as_str())
+    }
+
+    /// The processes of the program that lives.
+    pub(crate) fn family(&self) -> Option<procs::Family> {
+        self.live.map(|live| live.started.family)
+    }
+}
+
+/// A program that ignores SIGTERM is killed so long before the machine goes, so that its end can still be told.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// When the program last wrote any output.
+fn output_at(layout: &Layout, attempt: u32) -> Option<Timestamp> {
+    let folder = layout.attempt(attempt);
+    let times = logs::STREAMS.iter().filter_map(|stream| {
+        let meta = std::fs::metadata(folder.join(stream)).ok()?;
+        (meta.len() > 0).then(|| meta.modified().ok()).flatten()
+    });
+    times.max().and_then(|time| Timestamp::try_from(time).ok())
+}

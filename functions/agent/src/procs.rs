@@ -1,0 +1,200 @@
+//! The process table: which processes belong to this worker's programs, and how they are ended for good.
+//!
+//! **Invariant:** a process is known by its id and its start time together, so a number that the kernel gave to somebody else is never
+//! signalled. Programs are found by four marks, any of which is enough: descent from their shim, session, process group, and an
+//! environment variable that every child inherits (the only one that a grandchild in a session of its own keeps once its shim is dead).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use procfs::process::{Process, Stat};
+use rustix::process::{Pid, Signal};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+/// Environment variable that marks a program of ours and everything it starts.
+pub(crate) const MARK: &str = "REKINDLE_MARK";
+
+/// After the program itself has ended, what it left behind gets so long between SIGTERM and SIGKILL.
+// Helpers of a dead program (data loaders, launchers) save nothing; the next attempt waits for them.
+const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
+
+/// A process, told apart from later ones with the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Birth {
+    /// Its number.
+    pub(crate) pid: i32,
+    /// Its start, in clock ticks since the kernel's boot.
+    pub(crate) start: u64,
+}
+
+impl Birth {
+    /// The process that now has this number.
+    pub(crate) fn of(pid: i32) -> Option<Self> {
+        stat(pid).map(|s| Self { pid, start: s.starttime })
+    }
+
+    /// True while it lives; a zombie does not.
+    pub(crate) fn is_alive(self) -> bool {
+        stat(self.pid).is_some_and(|s| s.starttime == self.start && !is_dead(&s))
+    }
+
+    fn handle(self) -> Option<Pid> {
+        if self.pid > 1 { Pid::from_raw(self.pid) } else { None }
+    }
+
+    /// Sends a signal, if it is still the same process.
+    pub(crate) fn signal(self, signal: Signal) {
+        let Some(pid) = self.handle() else { return };
+        // The handle is taken before the look, so that the number cannot change hands in between.
+        match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
+            Ok(fd) => {
+                if self.is_alive() {
+                    let _ = rustix::process::pidfd_send_signal(&fd, signal);
+                }
+            }
+            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) if self.is_alive() => {
+                let _ = rustix::process::kill_process(pid, signal);
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Sends a signal to the process group that it leads, if it is still the same process.
+    fn signal_group(self, signal: Signal) {
+        if let Some(pid) = self.handle().filter(|_| self.is_alive()) {
+            let _ = rustix::process::kill_process_group(pid, signal);
+        }
+    }
+}
+
+/// A program and its shim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Family {
+    /// The parent, leader of the session.
+    pub(crate) shim: Birth,
+    /// The program, leader of its process group.
+    pub(crate) program: Birth,
+}
+
+/// The value of [`MARK`] for a program.
+pub(crate) fn mark(home: &Path, attempt: &Path) -> String {
+    format!("{}#{}", home.display(), attempt.display())
+}
+
+fn stat(pid: i32) -> Option<Stat> {
+    Process::new(pid).ok()?.stat().ok()
+}
+
+fn is_dead(stat: &Stat) -> bool {
+    matches!(stat.state, 'Z' | 'X' | 'x')
+}
+
+/// Every living process of this worker's programs; shims are none.
+///
+/// # Errors
+/// If the process table cannot be read: then nothing is proved.
+pub(crate) fn members(home: &Path, family: Option<Family>) -> Result<Vec<Birth>, procfs::ProcError> {
+    let mut table: BTreeMap<i32, Stat> = BTreeMap::new();
+    for process in procfs::process::all_processes()?.flatten() {
+        if let Ok(stat) = process.stat() {
+            table.insert(stat.pid, stat);
+        }
+    }
+    let is = |birth: Birth| table.get(&birth.pid).is_none_or(|s| s.starttime == birth.start);
+    // A number of ours that now belongs to another process says nothing any more.
+    let shim = family.map(|f| f.shim).filter(|b| is(*b)).map(|b| b.pid);
+    let group = family.map(|f| f.program).filter(|b| is(*b)).map(|b| b.pid);
+    let children = descendants(&table, shim);
+    let prefix = format!("{MARK}={}#", home.display()).into_bytes();
+    let me = std::process::id() as i32;
+    let found = table
+        .values()
+        .filter(|s| !is_dead(s) && s.pid > 1 && s.pid != me && Some(s.pid) != shim)
+        .filter(|s| {
+            Some(s.session) == shim || Some(s.pgrp) == group || children.contains(&s.pid) || has_mark(s.pid, &prefix)
+        })
+        .map(|s| Birth { pid: s.pid, start: s.starttime })
+        .collect();
+    Ok(found)
+}
+
+fn descendants(table: &BTreeMap<i32, Stat>, root: Option<i32>) -> BTreeSet<i32> {
+    let Some(root) = root else { return BTreeSet::new() };
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for s in table.values() {
+        children.entry(s.ppid).or_default().push(s.pid);
+    }
+    let mut found = BTreeSet::new();
+    let mut open = vec![root];
+    while let Some(pid) = open.pop() {
+        for child in children.get(&pid).into_iter().flatten() {
+            if found.insert(*child) {
+                open.push(*child);
+            }
+        }
+    }
+    found
+}
+
+fn has_mark(pid: i32, prefix: &[u8]) -> bool {
+    let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environ.split(|b| *b == 0).any(|entry| entry.starts_with(prefix))
+}
+
+/// Ends every program of this worker and returns only when none of its processes lives: SIGTERM to the program's group, SIGKILL at
+/// `kill_at` (which may be moved while it waits).
+///
+/// What the program leaves behind gets SIGTERM and [`LEFTOVER_GRACE`]. A process that even SIGKILL does not end (stuck in the kernel)
+/// keeps this waiting for ever: the device is not free. With `is_told` the program has had its SIGTERM before.
+pub(crate) async fn end(home: PathBuf, family: Option<Family>, is_told: bool, kill_at: watch::Receiver<Instant>) {
+    let mut told: BTreeSet<Birth> = family.filter(|_| is_told).map(|f| f.program).into_iter().collect();
+    let mut leftovers_until: Option<Instant> = None;
+    let mut looks_empty = 0;
+    let mut pause = Duration::from_millis(5);
+    loop {
+        let folder = home.clone();
+        let look = tokio::task::spawn_blocking(move || members(&folder, family)).await;
+        let Ok(Ok(alive)) = look else {
+            tracing::warn!("the process table cannot be read; nothing is proved to have ended");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            continue;
+        };
+        if alive.is_empty() {
+            // Twice, because a process that was being forked during the first look is in the second.
+            looks_empty += 1;
+            if looks_empty == 2 {
+                return;
+            }
+            continue;
+        }
+        looks_empty = 0;
+        let leader = family.map(|f| f.program).filter(|leader| alive.contains(leader));
+        let now = Instant::now();
+        if leader.is_none() && leftovers_until.is_none() {
+            leftovers_until = Some(now + LEFTOVER_GRACE);
+        }
+        let deadline = leftovers_until.map_or(*kill_at.borrow(), |until| until.min(*kill_at.borrow()));
+        if now >= deadline {
+            for birth in &alive {
+                birth.signal(Signal::KILL);
+            }
+        } else if let Some(leader) = leader {
+            if told.insert(leader) {
+                leader.signal_group(Signal::TERM);
+                // A stopped process would never read the first.
+                leader.signal_group(Signal::CONT);
+            }
+        } else {
+            for birth in &alive {
+                if told.insert(*birth) {
+                    birth.signal(Signal::TERM);
+                    birth.signal(Signal::CONT);
+                }
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,139 @@
+//! One program of an attempt (`setup` or `run`), seen from the agent: start it through its shim, adopt it, learn how it ended.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+
+use rekindle_core::classify::Exit;
+
+use crate::files;
+use crate::procs::Birth;
+use crate::shim::{Ended, Papers, Spec, Started};
+
+/// A shim that has not started its program after so long never will: the disk hangs, or the binary is gone.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// Between looks for the shim's last word: short against every reaction to an exit, and a look is one system call.
+const LOOK_EACH: Duration = Duration::from_millis(20);
+/// Each so many looks, the processes themselves are looked at.
+const LOOKS_UNTIL_CLOSER: u32 = 25;
+
+/// What the files say of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Never started: nobody claimed it.
+    NotStarted,
+    /// Its shim is at work and has not told of a start yet.
+    Starting,
+    /// It runs.
+    Running(Started),
+    /// It ended.
+    Ended(Ended),
+    /// It was started, and its shim died without a word.
+    Lost,
+}
+
+/// Looks at the files of a program.
+pub(crate) fn standing(papers: &Papers) -> Standing {
+    let started: Option<Started> = files::read_json(&papers.started());
+    let is_shim_alive = match (&started, files::read_json::<Birth>(&papers.claim())) {
+        (Some(started), _) => started.family.shim.is_alive(),
+        (None, Some(claim)) => claim.is_alive(),
+        (None, None) if papers.claim().exists() => false,
+        (None, None) => return Standing::NotStarted,
+    };
+    // Read last: a shim writes this before it leaves.
+    match (files::read_json::<Ended>(&papers.ended()), started, is_shim_alive) {
+        (Some(ended), _, _) => Standing::Ended(ended),
+        (None, Some(started), true) => Standing::Running(started),
+        (None, None, true) => Standing::Starting,
+        (None, _, false) => Standing::Lost,
+    }
+}
+
+/// Starts a program, unless it was started before, and waits until that has happened.
+///
+/// A crash at any await leaves a claimed program, which [`standing`] shows to the next agent.
+pub(crate) async fn start(shim: &[OsString], papers: &Papers, spec: &Spec, log: &Path) -> anyhow::Result<Standing> {
+    if standing(papers) == Standing::NotStarted {
+        files::replace_json(&papers.spec(), spec).context("cannot write what to start")?;
+        let (binary, arguments) = shim.split_first().context("no shim")?;
+        let log =
+            std::fs::OpenOptions::new().append(true).create(true).open(log).context("cannot open the shim's log")?;
+        // The child is not waited for here: the agent reaps whatever ends below it (`reap`).
+        Command::new(binary)
+            .args(arguments)
+            .arg(papers.spec())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .context("cannot start the shim")?;
+    }
+    let limit = Instant::now() + START_LIMIT;
+    loop {
+        match standing(papers) {
+            Standing::NotStarted | Standing::Starting if Instant::now() < limit => {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            Standing::NotStarted | Standing::Starting => anyhow::bail!("the shim has not started the program"),
+            done @ (Standing::Running(_) | Standing::Ended(_) | Standing::Lost) => return Ok(done),
+        }
+    }
+}
+
+/// Waits until a program has ended, and says how.
+pub(crate) async fn end_of(papers: Papers, started: Started, reaped: Reaped) -> Ended {
+    let paper = papers.ended();
+    for look in 0_u32.. {
+        // The shim's word comes at the end; everything else is only needed for a shim that was killed.
+        if paper.exists() || look.is_multiple_of(LOOKS_UNTIL_CLOSER) {
+            match standing(&papers) {
+                Standing::Ended(ended) => return ended,
+                Standing::Running(_) | Standing::Starting => {}
+                Standing::Lost | Standing::NotStarted => {
+                    // Without its shim, the program is a child of the agent, if it was this agent that started it.
+                    let program = started.family.program;
+                    if let Some(exit) = reaped.get(program.pid) {
+                        return Ended { exit, at: Timestamp::now() };
+                    }
+                    if !program.is_alive() {
+                        return Ended { exit: Exit::Silent, at: Timestamp::now() };
+                    }
+                }
+            }
+        }
+        tokio::time::sleep(LOOK_EACH).await;
+    }
+    Ended { exit: Exit::Silent, at: Timestamp::now() }
+}
+
+/// Exit statuses of children that the agent reaped.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reaped(std::sync::Arc<std::sync::Mutex<BTreeMap<i32, Exit>>>);
+
+impl Reaped {
+    // Enough for the programs of several attempts; orphans that come to the agent by the thousand must not fill its memory.
+    const KEPT: usize = 1000;
+
+    fn get(&self, pid: i32) -> Option<Exit> {
+        self.0.lock().ok()?.get(&pid).copied()
+    }
+
+    /// Takes the status of every child that has ended.
+    pub(crate) fn reap(&self) {
+        while let Ok(Some((pid, status))) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {
+            if let Ok(mut kept) = self.0.lock() {
+                if kept.len() >= Self::KEPT {
+                    kept.clear();
+                }
+                kept.insert(pid.as_raw_nonzero().get(), crate::shim::exit_of(status));
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Talk with `api`: hello once, then reports for ever.
+//!
+//! Each report carries all that is known, so a report that is dropped in flight because something newer happened loses nothing.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, watch};
+
+use rekindle_wire::agent::{ExitReport, Hello, Notice, Order, Progress, Report, WorkerState};
+
+use crate::api::{Answer, Api, CallError};
+use crate::metadata::Node;
+use crate::{backoff, evidence, files};
+
+/// Bounds of what `api` may ask for as the wait until the next call.
+const POLL_MIN: Duration = Duration::from_millis(20);
+const POLL_MAX: Duration = Duration::from_mins(1);
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+/// News (an exit, a notice) must not wait long once `api` is back, and 10 s hurt nobody when it is not.
+const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// What the machine knows, for reports.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Snapshot {
+    /// The attempt it speaks of.
+    pub(crate) attempt: u32,
+    /// What goes on.
+    pub(crate) state: WorkerState,
+    /// Start of the program.
+    pub(crate) started_at: Option<Timestamp>,
+    /// Progress lines.
+    pub(crate) progress: Progress,
+    /// Last output.
+    pub(crate) output_at: Option<Timestamp>,
+    /// A notice seen here.
+    pub(crate) notice: Option<Notice>,
+    /// The end of the attempt's program.
+    pub(crate) exit: Option<ExitReport>,
+    /// The work of the attempt is here.
+    pub(crate) has_work: bool,
+}
+
+/// What is news: a change here is reported at once, and stored.
+#[derive(Debug, Clone, PartialEq)]
+struct News {
+    attempt: u32,
+    state: WorkerState,
+    notice: Option<Notice>,
+    is_exited: bool,
+    has_stepped: bool,
+    checkpoint: Option<u64>,
+}
+
+impl Snapshot {
+    fn news(&self) -> News {
+        News {
+            attempt: self.attempt,
+            state: self.state,
+            notice: self.notice.clone(),
+            is_exited: self.exit.is_some(),
+            has_stepped: self.progress.step.is_some(),
+            checkpoint: self.progress.checkpoint,
+        }
+    }
+}
+
+/// What comes back.
+#[derive(Debug)]
+pub(crate) enum FromApi {
+    /// What to do, and how far the clock of `api` is ahead.
+    Order(Box<Order>, SignedDuration),
+    /// The exit of this attempt is stored.
+    ExitAccepted(u32),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptToken {
+    instance: String,
+    boot_id: String,
+    token: String,
+}
+
+/// Everything that a reporter needs.
+pub(crate) struct Reporter {
+    /// Calls.
+    pub(crate) api: Api,
+    /// Who this is.
+    pub(crate) node: Arc<Node>,
+    /// Boot id of the machine.
+    pub(crate) boot_id: String,
+    /// Where the token is kept.
+    pub(crate) token_file: PathBuf,
+    /// A folder on the disk that the program writes to.
+    pub(crate) disk: PathBuf,
+    /// The token, for others.
+    pub(crate) token: watch::Sender<Option<String>>,
+    /// To the machine.
+    pub(crate) out: mpsc::Sender<FromApi>,
+}
+
+impl Reporter {
+    /// Talks until the machine leaves.
+    pub(crate) async fn run(self, mut snapshots: watch::Receiver<Snapshot>) {
+        let kept: Option<KeptToken> = files::read_json(&self.token_file);
+        let kept = kept.filter(|k| k.boot_id == self.boot_id && k.instance == self.node.instance);
+        self.token.send_replace(kept.map(|k| k.token));
+        let mut stored: Option<News> = None;
+        let mut stored_at = Instant::now();
+        let mut heartbeat = Duration::ZERO;
+        let mut failures = 0;
+        loop {
+            let token = self.token.borrow().clone();
+            let Some(token) = token else {
+                self.hello().await;
+                continue;
+            };
+            let snapshot = snapshots.borrow_and_update().clone();
+            let news = snapshot.news();
+            let store = stored.as_ref() != Some(&news) || stored_at.elapsed() >= heartbeat;
+            let report = self.report(&snapshot, store);
+            let answer = tokio::select! {
+                answer = self.api.report(&token, &report) => answer,
+                is_open = newer(&mut snapshots, &news) => if is_open { continue } else { return },
+            };
+            let wait = match answer {
+                Ok(Answer { body: order, ahead }) => {
+                    failures = 0;
+                    if store {
+                        let is_exit = snapshot.exit.is_some();
+                        (stored, stored_at) = (Some(news.clone()), Instant::now());
+                        if is_exit && self.out.send(FromApi::ExitAccepted(snapshot.attempt)).await.is_err() {
+                            return;
+                        }
+                    }
+                    heartbeat = Duration::from_millis(order.heartbeat_ms);
+                    let wait = Duration::from_millis(order.poll_after_ms).clamp(POLL_MIN, POLL_MAX);
+                    if self.out.send(FromApi::Order(Box::new(order), ahead)).await.is_err() {
+                        return;
+                    }
+                    wait
+                }
+                Err(CallError::Unauthorized(told)) => {
+                    tracing::warn!(told, "the token is lost; saying hello again");
+                    self.token.send_replace(None);
+                    let _ = std::fs::remove_file(&self.token_file);
+                    continue;
+                }
+                Err(error) => {
+                    failures += 1;
+                    tracing::warn!(error = %crate::chain(&error), failures, "cannot report");
+                    backoff::after(failures, RETRY_FIRST, RETRY_MAX)
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                is_open = newer(&mut snapshots, &news) => if !is_open { return },
+            }
+        }
+    }
+
+    /// Says hello until it is answered.
+    async fn hello(&self) {
+        let hello = Hello {
+            job: self.node.job.clone(),
+            generation: self.node.generation,
+            key: self.node.key,
+            nonce: self.node.nonce.clone(),
+            instance: self.node.instance.clone(),
+            boot_id: self.boot_id.clone(),
+            address: self.node.address.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let mut failures = 0;
+        loop {
+            match self.api.hello(&hello).await {
+                Ok(Answer { body: welcome, ahead }) => {
+                    let kept = KeptToken {
+                        instance: self.node.instance.clone(),
+                        boot_id: self.boot_id.clone(),
+                        token: welcome.token.clone(),
+                    };
+                    if let Err(error) = files::replace_json(&self.token_file, &kept) {
+                        tracing::warn!(%error, "cannot keep the token");
+                    }
+                    self.token.send_replace(Some(welcome.token));
+                    let _ = self.out.send(FromApi::Order(Box::new(welcome.order), ahead)).await;
+                    return;
+                }
+                Err(error) => {
+                    failures += 1;
+                    tracing::warn!(error = %crate::chain(&error), failures, "hello was not answered");
+                    let most = match error {
+                        // Somebody else speaks for this worker, or the job is gone: only a person changes that.
+                        CallError::Refused(_) | CallError::Unauthorized(_) | CallError::Conflict => POLL_MAX,
+                        CallError::Unreachable(_) => RETRY_MAX,
+                    };
+                    tokio::time::sleep(backoff::after(failures, RETRY_FIRST, most)).await;
+                }
+            }
+        }
+    }
+
+    fn report(&self, snapshot: &Snapshot, store: bool) -> Report {
+        Report {
+            job: self.node.job.clone(),
+            generation: self.node.generation,
+            key: self.node.key,
+            instance: self.node.instance.clone(),
+            boot_id: self.boot_id.clone(),
+            attempt: snapshot.attempt,
+            store,
+            state: snapshot.state,
+            started_at: snapshot.started_at,
+            progress: snapshot.progress.clone(),
+            output_at: snapshot.output_at,
+            disk_free_bytes: evidence::disk_free(&self.disk),
+            memory_free_bytes: evidence::memory_free(),
+            notice: snapshot.notice.clone(),
+            exit: snapshot.exit.clone(),
+            has_work: snapshot.has_work,
+        }
+    }
+}
+
+/// Waits until there is other news; false if there will be none any more.
+async fn newer(snapshots: &mut watch::Receiver<Snapshot>, than: &News) -> bool {
+    loop {
+        if snapshots.changed().await.is_err() {
+            return false;
+        }
+        if snapshots.borrow_and_update().news() != *than {
+            return true;
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What the agent must not forget over its own restart: one file, replaced as a whole.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use rekindle_wire::agent::{ExitReport, Work};
+
+use crate::evidence::{OomKills, Since};
+use crate::files::{self, Layout};
+use crate::progress::Tail;
+
+/// Everything that is kept.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct State {
+    /// The boot in which the rest was written.
+    pub(crate) boot_id: String,
+    /// The attempt that is carried out.
+    pub(crate) attempt: Option<Attempt>,
+}
+
+/// How far an attempt has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Step {
+    /// Nothing was done.
+    #[default]
+    Fresh,
+    /// Everything older has ended, the devices are free, the code is there.
+    Prepared,
+    /// `setup` was started.
+    Setup,
+    /// The program can be started.
+    Ready,
+    /// The program was started.
+    Run,
+}
+
+/// One attempt, as far as this worker goes.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Attempt {
+    /// Its number.
+    pub(crate) number: u32,
+    /// What to run, once it was told.
+    pub(crate) work: Option<Work>,
+    /// How far it has come.
+    pub(crate) step: Step,
+    /// We ended it: when, and when it is killed. Never taken back.
+    pub(crate) stop: Option<Stop>,
+    /// Where the output of the step under way begins.
+    pub(crate) since: Since,
+    /// The kernel's counters when it began.
+    pub(crate) oom_kills: OomKills,
+    /// Start of the program.
+    pub(crate) started_at: Option<Timestamp>,
+    /// Progress lines.
+    pub(crate) progress: Tail,
+    /// How it ended, once nothing of it lives.
+    pub(crate) exit: Option<ExitReport>,
+    /// `api` has stored the exit.
+    pub(crate) is_accepted: bool,
+}
+
+/// An end that we ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stop {
+    /// SIGTERM was sent.
+    pub(crate) at: Timestamp,
+    /// SIGKILL is sent then, by our clock.
+    pub(crate) kill_at: Timestamp,
+}
+
+impl State {
+    /// What was kept, or nothing.
+    pub(crate) fn load(layout: &Layout) -> Self {
+        files::read_json(&layout.state()).unwrap_or_default()
+    }
+
+    /// Keeps it. A full disk must not stop the agent: it goes on, and only a restart would then know less.
+    pub(crate) fn save(&self, layout: &Layout) {
+        if let Err(error) = files::replace_json(&layout.state(), self) {
+            tracing::error!(%error, "cannot write down the state");
+        }
+    }
+}

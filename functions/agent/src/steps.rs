@@ -1,0 +1,461 @@
+//! The steps of the machine: prepare, start, end, and what their ends mean.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use rekindle_core::classify::{Exit, SignalSender, Stage, WorkerEvidence};
+use rekindle_core::spec::CommandLine;
+use rekindle_wire::agent::{ExitReport, Work};
+
+use crate::devices::{self, Devices};
+use crate::evidence::{self, OomKills, Since};
+use crate::files::{self, CLOSED};
+use crate::machine::{Doing, Event, Live, Machine, Name, Unprepared};
+use crate::program::{self, Standing};
+use crate::shim::{Ended, Papers, Spec, Started};
+use crate::state::{Attempt, Step, Stop};
+use crate::{bundle, logs, procs};
+
+/// What an older attempt left alive gets so long between SIGTERM and SIGKILL.
+const STALE_GRACE: Duration = Duration::from_secs(5);
+/// A device that somebody else holds is waited for so long.
+const DEVICE_WAIT: Duration = Duration::from_mins(1);
+/// After everything is dead, the shim gets so long to write down how the program ended.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
+const SIGTERM: i32 = 15;
+const SIGKILL: i32 = 9;
+
+impl Machine {
+    /// Goes on where the last agent stopped.
+    pub(crate) fn resume(&mut self) {
+        let is_same_boot = self.state.boot_id == self.parts.config.boot_id;
+        self.state.boot_id.clone_from(&self.parts.config.boot_id);
+        let Some(attempt) = self.state.attempt.as_mut().filter(|a| a.exit.is_none()) else { return };
+        let name = match attempt.step {
+            Step::Run => Name::Run,
+            Step::Setup => Name::Setup,
+            Step::Fresh | Step::Prepared | Step::Ready => {
+                attempt.step = Step::Fresh;
+                return;
+            }
+        };
+        if !is_same_boot {
+            if name == Name::Setup {
+                // `setup` may be run again; a program may not: the others of its slice have lost it.
+                attempt.step = Step::Fresh;
+                self.papers(name).remove();
+                return;
+            }
+            tracing::warn!("the machine was started anew; the program is lost");
+            self.close(Some(Ended { exit: Exit::Silent, at: Timestamp::now() }), Instant::now());
+            return;
+        }
+        if program::standing(&self.papers(name)) == Standing::NotStarted {
+            if let Some(attempt) = self.state.attempt.as_mut() {
+                attempt.step = if name == Name::Run { Step::Ready } else { Step::Prepared };
+            }
+            return;
+        }
+        tracing::info!(program = name.as_str(), "adopting what the last agent started");
+        self.await_start(name, None);
+    }
+
+    /// Brings the attempt to its next step towards running.
+    pub(crate) fn go(&mut self, run: bool) {
+        if !matches!(self.doing, Doing::Nothing) || self.live.is_some() {
+            return;
+        }
+        let setup_done = self.parts.layout.setup_done();
+        let Some(attempt) = self.state.attempt.as_mut().filter(|a| a.exit.is_none()) else { return };
+        let Some(work) = &attempt.work else { return };
+        match attempt.step {
+            Step::Fresh => self.prepare(),
+            Step::Prepared => match &work.setup {
+                Some(setup) if files::read_json::<CommandLine>(&setup_done).as_ref() != Some(setup) => {
+                    self.start(Name::Setup);
+                }
+                _ => {
+                    attempt.step = Step::Ready;
+                    self.is_dirty = true;
+                    self.go(run);
+                }
+            },
+            Step::Ready if run => self.start(Name::Run),
+            // A step whose program is neither being started nor alive has been closed, or will be by its event.
+            Step::Ready | Step::Setup | Step::Run => {}
+        }
+    }
+
+    fn prepare(&mut self) {
+        let Some(work) = self.state.attempt.as_ref().and_then(|a| a.work.clone()) else { return };
+        let (home, layout) = (self.parts.config.home.clone(), self.parts.layout.clone());
+        let (metadata, devices, events) = (self.parts.metadata.clone(), self.devices.clone(), self.events.clone());
+        self.doing = Doing::Preparing(tokio::spawn(async move {
+            let (_hold, kill_at) = watch::channel(Instant::now() + STALE_GRACE);
+            procs::end(home, None, false, kill_at).await;
+            let done = match free_devices(devices).await {
+                Ok(()) => bundle::prepare(&layout, &metadata, work.code.as_deref())
+                    .await
+                    .map_err(|error| Unprepared { message: format!("rekindle: {error:#}") }),
+                Err(held) => Err(held),
+            };
+            let _ = events.send(Event::Prepared(done)).await;
+        }));
+    }
+
+    /// The machine is prepared, or cannot be.
+    pub(crate) fn on_prepared(&mut self, done: Result<(), Unprepared>) {
+        if !matches!(self.doing, Doing::Preparing(_)) {
+            return;
+        }
+        self.doing = Doing::Nothing;
+        let Some(attempt) = self.state.attempt.as_mut() else { return };
+        match done {
+            Ok(()) => {
+                attempt.step = Step::Prepared;
+                self.is_dirty = true;
+            }
+            Err(Unprepared { message }) => {
+                tracing::warn!(message, "cannot prepare");
+                self.say(&message);
+                self.close(Some(Ended { exit: Exit::Code(1), at: Timestamp::now() }), Instant::now());
+            }
+        }
+    }
+
+    /// Adds a line of ours to the program's standard error, where people and the classifier look.
+    fn say(&self, message: &str) {
+        let Some(attempt) = &self.state.attempt else { return };
+        let path = self.parts.layout.attempt(attempt.number).join("stderr");
+        if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
+            let _ = writeln!(file, "{message}");
+        }
+    }
+
+    fn start(&mut self, name: Name) {
+        let layout = self.parts.layout.clone();
+        let Some(attempt) = self.state.attempt.as_mut() else { return };
+        let Some(work) = &attempt.work else { return };
+        let folder = layout.attempt(attempt.number);
+        let command = match name {
+            Name::Run => Some(&work.run),
+            Name::Setup => work.setup.as_ref(),
+        };
+        let Some(command) = command else { return };
+        let spec = Spec {
+            argv: match command {
+                CommandLine::Shell(text) => vec!["bash".to_owned(), "-c".to_owned(), text.clone()],
+                CommandLine::Argv(words) => words.clone(),
+            },
+            env: environment(work, &folder, &self.parts.config.home),
+            cwd: layout.work(),
+            stdout: folder.join("stdout"),
+            stderr: folder.join("stderr"),
+        };
+        let size = |path: &Path| std::fs::metadata(path).map_or(0, |m| m.len());
+        attempt.since = Since { stdout: size(&spec.stdout), stderr: size(&spec.stderr) };
+        attempt.oom_kills = OomKills::read();
+        attempt.step = match name {
+            Name::Run => Step::Run,
+            Name::Setup => Step::Setup,
+        };
+        // Written down before the start, so that an agent that dies in between looks for the program.
+        self.state.save(&self.parts.layout);
+        self.await_start(name, Some(spec));
+    }
+
+    /// Starts a program, or with no `spec` waits for one that was started before.
+    fn await_start(&mut self, name: Name, spec: Option<Spec>) {
+        let Some(attempt) = &self.state.attempt else { return };
+        let folder = self.parts.layout.attempt(attempt.number);
+        let papers = self.papers(name);
+        let spec = spec.or_else(|| files::read_json(&papers.spec()));
+        let (shim, events) = (self.parts.config.shim.clone(), self.events.clone());
+        self.doing = Doing::Starting;
+        tokio::spawn(async move {
+            let standing = match spec {
+                Some(spec) => program::start(&shim, &papers, &spec, &folder.join("shim.log")).await,
+                None => Err(anyhow::anyhow!("what to start is not known any more")),
+            };
+            let _ = events.send(Event::Started(name, standing)).await;
+        });
+    }
+
+    /// A program was started, or found.
+    pub(crate) fn on_started(&mut self, name: Name, standing: anyhow::Result<Standing>) {
+        self.doing = Doing::Nothing;
+        self.is_dirty = true;
+        let papers = self.papers(name);
+        let started: Option<Started> = files::read_json(&papers.started());
+        if let (Name::Run, Some(started), Some(attempt)) = (name, started, self.state.attempt.as_mut()) {
+            attempt.started_at = Some(started.at);
+        }
+        match standing {
+            Ok(Standing::Running(started)) => {
+                tracing::info!(program = name.as_str(), pid = started.family.program.pid, "runs");
+                self.live = Some(Live { name, started });
+                let (events, reaped) = (self.events.clone(), self.reaped.clone());
+                tokio::spawn(async move {
+                    let ended = program::end_of(papers, started, reaped).await;
+                    let _ = events.send(Event::Ended(name, ended)).await;
+                });
+            }
+            Ok(Standing::Ended(ended)) => {
+                self.live = started.map(|started| Live { name, started });
+                self.on_ended(name, ended);
+            }
+            Ok(Standing::Lost | Standing::NotStarted | Standing::Starting) => {
+                self.live = started.map(|started| Live { name, started });
+                self.on_ended(name, Ended { exit: Exit::Silent, at: Timestamp::now() });
+            }
+            Err(error) => {
+                self.say(&format!("rekindle: {error:#}"));
+                self.on_ended(name, Ended { exit: Exit::Code(126), at: Timestamp::now() });
+            }
+        }
+    }
+
+    /// A program ended.
+    pub(crate) fn on_ended(&mut self, name: Name, ended: Ended) {
+        tracing::info!(program = name.as_str(), exit = ?ended.exit, "ended");
+        let setup_done = self.parts.layout.setup_done();
+        let Some(attempt) = self.state.attempt.as_mut().filter(|a| a.exit.is_none()) else { return };
+        if matches!(self.doing, Doing::Ending(_)) {
+            return;
+        }
+        if name == Name::Setup && ended.exit == Exit::Code(0) && attempt.stop.is_none() {
+            let setup = attempt.work.as_ref().and_then(|w| w.setup.clone());
+            if let Err(error) = files::replace_json(&setup_done, &setup) {
+                tracing::warn!(%error, "cannot write down that setup was done");
+            }
+            attempt.step = Step::Ready;
+            self.live = None;
+            self.is_dirty = true;
+            return;
+        }
+        self.close(Some(ended), Instant::now() + STALE_GRACE);
+    }
+
+    /// Ends everything, by order or after a notice.
+    pub(crate) fn stop(&mut self, now: Timestamp, kill_at: Timestamp) {
+        let left = Duration::try_from(kill_at.duration_since(now)).unwrap_or(Duration::ZERO);
+        let kill_at_local = Instant::now() + left;
+        match &self.doing {
+            Doing::Ending(at) => {
+                at.send_if_modified(|known| {
+                    let is_sooner = kill_at_local < *known;
+                    if is_sooner {
+                        *known = kill_at_local;
+                    }
+                    is_sooner
+                });
+                return;
+            }
+            // The shim must have told of the program before it can be ended; that takes milliseconds.
+            Doing::Starting => return,
+            Doing::Preparing(task) => task.abort(),
+            Doing::Nothing => {}
+        }
+        let ended = self.live.and_then(|live| files::read_json::<Ended>(&self.papers(live.name).ended()));
+        match self.state.attempt.as_mut() {
+            Some(attempt) if attempt.exit.is_some() => {
+                self.doing = Doing::Nothing;
+            }
+            Some(attempt) if ended.is_none() => {
+                if attempt.stop.is_none() {
+                    attempt.stop = Some(Stop { at: now, kill_at });
+                    // Written down before SIGTERM, so that the next agent does not send it twice.
+                    self.state.save(&self.parts.layout);
+                    self.close_with(None, kill_at_local, false);
+                } else {
+                    self.close_with(None, kill_at_local, true);
+                }
+            }
+            Some(_) => self.close(ended, kill_at_local),
+            None if self.is_clean => self.doing = Doing::Nothing,
+            None => self.close(None, kill_at_local),
+        }
+    }
+
+    fn close(&mut self, ended: Option<Ended>, kill_at: Instant) {
+        self.close_with(ended, kill_at, false);
+    }
+
+    /// Ends what lives, proves it, gathers the evidence. `ended` is how the program ended, where that is known already.
+    fn close_with(&mut self, ended: Option<Ended>, kill_at: Instant, is_told: bool) {
+        let (hold, kill_at) = watch::channel(kill_at);
+        self.doing = Doing::Ending(hold);
+        let (home, family, events) = (self.parts.config.home.clone(), self.family(), self.events.clone());
+        let Some(attempt) = &self.state.attempt else {
+            tokio::spawn(async move {
+                procs::end(home, family, is_told, kill_at).await;
+                let _ = events.send(Event::Closed(None)).await;
+            });
+            return;
+        };
+        let closing = Closing {
+            attempt: attempt.clone(),
+            papers: self.live.map(|live| self.papers(live.name)),
+            folder: self.parts.layout.attempt(attempt.number),
+            key: self.parts.node.key,
+            home: home.clone(),
+            work: self.parts.layout.work(),
+            devices: self.devices.clone(),
+            memory_free: self.lows.lowest(),
+            ours: family.map(|f| f.shim.pid),
+        };
+        tokio::spawn(async move {
+            procs::end(home, family, is_told, kill_at).await;
+            let ended = match ended {
+                Some(ended) => ended,
+                None => closing.last_word().await,
+            };
+            let report = tokio::task::spawn_blocking(move || closing.report(ended)).await;
+            if let Ok(report) = report {
+                let _ = events.send(Event::Closed(Some(Box::new(report)))).await;
+            }
+        });
+    }
+
+    /// Nothing lives any more.
+    pub(crate) fn on_closed(&mut self, exit: Option<Box<ExitReport>>) {
+        self.doing = Doing::Nothing;
+        self.live = None;
+        self.is_dirty = true;
+        self.closed_at = Some(Instant::now());
+        let (Some(exit), Some(attempt)) = (exit, self.state.attempt.as_mut()) else {
+            self.is_clean = true;
+            return;
+        };
+        let folder = self.parts.layout.attempt(attempt.number);
+        attempt.progress.read(&folder.join("progress"), Timestamp::now(), true);
+        tracing::info!(attempt = attempt.number, exit = ?exit.evidence.exit, ordered = exit.ordered, "nothing lives any more");
+        let mut exit = *exit;
+        exit.evidence.last_step = attempt.progress.said.step;
+        attempt.exit = Some(exit);
+        if let Err(error) = std::fs::write(folder.join(CLOSED), "") {
+            tracing::warn!(%error, "cannot close the attempt's output");
+        }
+        flush(&self.parts.flushes);
+    }
+}
+
+/// Asks for what is left of the output to be sent now.
+pub(crate) fn flush(flushes: &mpsc::Sender<logs::Flush>) {
+    let (done, _) = oneshot::channel();
+    let _ = flushes.try_send(done);
+}
+
+/// Everything that an exit report is made of.
+struct Closing {
+    attempt: Attempt,
+    papers: Option<Papers>,
+    folder: std::path::PathBuf,
+    key: rekindle_core::ids::WorkerKey,
+    home: std::path::PathBuf,
+    work: std::path::PathBuf,
+    devices: Devices,
+    memory_free: Option<u64>,
+    ours: Option<i32>,
+}
+
+impl Closing {
+    /// How the program ended, once nothing of it lives: the shim's word, for which it gets a moment.
+    async fn last_word(&self) -> Ended {
+        let Some(papers) = &self.papers else {
+            // It was never started; we ended it before.
+            return Ended { exit: Exit::Signal(SIGTERM), at: Timestamp::now() };
+        };
+        let limit = Instant::now() + LAST_WORD;
+        loop {
+            match program::standing(papers) {
+                Standing::Ended(ended) => return ended,
+                Standing::Running(_) | Standing::Starting if Instant::now() < limit => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                // Its shim is dead, or cannot write. We sent SIGKILL to everything that was left.
+                Standing::Running(_) | Standing::Starting | Standing::NotStarted | Standing::Lost => {
+                    return Ended { exit: Exit::Signal(SIGKILL), at: Timestamp::now() };
+                }
+            }
+        }
+    }
+
+    fn report(self, ended: Ended) -> ExitReport {
+        let attempt = &self.attempt;
+        let ordered = attempt.stop.is_some();
+        let tail = evidence::tail(&self.folder.join("stdout"), &self.folder.join("stderr"), attempt.since);
+        let ours: Vec<i32> = self.ours.into_iter().chain([std::process::id() as i32]).collect();
+        let sender = if ordered { Some(SignalSender::Ourselves) } else { evidence::sender_in(&tail, &ours) };
+        let holders = self.devices.holders();
+        self.devices.remove_stale_lock(&holders);
+        let disks = [self.work.as_path(), self.home.as_path(), &std::env::temp_dir()];
+        ExitReport {
+            at: ended.at,
+            ordered,
+            evidence: WorkerEvidence {
+                index: self.key.worker,
+                slice: self.key.slice,
+                exit: ended.exit,
+                signal_sender: sender,
+                oom_kill: attempt.oom_kills.explains(OomKills::read(), ended.exit),
+                disk_free_bytes: disks.iter().filter_map(|d| evidence::disk_free(d)).min(),
+                memory_free_bytes: self.memory_free,
+                device_busy: !holders.is_empty(),
+                exited_at_ms: u64::try_from(ended.at.as_millisecond()).ok(),
+                last_step: attempt.progress.said.step,
+                during: if attempt.step == Step::Run { Stage::Run } else { Stage::Setup },
+                tail,
+            },
+        }
+    }
+}
+
+/// Waits until nobody holds a device; tells who does.
+async fn free_devices(devices: Devices) -> Result<(), Unprepared> {
+    let limit = Instant::now() + DEVICE_WAIT;
+    loop {
+        let look = devices.clone();
+        let holders = tokio::task::spawn_blocking(move || {
+            let holders = look.holders();
+            look.remove_stale_lock(&holders);
+            holders
+        });
+        match holders.await {
+            Ok(holders) if holders.is_empty() => return Ok(()),
+            Ok(holders) if Instant::now() > limit => return Err(Unprepared { message: devices::describe(&holders) }),
+            Ok(_) => tokio::time::sleep(Duration::from_millis(250)).await,
+            Err(error) => return Err(Unprepared { message: format!("rekindle: cannot look at the devices: {error}") }),
+        }
+    }
+}
+
+/// The program's environment: the machine's, the job's and ours.
+fn environment(work: &Work, folder: &Path, home: &Path) -> BTreeMap<String, String> {
+    // What speaks of the agent itself says nothing to the program.
+    let is_agents = |key: &str| {
+        key.starts_with("REKINDLE_") || matches!(key, "INVOCATION_ID" | "JOURNAL_STREAM" | "SYSTEMD_EXEC_PID")
+    };
+    let inherited = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+    let mut env: BTreeMap<String, String> = inherited.filter(|(key, _)| !is_agents(key)).collect();
+    let path = |name: &str| folder.join(name).display().to_string();
+    let fallback = [
+        ("HOME", if rustix::process::geteuid().is_root() { "/root".to_owned() } else { home.display().to_string() }),
+        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
+    ];
+    for (key, value) in fallback {
+        env.entry(key.to_owned()).or_insert(value);
+    }
+    env.insert("TPU_LOG_DIR".to_owned(), path("tpu_logs"));
+    env.extend(work.env.clone());
+    env.insert("REKINDLE_PROGRESS_FILE".to_owned(), path("progress"));
+    env.insert("REKINDLE_NOTICE_FILE".to_owned(), path("notice"));
+    env.insert(procs::MARK.to_owned(), procs::mark(home, folder));
+    env
+}

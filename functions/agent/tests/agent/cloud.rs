@@ -1,0 +1,439 @@
+//! A small `api` and metadata server, and the worker that a real agent runs on.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use axum::extract::{Path as UrlPath, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use axum::{Json, Router};
+use rekindle_core::spec::CommandLine;
+use rekindle_wire::agent::{Hello, Order, Report, Want, Welcome, Work, WorkerState};
+use serde::Deserialize;
+use tokio::sync::watch;
+
+/// No condition takes longer, unless something is broken.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the servers hold.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    /// The answer to every call.
+    pub(crate) order: Order,
+    /// Every hello.
+    pub(crate) hellos: Vec<Hello>,
+    /// Every report.
+    pub(crate) reports: Vec<Report>,
+    /// Chunks of output by attempt, stream and number.
+    pub(crate) chunks: BTreeMap<(u32, String, u64), Vec<u8>>,
+    /// Chunks that came again with other bytes.
+    pub(crate) changed_chunks: usize,
+    /// `api` answers 503 while true.
+    pub(crate) is_down: bool,
+    /// Values of the metadata server that change.
+    pub(crate) values: BTreeMap<String, String>,
+    /// Token that is known.
+    pub(crate) token: String,
+    /// The agent's binary, for its download.
+    pub(crate) binary: Vec<u8>,
+}
+
+impl Inner {
+    /// The newest report.
+    pub(crate) fn last(&self) -> Option<&Report> {
+        self.reports.last()
+    }
+
+    /// The newest report of an attempt in a state.
+    pub(crate) fn is(&self, attempt: u32, state: WorkerState) -> Option<Report> {
+        self.last().filter(|r| r.attempt == attempt && r.state == state).cloned()
+    }
+
+    /// Everything that came of a stream, in order; `None` if a number is missing.
+    pub(crate) fn output(&self, attempt: u32, stream: &str) -> Option<Vec<u8>> {
+        let chunks = self.chunks.iter().filter(|((a, s, _), _)| *a == attempt && s == stream);
+        let mut all = Vec::new();
+        for (expected, ((_, _, number), bytes)) in (0_u64..).zip(chunks) {
+            if *number != expected {
+                return None;
+            }
+            all.extend_from_slice(bytes);
+        }
+        Some(all)
+    }
+}
+
+/// Both servers, on one port.
+#[derive(Clone)]
+pub(crate) struct Cloud {
+    /// `host:port`.
+    pub(crate) address: String,
+    inner: Arc<Mutex<Inner>>,
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Wait {
+    #[serde(rename = "wait_for_change")]
+    is_waiting: Option<bool>,
+    last_etag: Option<String>,
+    timeout_sec: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Whose {
+    generation: u32,
+    instance: String,
+}
+
+impl Cloud {
+    /// Starts both; the first order is to prepare attempt 1 with this program.
+    pub(crate) async fn start(run: &str) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let inner = Inner {
+            order: order(1, Want::Prepare, Some(work(1, run))),
+            hellos: Vec::new(),
+            reports: Vec::new(),
+            chunks: BTreeMap::new(),
+            changed_chunks: 0,
+            is_down: false,
+            values: BTreeMap::from([("preempted".into(), "FALSE".into()), ("maintenance-event".into(), "NONE".into())]),
+            token: "token-0".into(),
+            binary: Vec::new(),
+        };
+        let cloud = Self { address, inner: Arc::new(Mutex::new(inner)), changes: watch::Sender::new(0) };
+        let app = Router::new()
+            .route("/agent/v1/hello", post(hello))
+            .route("/agent/v1/report", post(report))
+            .route("/agent/v1/logs/{job}/{attempt}/{worker}/{stream}/{number}", put(log))
+            .route("/computeMetadata/v1/instance/{*key}", get(metadata))
+            .route("/agent-binary", get(binary))
+            .layer(axum::extract::DefaultBodyLimit::max(4 << 20))
+            .with_state(cloud.clone());
+        tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        cloud
+    }
+
+    /// Changes something.
+    pub(crate) fn set<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let done = change(&mut self.inner.lock().unwrap());
+        self.changes.send_modify(|n| *n += 1);
+        done
+    }
+
+    /// Changes what is wanted of the attempt.
+    pub(crate) fn want(&self, want: Want) {
+        self.set(|inner| inner.order.want = want);
+    }
+
+    /// Waits until `look` finds something.
+    pub(crate) async fn until<T>(&self, what: &str, look: impl Fn(&Inner) -> Option<T>) -> T {
+        let mut changes = self.changes.subscribe();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            changes.mark_unchanged();
+            if let Some(found) = look(&self.inner.lock().unwrap()) {
+                return found;
+            }
+            if tokio::time::timeout_at(deadline.into(), changes.changed()).await.is_err() {
+                let inner = self.inner.lock().unwrap();
+                panic!(
+                    "not within {PATIENCE:?}: {what}; last report: {:#?}; order: {:?}",
+                    inner.last(),
+                    inner.order.want
+                );
+            }
+        }
+    }
+
+    /// Waits until the newest report is of this attempt in this state.
+    pub(crate) async fn until_state(&self, attempt: u32, state: WorkerState) -> Report {
+        self.until(&format!("attempt {attempt} is {state:?}"), |inner| inner.is(attempt, state)).await
+    }
+
+    /// Prepares, runs and waits for the program to be told as running.
+    pub(crate) async fn until_running(&self, attempt: u32) -> Report {
+        self.until_state(attempt, WorkerState::Ready).await;
+        self.want(Want::Run);
+        self.until_state(attempt, WorkerState::Running).await
+    }
+}
+
+/// An order with short waits.
+pub(crate) fn order(attempt: u32, want: Want, work: Option<Work>) -> Order {
+    Order { attempt, want, poll_after_ms: 50, heartbeat_ms: 1000, kill_at: None, cause: None, notice: None, work }
+}
+
+/// Work of one shell program.
+pub(crate) fn work(attempt: u32, run: &str) -> Work {
+    Work {
+        run: CommandLine::Shell(run.to_owned()),
+        setup: None,
+        code: None,
+        env: BTreeMap::from([
+            ("REKINDLE_JOB".to_owned(), "train".to_owned()),
+            ("REKINDLE_ATTEMPT".to_owned(), attempt.to_string()),
+        ]),
+        stop_grace_ms: 5000,
+    }
+}
+
+async fn hello(State(cloud): State<Cloud>, Json(hello): Json<Hello>) -> Response {
+    cloud.set(|inner| {
+        if inner.is_down {
+            return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        }
+        if hello.nonce != "nonce" {
+            return StatusCode::FORBIDDEN.into_response();
+        }
+        inner.hellos.push(hello);
+        inner.token = format!("token-{}", inner.hellos.len());
+        Json(Welcome { token: inner.token.clone(), order: inner.order.clone() }).into_response()
+    })
+}
+
+fn refusal(inner: &Inner, headers: &HeaderMap) -> Option<Response> {
+    if inner.is_down {
+        return Some(StatusCode::SERVICE_UNAVAILABLE.into_response());
+    }
+    let token = headers.get("authorization").and_then(|v| v.to_str().ok()).unwrap_or_default();
+    (token != format!("Bearer {}", inner.token)).then(|| StatusCode::UNAUTHORIZED.into_response())
+}
+
+async fn report(State(cloud): State<Cloud>, headers: HeaderMap, Json(report): Json<Report>) -> Response {
+    cloud.set(|inner| {
+        if let Some(refusal) = refusal(inner, &headers) {
+            return refusal;
+        }
+        let mut order = inner.order.clone();
+        if report.has_work && report.attempt == order.attempt {
+            order.work = None;
+        }
+        inner.reports.push(report);
+        Json(order).into_response()
+    })
+}
+
+async fn log(
+    State(cloud): State<Cloud>,
+    UrlPath((job, attempt, worker, stream, number)): UrlPath<(String, u32, String, String, u64)>,
+    Query(whose): Query<Whose>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    cloud.set(|inner| {
+        if let Some(refusal) = refusal(inner, &headers) {
+            return refusal;
+        }
+        if (job.as_str(), worker.as_str(), whose.generation, whose.instance.as_str())
+            != ("train", "0-1", 2, "t1v-n-abc-w-1")
+        {
+            return StatusCode::NOT_FOUND.into_response();
+        }
+        let known = inner.chunks.insert((attempt, stream, number), body.to_vec());
+        if known.is_some_and(|known| known != body) {
+            inner.changed_chunks += 1;
+        }
+        StatusCode::NO_CONTENT.into_response()
+    })
+}
+
+async fn metadata(
+    State(cloud): State<Cloud>,
+    UrlPath(key): UrlPath<String>,
+    Query(wait): Query<Wait>,
+    headers: HeaderMap,
+) -> Response {
+    if headers.get("metadata-flavor").is_none_or(|v| v != "Google") {
+        return StatusCode::FORBIDDEN.into_response();
+    }
+    let fixed = match key.as_str() {
+        "attributes/rekindle-job" => Some("train".to_owned()),
+        "attributes/rekindle-generation" => Some("2".to_owned()),
+        "attributes/rekindle-nonce" => Some("nonce".to_owned()),
+        "attributes/rekindle-api" => Some(format!("http://{}", cloud.address)),
+        "attributes/agent-worker-number" => Some("1".to_owned()),
+        "attributes/worker-network-endpoints" => Some("a:b:10.0.0.4,a:b:10.0.0.5".to_owned()),
+        "name" => Some("t1v-n-abc-w-1".to_owned()),
+        _ => None,
+    };
+    if let Some(value) = fixed {
+        return value.into_response();
+    }
+    let mut changes = cloud.changes.subscribe();
+    let deadline = Instant::now() + Duration::from_secs(wait.timeout_sec.unwrap_or(60));
+    loop {
+        let value = cloud.inner.lock().unwrap().values.get(&key).cloned();
+        let Some(value) = value else { return StatusCode::NOT_FOUND.into_response() };
+        let is_waiting = wait.is_waiting == Some(true) && wait.last_etag.as_deref() == Some(&value);
+        if !is_waiting || tokio::time::timeout_at(deadline.into(), changes.changed()).await.is_err() {
+            return ([("etag", value.clone())], value).into_response();
+        }
+    }
+}
+
+async fn binary(State(cloud): State<Cloud>) -> Vec<u8> {
+    cloud.inner.lock().unwrap().binary.clone()
+}
+
+/// A machine on which agents run, one after the other.
+pub(crate) struct Worker {
+    home: tempfile::TempDir,
+    agent: Option<Child>,
+    address: String,
+    boot: u32,
+}
+
+impl Worker {
+    /// A machine with a running agent.
+    pub(crate) fn start(cloud: &Cloud) -> Self {
+        let mut worker =
+            Self { home: tempfile::tempdir().unwrap(), agent: None, address: cloud.address.clone(), boot: 1 };
+        worker.start_agent();
+        worker
+    }
+
+    /// A machine without an agent.
+    pub(crate) fn bare(cloud: &Cloud) -> Self {
+        Self { home: tempfile::tempdir().unwrap(), agent: None, address: cloud.address.clone(), boot: 1 }
+    }
+
+    /// Environment of everything on this machine.
+    pub(crate) fn environment(&self, command: &mut Command) {
+        let home = self.home();
+        command
+            .env("REKINDLE_HOME", &home)
+            .env("GCE_METADATA_HOST", &self.address)
+            .env("REKINDLE_BOOT_ID", format!("boot-{}", self.boot))
+            .env("REKINDLE_DEV_DIR", home.join("dev"))
+            .env("REKINDLE_LIBTPU_LOCK", home.join("libtpu_lockfile"))
+            .env("REKINDLE_LOG_FLUSH_MS", "50")
+            .env("RUST_LOG", "debug,hyper=info,reqwest=info,hyper_util=info")
+            .stdin(Stdio::null());
+    }
+
+    /// Starts an agent.
+    pub(crate) fn start_agent(&mut self) {
+        assert!(self.agent.is_none());
+        let log = std::fs::OpenOptions::new().append(true).create(true).open(self.home().join("agent.log")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rekindle-agent"));
+        self.environment(&mut command);
+        self.agent = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    }
+
+    /// Kills the agent, and nothing else.
+    pub(crate) fn kill_agent(&mut self) {
+        let mut agent = self.agent.take().unwrap();
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+    }
+
+    /// Sends SIGTERM to the agent and waits for its end.
+    pub(crate) async fn terminate_agent(&mut self) -> i32 {
+        let pid = self.agent.as_ref().unwrap().id();
+        rustix::process::kill_process(pid_of(pid), rustix::process::Signal::TERM).unwrap();
+        self.agent_exit().await
+    }
+
+    /// Waits for the agent's own end.
+    pub(crate) async fn agent_exit(&mut self) -> i32 {
+        let mut agent = self.agent.take().unwrap();
+        let wait = tokio::task::spawn_blocking(move || agent.wait().unwrap());
+        let status = tokio::time::timeout(PATIENCE, wait).await.expect("the agent ends").unwrap();
+        status.code().unwrap()
+    }
+
+    /// The machine is started anew: everything on it is gone.
+    pub(crate) fn reboot(&mut self) {
+        self.kill_agent();
+        self.kill_everything();
+        self.boot += 1;
+    }
+
+    /// The home folder.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.home.path().canonicalize().unwrap()
+    }
+
+    /// The program's working directory.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.home().join("jobs/train/g2/work")
+    }
+
+    /// Waits until a file of the working directory has a full line, and gives its text.
+    pub(crate) async fn line(&self, name: &str) -> String {
+        self.lines(name, 1).await.join("\n")
+    }
+
+    /// Waits until a file of the working directory has so many full lines, and gives all.
+    pub(crate) async fn lines(&self, name: &str, count: usize) -> Vec<String> {
+        let path = self.work().join(name);
+        poll(&format!("{count} lines in {name}"), || {
+            let text = std::fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n'))?;
+            let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            (lines.len() >= count).then_some(lines)
+        })
+        .await
+    }
+
+    fn kill_everything(&self) {
+        let home = self.home().display().to_string().into_bytes();
+        let names = |path: PathBuf| {
+            let bytes = std::fs::read(path).unwrap_or_default();
+            bytes.windows(home.len()).any(|w| w == home)
+        };
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+            if names(entry.path().join("environ")) || names(entry.path().join("cmdline")) {
+                let _ = rustix::process::kill_process(pid_of(pid), rustix::process::Signal::KILL);
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            let _ = agent.kill();
+            let _ = agent.wait();
+        }
+        self.kill_everything();
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.home().join("agent.log")).unwrap_or_default();
+            eprintln!("{log}");
+        }
+    }
+}
+
+fn pid_of(pid: u32) -> rustix::process::Pid {
+    rustix::process::Pid::from_raw(pid as i32).unwrap()
+}
+
+/// Looks again and again, for what tells nobody that it has happened.
+async fn poll<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Waits for the end of a process.
+pub(crate) async fn until_dead(pid: &str) {
+    poll("a process ends", || (!is_alive(pid)).then_some(())).await;
+}
+
+/// True while a process lives; a zombie does not.
+pub(crate) fn is_alive(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim().starts_with('Z'))
+}

@@ -1,0 +1,8 @@
+//! The real agent with real processes, against a small `api` and metadata server.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod cloud;
+mod logs;
+mod machine;
+mod programs;
+mod startup;

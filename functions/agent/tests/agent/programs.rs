@@ -1,0 +1,214 @@
+//! Programs: started, ended, judged by how they end.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rekindle_core::classify::{Exit, SignalSender, Stage};
+use rekindle_core::spec::CommandLine;
+use rekindle_wire::agent::{NoticeKind, Want, WorkerState};
+
+use crate::cloud::{Cloud, Worker, is_alive, order, work};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_is_set_up_released_and_ends_well() {
+    let run = r#"
+        echo "out $REKINDLE_ATTEMPT"; echo err >&2
+        echo "started $(cat setup.count)" >> started
+        printf 'resumed_from=4\nstep=5 loss=2.50\nstep=7 loss=1.25 checkpoint=7\n' >> "$REKINDLE_PROGRESS_FILE"
+        [ -d "$TPU_LOG_DIR" ] && [ -z "$REKINDLE_API$REKINDLE_HOME" ]"#;
+    let cloud = Cloud::start(run).await;
+    cloud.set(|inner| {
+        let work = inner.order.work.as_mut().unwrap();
+        work.setup = Some(CommandLine::Shell("echo prepared; echo x >> setup.count".into()));
+    });
+    let mut worker = Worker::start(&cloud);
+    let ready = cloud.until_state(1, WorkerState::Ready).await;
+    assert_eq!((ready.started_at, ready.exit, ready.has_work), (None, None, true));
+    assert!(!worker.work().join("started").exists(), "nothing runs before its release");
+    let hello = cloud.set(|inner| inner.hellos[0].clone());
+    assert_eq!((hello.key.worker, hello.key.slice, hello.address.as_str()), (1, 0, "10.0.0.5"));
+    assert_eq!((hello.instance.as_str(), hello.boot_id.as_str()), ("t1v-n-abc-w-1", "boot-1"));
+
+    cloud.want(Want::Run);
+    let report = cloud.until_state(1, WorkerState::Exited).await;
+    let exit = report.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered, exit.evidence.during), (Exit::Code(0), false, Stage::Run));
+    assert_eq!(exit.evidence.tail, "out 1\nerr\n", "what setup said is not the program's");
+    assert_eq!((exit.evidence.index, exit.evidence.slice, exit.evidence.last_step), (1, 0, Some(7)));
+    assert!(report.started_at.unwrap() <= exit.at && report.output_at.is_some());
+    assert!(exit.evidence.disk_free_bytes.is_some() && exit.evidence.memory_free_bytes.is_some());
+    let progress = report.progress;
+    assert_eq!((progress.step, progress.checkpoint, progress.resumed_from), (Some(7), Some(7), Some(4)));
+    assert_eq!(progress.loss.as_deref(), Some("1.25"));
+    assert_eq!(worker.line("started").await, "started x");
+    cloud
+        .until("all output", |inner| {
+            (inner.output(1, "stdout")? == b"prepared\nout 1\n" && inner.output(1, "stderr")? == b"err\n").then_some(())
+        })
+        .await;
+
+    cloud.want(Want::Retire);
+    assert_eq!(worker.agent_exit().await, 0);
+    let stored = cloud.set(|inner| inner.reports.iter().filter(|r| r.store && r.exit.is_some()).count());
+    assert!(stored >= 1, "the exit was to be stored");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_attempt_starts_once_and_setup_only_the_first_time() {
+    let cloud = Cloud::start("echo 1 >> starts; exit 3").await;
+    let setup = CommandLine::Shell("echo x >> setup.count".into());
+    cloud.set(|inner| inner.order.work.as_mut().unwrap().setup = Some(setup.clone()));
+    let worker = Worker::start(&cloud);
+    cloud.until_state(1, WorkerState::Ready).await;
+    cloud.want(Want::Run);
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(3), false));
+
+    for (attempt, program, expected) in [
+        (2, "echo 2 >> starts; kill -SEGV $$", Exit::Signal(11)),
+        (3, "echo 3 >> starts; no-such-command", Exit::Code(127)),
+    ] {
+        cloud.set(|inner| {
+            inner.order = order(attempt, Want::Prepare, Some(work(attempt, program)));
+            inner.order.work.as_mut().unwrap().setup = Some(setup.clone());
+        });
+        cloud.until_state(attempt, WorkerState::Ready).await;
+        cloud.want(Want::Run);
+        let exit = cloud.until_state(attempt, WorkerState::Exited).await.exit.unwrap();
+        assert_eq!((exit.evidence.exit, exit.ordered), (expected, false), "{:?}", exit.evidence);
+    }
+    cloud.set(|inner| {
+        inner.order = order(4, Want::Run, Some(work(4, "")));
+        inner.order.work.as_mut().unwrap().run = CommandLine::Argv(vec!["no-such-program".into()]);
+    });
+    let exit = cloud.until_state(4, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!(exit.evidence.exit, Exit::Code(127));
+    assert!(exit.evidence.tail.contains("cannot start \"no-such-program\""), "{}", exit.evidence.tail);
+    assert_eq!(worker.line("starts").await, "1\n2\n3");
+    assert_eq!(worker.line("setup.count").await, "x");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_leaves_nothing_alive() {
+    let run = r#"
+        trap '' TERM
+        setsid bash -c 'trap "" TERM; echo $$ > session; sleep 1000' &
+        setsid env -i /bin/sleep 1000 & echo $! > cleared
+        (setsid sleep 1001 & echo $! > orphan)
+        echo $$ > program
+        while :; do sleep 0.05; done"#;
+    let cloud = Cloud::start(run).await;
+    let worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    let pids = [
+        worker.line("session").await,
+        worker.line("cleared").await,
+        worker.line("orphan").await,
+        worker.line("program").await,
+    ];
+    assert!(pids.iter().all(|pid| is_alive(pid)));
+    cloud.set(|inner| {
+        inner.order.want = Want::Stop;
+        inner.order.kill_at = Some(Timestamp::now() + Duration::from_millis(400));
+    });
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert!(!pids.iter().any(|pid| is_alive(pid)), "the exit is told only when nothing lives");
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Signal(9), true));
+    assert_eq!(exit.evidence.signal_sender, Some(SignalSender::Ourselves));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_lets_the_program_save_and_a_later_attempt_ends_an_older_program() {
+    let run = "trap 'echo saved; exit 0' TERM; echo $$ > program; while :; do sleep 0.02; done";
+    let cloud = Cloud::start(run).await;
+    let worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    worker.line("program").await;
+    cloud.want(Want::Stop);
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(0), true));
+    assert!(exit.evidence.tail.contains("saved\n"), "{}", exit.evidence.tail);
+
+    let second = "echo $$ > program; exec sleep 1000";
+    cloud.set(|inner| inner.order = order(2, Want::Run, Some(work(2, second))));
+    cloud.until_state(2, WorkerState::Running).await;
+    let older = worker.line("program").await;
+    cloud.set(|inner| inner.order = order(3, Want::Prepare, Some(work(3, "exit 0"))));
+    cloud.until_state(3, WorkerState::Ready).await;
+    assert!(!is_alive(&older));
+    let told = cloud.set(|inner| inner.reports.iter().find(|r| r.attempt == 2 && r.exit.is_some()).cloned().unwrap());
+    assert_eq!(told.exit.unwrap().evidence.exit, Exit::Signal(15));
+
+    cloud.want(Want::Stop);
+    let exit = cloud.until_state(3, WorkerState::Exited).await.exit.unwrap();
+    assert!(exit.ordered, "a stop before the start is told too: {exit:?}");
+    assert_eq!(exit.evidence.during, Stage::Setup);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_setup_is_told_and_nothing_runs() {
+    let cloud = Cloud::start("touch ran").await;
+    cloud.set(|inner| {
+        inner.order.want = Want::Run;
+        let work = inner.order.work.as_mut().unwrap();
+        work.setup = Some(CommandLine::Shell("echo 'No matching distribution found for foo' >&2; exit 4".into()));
+    });
+    let worker = Worker::start(&cloud);
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.evidence.during, exit.ordered), (Exit::Code(4), Stage::Setup, false));
+    assert_eq!(exit.evidence.tail, "No matching distribution found for foo\n");
+    assert!(!worker.work().join("ran").exists());
+
+    // The next attempt tries again, and a bundle that cannot be had is a failure of the preparation.
+    cloud.set(|inner| {
+        inner.order = order(2, Want::Run, Some(work(2, "touch ran")));
+        inner.order.work.as_mut().unwrap().code = Some("file:///tmp/not-a-digest.tar.zst".into());
+    });
+    let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.evidence.during), (Exit::Code(1), Stage::Setup));
+    assert!(exit.evidence.tail.contains("is not named <sha256>.tar.zst"), "{}", exit.evidence.tail);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_notice_reaches_program_and_api_and_only_an_urgent_one_ends_it() {
+    let run = r#"
+        trap 'cat "$REKINDLE_NOTICE_FILE"; echo; echo saved; exit 5' TERM
+        echo up > up
+        until grep -s maintenance "$REKINDLE_NOTICE_FILE"; do sleep 0.02; done
+        echo warned > warned
+        while :; do sleep 0.02; done"#;
+    let cloud = Cloud::start(run).await;
+    let worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    worker.line("up").await;
+    let window = Timestamp::now() + Duration::from_hours(1);
+    cloud.set(|inner| {
+        let text = format!(r#"{{"maintenance_status":"PENDING","window_start_time":"{window}"}}"#);
+        inner.values.insert("upcoming-maintenance".into(), text);
+    });
+    worker.line("warned").await;
+    let report =
+        cloud.until("the window is reported", |inner| inner.last().filter(|r| r.notice.is_some()).cloned()).await;
+    assert_eq!(report.notice.unwrap().deadline, window);
+    assert_eq!(report.state, WorkerState::Running, "an early notice ends nothing");
+
+    let before = Timestamp::now();
+    cloud.set(|inner| inner.values.insert("preempted".into(), "TRUE".into()));
+    let is_preemption = |kind| kind == NoticeKind::Preemption;
+    let first = cloud
+        .until("the preemption is reported", |inner| {
+            inner.reports.iter().find(|r| r.notice.as_ref().is_some_and(|n| is_preemption(n.kind))).cloned()
+        })
+        .await;
+    assert!(first.store, "a notice is news");
+    let notice = first.notice.unwrap();
+    assert!(notice.deadline >= before + Duration::from_secs(30));
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(5), true));
+    assert!(
+        exit.evidence.tail.contains("preemption") && exit.evidence.tail.contains("saved\n"),
+        "{}",
+        exit.evidence.tail
+    );
+    cloud.until("the last output", |inner| inner.output(1, "stdout")?.ends_with(b"saved\n").then_some(())).await;
+}

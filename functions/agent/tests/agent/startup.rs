@@ -1,0 +1,57 @@
+//! The startup script, with the clients of this machine and with none of them.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rekindle_wire::agent::{Want, WorkerState};
+use sha2::{Digest as _, Sha256};
+
+use crate::cloud::{Cloud, Worker, order, work};
+
+/// What every Linux has, and no HTTP client.
+const TOOLS: [&str; 10] = ["bash", "cat", "chmod", "cp", "mkdir", "mv", "rm", "sha256sum", "sleep", "env"];
+
+async fn bring_up(path: Option<&Path>) {
+    let cloud = Cloud::start("exit 0").await;
+    let worker = Worker::bare(&cloud);
+    let binary = std::fs::read(env!("CARGO_BIN_EXE_rekindle-agent")).unwrap();
+    cloud.set(|inner| {
+        let values = [
+            ("attributes/rekindle-agent-url", format!("http://{}/agent-binary", cloud.address)),
+            ("attributes/rekindle-agent-sha256", hex::encode(Sha256::digest(&binary))),
+        ];
+        inner.values.extend(values.map(|(key, value)| (key.to_owned(), value)));
+        inner.binary = binary;
+        inner.order = order(1, Want::Run, Some(work(1, "exit 0")));
+    });
+    let mut command = Command::new("bash");
+    command.arg("-c").arg(rekindle_agent::STARTUP_SCRIPT).env("TPU_EMULATOR", "1");
+    worker.environment(&mut command);
+    if let Some(path) = path {
+        command.env("PATH", path);
+    }
+    let mut script = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    cloud.until_state(1, WorkerState::Exited).await;
+    cloud.want(Want::Retire);
+    let ended = tokio::task::spawn_blocking(move || script.wait().unwrap());
+    let status = tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the script ends").unwrap();
+    assert_eq!(status.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_startup_script_brings_up_the_agent() {
+    bring_up(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_startup_script_needs_no_http_client() {
+    let tools = tempfile::tempdir().unwrap();
+    for tool in TOOLS {
+        let found =
+            std::env::split_paths(&std::env::var_os("PATH").unwrap()).map(|dir| dir.join(tool)).find(|p| p.exists());
+        symlink(found.unwrap(), tools.path().join(tool)).unwrap();
+    }
+    bring_up(Some(tools.path())).await;
+}
