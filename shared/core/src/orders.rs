@@ -200,6 +200,6 @@ fn port_base(job: &str) -> u32 {
 pub fn notice_is_urgent(notice: &Notice, now: Timestamp) -> bool {
     match notice.kind {
         NoticeKind::Preemption => true,
-        NoticeKind::Maintenance => notice.deadline <= now + Duration::from_secs(60),
+        NoticeKind::Maintenance => notice.deadline <= now + Duration::from_mins(1),
     }
 }

@@ -90,7 +90,7 @@ impl Default for Settings {
             short_run: secs(1800),
             orphan_grace: secs(600),
             outage_gap: secs(150),
-            poll_busy: Duration::from_millis(1000),
+            poll_busy: secs(1),
             poll_steady: secs(4),
             creates_per_minute: 60,
             creates_free_per_minute: 30,

@@ -119,7 +119,7 @@ impl Engine {
         if decision.takes_permit
             && let Some(g) = job.generations.last()
         {
-            more.push(self.take_permit(job, g, seen.creates.as_ref(), now)?);
+            more.push(Self::take_permit(job, g, seen.creates.as_ref(), now)?);
         }
         let entry = decision.changed.then(|| HistoryEntry {
             revision: job.revision,

@@ -59,7 +59,6 @@ impl Engine {
 
     /// The write that takes a permit for a generation, to go into the job's own commit.
     pub(crate) fn take_permit(
-        &self,
         job: &Job,
         g: &Generation,
         creates: Option<&At<CreatesDoc>>,

@@ -182,14 +182,14 @@ fn body<T: Serialize>(path: &str, data: &T) -> Result<serde_json::Value, StoreEr
 }
 
 fn read<T: DeserializeOwned>(doc: Doc) -> Result<At<T>, StoreError> {
-    let unreadable = |why: String| StoreError::Unreadable { path: doc.path.clone(), why };
-    let schema = doc.content.body.get("schema").and_then(serde_json::Value::as_u64);
+    let Doc { path, content, revision } = doc;
+    let unreadable = |why: String| StoreError::Unreadable { path: path.clone(), why };
+    let schema = content.body.get("schema").and_then(serde_json::Value::as_u64);
     if schema.is_none_or(|v| v > u64::from(SCHEMA)) {
         return Err(unreadable(format!("schema {schema:?}; this version reads up to {SCHEMA}")));
     }
-    let versioned: Versioned<T> =
-        serde_json::from_value(doc.content.body.clone()).map_err(|e| unreadable(e.to_string()))?;
-    Ok(At { value: versioned.data, revision: doc.revision })
+    let versioned: Versioned<T> = serde_json::from_value(content.body).map_err(|e| unreadable(e.to_string()))?;
+    Ok(At { value: versioned.data, revision })
 }
 
 fn job_content(job: &Job) -> Result<Content, StoreError> {

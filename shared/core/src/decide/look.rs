@@ -58,7 +58,7 @@ impl Pass<'_> {
         {
             match error {
                 None => g.create = Create::Done,
-                Some(error) => return self.operation_failed(g, look, error),
+                Some(error) => return Self::operation_failed(g, look, error),
             }
         }
         match &look.slice {
@@ -68,7 +68,7 @@ impl Pass<'_> {
         }
     }
 
-    fn operation_failed(&self, g: &mut Generation, look: &GenerationLook, error: &CreateError) -> Meaning {
+    fn operation_failed(g: &mut Generation, look: &GenerationLook, error: &CreateError) -> Meaning {
         // The resource is believed, not the operation: an error in the operation and a READY node is a READY node.
         if let Look::Seen(view) = &look.slice
             && view.state == SliceState::Ready
@@ -128,7 +128,6 @@ impl Pass<'_> {
                 self.read_ready(g, view);
                 Meaning::Nothing
             }
-            SliceState::Queued | SliceState::Creating => Meaning::Nothing,
             SliceState::InTransition(_) | SliceState::Unrecognized(_) => {
                 if g.ready_at.is_some() {
                     g.unhealthy_since.get_or_insert(self.now);
@@ -157,7 +156,7 @@ impl Pass<'_> {
                 kind: taken(FailureKind::Lost),
                 fact: "the API says DELETING, and we did not delete it".into(),
             },
-            SliceState::Deleting => Meaning::Nothing,
+            SliceState::Deleting | SliceState::Queued | SliceState::Creating => Meaning::Nothing,
         }
     }
 

@@ -55,7 +55,7 @@ pub struct NoSense {
 
 /// Pauses wait so long for the program to save.
 // Contract section 2: five minutes for `pause`, `stop_grace` for all else.
-const PAUSE_GRACE: Duration = Duration::from_secs(300);
+const PAUSE_GRACE: Duration = Duration::from_mins(5);
 
 /// The job after a command. `Ok(None)`: it holds already. The effects follow from the next `decide`.
 pub fn apply_command(job: &Job, command: Command, now: Timestamp) -> Result<Option<Job>, NoSense> {

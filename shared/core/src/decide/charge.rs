@@ -1,0 +1,195 @@
+//! Charges an end to its budget and says what comes next: the policy's answer, back-off, the pause without progress, the settle window.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::Pass;
+use crate::classify;
+use crate::failure::FailureKind;
+use crate::job::{Ended, LastEnd, Next, Repeat, Settling, Stop, StopCause};
+use crate::policy::{self, Action, Charge};
+use crate::reason::Reason;
+
+/// One end, before the policy has spoken.
+pub(super) struct End {
+    pub(super) kind: FailureKind,
+    pub(super) summary: String,
+    pub(super) verdict: Option<classify::Verdict>,
+    pub(super) stop: StopCause,
+    pub(super) why: Reason,
+    /// An action that the facts force, whatever the policy says about it being in place.
+    pub(super) at_least: Option<Action>,
+    /// True if this loss was charged already, in place of an exit shortly before it.
+    pub(super) free: bool,
+}
+
+impl Pass<'_> {
+    pub(super) fn order_stop(&mut self, attempt: u32, cause: StopCause, deadline: Timestamp) {
+        let now = self.now;
+        if let Some(a) = self.attempt_mut(attempt)
+            && a.stop.is_none()
+        {
+            a.stop = Some(Stop { cause, at: now, deadline: deadline.max(now) });
+        }
+    }
+
+    /// Charges an end and says what comes next.
+    pub(super) fn end(&mut self, attempt: u32, end: End, kill_at: Timestamp) {
+        let (now, kind) = (self.now, end.kind);
+        let Some(generation) = self.job.attempts.iter().find(|a| a.number == attempt).map(|a| a.generation) else {
+            return;
+        };
+        let charge = policy::charge(kind);
+        let repeat = self.job.spent.kinds.get(&kind).cloned();
+        let answer = policy::answer(&self.job.spec.recovery, kind, repeat.as_ref(), now);
+        let exhausted = !end.free && self.spend(kind, charge);
+        let action = match (answer, end.at_least) {
+            _ if exhausted => Action::Fail,
+            (Action::ResumeInPlace, Some(Action::Recreate)) => Action::Recreate,
+            (Action::RestartInPlace, Some(Action::Recreate)) => Action::RecreateFromScratch,
+            (Action::Recreate, Some(Action::ResumeInPlace)) => Action::ResumeInPlace,
+            (answer, _) => answer,
+        };
+        let ended = Ended {
+            at: now,
+            kind: Some(kind),
+            action: Some(action),
+            charge: Some(charge),
+            summary: end.summary.clone(),
+            verdict: end.verdict,
+        };
+        self.order_stop(attempt, end.stop, kill_at);
+        if let Some(a) = self.attempt_mut(attempt) {
+            a.ended = Some(ended.clone());
+        }
+        self.job.last_end = Some(LastEnd { attempt, generation, ended });
+        self.note(format!("attempt {attempt} ended ({kind}): {}; {}", end.summary, describe(action)));
+        match action {
+            Action::Fail => {
+                let why = if exhausted { format!("{}; the budget is used up", end.summary) } else { end.summary };
+                self.fail(kind, why);
+            }
+            Action::ResumeInPlace => self.set_next(false, true, Reason::ResumeInPlace, self.in_place_wait(kind)),
+            Action::RestartInPlace => {
+                self.job.line += 1;
+                self.set_next(false, false, Reason::RestartInPlace, Duration::ZERO);
+            }
+            Action::Recreate => self.set_next(true, true, end.why, Duration::ZERO),
+            Action::RecreateFromScratch => {
+                self.job.line += 1;
+                self.set_next(true, false, end.why, Duration::ZERO);
+            }
+        }
+    }
+
+    /// Final at once for what the cloud cannot explain any more; else after the settle window.
+    pub(super) fn fail(&mut self, kind: FailureKind, summary: String) {
+        let explained =
+            policy::charge(kind) == Charge::Preemptions || kind == FailureKind::Timeout || kind == FailureKind::Lost;
+        let attempt = self.job.attempts.last().map_or(self.job.last_attempt, |a| a.number);
+        if explained {
+            self.fail_by_limit(Reason::ProgramFailed, summary);
+            return;
+        }
+        let until = self.now + self.settings().settle;
+        self.wake(until);
+        self.job.settling = Some(Settling { attempt, until, kind, summary });
+    }
+
+    /// Charges the budget; true when that was one too many.
+    fn spend(&mut self, kind: FailureKind, charge: Charge) -> bool {
+        let now = self.now;
+        let repeat = self.job.spent.kinds.entry(kind).or_insert(Repeat { count: 0, last_at: now });
+        repeat.count += 1;
+        repeat.last_at = now;
+        let (counters, spent, budgets) = (&mut self.job.counters, &mut self.job.spent, &self.job.spec.budgets);
+        match charge {
+            Charge::Preemptions => {
+                counters.preemptions += 1;
+                budgets.preemptions.is_some_and(|max| counters.preemptions > max)
+            }
+            Charge::Infra => {
+                counters.infra_failures += 1;
+                spent.infra_failures += 1;
+                budgets.infra_failures.is_some_and(|max| spent.infra_failures > max)
+            }
+            Charge::User => {
+                counters.user_failures += 1;
+                spent.user_failures += 1;
+                policy::budget_decides(&self.job.spec.recovery, kind)
+                    && budgets.user_failures.is_some_and(|max| spent.user_failures > max)
+            }
+        }
+    }
+
+    /// Object stores and hubs get a growing pause before the next try.
+    fn in_place_wait(&self, kind: FailureKind) -> Duration {
+        if kind != FailureKind::StorageNetwork {
+            return Duration::ZERO;
+        }
+        let count = self.job.spent.kinds.get(&kind).map_or(1, |r| r.count);
+        self.back_off(count)
+    }
+
+    /// `backoff_first`, doubled each time, up to `backoff_max`, with a spread of a quarter that depends on job and attempt alone.
+    pub(super) fn back_off(&self, count: u32) -> Duration {
+        let s = self.settings();
+        let base =
+            s.backoff_first.saturating_mul(2_u32.saturating_pow(count.saturating_sub(1).min(16))).min(s.backoff_max);
+        let seed = self
+            .job
+            .id
+            .as_str()
+            .bytes()
+            .fold(self.job.last_attempt, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b)));
+        base.mul_f64(0.75 + f64::from(seed % 1000) / 2000.0)
+    }
+
+    pub(super) fn set_next(&mut self, new_generation: bool, resume: bool, why: Reason, wait: Duration) {
+        let resume = resume && self.job.first_started_at.is_some();
+        let mut not_before = self.now + wait;
+        if new_generation {
+            let barren = self.count_barren_generation();
+            if barren > 1 {
+                not_before = not_before.max(self.now + self.back_off(barren - 1));
+            }
+        }
+        self.job.next = Some(Next { not_before, resume, new_generation, why });
+    }
+
+    /// Counts generations in a row without progress; too many pause the job.
+    fn count_barren_generation(&mut self) -> u32 {
+        let long = self.settings().short_run;
+        let progressed = self.job.attempts.last().is_some_and(|a| {
+            let ran = a.started_at.map(|s| Duration::try_from(self.now.duration_since(s)).unwrap_or_default());
+            // Without progress lines, half an hour of running is progress enough.
+            a.progressed || (self.job.highest_step.is_none() && ran.is_some_and(|r| r >= long))
+        });
+        if progressed {
+            self.job.spent.generations_without_progress = 0;
+            return 0;
+        }
+        self.job.spent.generations_without_progress += 1;
+        let barren = self.job.spent.generations_without_progress;
+        if self.job.spec.budgets.no_progress.is_some_and(|max| barren >= max) {
+            self.job.desired = crate::job::Desired::Pause;
+            self.job.reason = Reason::NoNetProgress;
+            self.job.message =
+                format!("{barren} generations in a row brought no step above the highest; look at it, then unpause");
+            let message = self.job.message.clone();
+            self.note(format!("the job pauses: {message}"));
+        }
+        barren
+    }
+}
+
+fn describe(action: Action) -> &'static str {
+    match action {
+        Action::ResumeInPlace => "it resumes on the same slice",
+        Action::RestartInPlace => "it restarts on the same slice from scratch",
+        Action::Recreate => "a new slice is asked for, and it resumes there",
+        Action::RecreateFromScratch => "a new slice is asked for, and it begins from scratch there",
+        Action::Fail => "the policy says fail",
+    }
+}

@@ -1,0 +1,54 @@
+//! The files under version control, and the map of folders in the README.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The root of the repository.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Every file under version control (or new and not ignored), relative to the root.
+pub(crate) fn files() -> Vec<String> {
+    let out = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "git ls-files failed");
+    let text = String::from_utf8(out.stdout).unwrap();
+    text.lines().filter(|f| root().join(f).is_file()).map(str::to_owned).collect()
+}
+
+/// The text of a file; `None` if it is not text.
+pub(crate) fn text(file: &str) -> Option<String> {
+    std::fs::read(root().join(file)).ok().and_then(|bytes| String::from_utf8(bytes).ok())
+}
+
+#[test]
+fn the_top_level_is_fixed() {
+    let allowed = [
+        ".ci", ".config", ".gitignore", "CHANGELOG.md", "Cargo.lock", "Cargo.toml", "LICENSE", "README.md", "clippy.toml",
+        "deny.toml", "functions", "infra", "rustfmt.toml", "shared", "tests",
+    ];
+    for file in files() {
+        let top = file.split('/').next().unwrap();
+        assert!(allowed.contains(&top), "{file}: the top level is Cargo.toml functions shared infra tests README.md and tool files");
+    }
+}
+
+#[test]
+fn the_readme_maps_every_folder() {
+    let readme = text("README.md").unwrap();
+    let mut missing = Vec::new();
+    for file in files() {
+        let parts: Vec<&str> = file.split('/').collect();
+        if parts.len() > 2 && ["functions", "shared", "tests", "infra"].contains(&parts[0]) {
+            let folder = format!("{}/{}", parts[0], parts[1]);
+            if !readme.contains(&format!("`{folder}`")) && !missing.contains(&folder) {
+                missing.push(folder);
+            }
+        }
+    }
+    assert!(missing.is_empty(), "README.md does not name {missing:?}");
+}
