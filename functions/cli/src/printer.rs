@@ -100,10 +100,12 @@ impl Printer {
     }
 }
 
+/// True when stdout takes colours.
+pub(crate) fn has_colours() -> bool {
+    anstream::AutoStream::choice(&std::io::stdout()) != ColorChoice::Never
+}
+
 /// The text as stdout takes it: its colours, or none.
 pub(crate) fn coloured(text: &str) -> String {
-    match anstream::AutoStream::choice(&std::io::stdout()) {
-        ColorChoice::Never => anstream::adapter::strip_str(text).to_string(),
-        ColorChoice::Auto | ColorChoice::AlwaysAnsi | ColorChoice::Always => text.to_owned(),
-    }
+    if has_colours() { text.to_owned() } else { anstream::adapter::strip_str(text).to_string() }
 }

@@ -3,9 +3,11 @@
 mod sse;
 mod token;
 
+use std::collections::VecDeque;
+use std::pin::Pin;
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::{Stream, StreamExt as _};
 use reqwest::{Method, StatusCode, header};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -38,7 +40,12 @@ pub(crate) type Query<'a> = &'a [(&'a str, Option<String>)];
 impl Api {
     /// A client; nothing is sent yet.
     pub(crate) fn new(server: Server, token: Option<String>) -> Result<Self> {
-        let http = reqwest::Client::builder()
+        let mut builder = reqwest::Client::builder();
+        if is_loopback(&server.url) {
+            // Proxies of this machine's environment do not know what runs on it.
+            builder = builder.no_proxy();
+        }
+        let http = builder
             .user_agent(concat!("rekindle/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())
@@ -90,27 +97,12 @@ impl Api {
         Ok(())
     }
 
-    /// One stream of server-sent events, until the server ends it or the connection breaks.
-    pub(crate) async fn events(
-        &self,
-        path: &str,
-        query: Query<'_>,
-        last_id: Option<&str>,
-        mut event: impl FnMut(Event) -> Result<()>,
-    ) -> Result<()> {
+    /// Opens a stream of server-sent events, from the event after `last_id` on.
+    pub(crate) async fn events(&self, path: &str, query: Query<'_>, last_id: Option<&str>) -> Result<Events> {
         let body = Body::LastEventId(last_id.map(str::to_owned));
         let response = self.send(Method::GET, path, query, &body, None).await?;
-        let mut stream = response.bytes_stream();
-        let mut parser = sse::Parser::default();
-        loop {
-            let silent = |_| Fault::unexpected(format!("{} went silent", self.url()));
-            let Some(bytes) = tokio::time::timeout(STREAM_SILENCE_MAX, stream.next()).await.map_err(silent)? else {
-                return Ok(());
-            };
-            for found in parser.push(&bytes.map_err(|error| self.broken(path, &error))?) {
-                event(found)?;
-            }
-        }
+        let url = self.url().to_owned();
+        Ok(Events { url, bytes: Box::pin(response.bytes_stream()), parser: sse::Parser::default(), ready: VecDeque::new() })
     }
 
     /// POST of a JSON body; says whether it made something new (201).
@@ -244,6 +236,34 @@ impl Api {
     }
 }
 
+/// A stream of server-sent events.
+pub(crate) struct Events {
+    url: String,
+    bytes: Pin<Box<dyn Stream<Item = reqwest::Result<bytes::Bytes>> + Send>>,
+    parser: sse::Parser,
+    ready: VecDeque<Event>,
+}
+
+impl Events {
+    /// The next event; `None`: the server ended the stream.
+    pub(crate) async fn next(&mut self) -> Result<Option<Event>> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            let silent = |_| Fault::unexpected(format!("{} went silent", self.url));
+            match tokio::time::timeout(STREAM_SILENCE_MAX, self.bytes.next()).await.map_err(silent)? {
+                None => return Ok(None),
+                Some(Ok(bytes)) => self.ready.extend(self.parser.push(&bytes)),
+                Some(Err(error)) => {
+                    return Err(Fault::unexpected(format!("the stream of {} broke off", self.url))
+                        .from_error(&bare(&error)));
+                }
+            }
+        }
+    }
+}
+
 /// What a request carries beside its address.
 enum Body {
     None,
@@ -284,6 +304,11 @@ fn bare(error: &reqwest::Error) -> std::io::Error {
         inner = below;
     }
     std::io::Error::other(inner.to_string())
+}
+
+fn is_loopback(url: &str) -> bool {
+    let host = url.strip_prefix("http://").unwrap_or_default();
+    host.starts_with("127.") || host.starts_with("localhost") || host.starts_with("[::1]")
 }
 
 fn excerpt(text: &str) -> String {

@@ -111,8 +111,8 @@ async fn server(context: &Context) -> Vec<Check> {
         let found = format!("{own} here, {} on the server", version.version);
         warning("version", found, "use the same version on both sides")
     });
-    checks.push(match api.get("/ready", &[]).await {
-        Ok(_) => good("ready", "the server reaches what it needs"),
+    checks.push(match api.get_text("/ready", &[], |_| Ok(())).await {
+        Ok(()) => good("ready", "the server reaches what it needs"),
         Err(fault) if fault.status().is_some_and(|status| status < 500) => good("ready", "the server is up"),
         Err(fault) => bad("ready", fault.what().to_owned(), "look at the server's log"),
     });

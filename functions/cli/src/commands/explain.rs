@@ -1,11 +1,15 @@
 //! `explain`: one paragraph, and the facts it rests on.
 
 use owo_colors::OwoColorize as _;
-use serde_json::Value;
+use rekindle_wire::v1::ExplainView;
 
 use super::{Context, job_path};
+use crate::api::typed;
 use crate::fault::Result;
 use crate::human;
+
+/// Width of the paragraph where there is no terminal.
+const PIPE_WIDTH: usize = 100;
 
 /// Explains where a job is.
 pub(crate) async fn run(context: &Context, job: &str) -> Result<()> {
@@ -13,25 +17,12 @@ pub(crate) async fn run(context: &Context, job: &str) -> Result<()> {
     if context.printer.is_json {
         return context.printer.json(&value);
     }
-    let paragraph = ["text", "paragraph", "explanation", "summary"].iter().find_map(|name| value.get(name)?.as_str());
-    context.printer.data(&wrapped(paragraph.unwrap_or_default(), context.printer.width().unwrap_or(100)))?;
-    for fact in value.get("facts").and_then(Value::as_array).into_iter().flatten() {
-        context.printer.line(&format!("  {} {}", "-".dimmed(), human::tame(&words(fact))))?;
+    let explained: ExplainView = typed(value)?;
+    context.printer.data(&wrapped(&explained.paragraph, context.printer.width().unwrap_or(PIPE_WIDTH)))?;
+    for fact in &explained.facts {
+        context.printer.line(&format!("  {} {}", "-".dimmed(), human::tame(fact)))?;
     }
     Ok(())
-}
-
-/// A fact as text: itself, or its members by name.
-fn words(fact: &Value) -> String {
-    match fact {
-        Value::String(text) => text.clone(),
-        Value::Object(members) => {
-            let each = members.iter().filter(|(_, value)| !value.is_null());
-            let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            each.map(|(name, value)| format!("{name}: {}", text(value))).collect::<Vec<_>>().join(", ")
-        }
-        other => other.to_string(),
-    }
 }
 
 /// The paragraph in lines of at most `width` columns.

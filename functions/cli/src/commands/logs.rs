@@ -1,8 +1,34 @@
-//! `logs`: output of the workers, once or as it comes.
+//! `logs`: output of the workers, once or as it comes, over attempts.
+
+use std::time::{Duration, Instant};
+
+use owo_colors::{AnsiColors, OwoColorize as _};
+use rekindle_core::failure::FailureKind;
+use rekindle_wire::v1::JobView;
+use serde_json::json;
 
 use super::{Context, job_path};
+use crate::api::typed;
 use crate::args::Logs;
-use crate::fault::Result;
+use crate::fault::{EXIT_UNEXPECTED, Result};
+use crate::human;
+use crate::printer::Printer;
+
+/// One for each worker, over and over.
+const COLOURS: [AnsiColors; 6] = [
+    AnsiColors::Cyan,
+    AnsiColors::Green,
+    AnsiColors::Magenta,
+    AnsiColors::Yellow,
+    AnsiColors::Blue,
+    AnsiColors::BrightRed,
+];
+
+/// Before a stream that broke off is opened again; doubled up to the longest.
+const AGAIN_FIRST: Duration = Duration::from_millis(200);
+const AGAIN_MAX: Duration = Duration::from_secs(5);
+/// A server that does not answer for so long is given up.
+const OUTAGE_MAX: Duration = Duration::from_secs(600);
 
 /// Shows the output.
 pub(crate) async fn run(context: &Context, options: &Logs) -> Result<()> {
@@ -10,15 +36,173 @@ pub(crate) async fn run(context: &Context, options: &Logs) -> Result<()> {
         return follow(context, &options.job, options.attempt, &options.worker).await;
     }
     let path = job_path(&options.job, "/logs")?;
-    let worker = (options.worker != "all").then(|| options.worker.clone());
-    let query = [("attempt", options.attempt.map(|n| n.to_string())), ("worker", worker)];
-    context.api.get_text(&path, &query, |piece| context.printer.bytes(piece)).await
+    let query = [("attempt", options.attempt.map(|n| n.to_string())), ("worker", wanted(&options.worker))];
+    let mut writer = Writer::new(context.printer);
+    context.api.get_text(&path, &query, |piece| writer.write(piece)).await?;
+    writer.end()
 }
 
-/// Follows the output until the job has ended.
+fn wanted(worker: &str) -> Option<String> {
+    (worker != "all").then(|| worker.to_owned())
+}
+
+/// Follows the output until the job (or the attempt that is asked for) has ended. A stream that ends or breaks before
+/// that is opened again behind the last event, so that nothing is lost or shown twice.
 pub(crate) async fn follow(context: &Context, job: &str, attempt: Option<u32>, worker: &str) -> Result<()> {
     let path = job_path(job, "/logs")?;
-    let worker = (worker != "all").then(|| worker.to_owned());
-    let query = [("follow", Some("true".to_owned())), ("attempt", attempt.map(|n| n.to_string())), ("worker", worker)];
-    context.api.events(&path, &query, None, |event| context.printer.line(&event.data)).await
+    let query =
+        [("follow", Some("true".to_owned())), ("attempt", attempt.map(|n| n.to_string())), ("worker", wanted(worker))];
+    let mut writer = Writer::new(context.printer);
+    let mut last_id: Option<String> = None;
+    let (mut pause, mut heard) = (AGAIN_FIRST, Instant::now());
+    loop {
+        let ended = match context.api.events(&path, &query, last_id.as_deref()).await {
+            Ok(mut events) => loop {
+                match events.next().await {
+                    Ok(Some(event)) if event.kind == "end" => return end(context, job).await,
+                    Ok(Some(event)) => {
+                        (pause, heard) = (AGAIN_FIRST, Instant::now());
+                        for line in event.data.split('\n') {
+                            if let Some(began) = heading(line) {
+                                before(context, job, began).await;
+                            }
+                            writer.line(line.as_bytes())?;
+                        }
+                        last_id = Some(event.id).filter(|id| !id.is_empty());
+                    }
+                    Ok(None) => break Ok(()),
+                    Err(fault) => break Err(fault),
+                }
+            },
+            // The first call must work: then the job and the rights are good, and a failure will pass.
+            Err(fault) if last_id.is_none() || fault.exit_code() != EXIT_UNEXPECTED => return Err(fault),
+            Err(fault) => Err(fault),
+        };
+        if let Err(fault) = ended {
+            if heard.elapsed() > OUTAGE_MAX {
+                return Err(fault);
+            }
+            if pause == AGAIN_FIRST {
+                context.printer.warn(&format!("{}; going on as soon as it is back", fault.what()));
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(AGAIN_MAX);
+    }
+}
+
+/// The attempt whose output begins with this line.
+fn heading(line: &str) -> Option<u32> {
+    line.strip_prefix("== attempt ")?.strip_suffix(" ==")?.parse().ok()
+}
+
+/// Says why the attempt before this one ended. Not known, or not to be had: nothing is said.
+async fn before(context: &Context, job: &str, began: u32) {
+    let Ok(path) = job_path(job, "") else { return };
+    let Ok(Ok(view)) = context.api.get(&path, &[]).await.map(typed::<JobView>) else { return };
+    if let Some(end) = view.last_end.filter(|end| end.attempt + 1 == began) {
+        let kind = end.kind.map_or("ended", FailureKind::as_str);
+        context.printer.talk(&format!("attempt {} ended: {}: {}", end.attempt, kind.bold(), human::tame(&end.summary)));
+    }
+}
+
+/// Says how the job ended.
+async fn end(context: &Context, job: &str) -> Result<()> {
+    let view: JobView = typed(context.api.get(&job_path(job, "")?, &[]).await?)?;
+    context.printer.talk(&format!("{job} {}: {}", human::phase(view.phase), human::tame(&view.message)));
+    Ok(())
+}
+
+/// Writes lines, each with its worker in a colour, or as JSON.
+struct Writer {
+    printer: Printer,
+    is_coloured: bool,
+    attempt: Option<u32>,
+    /// The beginning of a line whose end has not come yet.
+    partial: Vec<u8>,
+}
+
+impl Writer {
+    fn new(printer: Printer) -> Self {
+        Self { printer, is_coloured: crate::printer::has_colours(), attempt: None, partial: Vec::new() }
+    }
+
+    /// Takes bytes cut anywhere.
+    fn write(&mut self, piece: &[u8]) -> Result<()> {
+        if !self.is_coloured && !self.printer.is_json {
+            return self.printer.bytes(piece);
+        }
+        self.partial.extend_from_slice(piece);
+        let Some(end) = self.partial.iter().rposition(|byte| *byte == b'\n') else { return Ok(()) };
+        let rest = self.partial.split_off(end + 1);
+        let whole = std::mem::replace(&mut self.partial, rest);
+        whole.split_inclusive(|byte| *byte == b'\n').try_for_each(|line| self.line(&line[..line.len() - 1]))
+    }
+
+    /// Writes what is left without an end.
+    fn end(&mut self) -> Result<()> {
+        let rest = std::mem::take(&mut self.partial);
+        if rest.is_empty() { Ok(()) } else { self.line(&rest) }
+    }
+
+    fn line(&mut self, line: &[u8]) -> Result<()> {
+        let text = std::str::from_utf8(line).ok();
+        let began = text.and_then(heading);
+        self.attempt = began.or(self.attempt);
+        if self.printer.is_json {
+            if began.is_some() {
+                return Ok(());
+            }
+            let text = String::from_utf8_lossy(line);
+            let (worker, text) = worker_of(&text).map_or((None, &*text), |(worker, rest)| (Some(worker), rest));
+            return self.printer.json_line(&json!({"attempt": self.attempt, "worker": worker, "line": text}));
+        }
+        let shown = match (self.is_coloured, text, began) {
+            (true, Some(text), Some(_)) => Some(text.bold().to_string()),
+            (true, Some(text), None) => worker_of(text).map(|(worker, rest)| {
+                // A program's own colours must not run into the next line.
+                let reset = if rest.contains('\u{1b}') { "\u{1b}[0m" } else { "" };
+                format!("{} {rest}{reset}", format!("[{worker}]").color(colour_of(worker)))
+            }),
+            _ => None,
+        };
+        let mut bytes = shown.map_or_else(|| line.to_vec(), String::into_bytes);
+        bytes.push(b'\n');
+        self.printer.bytes(&bytes)
+    }
+}
+
+/// `[w3] text` or `[s1w3] text`: the worker and the text.
+fn worker_of(line: &str) -> Option<(&str, &str)> {
+    let (worker, text) = line.strip_prefix('[')?.split_once("] ").or_else(|| Some((line.strip_prefix('[')?.strip_suffix(']')?, "")))?;
+    let (slice, number) = worker.split_once('w')?;
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let has_slice = slice.is_empty() || slice.strip_prefix('s').is_some_and(digits);
+    (has_slice && digits(number)).then_some((worker, text))
+}
+
+fn colour_of(worker: &str) -> AnsiColors {
+    let sum: usize = worker.bytes().filter(u8::is_ascii_digit).fold(0, |sum, digit| sum * 10 + usize::from(digit - b'0'));
+    COLOURS[sum % COLOURS.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_stands_before_its_line() {
+        for (line, want) in [
+            ("[w3] step 1", Some(("w3", "step 1"))),
+            ("[s1w12] [w0] x", Some(("s1w12", "[w0] x"))),
+            ("[w3]", Some(("w3", ""))),
+            ("[warn] x", None),
+            ("[w] x", None),
+            ("w3 x", None),
+        ] {
+            assert_eq!(worker_of(line), want, "{line}");
+        }
+        assert_eq!(heading("== attempt 12 =="), Some(12));
+        assert_eq!(heading("== attempt x =="), None);
+    }
 }

@@ -1,12 +1,122 @@
-//! `demo`: a real job that survives.
+//! `demo`: a real training job in the local mode that loses its TPU and its connections, and ends with the bits of an
+//! undisturbed run.
+//!
+//! Nothing but the faults is special here: the stack is that of `dev`, the job is submitted and watched over HTTP, the
+//! faults go through the emulator's admin path, and what the demonstration claims in the end is looked at, not assumed.
+
+mod account;
+mod cloud;
+mod faults;
+mod left;
+mod plan;
+mod timeline;
+mod watch;
 
 use std::process::ExitCode;
+use std::time::Instant;
 
+use rekindle_tpu_emulator::{Scenario, Vms};
+
+use crate::api::Api;
 use crate::args::Demo;
-use crate::fault::{Fault, Result};
+use crate::config::{Origin, Server};
+use crate::dev::places::Places;
+use crate::dev::signals::{EXIT_INTERRUPTED, Signals};
+use crate::dev::stack::{Options, Stack};
+use crate::dev::{log, runtime};
+use crate::fault::{EXIT_FAULT, Fault, Result};
 use crate::printer::Printer;
+use account::Account;
+use plan::Plan;
+use timeline::Timeline;
 
-/// Runs the demonstration.
-pub(crate) fn run(_options: &Demo, _printer: Printer) -> Result<ExitCode> {
-    Err(Fault::input("`rekindle demo` is not built in this version"))
+/// Waits of manager and emulator are divided by this. The training program is not: it takes the time it takes.
+const SPEED: f64 = 10.0;
+/// What a slice of the real service needs at the very least; divided by the speed as all waits.
+const SCENARIO: &str = "defaults: {create_latency: 20s, delete_latency: 10s}";
+
+/// Runs the demonstration; 0 only if everything it claims was seen.
+pub(crate) fn run(options: &Demo, printer: Printer) -> Result<ExitCode> {
+    let plan = Plan::new(options)?;
+    let folder = tempfile::Builder::new().prefix("rekindle-demo-").tempdir();
+    let folder = folder.map_err(|error| Fault::unexpected("cannot make a folder for the state").from_error(&error))?;
+    let places = Places::open(folder.path())?;
+    log::to_file(&places.log())?;
+    let runtime = runtime()?;
+    let ended = runtime.block_on(async {
+        let mut signals = Signals::listen()?;
+        let begin = Instant::now();
+        let start = Stack::start(Options {
+            places: places.clone(),
+            port: 0,
+            tpu_port: 0,
+            scenario: Some(scenario()?),
+            seed: options.seed,
+            speed: SPEED,
+            firestore: None,
+            pubsub: None,
+        });
+        // Not to be cut: what is started here is stopped below.
+        let stack = start.await?;
+        let timeline = Timeline::new(printer, begin, plan.steps);
+        let seen = tokio::select! {
+            seen = demonstrate(&plan, &stack, &places, &timeline) => seen.map(Some),
+            () = signals.next() => Ok(None),
+        };
+        timeline.close();
+        stack.stop(Vms::End).await;
+        seen
+    });
+    drop(runtime);
+    let seen = match ended {
+        Ok(seen) => seen,
+        Err(fault) => {
+            keep(folder, &places, printer, true);
+            return Err(fault);
+        }
+    };
+    let Some(mut account) = seen else {
+        printer.talk("interrupted; every process was ended");
+        return Ok(ExitCode::from(EXIT_INTERRUPTED));
+    };
+    account.processes_left += left::processes(places.root()).len();
+    let missed = account.missed(&plan);
+    account.show(&plan, printer)?;
+    for miss in &missed {
+        printer.talk(&format!("not as claimed: {miss}"));
+    }
+    keep(folder, &places, printer, options.keep || !missed.is_empty());
+    Ok(if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAULT) })
+}
+
+fn scenario() -> Result<Scenario> {
+    Scenario::parse(SCENARIO).map_err(|error| Fault::unexpected("the scenario is wrong").from_error(&error))
+}
+
+/// Removes the state folder, or keeps what a person needs to find out what went wrong.
+fn keep(folder: tempfile::TempDir, places: &Places, printer: Printer, is_kept: bool) {
+    if is_kept {
+        printer.talk(&format!("the state is kept in {} (log: {})", folder.keep().display(), places.log().display()));
+    } else if let Err(error) = folder.close() {
+        printer.warn(&format!("the state folder could not be removed: {error}"));
+    }
+}
+
+/// Submits, disturbs, watches to the end, and looks at what is left.
+async fn demonstrate(plan: &Plan, stack: &Stack, places: &Places, timeline: &Timeline) -> Result<Account> {
+    let server = Server { url: stack.url.clone(), origin: Origin::Given, token_command: None };
+    let api = Api::new(server, None)?;
+    let cloud = cloud::Cloud::new(&stack.tpu_url)?;
+    timeline.say(&plan.describe());
+    // The undisturbed run is computed meanwhile: the same arithmetic, without processes, faults or waits.
+    let (seed, workers, steps) = (plan.seed, plan.workers, plan.steps);
+    let undisturbed = tokio::task::spawn_blocking(move || rekindle_trainer::run_reference(seed, workers, steps));
+    let mut account = watch::to_the_end(plan, &api, &cloud, stack, timeline).await?;
+    let undisturbed = undisturbed.await;
+    account.undisturbed_digest =
+        undisturbed.map_err(|error| Fault::unexpected("the undisturbed run failed").from_error(&error))?;
+    account.digest = plan.final_digest(&places.bucket());
+    account.resources_left = cloud.resources().await?;
+    account.processes_left = left::until_none(places.root()).await.len();
+    Ok(account)
 }

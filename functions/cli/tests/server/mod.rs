@@ -270,8 +270,10 @@ async fn explain(Path(id): Path<String>) -> Response {
         return no_such_job(&id);
     }
     let text = "It waits for capacity: us-central1-a had none at 10:00:00. It is tried again at 10:05:00.";
-    Json(json!({"text": text, "facts": ["phase pending since 10:00:00", {"zone": "us-central1-a", "until": "10:05:00"}]}))
-        .into_response()
+    let facts = ["phase pending since 10:00:00", "us-central1-a: no capacity, tried again at 10:05:00"];
+    let view = json!({"id": id, "phase": "pending", "paragraph": text, "facts": facts});
+    let _: rekindle_wire::v1::ExplainView = serde_json::from_value(view.clone()).unwrap();
+    Json(view).into_response()
 }
 
 async fn history(Path(id): Path<String>, Query(query): Query<BTreeMap<String, String>>) -> Response {
@@ -313,8 +315,34 @@ async fn history(Path(id): Path<String>, Query(query): Query<BTreeMap<String, St
     }
 }
 
-async fn logs(Path(id): Path<String>) -> Response {
-    known(&id).map_or_else(|| no_such_job(&id), |_| "step 1\n".into_response())
+/// Output of two attempts. The first stream breaks off in the middle, as when a server is restarted; the client comes
+/// back with the last id, and the second stream goes on over the end of the attempt.
+async fn logs(
+    State(log): State<Log>,
+    Path(id): Path<String>,
+    Query(query): Query<BTreeMap<String, String>>,
+    headers: HeaderMap,
+) -> Response {
+    if known(&id).is_none() {
+        return no_such_job(&id);
+    }
+    log.lock().unwrap().headers.push(headers.clone());
+    if query.get("worker").is_some_and(|worker| worker == "x") {
+        return problem(400, "worker \"x\" is none", &[]);
+    }
+    if !query.contains_key("follow") {
+        let text = "== attempt 1 ==\n[w0] step 1\n[w1] step 1\n== attempt 2 ==\n[w0] step 2\nno worker\n";
+        return text.into_response();
+    }
+    let stream = match headers.get("last-event-id").map(|id| id.to_str().unwrap()) {
+        None => "id: 1;a\ndata: == attempt 1 ==\ndata: [w0] step 1\ndata: [w1] step 1\n\nid: 1;b\ndata: [w0] cut",
+        Some("1;a") => {
+            "id: 1;c\ndata: [w0] step 2\n\nid: 2;a\ndata: == attempt 2 ==\ndata: [w1] step 3\n\n\
+             id: 2;b\nevent: end\ndata: succeeded\n\n"
+        }
+        Some(other) => panic!("{other}"),
+    };
+    ([(header::CONTENT_TYPE, "text/event-stream")], stream).into_response()
 }
 
 async fn fleet() -> Json<Value> {
