@@ -5,6 +5,7 @@ use axum::response::Response;
 use http::HeaderMap;
 
 use rekindle_core::catalog as table;
+use rekindle_core::placement;
 use rekindle_core::spec::CapacityKind;
 use rekindle_web::etag;
 use rekindle_wire::v1::{Catalog, CatalogEntry, CatalogZone};
@@ -37,15 +38,9 @@ pub(crate) async fn catalog(State(api): State<Api>, headers: HeaderMap) -> Respo
 
 /// Kinds of capacity that the capacity list has for an accelerator in a zone.
 fn allowed(api: &Api, accelerator: &str, zone: &str) -> Vec<CapacityKind> {
-    let mut kinds: Vec<CapacityKind> = api
-        .engine
-        .deployment
-        .capacity
-        .iter()
-        .filter(|e| e.zone == zone && crate::fleet::covers(&e.accelerator, accelerator))
-        .map(|e| e.kind)
-        .collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    kinds
+    let kinds = [CapacityKind::Spot, CapacityKind::Preemptible, CapacityKind::OnDemand, CapacityKind::Reserved];
+    let chips = table::accelerator(accelerator).map_or(0, |a| a.chips);
+    let is_allowed =
+        |kind: &CapacityKind| placement::entry_for(&api.engine.deployment, *kind, accelerator, zone, chips).is_some();
+    kinds.into_iter().filter(is_allowed).collect()
 }

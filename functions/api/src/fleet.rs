@@ -5,9 +5,10 @@ use axum::response::Response;
 use http::HeaderMap;
 use jiff::Timestamp;
 
-use rekindle_core::catalog;
 use rekindle_core::job::Via;
 use rekindle_core::observation::SliceState;
+use rekindle_core::spec::CapacityKind;
+use rekindle_core::{catalog, placement};
 use rekindle_engine::PassError;
 use rekindle_ports::tpu::Listed;
 use rekindle_web::{Problem, etag};
@@ -73,18 +74,17 @@ fn usd_per_hour(api: &Api, listed: &Listed) -> Option<f64> {
         return Some(0.0);
     }
     let chips = catalog::accelerator(&listed.accelerator)?.chips;
-    let own = api.engine.deployment.capacity.iter().find(|e| {
-        e.zone == listed.slice.zone
-            && covers(&e.accelerator, &listed.accelerator)
-            && e.kind.is_preemptible() == listed.preemptible
-    });
+    let kinds: &[CapacityKind] = if listed.preemptible {
+        &[CapacityKind::Spot, CapacityKind::Preemptible]
+    } else {
+        &[CapacityKind::OnDemand, CapacityKind::Reserved]
+    };
+    let deployment = &api.engine.deployment;
+    let (accelerator, zone) = (&listed.accelerator, &listed.slice.zone);
+    // Whatever it was allowed for then: the price does not depend on the number of chips.
+    let own = kinds.iter().find_map(|kind| placement::entry_for(deployment, *kind, accelerator, zone, 0));
     let each = own
         .map(|e| e.usd_per_chip_hour)
         .or_else(|| catalog::price_in_zone(&listed.accelerator, &listed.slice.zone, listed.preemptible))?;
     Some(each * f64::from(chips))
-}
-
-/// An entry of the capacity list names a type, or a family with `*`.
-pub(crate) fn covers(pattern: &str, accelerator: &str) -> bool {
-    pattern.strip_suffix('*').map_or(pattern == accelerator, |family| accelerator.starts_with(family))
 }

@@ -29,16 +29,12 @@ fn is_public_v4(v4: Ipv4Addr) -> bool {
 }
 
 fn is_public_v6(v6: Ipv6Addr) -> bool {
-    let s = v6.segments();
-    let embedded = |high: u16, low: u16| {
-        let [a, b] = high.to_be_bytes();
-        let [c, d] = low.to_be_bytes();
-        Ipv4Addr::new(a, b, c, d)
-    };
-    match s {
+    let embedded = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
+    match v6.segments() {
         // IPv4-mapped, NAT64 and 6to4 lead to the IPv4 address in them.
-        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => is_public_v4(embedded(high, low)),
-        [0x2002, high, low, ..] => is_public_v4(embedded(high, low)),
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+            is_public_v4(embedded(high, low))
+        }
         // Teredo, documentation.
         [0x2001, 0 | 0x0db8, ..] => false,
         // Everything else that is public is in 2000::/3: no loopback, unique local, link local, multicast.

@@ -1,1 +1,104 @@
+//! Every envelope and every answer.
 
+use axum::Router;
+use http::Request;
+use serde_json::{Value, json};
+
+use rekindle_core::spec::{ParseContext, parse};
+use rekindle_fakes::Call;
+use rekindle_rig::{Rig, post, push, raw, send, spec};
+use rekindle_web::Door;
+
+use crate::router;
+
+const PATH: &str = "/functions/reconcile";
+
+async fn rig() -> (Rig, Router) {
+    let rig = Rig::new().await;
+    let context = ParseContext { deployment: &rig.engine.deployment, caller: "ann@example.com", caller_is_admin: true };
+    let submit = parse(&spec("train"), &context).unwrap();
+    rig.engine.submit(submit, "ann@example.com", "k").await.unwrap();
+    let router = rig.mount(router(rig.engine.clone()), Door::Reconcile);
+    (rig, router)
+}
+
+fn hint(job: &str) -> Value {
+    json!({"job": job, "cause": "test"})
+}
+
+fn creates(rig: &Rig) -> usize {
+    rig.fakes.tpu.calls().iter().filter(|c| matches!(c, Call::Create(_))).count()
+}
+
+#[tokio::test]
+async fn a_hint_and_a_wake_up_each_run_a_pass() {
+    let (rig, router) = rig().await;
+    let answer = send(&router, push(PATH, "1", &[], hint("train").to_string().as_bytes())).await;
+    assert_eq!(answer.status, 204);
+    assert_eq!(creates(&rig), 1);
+    let before = rig.job("train").await.unwrap().revision;
+    rig.advance(10);
+    let task = Request::post(PATH)
+        .header("content-type", "application/json")
+        .header("x-cloudtasks-queuename", "wake")
+        .header("x-cloudtasks-taskname", "a-1")
+        .body(hint("train").to_string().into())
+        .unwrap();
+    assert_eq!(send(&router, task).await.status, 204);
+    assert!(rig.job("train").await.unwrap().revision > before, "READY was seen");
+    assert_eq!(creates(&rig), 1, "and nothing was asked for twice");
+}
+
+#[tokio::test]
+async fn a_hint_of_no_job_is_done() {
+    let (rig, router) = rig().await;
+    assert_eq!(send(&router, push(PATH, "1", &[], hint("other").to_string().as_bytes())).await.status, 204);
+    assert!(rig.fakes.tpu.calls().is_empty() && rig.dead_reasons().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_no_hint_is_recorded_once_and_forwarded() {
+    let (rig, router) = rig().await;
+    for (id, data) in
+        [("1", &b"not json"[..]), ("2", b"{}"), ("3", b"{\"job\":\"NOT AN ID\",\"cause\":\"\"}"), ("4", b"\xff")]
+    {
+        assert_eq!(send(&router, push(PATH, id, &[], data)).await.status, 204, "{id}");
+    }
+    assert_eq!(rig.dead_reasons().len(), 4);
+    assert!(rig.dead_reasons().iter().all(|r| r.starts_with("not a hint")));
+    let records = rig.fakes.docs.dump().into_iter().filter(|d| d.path.starts_with("dead/")).count();
+    assert_eq!(records, 4);
+}
+
+#[tokio::test]
+async fn what_is_no_envelope_is_refused() {
+    let (rig, router) = rig().await;
+    assert_eq!(send(&router, post(PATH, &hint("train"))).await.status, 400, "nothing says who sent it");
+    assert_eq!(send(&router, raw(PATH, "application/json", "{")).await.status, 400);
+    assert_eq!(send(&router, raw(PATH, "application/json", vec![0xff; 100])).await.status, 400);
+    assert_eq!(send(&router, raw(PATH, "text/plain", "x")).await.status, 415);
+    assert_eq!(send(&router, raw(PATH, "application/json", vec![b' '; 10 << 20])).await.status, 413);
+    assert!(rig.fakes.tpu.calls().is_empty() && rig.dead_reasons().is_empty());
+}
+
+#[tokio::test]
+async fn a_store_that_is_down_brings_503_and_no_call() {
+    let (rig, router) = rig().await;
+    rig.fakes.docs.set_down(true);
+    assert_eq!(send(&router, push(PATH, "1", &[], hint("train").to_string().as_bytes())).await.status, 503);
+    assert_eq!(
+        send(&router, push(PATH, "2", &[], b"poison")).await.status,
+        503,
+        "not acknowledged before it is recorded"
+    );
+    assert!(rig.fakes.tpu.calls().is_empty());
+}
+
+#[tokio::test]
+async fn a_batch_runs_each_hint_and_comes_again_if_one_must() {
+    let (rig, router) = rig().await;
+    let event = |id: u32, job: &str| json!({"specversion": "1.0", "id": id.to_string(), "source": "/t", "type": "hint", "data": hint(job)});
+    let batch = json!([event(1, "other"), event(2, "train")]).to_string();
+    assert_eq!(send(&router, raw(PATH, "application/cloudevents-batch+json", batch)).await.status, 204);
+    assert_eq!(creates(&rig), 1);
+}

@@ -1,1 +1,19 @@
-//! Placeholder.
+//! The server of the cloud: configuration, wiring, composition of the functions, shutdown.
+//!
+//! [`routers`] composes any functions over any engine; [`build`] wires an engine over Google's services; [`serve`] runs until it is told to
+//! stop.
+
+mod build;
+mod compose;
+pub mod config;
+mod doors;
+pub mod installation;
+mod run;
+
+pub use build::{StartError, build};
+pub use compose::{Parts, Role, routers};
+pub use config::Config;
+pub use run::{serve, terminated};
+
+#[cfg(test)]
+mod tests;

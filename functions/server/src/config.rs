@@ -1,0 +1,276 @@
+//! Configuration of the server: flags, each with its environment variable.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use rekindle_core::settings::{CapacityEntry, Deployment};
+use rekindle_fn_jobs::Name;
+use rekindle_gcp::oidc::Mode;
+
+use crate::Role;
+
+/// Rekindle's functions, for Cloud Run.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "rekindle-server", version, about)]
+pub struct Config {
+    /// Which functions to serve.
+    #[arg(value_enum)]
+    pub role: Role,
+
+    /// Port to listen on.
+    #[arg(long, env = "PORT", default_value_t = 8080)]
+    pub port: u16,
+
+    /// Address to listen on: 0.0.0.0, but 127.0.0.1 when callers are not checked.
+    #[arg(long, env = "REKINDLE_HOST")]
+    pub host: Option<std::net::IpAddr>,
+
+    /// Project id.
+    #[arg(long, env = "GOOGLE_CLOUD_PROJECT")]
+    pub project: String,
+
+    /// Firestore database.
+    #[arg(long, env = "REKINDLE_DATABASE", default_value = "(default)")]
+    pub database: String,
+
+    /// Bucket for checkpoints, logs and bundles, as gs://NAME.
+    #[arg(long, env = "REKINDLE_BUCKET", value_parser = bucket)]
+    pub bucket: String,
+
+    /// Regions of that bucket.
+    #[arg(long, env = "REKINDLE_BUCKET_REGIONS", value_delimiter = ',')]
+    pub bucket_regions: Vec<String>,
+
+    /// File with the capacity list: YAML or JSON, a list of {accelerator, zone, kind, max_chips, usd_per_chip_hour}.
+    #[arg(long, env = "REKINDLE_CAPACITY_FILE", required_unless_present = "capacity")]
+    pub capacity_file: Option<PathBuf>,
+
+    /// The capacity list itself, instead of a file.
+    #[arg(long, env = "REKINDLE_CAPACITY", conflicts_with = "capacity_file")]
+    pub capacity: Option<String>,
+
+    /// Most chips of all jobs at once.
+    #[arg(long, env = "REKINDLE_MAX_CHIPS")]
+    pub max_chips: Option<u32>,
+
+    /// Most US dollars a day of all jobs.
+    #[arg(long, env = "REKINDLE_MAX_USD_PER_DAY")]
+    pub max_usd_per_day: Option<f64>,
+
+    /// Address at which workers reach the service `api`.
+    #[arg(long, env = "REKINDLE_API_URL")]
+    pub api_url: String,
+
+    /// Address of the service `reconcile`, for wake-ups.
+    #[arg(long, env = "REKINDLE_RECONCILE_URL")]
+    pub reconcile_url: String,
+
+    /// Default service account of the workers.
+    #[arg(long, env = "REKINDLE_WORKER_SERVICE_ACCOUNT")]
+    pub worker_service_account: Option<String>,
+
+    /// Address of the agent, for workers: gs://… or https://….
+    #[arg(long, env = "REKINDLE_AGENT_URL")]
+    pub agent_url: Option<String>,
+
+    /// sha256 of the agent.
+    #[arg(long, env = "REKINDLE_AGENT_SHA256", requires = "agent_url")]
+    pub agent_sha256: Option<String>,
+
+    /// What job messages may ask for: submit, cancel, pause, unpause, restart, wake.
+    #[arg(long, env = "REKINDLE_MESSAGES_MAY", value_delimiter = ',', default_value = "submit", value_parser = name)]
+    pub messages_may: Vec<Name>,
+
+    /// How callers are checked: verify, platform (Cloud Run has checked the signature) or none (loopback only).
+    #[arg(long, env = "REKINDLE_AUTH", value_parser = mode)]
+    pub auth: Mode,
+
+    /// Audiences that tokens may have: the root addresses of the services.
+    #[arg(long, env = "REKINDLE_AUDIENCES", value_delimiter = ',')]
+    pub audiences: Vec<String>,
+
+    /// Who may call.
+    #[command(flatten)]
+    pub callers: Callers,
+
+    /// Wake-ups.
+    #[command(flatten)]
+    pub tasks: Tasks,
+
+    /// Emulators.
+    #[command(flatten)]
+    pub emulators: Emulators,
+
+    /// What to log, such as `info,rekindle_engine=debug`.
+    #[arg(long, env = "RUST_LOG", default_value = "info")]
+    pub log: String,
+}
+
+/// Accounts that may call, by door; an empty list lets nobody in.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Callers {
+    /// Accounts of the push subscriptions.
+    #[arg(long = "push-callers", env = "REKINDLE_PUSH_CALLERS", value_delimiter = ',')]
+    pub push: Vec<String>,
+
+    /// Accounts of the Eventarc triggers.
+    #[arg(long = "eventarc-callers", env = "REKINDLE_EVENTARC_CALLERS", value_delimiter = ',')]
+    pub eventarc: Vec<String>,
+
+    /// Accounts of Cloud Tasks.
+    #[arg(long = "tasks-callers", env = "REKINDLE_TASKS_CALLERS", value_delimiter = ',')]
+    pub tasks: Vec<String>,
+
+    /// Accounts of Cloud Scheduler.
+    #[arg(long = "scheduler-callers", env = "REKINDLE_SCHEDULER_CALLERS", value_delimiter = ',')]
+    pub scheduler: Vec<String>,
+
+    /// People who may use the HTTP API; `*`: everyone with a verified account.
+    #[arg(long = "people", env = "REKINDLE_PEOPLE", value_delimiter = ',')]
+    pub people: Vec<String>,
+
+    /// Further audiences of people's tokens, such as gcloud's client id.
+    #[arg(long = "people-audiences", env = "REKINDLE_PEOPLE_AUDIENCES", value_delimiter = ',')]
+    pub people_audiences: Vec<String>,
+
+    /// People who may act for other owners.
+    #[arg(long = "admins", env = "REKINDLE_ADMINS", value_delimiter = ',')]
+    pub admins: Vec<String>,
+}
+
+/// Cloud Tasks.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Tasks {
+    /// Region of the queue.
+    #[arg(long = "tasks-location", env = "REKINDLE_TASKS_LOCATION")]
+    pub location: String,
+
+    /// Name of the queue.
+    #[arg(long = "tasks-queue", env = "REKINDLE_TASKS_QUEUE", default_value = "rekindle-wakeups")]
+    pub queue: String,
+
+    /// Account whose identity token wake-ups carry.
+    #[arg(long = "tasks-service-account", env = "REKINDLE_TASKS_SERVICE_ACCOUNT")]
+    pub service_account: Option<String>,
+}
+
+/// Addresses of emulators; absent: Google's services.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Emulators {
+    /// Firestore, HOST:PORT.
+    #[arg(long = "firestore-emulator", env = "FIRESTORE_EMULATOR_HOST")]
+    pub firestore: Option<String>,
+
+    /// Pub/Sub, HOST:PORT.
+    #[arg(long = "pubsub-emulator", env = "PUBSUB_EMULATOR_HOST")]
+    pub pubsub: Option<String>,
+
+    /// Cloud TPU API.
+    #[arg(long = "tpu-emulator", env = "REKINDLE_TPU_EMULATOR")]
+    pub tpu: Option<String>,
+
+    /// Cloud Tasks.
+    #[arg(long = "tasks-emulator", env = "REKINDLE_TASKS_EMULATOR")]
+    pub tasks: Option<String>,
+
+    /// Cloud Storage.
+    #[arg(long = "storage-emulator", env = "STORAGE_EMULATOR_HOST")]
+    pub storage: Option<String>,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The capacity list cannot be read.
+    #[error("the capacity list cannot be read: {0}")]
+    Capacity(String),
+    /// The capacity list allows nothing.
+    #[error("the capacity list is empty: nothing could ever be created")]
+    NoCapacity,
+    /// Callers are not checked, and the address is not loopback.
+    #[error("callers are not checked (auth none), so the address must be loopback, not {0}")]
+    OpenToOthers(std::net::IpAddr),
+}
+
+impl Config {
+    /// What the deployment allows.
+    pub fn deployment(&self) -> Result<Deployment, ConfigError> {
+        let mut metadata = BTreeMap::new();
+        if let Some(url) = &self.agent_url {
+            metadata.insert("rekindle-agent-url".to_owned(), url.clone());
+        }
+        if let Some(sha256) = &self.agent_sha256 {
+            metadata.insert("rekindle-agent-sha256".to_owned(), sha256.clone());
+        }
+        Ok(Deployment {
+            capacity: self.capacity_list()?,
+            max_chips: self.max_chips,
+            max_usd_per_day: self.max_usd_per_day,
+            bucket: self.bucket.trim_end_matches('/').to_owned(),
+            bucket_regions: self.bucket_regions.clone(),
+            api_url: self.api_url.trim_end_matches('/').to_owned(),
+            worker_service_account: self.worker_service_account.clone(),
+            startup_script: Some(rekindle_agent::STARTUP_SCRIPT.to_owned()),
+            worker_metadata: metadata,
+        })
+    }
+
+    fn capacity_list(&self) -> Result<Vec<CapacityEntry>, ConfigError> {
+        let unreadable = |why: String| ConfigError::Capacity(why);
+        let text = match (&self.capacity, &self.capacity_file) {
+            (Some(text), _) => text.clone(),
+            (None, Some(path)) => {
+                std::fs::read_to_string(path).map_err(|e| unreadable(format!("{}: {e}", path.display())))?
+            }
+            (None, None) => return Err(ConfigError::NoCapacity),
+        };
+        let entries: Vec<CapacityEntry> = serde_saphyr::from_str(&text).map_err(|e| unreadable(e.to_string()))?;
+        if entries.is_empty() {
+            return Err(ConfigError::NoCapacity);
+        }
+        Ok(entries)
+    }
+
+    /// Where to listen.
+    pub fn address(&self) -> Result<std::net::SocketAddr, ConfigError> {
+        let usual = match self.auth {
+            Mode::None => std::net::Ipv4Addr::LOCALHOST,
+            Mode::Verify | Mode::Platform => std::net::Ipv4Addr::UNSPECIFIED,
+        };
+        let host = self.host.unwrap_or(usual.into());
+        if self.auth == Mode::None && !host.is_loopback() {
+            return Err(ConfigError::OpenToOthers(host));
+        }
+        Ok((host, self.port).into())
+    }
+
+    /// What job messages may ask for.
+    pub fn messages_may(&self) -> BTreeSet<Name> {
+        self.messages_may.iter().copied().collect()
+    }
+
+    /// The bucket's name.
+    pub fn bucket_name(&self) -> &str {
+        let path = self.bucket.strip_prefix("gs://").unwrap_or(&self.bucket);
+        path.split('/').next().unwrap_or(path)
+    }
+}
+
+fn bucket(text: &str) -> Result<String, String> {
+    let name = text.strip_prefix("gs://").map(|n| n.trim_end_matches('/'));
+    match name {
+        // Objects are written at the bucket's root, so a folder would part them from their addresses.
+        Some(name) if !name.is_empty() && !name.contains('/') => Ok(format!("gs://{name}")),
+        _ => Err("is not of the form gs://NAME".into()),
+    }
+}
+
+fn name(text: &str) -> Result<Name, String> {
+    Name::parse(text).ok_or_else(|| format!("one of {}", Name::ALL.map(Name::as_str).join(", ")))
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    Mode::parse(text).ok_or_else(|| "one of verify, platform, none".into())
+}
