@@ -99,6 +99,8 @@ read_attributes() {
   URL="$(metadata attributes/rekindle-agent-url)" && [[ -n "$URL" ]] || return 1
   SHA256="$(metadata attributes/rekindle-agent-sha256)" && [[ "$SHA256" =~ ^[0-9a-f]{64}$ ]] || return 1
   ARGS="$(metadata attributes/rekindle-agent-args || true)"
+  # They become part of a systemd unit, which has quoting rules of its own; plain words need none.
+  [[ "$ARGS" =~ ^[A-Za-z0-9_./:=\ -]*$ ]] || { say "rekindle-agent-args is not a list of plain words"; return 1; }
 }
 
 get_agent() {
@@ -129,8 +131,6 @@ get_agent() {
 }
 
 install_unit() {
-  local args
-  printf -v args ' %q' "$@"
   # KillMode=process: the program outlives a restart of the agent, which adopts it again. OOMPolicy=continue: a program that is killed
   # for want of memory is the agent's to report, no reason to end the agent.
   cat >/etc/systemd/system/rekindle-agent.service <<UNIT
@@ -141,7 +141,7 @@ Wants=network-online.target
 StartLimitIntervalSec=0
 
 [Service]
-ExecStart=$AGENT${args% \'\'}
+ExecStart=$AGENT $ARGS
 Environment=REKINDLE_HOME=$REKINDLE_HOME
 Restart=always
 RestartSec=1
@@ -171,7 +171,7 @@ until_done "fetching the agent" get_agent
 read -r -a words <<<"$ARGS"
 
 if [[ -d /run/systemd/system && "$EUID" == 0 && -z "${TPU_EMULATOR:-}" ]]; then
-  install_unit ${words[@]+"${words[@]}"}
+  install_unit
   say "the agent runs as rekindle-agent.service"
   exit 0
 fi

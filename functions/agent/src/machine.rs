@@ -352,12 +352,14 @@ impl Machine {
         if order.want == Want::Retire {
             return Wanted::Stop(self.order_kill_at(now).unwrap_or(grace));
         }
+        // A stop without work speaks of no attempt of this generation: nothing must be told in that attempt's name.
+        let is_ours = order.want != Want::Stop || order.work.is_some();
         let Some(attempt) = attempt else {
-            return if order.attempt > 0 { Wanted::Begin(order.attempt) } else { Wanted::Nothing };
+            return if is_ours && order.attempt > 0 { Wanted::Begin(order.attempt) } else { Wanted::Nothing };
         };
         match order.attempt.cmp(&attempt.number) {
             std::cmp::Ordering::Greater if attempt.exit.is_none() => Wanted::Stop(grace),
-            std::cmp::Ordering::Greater if self.is_handed_over(attempt) => Wanted::Begin(order.attempt),
+            std::cmp::Ordering::Greater if is_ours && self.is_handed_over(attempt) => Wanted::Begin(order.attempt),
             std::cmp::Ordering::Less | std::cmp::Ordering::Greater => Wanted::Nothing,
             std::cmp::Ordering::Equal => match (order.want, by_notice) {
                 (Want::Stop | Want::Retire, _) => Wanted::Stop(self.order_kill_at(now).unwrap_or(grace)),

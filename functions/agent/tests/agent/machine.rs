@@ -1,5 +1,8 @@
 //! The agent itself goes away and comes back; so do `api` and the machine.
 
+use std::time::Duration;
+
+use rand::{Rng as _, SeedableRng as _};
 use rekindle_core::classify::Exit;
 use rekindle_wire::agent::{Want, WorkerState};
 
@@ -38,6 +41,48 @@ async fn a_killed_agent_is_followed_by_one_that_adopts_the_program() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_is_killed_at_any_moment_starts_each_program_once() {
+    let run = |attempt| format!("echo {attempt} >> starts; sleep 0.15; exit {attempt}");
+    let cloud = Cloud::start(&run(1)).await;
+    let mut worker = Worker::start(&cloud);
+    let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(7);
+    for attempt in 1..=8 {
+        cloud.set(|inner| inner.order = order(attempt, Want::Run, Some(work(attempt, &run(attempt)))));
+        loop {
+            let ended = cloud.until_state(attempt, WorkerState::Exited);
+            // Long enough to get somewhere, short enough to be hit at each step on the way.
+            let moment = Duration::from_millis(random.random_range(10..250));
+            if let Ok(report) = tokio::time::timeout(moment, ended).await {
+                let exit = report.exit.unwrap();
+                assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(attempt.cast_signed()), false));
+                break;
+            }
+            worker.kill_agent();
+            worker.start_agent();
+        }
+    }
+    assert_eq!(worker.line("starts").await, "1\n2\n3\n4\n5\n6\n7\n8");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_outlives_its_shim_and_its_end_is_still_told() {
+    let cloud = Cloud::start(WAITS).await;
+    let worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    let program = worker.line("starts").await;
+    let stat = std::fs::read_to_string(format!("/proc/{program}/stat")).unwrap();
+    let shim: i32 = stat.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap().parse().unwrap();
+    let shim_pid = rustix::process::Pid::from_raw(shim).unwrap();
+    rustix::process::kill_process(shim_pid, rustix::process::Signal::TERM).unwrap();
+    rustix::process::kill_process(shim_pid, rustix::process::Signal::KILL).unwrap();
+    until_dead(&shim.to_string()).await;
+    assert!(is_alive(&program));
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(7), false));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_is_told_to_end_leaves_the_program_alone() {
     let cloud = Cloud::start(WAITS).await;
     let mut worker = Worker::start(&cloud);
@@ -62,7 +107,7 @@ async fn a_stop_goes_on_after_the_agent_was_killed() {
     let program = worker.line("program").await;
     cloud.set(|inner| {
         inner.order.want = Want::Stop;
-        inner.order.kill_at = Some(jiff::Timestamp::now() + std::time::Duration::from_millis(1500));
+        inner.order.kill_at = Some(jiff::Timestamp::now() + Duration::from_millis(1500));
     });
     worker.line("terms").await;
     worker.kill_agent();

@@ -212,3 +212,15 @@ async fn a_notice_reaches_program_and_api_and_only_an_urgent_one_ends_it() {
     );
     cloud.until("the last output", |inner| inner.output(1, "stdout")?.ends_with(b"saved\n").then_some(())).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_told_in_the_name_of_another_generations_attempt() {
+    let cloud = Cloud::start("exit 0").await;
+    cloud.set(|inner| inner.order = order(4, Want::Stop, None));
+    let _worker = Worker::start(&cloud);
+    cloud.until("some reports", |inner| (inner.reports.len() >= 5).then_some(())).await;
+    cloud.set(|inner| inner.order = order(5, Want::Prepare, Some(work(5, "exit 0"))));
+    cloud.until_state(5, WorkerState::Ready).await;
+    let named: Vec<u32> = cloud.set(|inner| inner.reports.iter().map(|r| r.attempt).collect());
+    assert!(named.iter().all(|attempt| [0, 5].contains(attempt)), "{named:?}");
+}
