@@ -230,7 +230,8 @@ mod tests {
 
     #[test]
     fn a_scenario_is_read_as_yaml_and_as_json() {
-        let yaml = "defaults: {create_latency: 3s}\nzones:\n  us-central1-a:\n    capacity: {v5litepod: 64}\n    quota: {v5litepod/spot: 16}\n";
+        let yaml = "defaults: {create_latency: 3s}\nzones:\n  us-central1-a:\n    capacity: {v5litepod: 64}\n    \
+                    quota: {v5litepod/spot: 16}\n";
         let scenario = Scenario::parse(yaml).unwrap();
         let zone = scenario.zone("us-central1-a");
         assert_eq!(zone.latency(Wait::Create), Duration::from_secs(3));

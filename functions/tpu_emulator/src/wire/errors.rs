@@ -158,9 +158,7 @@ impl ApiError {
     /// An error that was asked for.
     pub(crate) fn injected(http: u16, message: Option<&str>) -> Self {
         let usual = match http {
-            429 => {
-                "Quota limit 'TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI' has been exceeded. Limit: 0 in region us-east5."
-            }
+            429 => "Quota limit 'TPUV6EPerProjectPerZoneForTPUAPI' has been exceeded. Limit: 0 in region us-east5.",
             403 => "The caller does not have permission",
             500 => "an internal error has occurred",
             503 => "502:Bad Gateway",

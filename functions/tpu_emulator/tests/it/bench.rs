@@ -170,9 +170,10 @@ impl Bench {
 /// Waits for a condition.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
     let started_at = Instant::now();
+    let mut looks = tokio::time::interval(Duration::from_millis(5));
     while !condition().await {
         assert!(started_at.elapsed() < DEADLINE, "not within {DEADLINE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        looks.tick().await;
     }
 }
 

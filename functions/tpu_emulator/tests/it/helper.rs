@@ -22,7 +22,8 @@ pub(crate) fn slice_script() -> String {
 
 /// Prints this worker's index with nothing but bash.
 pub(crate) const FETCH: &str = "exec 3<>/dev/tcp/${GCE_METADATA_HOST%:*}/${GCE_METADATA_HOST#*:}; \
-    printf 'GET /computeMetadata/v1/instance/attributes/agent-worker-number HTTP/1.0\\r\\nMetadata-Flavor: Google\\r\\n\\r\\n' >&3; \
+    printf 'GET /computeMetadata/v1/instance/attributes/agent-worker-number HTTP/1.0\\r\\n' >&3; \
+    printf 'Metadata-Flavor: Google\\r\\n\\r\\n' >&3; \
     tail -n 1 <&3";
 
 #[test]
@@ -61,7 +62,7 @@ fn connect() {
     let mut stream = loop {
         match std::fs::read_to_string(shared("address")) {
             Ok(address) => break TcpStream::connect(address).unwrap(),
-            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            Err(_) => std::thread::park_timeout(Duration::from_millis(5)),
         }
     };
     let mut byte = [7];
@@ -74,7 +75,7 @@ fn connect() {
         if rounds == 10 {
             test.write_all(b"talking\n").unwrap();
         }
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::park_timeout(Duration::from_millis(2));
     }
     test.write_all(b"cut\n").unwrap();
 }
@@ -84,6 +85,6 @@ fn count() {
     for number in 0_u64.. {
         std::fs::write("count.new", number.to_string()).unwrap();
         std::fs::rename("count.new", "count").unwrap();
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::park_timeout(Duration::from_millis(5));
     }
 }

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::bench::{Bench, ZONE, nodes, queued, spot};
 
 fn body(accelerator: &str) -> Value {
-    let spec = json!({"parent": format!("projects/p/locations/{ZONE}"), "nodeId": "n1", "node": spot(accelerator, "exec sleep 1000")});
+    let parent = format!("projects/p/locations/{ZONE}");
+    let spec = json!({"parent": parent, "nodeId": "n1", "node": spot(accelerator, "exec sleep 1000")});
     json!({"tpu": {"nodeSpec": [spec]}, "spot": {}})
 }
 

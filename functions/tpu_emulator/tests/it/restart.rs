@@ -110,7 +110,8 @@ async fn a_killed_emulator_loses_and_doubles_nothing() {
     assert_eq!(client.post(create).json(&body).send().await.unwrap().status().as_u16(), 200);
     // The create takes 200 ms at this speed: the kills fall before, into and after the boot.
     for wait in [150, 40, 5, 3, 1, 60, 20] {
-        tokio::time::sleep(Duration::from_millis(wait)).await;
+        let ended = tokio::time::timeout(Duration::from_millis(wait), child.wait()).await;
+        assert!(ended.is_err(), "the emulator ended by itself");
         child.kill().await.unwrap();
         (child, endpoint) = start().await;
     }
