@@ -1,11 +1,12 @@
 #!/bin/bash
 # The startup script of every Rekindle worker: fetches the agent by its digest and keeps it running.
 #
-# It runs as root at every boot of every worker, so it must be safe to run again, and it uses no package manager (right after boot apt
-# is often locked). What it needs to know stands in the node's metadata:
+# It runs as root at every boot of every worker, so it must be safe to run again, and it uses no package manager
+# (right after boot apt is often locked). What it needs to know stands in the node's metadata:
 #   rekindle-agent-url     where the agent is: gs://, https://, http:// or file://
 #   rekindle-agent-sha256  its digest
-#   rekindle-agent-args    optional: words that stand before the agent's own arguments (`__agent` if the binary is the command line)
+#   rekindle-agent-args    optional: words that stand before the agent's own arguments
+#                          (`__agent` if the binary is the command line)
 # Environment: REKINDLE_HOME, GCE_METADATA_HOST.
 set -euo pipefail
 
@@ -51,7 +52,8 @@ fetch() {
   local -a direct=()
   if has curl; then
     [[ "$url" == http://* ]] && direct=(--noproxy '*')
-    curl -fsSL --connect-timeout 10 --speed-limit 1 --speed-time 30 ${direct[@]+"${direct[@]}"} -H "$header" -o "$file" "$url"
+    curl -fsSL --connect-timeout 10 --speed-limit 1 --speed-time 30 ${direct[@]+"${direct[@]}"} \
+      -H "$header" -o "$file" "$url"
   elif has wget; then
     [[ "$url" == http://* ]] && direct=(--no-proxy)
     wget -q -T 30 ${direct[@]+"${direct[@]}"} --header="$header" -O "$file" "$url"
@@ -131,8 +133,8 @@ get_agent() {
 }
 
 install_unit() {
-  # KillMode=process: the program outlives a restart of the agent, which adopts it again. OOMPolicy=continue: a program that is killed
-  # for want of memory is the agent's to report, no reason to end the agent.
+  # KillMode=process: the program outlives a restart of the agent, which adopts it again. OOMPolicy=continue: a program
+  # that is killed for want of memory is the agent's to report, no reason to end the agent.
   cat >/etc/systemd/system/rekindle-agent.service <<UNIT
 [Unit]
 Description=Rekindle agent

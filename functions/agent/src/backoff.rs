@@ -1,4 +1,5 @@
-//! Waits between tries: doubled each time up to a limit, with jitter, so that the workers of a big slice do not call in step.
+//! Waits between tries: doubled each time up to a limit, with jitter, so that the workers of a big slice do not call
+//! in step.
 
 use std::time::Duration;
 

@@ -78,7 +78,8 @@ pub struct AgentConfig {
 }
 
 impl AgentConfig {
-    /// Reads the boot id and finds this binary. `prefix` is what stands before the agent's own arguments (`__agent` in the CLI).
+    /// Reads the boot id and finds this binary. `prefix` is what stands before the agent's own arguments (`__agent` in
+    /// the CLI).
     ///
     /// # Errors
     /// If the home folder cannot be made, or the boot id cannot be read.

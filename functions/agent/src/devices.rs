@@ -30,7 +30,8 @@ impl Devices {
     fn is_device(&self, path: &Path) -> bool {
         let Ok(rest) = path.strip_prefix(&self.folder) else { return false };
         let first = rest.components().next().and_then(|c| c.as_os_str().to_str()).unwrap_or_default();
-        // `/dev/vfio/vfio` is the container device; the numbered ones beside it are the chips, and whoever holds one holds both.
+        // `/dev/vfio/vfio` is the container device; the numbered ones beside it are the chips, and whoever holds one
+        // holds both.
         first == "vfio" || first.starts_with("accel")
     }
 
@@ -64,7 +65,8 @@ impl Devices {
         locks.iter().filter(|l| l.inode == inode).filter_map(|l| l.pid).filter(|pid| alive(*pid)).collect()
     }
 
-    /// Removes the lock file if nobody holds it any more: a program that was killed leaves it, and the next one refuses to start.
+    /// Removes the lock file if nobody holds it any more: a program that was killed leaves it, and the next one
+    /// refuses to start.
     pub(crate) fn remove_stale_lock(&self, holders: &[Holder]) {
         if self.lock.exists() && !holders.iter().any(|h| h.path == self.lock) {
             match std::fs::remove_file(&self.lock) {

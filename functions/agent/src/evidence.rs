@@ -42,8 +42,8 @@ impl OomKills {
 
     /// True if the kernel killed something of this program between `self` and `after`.
     ///
-    /// The cgroup's counter speaks of us and whoever shares the cgroup. The machine's speaks of everybody, so it counts only where the
-    /// cgroup has none and the program's own end looks like it.
+    /// The cgroup's counter speaks of us and whoever shares the cgroup. The machine's speaks of everybody, so it
+    /// counts only where the cgroup has none and the program's own end looks like it.
     pub(crate) fn explains(self, after: Self, exit: Exit) -> bool {
         let grew = |a: Option<u64>, b: Option<u64>| a.zip(b).is_some_and(|(a, b)| b > a);
         let is_killed = matches!(exit, Exit::Signal(SIGKILL) | Exit::Code(CODE_OF_SIGKILL));
@@ -162,7 +162,8 @@ fn end_of(path: &Path, since: u64) -> Vec<u8> {
     read().unwrap_or_default()
 }
 
-/// Who sent the signal, if the output tells it as absl's handler does: `*** SIGTERM received by PID 12 (TID 12) on cpu 3 from PID 1; ***`.
+/// Who sent the signal, if the output tells it as absl's handler does: `*** SIGTERM received by PID 12 (TID 12) on cpu
+/// 3 from PID 1; ***`.
 pub(crate) fn sender_in(tail: &str, ours: &[i32]) -> Option<SignalSender> {
     tail.lines().rev().find_map(|line| {
         let (_, rest) = line.split_once(" received by PID ")?;

@@ -1,8 +1,9 @@
 //! The agent: what runs on every worker VM, from its startup script on.
 //!
-//! It says hello, gets ready, runs the job's program once for each attempt, ends it when it is told to, and says how it ended. What it
-//! knows of the job it knows from node metadata and from the orders of `api`; it decides nothing. Entry points: [`entry`] for binaries,
-//! [`run`] for a configuration at hand. The wire format is `rekindle_wire::agent`.
+//! It says hello, gets ready, runs the job's program once for each attempt, ends it when it is told to, and says how
+//! it ended. What it knows of the job it knows from node metadata and from the orders of `api`; it decides nothing.
+//! Entry points: [`entry`] for binaries, [`run`] for a configuration at hand. The wire format is
+//! `rekindle_wire::agent`.
 
 mod api;
 mod backoff;
@@ -63,10 +64,11 @@ pub fn entry(prefix: &[&str], args: AgentArgs) -> anyhow::Result<ExitCode> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(run(config))
 }
 
-/// Is the agent until its generation is of no use any more (exit code 0) or somebody ends it ([`EXIT_RESTART`]; the program lives on).
+/// Is the agent until its generation is of no use any more (exit code 0) or somebody ends it ([`EXIT_RESTART`]; the
+/// program lives on).
 ///
-/// A second agent on the same home waits until the first has ended. A crash at any await is made good by the next agent, which adopts the
-/// program that lives.
+/// A second agent on the same home waits until the first has ended. A crash at any await is made good by the next
+/// agent, which adopts the program that lives.
 ///
 /// # Errors
 /// If home cannot be written to. An unreachable metadata server or `api` is no error: it is tried for ever.

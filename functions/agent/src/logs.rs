@@ -1,8 +1,9 @@
 //! Output: read from the program's files as they grow, and put to `api` in numbered chunks.
 //!
-//! The program writes to plain files and never waits for us. **Invariant:** what a chunk holds is written down before it is sent, so a
-//! number always stands for the same bytes, also after a restart in between. What was sent is freed on the disk (a hole in the file),
-//! except for its end, which is evidence; what waits for longer than the backlog allows is dropped with a line that says so.
+//! The program writes to plain files and never waits for us. **Invariant:** what a chunk holds is written down before
+//! it is sent, so a number always stands for the same bytes, also after a restart in between. What was sent is freed
+//! on the disk (a hole in the file), except for its end, which is evidence; what waits for longer than the backlog
+//! allows is dropped with a line that says so.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -21,7 +22,8 @@ use crate::files::{self, CLOSED, Layout};
 use crate::metadata::Node;
 
 /// Most bytes in one chunk.
-// One request must fit into the body limit of `api` and be quick to repeat; a chattier program gets several chunks in one flush.
+// One request must fit into the body limit of `api` and be quick to repeat; a chattier program gets several chunks in
+// one flush.
 const CHUNK_MAX: u64 = 256 << 10;
 /// Freed on the disk in pieces of at least this, so that the file system is not asked for each line.
 const HOLE_STEP: u64 = 1 << 20;
@@ -236,7 +238,8 @@ fn free(path: &Path, cursor: &mut Cursor) {
 
 /// Removes folders of older attempts whose output is sent, and all but the newest few whatever they hold.
 pub(crate) fn tidy(layout: &Layout, current: u32) {
-    // A person who looks at the machine after a failure wants the last few; a job of a thousand attempts must not fill the disk.
+    // A person who looks at the machine after a failure wants the last few; a job of a thousand attempts must not fill
+    // the disk.
     const KEPT: usize = 3;
     let older: Vec<u32> = layout.attempts().into_iter().filter(|a| *a < current).collect();
     for (age, attempt) in older.iter().rev().enumerate() {

@@ -1,4 +1,5 @@
-//! The lowest free memory of the last seconds: once a program is dead its memory is free again, so the end itself tells nothing.
+//! The lowest free memory of the last seconds: once a program is dead its memory is free again, so the end itself
+//! tells nothing.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,10 +1,12 @@
 //! The agent's heart: from the order, the notices and what the processes do to the next step, again and again.
 //!
-//! Everything is a level: at each event the machine compares what is wanted with what is, and starts at most one piece of work. Pieces of
-//! work run beside it and end in an [`Event`], so that a notice is never kept waiting by a download or by `api`.
+//! Everything is a level: at each event the machine compares what is wanted with what is, and starts at most one piece
+//! of work. Pieces of work run beside it and end in an [`Event`], so that a notice is never kept waiting by a download
+//! or by `api`.
 //!
-//! **Invariants:** a program is started once for an attempt. An exit is told only when no process of the attempt lives. A stop that was
-//! begun is carried through, also by the next agent. Nothing but an order, an urgent notice or its own end ends a program.
+//! **Invariants:** a program is started once for an attempt. An exit is told only when no process of the attempt
+//! lives. A stop that was begun is carried through, also by the next agent. Nothing but an order, an urgent notice or
+//! its own end ends a program.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,7 +35,8 @@ use crate::{logs, procs};
 
 /// Between looks at files that grow (progress, output).
 const TICK: Duration = Duration::from_millis(100);
-/// An exit of an older attempt is told before the next one is begun, but the next one does not wait longer for `api` than this.
+/// An exit of an older attempt is told before the next one is begun, but the next one does not wait longer for `api`
+/// than this.
 const HANDED_OVER: Duration = Duration::from_secs(5);
 /// Output that is left at the end is sent for at most this long before the agent leaves.
 const LAST_FLUSH: Duration = Duration::from_secs(10);

@@ -149,8 +149,8 @@ impl Metadata {
         })
     }
 
-    /// The slice: told outright; else by the service to the nodes of a multislice queued resource; else the number at the end of the
-    /// node's name, if there is more than one slice.
+    /// The slice: told outright; else by the service to the nodes of a multislice queued resource; else the number at
+    /// the end of the node's name, if there is more than one slice.
     async fn slice(&self) -> anyhow::Result<u32> {
         if let Some(text) = self.attribute("rekindle-slice").await? {
             return text.parse().context("rekindle-slice is no number");
@@ -170,7 +170,8 @@ impl Metadata {
     }
 }
 
-/// The address of a worker in `worker-network-endpoints`: a list with commas, of entries whose third field is the address.
+/// The address of a worker in `worker-network-endpoints`: a list with commas, of entries whose third field is the
+/// address.
 fn address_of(endpoints: &str, worker: u32) -> Option<String> {
     let entry = endpoints.split(',').nth(usize::try_from(worker).ok()?)?;
     entry.split(':').nth(2).map(str::trim).filter(|a| !a.is_empty()).map(str::to_owned)

@@ -1,8 +1,9 @@
 //! The process table: which processes belong to this worker's programs, and how they are ended for good.
 //!
-//! **Invariant:** a process is known by its id and its start time together, so a number that the kernel gave to somebody else is never
-//! signalled. Programs are found by four marks, any of which is enough: descent from their shim, session, process group, and an
-//! environment variable that every child inherits (the only one that a grandchild in a session of its own keeps once its shim is dead).
+//! **Invariant:** a process is known by its id and its start time together, so a number that the kernel gave to
+//! somebody else is never signalled. Programs are found by four marks, any of which is enough: descent from their
+//! shim, session, process group, and an environment variable that every child inherits (the only one that a grandchild
+//! in a session of its own keeps once its shim is dead).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -143,11 +144,12 @@ fn has_mark(pid: i32, prefix: &[u8]) -> bool {
     environ.split(|b| *b == 0).any(|entry| entry.starts_with(prefix))
 }
 
-/// Ends every program of this worker and returns only when none of its processes lives: SIGTERM to the program's group, SIGKILL at
-/// `kill_at` (which may be moved while it waits).
+/// Ends every program of this worker and returns only when none of its processes lives: SIGTERM to the program's
+/// group, SIGKILL at `kill_at` (which may be moved while it waits).
 ///
-/// What the program leaves behind gets SIGTERM and [`LEFTOVER_GRACE`]. A process that even SIGKILL does not end (stuck in the kernel)
-/// keeps this waiting for ever: the device is not free. With `is_told` the program has had its SIGTERM before.
+/// What the program leaves behind gets SIGTERM and [`LEFTOVER_GRACE`]. A process that even SIGKILL does not end (stuck
+/// in the kernel) keeps this waiting for ever: the device is not free. With `is_told` the program has had its SIGTERM
+/// before.
 pub(crate) async fn end(home: PathBuf, family: Option<Family>, is_told: bool, kill_at: watch::Receiver<Instant>) {
     let mut told: BTreeSet<Birth> = family.filter(|_| is_told).map(|f| f.program).into_iter().collect();
     let mut leftovers_until: Option<Instant> = None;

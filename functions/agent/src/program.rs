@@ -1,4 +1,5 @@
-//! One program of an attempt (`setup` or `run`), seen from the agent: start it through its shim, adopt it, learn how it ended.
+//! One program of an attempt (`setup` or `run`), seen from the agent: start it through its shim, adopt it, learn how
+//! it ended.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -118,7 +119,8 @@ pub(crate) async fn end_of(papers: Papers, started: Started, reaped: Reaped) -> 
 pub(crate) struct Reaped(std::sync::Arc<std::sync::Mutex<BTreeMap<i32, Exit>>>);
 
 impl Reaped {
-    // Enough for the programs of several attempts; orphans that come to the agent by the thousand must not fill its memory.
+    // Enough for the programs of several attempts; orphans that come to the agent by the thousand must not fill its
+    // memory.
     const KEPT: usize = 1000;
 
     fn get(&self, pid: i32) -> Option<Exit> {

@@ -1,7 +1,7 @@
 //! Progress lines: what the program writes to its progress file, read as it grows.
 //!
-//! The file is the program's, so nothing in it is trusted: garbage is skipped, huge lines are never held in memory, and a file that is
-//! written anew is read anew.
+//! The file is the program's, so nothing in it is trusted: garbage is skipped, huge lines are never held in memory,
+//! and a file that is written anew is read anew.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};

@@ -1,6 +1,7 @@
 //! Talk with `api`: hello once, then reports for ever.
 //!
-//! Each report carries all that is known, so a report that is dropped in flight because something newer happened loses nothing.
+//! Each report carries all that is known, so a report that is dropped in flight because something newer happened loses
+//! nothing.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -147,7 +148,12 @@ impl Reporter {
                     tracing::warn!(told, "the token is lost; saying hello again");
                     self.token.send_replace(None);
                     let _ = std::fs::remove_file(&self.token_file);
-                    continue;
+                    failures += 1;
+                    if failures == 1 {
+                        continue;
+                    }
+                    // The token that hello just gave is not taken either: no hurry.
+                    backoff::after(failures, RETRY_FIRST, RETRY_MAX)
                 }
                 Err(error) => {
                     failures += 1;

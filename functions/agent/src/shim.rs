@@ -1,10 +1,12 @@
-//! The shim: the parent of one program. It starts it, waits for it and writes down how it ended, so that the exit status survives a
-//! restart of the agent.
+//! The shim: the parent of one program. It starts it, waits for it and writes down how it ended, so that the exit
+//! status survives a restart of the agent.
 //!
-//! It has a session of its own and is the subreaper of everything the program starts, so that nothing escapes the process tree; it leaves
-//! when no descendant is left. It must stay tiny: no network, no threads, no dependence on the agent.
+//! It has a session of its own and is the subreaper of everything the program starts, so that nothing escapes the
+//! process tree; it leaves when no descendant is left. It must stay tiny: no network, no threads, no dependence on the
+//! agent.
 //!
-//! **Invariant:** for one folder and name, at most one program is ever started: the claim file is made exclusively before the start.
+//! **Invariant:** for one folder and name, at most one program is ever started: the claim file is made exclusively
+//! before the start.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -121,8 +123,8 @@ pub(crate) fn run(spec_path: &Path) -> anyhow::Result<ExitCode> {
     }
     setsid().context("cannot make a session")?;
     set_child_subreaper(Some(rustix::process::getpid())).context("cannot become a subreaper")?;
-    // Signals to the shim are taken and dropped: only the program's group is ever told to stop, and a shim that dies early takes the
-    // exit status with it. Handlers, unlike ignored signals, are not inherited by the program.
+    // Signals to the shim are taken and dropped: only the program's group is ever told to stop, and a shim that dies
+    // early takes the exit status with it. Handlers, unlike ignored signals, are not inherited by the program.
     let signals = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _entered = signals.enter();
     let _held = [

@@ -335,7 +335,7 @@ impl Machine {
         };
         let folder = self.parts.layout.attempt(attempt.number);
         attempt.progress.read(&folder.join("progress"), Timestamp::now(), true);
-        tracing::info!(attempt = attempt.number, exit = ?exit.evidence.exit, ordered = exit.ordered, "nothing lives any more");
+        tracing::info!(attempt = attempt.number, exit = ?exit.evidence.exit, "nothing lives any more");
         let mut exit = *exit;
         exit.evidence.last_step = attempt.progress.said.step;
         attempt.exit = Some(exit);

@@ -123,7 +123,9 @@ async fn a_stop_goes_on_after_the_agent_was_killed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_lives_while_api_is_out_of_reach() {
-    let run = "echo $$ > program; until [ -e go ]; do sleep 0.02; done; echo step=9 >> $REKINDLE_PROGRESS_FILE; echo bye; exit 3";
+    let run = r#"
+        echo $$ > program; until [ -e go ]; do sleep 0.02; done
+        echo step=9 >> "$REKINDLE_PROGRESS_FILE"; echo bye; exit 3"#;
     let cloud = Cloud::start(run).await;
     let worker = Worker::start(&cloud);
     cloud.until_running(1).await;
