@@ -89,7 +89,7 @@ impl Engine {
             Err(StoreError::Conflict(path)) if decision.takes_permit && path != Kind::Job(before.id.clone()).path() => {
                 return Ok(Round::Again);
             }
-            Err(StoreError::Conflict(_)) => return Ok(Round::End(PassOutcome::Superseded)),
+            Err(StoreError::Conflict(_)) => return self.lost_race(&before, &seen).await,
             Err(error) => return Err(error.into()),
         };
         let outcomes = self.act(&decision.job, &decision.effects, began).await;
@@ -100,6 +100,13 @@ impl Engine {
         }
         self.schedule(&job, decision.wake_precise).await;
         Ok(Round::End(PassOutcome::Done))
+    }
+
+    /// Another pass or a command wrote first. It carries on only if it had seen as much: else what this pass saw would wait for the tick.
+    async fn lost_race(&self, before: &Job, seen: &Seen) -> Result<Round, PassError> {
+        let winner = self.ports.store.job(&before.id).await?;
+        let saw_less = winner.is_some_and(|w| w.value.observed_through_us < seen.observation.read_through_us);
+        Ok(if saw_less { Round::Again } else { Round::End(PassOutcome::Superseded) })
     }
 
     async fn commit(

@@ -363,6 +363,7 @@ fn exit_report(worker: u32, exit: Exit, tail: &str, ordered: bool, now: Timestam
         exit,
         tail: tail.into(),
         exited_at_ms: Some(u64::try_from(now.as_millisecond()).unwrap()),
+        memory_free_bytes: Some(64 << 30),
         signal_sender: ordered.then_some(rekindle_core::classify::SignalSender::Ourselves),
         ..WorkerEvidence::default()
     };
