@@ -87,6 +87,17 @@ const LEVELS: [Level; 8] =
 
 /// The level of a line. The first 160 bytes decide, so that a long line costs no more than a short one.
 pub(super) fn level(text: &[u8]) -> Level {
+    // The common shape of native loggers, without asking the patterns.
+    if let [letter @ (b'I' | b'W' | b'E' | b'F'), a, b, c, d, b' ' | b'\t', ..] = text
+        && [a, b, c, d].into_iter().all(u8::is_ascii_digit)
+    {
+        return match letter {
+            b'I' => Level::Info,
+            b'W' => Level::Warning,
+            b'E' => Level::Error,
+            _ => Level::Fatal,
+        };
+    }
     let head = &text[..text.len().min(160)];
     LEVEL.matches(head).iter().next().map_or(Level::Unsaid, |first| LEVELS[first])
 }
@@ -190,7 +201,13 @@ pub(super) fn streams(text: &[u8]) -> Vec<Vec<Line<'_>>> {
 /// The length of a line's mark, and the part of it that tells sources apart.
 fn mark_of(raw: &[u8]) -> (usize, &[u8]) {
     let head = &raw[..raw.len().min(200)];
-    if !MARK.is_match(head) {
+    let can_be = match head.first() {
+        Some(b'[' | b'(') => true,
+        Some(first) if first.is_ascii_digit() => true,
+        Some(first) => first.is_ascii_alphabetic() && memchr::memchr(b'|', &head[..head.len().min(60)]).is_some(),
+        None => false,
+    };
+    if !can_be || !MARK.is_match(head) {
         return (0, &[]);
     }
     let Some(found) = MARK.captures(head) else { return (0, &[]) };

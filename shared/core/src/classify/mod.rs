@@ -11,6 +11,7 @@
 //! 6. Retried errors, warnings, and talk of informational loggers, only if nothing else is there at all.
 
 pub mod case;
+mod completion;
 mod evidence;
 mod exit;
 #[cfg(test)]

@@ -18,7 +18,7 @@ struct Label {
 }
 
 struct Case {
-    label: Label,
+    known: Label,
     evidence: Evidence,
 }
 
@@ -37,7 +37,7 @@ fn cases(name: &str) -> Vec<Case> {
         .iter()
         .map(|path| {
             let text = std::fs::read_to_string(path).unwrap();
-            Case { label: serde_json::from_str(&text).unwrap(), evidence: case::from_case_json(&text).unwrap() }
+            Case { known: serde_json::from_str(&text).unwrap(), evidence: case::from_case_json(&text).unwrap() }
         })
         .collect()
 }
@@ -56,18 +56,18 @@ fn table_of(cases: &[Case]) -> (String, Vec<String>) {
     for case in cases {
         let verdict = classify(&case.evidence);
         let kind = verdict.outcome.as_str();
-        let accepted = |name: &str| case.label.label == name || case.label.secondary_ok.iter().any(|ok| ok == name);
-        let row = rows.entry(&case.label.label).or_default();
+        let accepted = |name: &str| case.known.label == name || case.known.secondary_ok.iter().any(|ok| ok == name);
+        let row = rows.entry(&case.known.label).or_default();
         row.0 += 1;
-        row.1 += usize::from(kind == case.label.label);
+        row.1 += usize::from(kind == case.known.label);
         row.2 += usize::from(accepted(kind));
         if !accepted(kind) {
-            wrong.push(format!("{} {} -> {kind}: {}", case.label.id, case.label.label, verdict.summary));
+            wrong.push(format!("{} {} -> {kind}: {}", case.known.id, case.known.label, verdict.summary));
         }
         let decisions: Vec<&str> =
-            std::iter::once(&case.label.label).chain(&case.label.secondary_ok).map(|label| action_of(label)).collect();
+            std::iter::once(&case.known.label).chain(&case.known.secondary_ok).map(|label| action_of(label)).collect();
         if !decisions.contains(&verdict.action.as_str()) {
-            wrong.push(format!("{} {}: action {}", case.label.id, case.label.label, verdict.action.as_str()));
+            wrong.push(format!("{} {}: action {}", case.known.id, case.known.label, verdict.action.as_str()));
         }
     }
     let lines = rows.iter().map(|(label, (all, first, ok))| format!("{label:<16} {all:>4} {first:>5} {ok:>9}\n"));
@@ -143,8 +143,8 @@ fn assert_same(case: &Case, evidence: &Evidence, what: &str) {
         (before.outcome, before.action),
         (after.outcome, after.action),
         "{} {} differs when {what}: {} / {}",
-        case.label.id,
-        case.label.label,
+        case.known.id,
+        case.known.label,
         before.summary,
         after.summary
     );

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use regex::bytes::Regex;
 
+use super::completion::{self, Completion};
 use super::evidence::{Exit, SignalSender, Stage, WorkerEvidence};
 use super::lines::{Level, Line, fixed, level, plain, streams};
 use super::signature::{Row, SIGNATURES, Trust};
@@ -81,19 +82,6 @@ pub(super) struct Account<'a> {
     pub(super) stepped: bool,
 }
 
-/// Signs that the work was done.
-#[derive(Debug, Clone)]
-pub(super) struct Completion {
-    /// The number of the line that completed it.
-    pub(super) number: usize,
-    /// That line.
-    pub(super) line: String,
-    /// True if the last step is proven.
-    pub(super) last_step: bool,
-    /// True if the final checkpoint is proven.
-    pub(super) final_checkpoint: bool,
-}
-
 impl Account<'_> {
     /// The best cause, if there is any.
     pub(super) fn best(&self) -> Option<&Cause> {
@@ -111,7 +99,7 @@ pub(super) fn normal(exit: Exit) -> Exit {
     match exit {
         Exit::Code(code) if (129..=192).contains(&code) => Exit::Signal(code - 128),
         Exit::Code(code) if (-64..0).contains(&code) => Exit::Signal(-code),
-        other => other,
+        Exit::Code(_) | Exit::Signal(_) | Exit::Silent => exit,
     }
 }
 
@@ -130,11 +118,14 @@ pub(super) fn account(worker: &WorkerEvidence) -> Account<'_> {
     }
     notices_outlived(&streams, &mut causes);
     given_up(&mut causes);
-    let completed = completion(&streams);
+    let completed = completion::completion(&streams);
     facts(worker, &mut causes);
     let said = !causes.is_empty();
     super::exit::causes(worker, exit, said, &mut causes);
     causes.sort_by(|a, b| b.strength.cmp(&a.strength).then(a.number.cmp(&b.number)).then(a.signature.cmp(b.signature)));
+    if let Some(first) = causes.first_mut() {
+        first.time_of_day_ms = time_of(&streams, first.number);
+    }
     let stepped = worker.last_step.is_some() || streams.iter().flatten().any(|line| line.progress);
     let ends_with_exception = streams.iter().any(|lines| ends_with_exception(lines));
     Account { worker, exit, causes, completed, empty: streams.is_empty(), ends_with_exception, stepped }
@@ -155,6 +146,9 @@ fn signatures(text: &[u8], streams: &[Vec<Line<'_>>], order: &[(usize, usize)], 
     let mut at = 0;
     // The rows tried on the current line: each row runs once a line, however often its words stand in it.
     let mut tried: Vec<u16> = Vec::new();
+    // What the current line was found to say: another row that says the same no louder need not run.
+    let mut said: Vec<(FailureKind, u8)> = Vec::new();
+    let mut echoes = 0_usize;
     let steps: Vec<Vec<usize>> = streams.iter().map(|lines| progress_places(lines)).collect();
     SIGNATURES.each_word(text, |end, row| {
         while at < order.len() && {
@@ -163,6 +157,7 @@ fn signatures(text: &[u8], streams: &[Vec<Line<'_>>], order: &[(usize, usize)], 
         } {
             at += 1;
             tried.clear();
+            said.clear();
         }
         let Some(&(stream, place)) = order.get(at) else { return };
         let line = &streams[stream][place];
@@ -171,21 +166,17 @@ fn signatures(text: &[u8], streams: &[Vec<Line<'_>>], order: &[(usize, usize)], 
             return;
         }
         tried.push(row);
+        let full = full_strength(known.trust);
+        // One echo is as good as a hundred, but where it explains an exception.
+        let enough = full == strength::ECHO && echoes >= ECHOES_MAX && line.chain.is_none();
+        if enough || said.iter().any(|(kind, loud)| *kind == known.kind && *loud >= full) {
+            return;
+        }
         if !SIGNATURES.accepts(row, line.text) {
             return;
         }
-        let full = match known.trust {
-            Trust::High => strength::HIGH,
-            Trust::Medium => strength::MEDIUM,
-            Trust::Even => strength::EXCEPTION,
-            Trust::Killed => strength::KILLED,
-            Trust::Low => strength::LOW,
-            Trust::Terminated => strength::TERMINATED,
-            Trust::Cut => strength::SILENT,
-            Trust::Echo => strength::ECHO,
-            Trust::Crash => strength::CRASH,
-            Trust::Last => strength::LAST,
-        };
+        said.push((known.kind, full));
+        echoes += usize::from(full == strength::ECHO);
         let moved_on = steps[stream].iter().rev().take_while(|step| **step > place).take(2).count() >= 2;
         let Some(strength) = weigh(line, known, full, moved_on) else { return };
         causes.push(Cause {
@@ -195,9 +186,28 @@ fn signatures(text: &[u8], streams: &[Vec<Line<'_>>], order: &[(usize, usize)], 
             reason: known.meaning,
             line: shown(line.raw),
             number: line.number,
-            time_of_day_ms: time_near(&streams[stream], place),
+            time_of_day_ms: None,
         });
     });
+}
+
+/// Echoes of one worker that are looked at. They differ in nothing that counts, and a dying gang prints thousands.
+const ECHOES_MAX: usize = 16;
+
+/// The strength of a signature whose line is taken at its word.
+const fn full_strength(trust: Trust) -> u8 {
+    match trust {
+        Trust::High => strength::HIGH,
+        Trust::Medium => strength::MEDIUM,
+        Trust::Even => strength::EXCEPTION,
+        Trust::Killed => strength::KILLED,
+        Trust::Low => strength::LOW,
+        Trust::Terminated => strength::TERMINATED,
+        Trust::Cut => strength::SILENT,
+        Trust::Echo => strength::ECHO,
+        Trust::Crash => strength::CRASH,
+        Trust::Last => strength::LAST,
+    }
 }
 
 /// Where a stream shows progress.
@@ -295,7 +305,7 @@ fn exceptions(worker: &WorkerEvidence, streams: &[Vec<Line<'_>>], causes: &mut V
                 reason,
                 line: shown(line.raw),
                 number: line.number,
-                time_of_day_ms: time_near(lines, place),
+                time_of_day_ms: None,
             });
         }
     }
@@ -385,6 +395,9 @@ fn notices_outlived(streams: &[Vec<Line<'_>>], causes: &mut [Cause]) {
     }
 }
 
+/// With less free disk than this no checkpoint can be written. Larger would blame the disk for other failures.
+const DISK_FULL_BYTES: u64 = 1 << 20;
+
 /// What the agent saw beside the output.
 fn facts(worker: &WorkerEvidence, causes: &mut Vec<Cause>) {
     let mut fact = |kind, strength, signature, reason| {
@@ -410,86 +423,9 @@ fn facts(worker: &WorkerEvidence, causes: &mut Vec<Cause>) {
     if worker.device_busy && !ours {
         fact(FailureKind::TpuRuntime, strength::HELD, "device-held", "another process held the TPU device");
     }
-    /// Below this no checkpoint can be written. Larger would blame the disk for whatever else went wrong.
-    const DISK_FULL_BYTES: u64 = 1 << 20;
     if worker.disk_free_bytes.is_some_and(|free| free < DISK_FULL_BYTES) && !ours {
         fact(FailureKind::DiskFull, strength::MEDIUM, "disk-full", "no space was left on the disk it writes to");
     }
-}
-
-/// Looks for the last step and the final checkpoint.
-fn completion(streams: &[Vec<Line<'_>>]) -> Option<Completion> {
-    static COUNT: LazyLock<Regex> = LazyLock::new(|| {
-        fixed(r"(?i)(?:step|train|iter|progress|it\b).{0,60}?\b(\d{2,})(?:it)?\s?(?:/|of)\s?(\d{2,})(?:it)?\b")
-    });
-    static FINISHED: LazyLock<Regex> = LazyLock::new(|| {
-        fixed(concat!(
-            r"(?i)\b(?:training|train loop|training loop|run|job|fit|finetuning|fine-tuning)\b(?: is| has| was)?",
-            r"(?: now)? (?:finished|completed?|done|ended successfully)\b|\b(?:finished|completed",
-            r"|done)(?: with)? (?:the )?",
-            r"(?:training|train loop|fine-?tuning|all steps)\b|\btraining (?:finished|completed?|done)",
-            r"|\ball (?:\d+ )?steps (?:done|completed?|finished)|\breached (?:max_steps|the last step|final step",
-            r"|last step)",
-            r"|`Trainer\.fit` stopped: `max_(?:steps|epochs)",
-        ))
-    });
-    static NOT_FINISHED: LazyLock<Regex> =
-        LazyLock::new(|| fixed(r"(?i)marked as finished|pre-?empt|stopp?ed|not |fail|error|epoch|incomplete"));
-    static FINAL: LazyLock<Regex> = LazyLock::new(|| {
-        fixed(concat!(
-            r"(?i)\b(?:saved|wrote|written|committed|finalized|uploaded)\b.{0,60}\bfinal\b.{0,40}",
-            r"|\bfinal\b.{0,40}(?:checkpoint|model|weights|params|state).{0,80}(?:saved|written|committed",
-            r"|finalized|done)",
-            r"|\bsaved (?:the )?(?:last|final)\b",
-        ))
-    });
-    static SAVED: LazyLock<Regex> = LazyLock::new(|| {
-        fixed(concat!(
-            r"(?i)\b(?:saved|committed|finished saving|finalized|wrote|written|save (?:is )?(?:done|complete",
-            r"|finished))\b",
-            r".{0,200}?(?:\bstep[-_ =/]{0,2}|[-_/]|ckpt[-_]|checkpoint[-_ ]|at )(\d{2,})\b",
-        ))
-    });
-    let mut last_step: Option<(usize, String, Option<u64>)> = None;
-    let mut checkpoint: Option<(usize, String)> = None;
-    let mut saved: Vec<(usize, u64, String)> = Vec::new();
-    for line in streams.iter().flatten() {
-        let head = &line.text[..line.text.len().min(600)];
-        if head.len() > 4 && level(head) <= Level::Unsaid {
-            if let Some(found) = COUNT.captures(head) {
-                let (a, b) = (number(&found[1]), number(&found[2]));
-                if a.is_some() && a == b && !NOT_FINISHED.is_match(head) {
-                    last_step = Some((line.number, shown(line.raw), a));
-                } else if a < b {
-                    // A later, lower count takes an earlier claim back: another loop runs.
-                    last_step = last_step.filter(|(_, _, total)| total.is_some() && *total != b);
-                }
-            }
-            if FINISHED.is_match(head) && !NOT_FINISHED.is_match(head) {
-                last_step.get_or_insert((line.number, shown(line.raw), None));
-            }
-            if FINAL.is_match(head) {
-                checkpoint = Some((line.number, shown(line.raw)));
-            } else if let Some(found) = SAVED.captures(head)
-                && let Some(step) = number(&found[1])
-            {
-                saved.push((line.number, step, shown(line.raw)));
-            }
-        }
-    }
-    if checkpoint.is_none()
-        && let Some((_, _, Some(total))) = &last_step
-        && let Some((number, _, line)) = saved.into_iter().find(|(_, step, _)| step == total || step + 1 == *total)
-    {
-        checkpoint = Some((number, line));
-    }
-    let (number, line) = match (&last_step, &checkpoint) {
-        (Some(step), Some(saved)) => (step.0.max(saved.0), saved.1.clone()),
-        (Some(step), None) => (step.0, step.1.clone()),
-        (None, Some(saved)) => (saved.0, saved.1.clone()),
-        (None, None) => return None,
-    };
-    Some(Completion { number, line, last_step: last_step.is_some(), final_checkpoint: checkpoint.is_some() })
 }
 
 /// True if the last thing said is a Python exception: a code of 0 then comes from a pipe behind the program.
@@ -500,7 +436,7 @@ fn ends_with_exception(lines: &[Line<'_>]) -> bool {
 }
 
 /// A decimal number of ASCII digits.
-fn number(digits: &[u8]) -> Option<u64> {
+pub(super) fn number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
@@ -508,6 +444,14 @@ fn number(digits: &[u8]) -> Option<u64> {
 pub(super) fn shown(raw: &[u8]) -> String {
     let text = String::from_utf8_lossy(&raw[..raw.len().min(400)]);
     text.trim_end_matches('\u{fffd}').trim().to_owned()
+}
+
+/// The time of day of the line of that number.
+fn time_of(streams: &[Vec<Line<'_>>], number: usize) -> Option<u32> {
+    streams.iter().find_map(|lines| {
+        let place = lines.binary_search_by_key(&number, |line| line.number).ok()?;
+        time_near(lines, place)
+    })
 }
 
 /// The time of day of a line, or of the nearest of the ten before it.
