@@ -1,1 +1,201 @@
+//! Events to webhooks: who is told, what, and what becomes of failures.
 
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::post;
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use rekindle_core::ids::JobId;
+use rekindle_core::job::{OutEvent, Phase};
+use rekindle_core::reason::Reason;
+use rekindle_core::spec::{ParseContext, parse};
+use rekindle_rig::{Rig, push, raw, send, spec};
+use rekindle_web::Door;
+use rekindle_wire::event::JobEvent;
+
+use crate::{Notify, Sender, router};
+
+const PATH: &str = "/functions/notify";
+
+/// A web server that keeps what it is told, and answers a status.
+#[derive(Clone)]
+struct Hook {
+    told: Arc<Mutex<Vec<(HeaderMap, Value)>>>,
+    status: Arc<Mutex<StatusCode>>,
+    url: String,
+}
+
+impl Hook {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        let hook = Self { told: Arc::default(), status: Arc::new(Mutex::new(StatusCode::OK)), url };
+        let app = Router::new().route("/hook", post(Self::take)).with_state(hook.clone());
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        hook
+    }
+
+    async fn take(
+        State(hook): State<Self>,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> (StatusCode, [(&'static str, String); 1]) {
+        hook.told.lock().unwrap().push((headers, serde_json::from_slice(&body).unwrap()));
+        (*hook.status.lock().unwrap(), [("location", hook.url.clone())])
+    }
+
+    fn count(&self) -> usize {
+        self.told.lock().unwrap().len()
+    }
+
+    fn answer(&self, status: u16) {
+        *self.status.lock().unwrap() = StatusCode::from_u16(status).unwrap();
+    }
+}
+
+async fn rig(allow_private: bool, hooks: &[(&str, &[&str])]) -> (Rig, Router) {
+    let rig = Rig::new().await;
+    let context = ParseContext { deployment: &rig.engine.deployment, caller: "ann@example.com", caller_is_admin: true };
+    let mut submit = parse(&spec("train"), &context).unwrap();
+    // The parser takes https alone; the test's server speaks http.
+    submit.spec.notify = hooks
+        .iter()
+        .map(|(url, events)| rekindle_core::spec::Notify {
+            webhook: (*url).to_owned(),
+            events: events.iter().map(|e| (*e).to_owned()).collect(),
+        })
+        .collect();
+    rig.engine.submit(submit, "ann@example.com", "k").await.unwrap();
+    let notify = Notify { ports: rig.engine.ports.clone(), sender: Arc::new(Sender::new(allow_private).unwrap()) };
+    let router = rig.mount(router(notify), Door::Notify);
+    (rig, router)
+}
+
+fn event(rig: &Rig, job: &str, phase: Phase) -> JobEvent {
+    use rekindle_ports::world::Clock;
+    let out = OutEvent {
+        sequence: 5,
+        at: rig.fakes.clock.now(),
+        phase,
+        reason: Reason::Succeeded,
+        message: "all workers ended well".into(),
+        attempt: 4,
+        generation: 3,
+    };
+    JobEvent::new(&rig.engine.installation.id, &JobId::parse(job).unwrap(), &out)
+}
+
+async fn tell(router: &Router, event: &JobEvent) -> u16 {
+    let attributes = event.attributes();
+    let pairs: Vec<(&str, &str)> = attributes.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    let data = serde_json::to_vec(&event.data).unwrap();
+    send(router, push(PATH, "1", &pairs, &data)).await.status.as_u16()
+}
+
+#[tokio::test]
+async fn webhooks_of_the_job_get_the_phases_they_want_as_structured_cloudevents() {
+    let (all, failures) = (Hook::start().await, Hook::start().await);
+    let (rig, router) = rig(true, &[(&all.url, &[]), (&failures.url, &["failed", "paused"])]).await;
+    assert_eq!(tell(&router, &event(&rig, "train", Phase::Succeeded)).await, 204);
+    assert_eq!((all.count(), failures.count()), (1, 0));
+    assert_eq!(tell(&router, &event(&rig, "train", Phase::Failed)).await, 204);
+    assert_eq!((all.count(), failures.count()), (2, 1));
+    let (headers, body) = all.told.lock().unwrap()[0].clone();
+    assert!(headers["content-type"].to_str().unwrap().starts_with("application/cloudevents+json"));
+    assert_eq!(body["type"], "dev.rekindle.job.succeeded.v1");
+    assert_eq!((&body["subject"], &body["id"]), (&json!("train"), &json!("train-5")));
+    assert_eq!((&body["data"]["attempt"], &body["data"]["reason"]), (&json!(4), &json!("succeeded")));
+    assert!(body["source"].as_str().unwrap().contains("abcdef"));
+}
+
+#[tokio::test]
+async fn a_structured_event_is_taken_too_and_an_unknown_job_is_done() {
+    let hook = Hook::start().await;
+    let (rig, router) = rig(true, &[(&hook.url, &[])]).await;
+    let body = serde_json::to_vec(&event(&rig, "train", Phase::Running)).unwrap();
+    assert_eq!(send(&router, raw(PATH, "application/cloudevents+json", body)).await.status, 204);
+    assert_eq!(hook.count(), 1);
+    assert_eq!(tell(&router, &event(&rig, "other", Phase::Running)).await, 204);
+    assert_eq!((hook.count(), rig.dead_reasons().len()), (1, 0));
+}
+
+#[tokio::test]
+async fn failures_that_may_pass_bring_the_event_again_until_it_is_old() {
+    let hook = Hook::start().await;
+    let (rig, router) = rig(true, &[(&hook.url, &[])]).await;
+    let event = event(&rig, "train", Phase::Succeeded);
+    for status in [500, 503, 429, 408] {
+        hook.answer(status);
+        assert_eq!(tell(&router, &event).await, 503, "{status}");
+    }
+    rig.advance(601);
+    assert_eq!(tell(&router, &event).await, 204, "given up");
+    assert_eq!(rig.dead_reasons().len(), 1);
+    let refused = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let (rig, router) = rig_with(&format!("http://{refused}/")).await;
+    assert_eq!(tell(&router, &self::event(&rig, "train", Phase::Succeeded)).await, 503, "nobody listens");
+}
+
+async fn rig_with(url: &str) -> (Rig, Router) {
+    rig(true, &[(url, &[])]).await
+}
+
+#[tokio::test]
+async fn refusals_and_redirects_are_final_and_recorded() {
+    let hook = Hook::start().await;
+    let (rig, router) = rig(true, &[(&hook.url, &[])]).await;
+    for status in [400, 401, 404, 410, 301, 302, 307, 308] {
+        hook.answer(status);
+        let before = hook.count();
+        assert_eq!(tell(&router, &event(&rig, "train", Phase::Succeeded)).await, 204, "{status}");
+        assert_eq!(hook.count(), before + 1, "{status}: a redirect is not followed");
+        assert!(rig.dead_reasons().pop().unwrap().contains(&status.to_string()));
+    }
+}
+
+#[tokio::test]
+async fn nothing_inside_is_reached() {
+    let hook = Hook::start().await;
+    let port = hook.url.rsplit(':').next().unwrap();
+    let inside = [
+        hook.url.clone(),
+        format!("https://127.0.0.1:{port}"),
+        format!("https://localhost:{port}"),
+        format!("https://[::1]:{port}"),
+        format!("https://[::ffff:127.0.0.1]:{port}"),
+        // The URL standard reads these as 127.0.0.1.
+        format!("https://2130706433:{port}"),
+        format!("https://0x7f.1:{port}"),
+        "https://169.254.169.254/computeMetadata/v1/".to_owned(),
+        "https://10.0.0.1/".to_owned(),
+        "ftp://example.com/".to_owned(),
+        "not an address".to_owned(),
+    ];
+    for url in &inside {
+        let (rig, router) = rig(false, &[(url, &[])]).await;
+        assert_eq!(tell(&router, &event(&rig, "train", Phase::Succeeded)).await, 204, "{url}");
+        assert_eq!(rig.dead_reasons().len(), 1, "{url} is refused for good");
+    }
+    assert_eq!(hook.count(), 0);
+}
+
+#[tokio::test]
+async fn poison_is_recorded_and_no_envelope_refused() {
+    let (rig, router) = rig(true, &[]).await;
+    for (id, data) in [("1", &b"x"[..]), ("2", b"{}"), ("3", b"\xff")] {
+        assert_eq!(send(&router, push(PATH, id, &[], data)).await.status, 204);
+    }
+    let mut liar = event(&rig, "train", Phase::Failed);
+    liar.ty = "dev.rekindle.job.succeeded.v1".into();
+    assert_eq!(tell(&router, &liar).await, 204);
+    assert_eq!(rig.dead_reasons().len(), 4);
+    assert_eq!(send(&router, raw(PATH, "application/json", "[]")).await.status, 400);
+    assert_eq!(send(&router, raw(PATH, "application/json", vec![b' '; 10 << 20])).await.status, 413);
+    rig.fakes.docs.set_down(true);
+    assert_eq!(tell(&router, &event(&rig, "train", Phase::Failed)).await, 503);
+}
