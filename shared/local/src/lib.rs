@@ -1,7 +1,7 @@
 //! The ports on one machine: documents in one file, objects on disk, hints and timers in process.
 //!
-//! Nothing here knows what a hint means: deliveries are HTTP requests to the functions' own paths, as the platform sends
-//! them. Whatever runs in the background belongs to a value, and ends when it is closed or dropped.
+//! Nothing here knows what a hint means: deliveries are HTTP requests to the functions' own paths, as the platform
+//! sends them. Whatever runs in the background belongs to a value, and ends when it is closed or dropped.
 
 mod objects;
 mod ports;

@@ -1,7 +1,8 @@
 //! Objects on disk: one file for each, named as the object.
 //!
-//! **Invariant:** a file under its name is whole. It is written beside, flushed, renamed, and the folder is flushed, so that a killed process
-//! leaves the old object or the new one. Uploads by others need an address that [`FileObjects::upload_address`] gave out.
+//! **Invariant:** a file under its name is whole. It is written beside, flushed, renamed, and the folder is flushed,
+//! so that a killed process leaves the old object or the new one. Uploads by others need an address that
+//! [`FileObjects::upload_address`] gave out.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -49,7 +50,8 @@ pub struct FileObjects {
 }
 
 impl FileObjects {
-    /// Opens the folder, or makes it. `base_url` is where `GET` and `PUT` of `<base_url>/objects/<name>` are served. Blocks.
+    /// Opens the folder, or makes it. `base_url` is where `GET` and `PUT` of `<base_url>/objects/<name>` are served.
+    /// Blocks.
     pub fn open(dir: impl Into<PathBuf>, base_url: impl Into<String>) -> Result<Self, WorldError> {
         let (dir, base_url) = (dir.into(), base_url.into());
         let opened = || -> std::io::Result<[u8; 32]> {

@@ -75,7 +75,8 @@ impl Events for LocalEvents {
     }
 }
 
-/// Dead letters: whole in a file of JSON lines, and as a document with an excerpt. The same letter twice is kept once in the store.
+/// Dead letters: whole in a file of JSON lines, and as a document with an excerpt. The same letter twice is kept once
+/// in the store.
 pub struct LocalDeadLetters {
     file: PathBuf,
     store: Store,

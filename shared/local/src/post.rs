@@ -124,7 +124,8 @@ impl Hand {
             .send()
             .await;
         match sent {
-            // What Pub/Sub takes as an acknowledgement; Tasks and Scheduler take every 2xx, and our functions send no others.
+            // What Pub/Sub takes as an acknowledgement; Tasks and Scheduler take every 2xx, and our functions send no
+            // others.
             Ok(answer) if matches!(answer.status().as_u16(), 102 | 200 | 201 | 202 | 204) => Ok(()),
             Ok(answer) => Err(format!("answered {}", answer.status())),
             Err(error) => Err(error.without_url().to_string()),

@@ -1,7 +1,8 @@
 //! The embedded document store: one redb file.
 //!
-//! Reads run on the blocking pool, each on a snapshot of its own. Writes go through one thread that puts every commit that waits into one
-//! transaction (group commit), so that a burst costs one flush, and answers only after the flush: an answered commit survives `kill -9`.
+//! Reads run on the blocking pool, each on a snapshot of its own. Writes go through one thread that puts every commit
+//! that waits into one transaction (group commit), so that a burst costs one flush, and answers only after the flush:
+//! an answered commit survives `kill -9`.
 //! **Invariant:** revisions only grow, also when the wall clock steps back or the process restarts.
 
 use std::path::Path;
@@ -64,7 +65,8 @@ struct Request {
 
 /// Documents in one file. Needs a tokio runtime around every call.
 ///
-/// After a failed flush (a full disk) redb takes no more writes: commits answer `Unavailable` until the file is opened again.
+/// After a failed flush (a full disk) redb takes no more writes: commits answer `Unavailable` until the file is opened
+/// again.
 pub struct RedbDocs {
     db: Arc<Database>,
     requests: Option<mpsc::Sender<Request>>,

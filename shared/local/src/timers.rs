@@ -37,7 +37,8 @@ pub struct LocalWakeups {
 }
 
 impl LocalWakeups {
-    /// Posts to `endpoint` (`…/functions/reconcile`) when `clock` says so. `speed`: how many times faster than the machine's the clock runs.
+    /// Posts to `endpoint` (`…/functions/reconcile`) when `clock` says so. `speed`: how many times faster than the
+    /// machine's the clock runs.
     ///
     /// Must be called inside a tokio runtime.
     pub fn start(endpoint: impl Into<String>, clock: Arc<dyn Clock>, speed: f64) -> Result<Self, WorldError> {
@@ -61,7 +62,8 @@ impl LocalWakeups {
         lock(&self.waiting).by_key.len()
     }
 
-    /// Ends the timer; what still waits is forgotten, and left to the tick. Ends requests that are still out after `grace`.
+    /// Ends the timer; what still waits is forgotten, and left to the tick. Ends requests that are still out after
+    /// `grace`.
     pub async fn close(&self, grace: Duration) {
         self.sender.close(grace).await;
     }
@@ -151,13 +153,15 @@ async fn wake(hand: Hand, url: String, at: Timestamp, key: String, job: JobId) {
     }
 }
 
-/// The tick in process. Never two at a time; a tick that fails is tried again until the next one is due. Dropping it ends it.
+/// The tick in process. Never two at a time; a tick that fails is tried again until the next one is due. Dropping it
+/// ends it.
 pub struct LocalTicker {
     sender: Sender,
 }
 
 impl LocalTicker {
-    /// Posts to `endpoint` (`…/functions/tick`) now, and then every `period` of the machine's time. `clock` gives the schedule time.
+    /// Posts to `endpoint` (`…/functions/tick`) now, and then every `period` of the machine's time. `clock` gives the
+    /// schedule time.
     ///
     /// Must be called inside a tokio runtime.
     pub fn start(endpoint: impl Into<String>, period: Duration, clock: Arc<dyn Clock>) -> Result<Self, WorldError> {

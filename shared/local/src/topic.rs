@@ -1,7 +1,7 @@
 //! A topic in process, with push subscriptions over real HTTP.
 //!
-//! Deliveries look as Pub/Sub's: wrapped, both spellings of the ids, standard base64. At least once within the life of the process; what a
-//! crash loses the tick repairs.
+//! Deliveries look as Pub/Sub's: wrapped, both spellings of the ids, standard base64. At least once within the life of
+//! the process; what a crash loses the tick repairs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

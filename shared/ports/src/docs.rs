@@ -1,7 +1,8 @@
 //! The document store: what Firestore, the embedded store and the simulated store have in common.
 //!
-//! A document has a path, a JSON body that the store never looks into, and a few indexed fields for queries. Every write of a commit carries
-//! its own precondition; a commit is atomic. There are no read-write transactions: they collapse under contention.
+//! A document has a path, a JSON body that the store never looks into, and a few indexed fields for queries. Every
+//! write of a commit carries its own precondition; a commit is atomic. There are no read-write transactions: they
+//! collapse under contention.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +54,8 @@ pub enum Precondition {
     None,
     /// The document must not exist.
     Absent,
-    /// The document must exist with this revision. One later than its own was never read from this store, and may be `Refused`.
+    /// The document must exist with this revision. One later than its own was never read from this store, and may be
+    /// `Refused`.
     At(Revision),
 }
 

@@ -1,6 +1,7 @@
 //! What every document store accepts and refuses, so that all of them refuse the same.
 //!
-//! The figures are Firestore's (quotas page): 1 MiB a document, indexed values cut at 1,500 bytes, ids without `/`, `.`, `..`, `__x__`.
+//! The figures are Firestore's (quotas page): 1 MiB a document, indexed values cut at 1,500 bytes, ids without `/`,
+//! `.`, `..`, `__x__`.
 
 use std::collections::BTreeSet;
 

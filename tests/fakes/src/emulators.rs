@@ -1,8 +1,9 @@
 //! The official emulators of Firestore and Pub/Sub, for tests that need the real wire.
 //!
-//! One that already runs is used when `FIRESTORE_EMULATOR_HOST` or `PUBSUB_EMULATOR_HOST` names it. Otherwise one is started
-//! from the Google Cloud SDK, by Java itself, on a free port of loopback. It ends when its [`Emulator`] is dropped, and also
-//! when the test process dies: a small shell beside it waits for the end of a pipe that only we hold.
+//! One that already runs is used when `FIRESTORE_EMULATOR_HOST` or `PUBSUB_EMULATOR_HOST` names it. Otherwise one is
+//! started from the Google Cloud SDK, by Java itself, on a free port of loopback. It ends when its [`Emulator`] is
+//! dropped, and also when the test process dies: a small shell beside it waits for the end of a pipe that only we
+//! hold.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -33,7 +34,8 @@ pub struct Emulator {
 impl Emulators {
     /// The Firestore emulator. Any project and database exists in it, empty, so a test takes a project name of its own.
     ///
-    /// `None`, with a notice: it is not installed here. Panics instead when `CI` is `true`, and when it does not come up.
+    /// `None`, with a notice: it is not installed here. Panics instead when `CI` is `true`, and when it does not come
+    /// up.
     pub fn firestore() -> Option<Emulator> {
         emulator("Firestore", "FIRESTORE_EMULATOR_HOST", |sdk| {
             let jar = sdk.join("platform/cloud-firestore-emulator/cloud-firestore-emulator.jar");
@@ -124,7 +126,7 @@ fn start(arguments: &[OsString]) -> Result<Emulator, String> {
         if answers(&emulator.address) {
             return Ok(emulator);
         }
-        std::thread::sleep(Duration::from_millis(25));
+        std::thread::park_timeout(Duration::from_millis(25));
     }
     drop(emulator);
     Err(tail(&mut log))

@@ -1,4 +1,5 @@
-//! Every port in memory, for the tests of all crates; and the official emulators, for the tests that need the real thing.
+//! Every port in memory, for the tests of all crates; and the official emulators, for the tests that need the real
+//! thing.
 //!
 //! [`MemoryDocs`] is also the model that the contract suite compares the real stores with.
 
@@ -11,6 +12,8 @@ use rekindle_ports::store::Store;
 mod clock;
 mod docs;
 mod emulators;
+#[cfg(test)]
+mod tests;
 mod tpu;
 mod world;
 

@@ -12,7 +12,8 @@ use rekindle_core::observation::{CreateError, Health, OperationView, SliceState,
 use rekindle_ports::tpu::{CreateRequest, Listed, Listing, SliceRef, TpuApi, TpuError};
 use rekindle_ports::world::Clock;
 
-/// How the next call of one kind ends. Scripts of one kind are used up one after the other; without one a call goes well.
+/// How the next call of one kind ends. Scripts of one kind are used up one after the other; without one a call goes
+/// well.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Script {
     /// The call goes well: a place-holder between other scripts.

@@ -1,8 +1,8 @@
 //! Firestore as the document store, over its raw `Commit`, `RunQuery` and `BatchGetDocuments` calls.
 //!
-//! A document is three things: the body as one JSON text in the field `body`, so that nothing is lost in Firestore's value
-//! types; the indexed fields with their native types under `i_<name>`; and `rev`, random for each write, since a write that
-//! changes nothing would keep its update time and let a second precondition on that time pass.
+//! A document is three things: the body as one JSON text in the field `body`, so that nothing is lost in Firestore's
+//! value types; the indexed fields with their native types under `i_<name>`; and `rev`, random for each write, since a
+//! write that changes nothing would keep its update time and let a second precondition on that time pass.
 //! **Invariant:** the revision of a document is its update time in microseconds; no call uses a read-write transaction.
 
 use std::collections::BTreeMap;
@@ -167,12 +167,12 @@ fn commit_error(status: &Status, guards: &Guards) -> DocsError {
     let text = text(status);
     let conflict = |path: &String| DocsError::Conflict { path: path.clone() };
     match (status.code(), &guards.first) {
-        // A stale update time; a document that is there; one that is not. Without a precondition they mean something else
-        // (no such database, a database of another kind).
+        // A stale update time; a document that is there; one that is not. Without a precondition they mean something
+        // else (no such database, a database of another kind).
         (Code::FailedPrecondition | Code::AlreadyExists, Some(path)) => conflict(path),
         (Code::NotFound, Some(path)) if guards.some_at => conflict(path),
-        // Contention: nothing was written, and whether the other writer wins is not known either. Not a conflict, since a
-        // pass that is told so takes its work for done.
+        // Contention: nothing was written, and whether the other writer wins is not known either. Not a conflict,
+        // since a pass that is told so takes its work for done.
         (Code::Aborted | Code::ResourceExhausted | Code::Unauthenticated, _) => DocsError::Unavailable(text),
         (
             Code::InvalidArgument

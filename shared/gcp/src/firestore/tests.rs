@@ -1,3 +1,5 @@
+//! What each answer of Firestore means, and what is written.
+
 use std::collections::HashMap;
 
 use super::*;

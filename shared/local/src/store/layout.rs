@@ -1,7 +1,7 @@
 //! Keys and values of the file. Keys sort as queries want their documents.
 //!
-//! `docs`: `<collection> 0 <id>` → revision, index fields, body. `index`: `<collection> 0 <field> 0 <value> <id>` → nothing, one entry for each
-//! value (each text of a set is one). `meta`: schema, last revision.
+//! `docs`: `<collection> 0 <id>` → revision, index fields, body. `index`: `<collection> 0 <field> 0 <value> <id>` →
+//! nothing, one entry for each value (each text of a set is one). `meta`: schema, last revision.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,8 @@ pub(super) const REVISION: &str = "revision";
 /// Greater than every byte of an id, so that it ends a range of ids.
 pub(super) const AFTER_IDS: u8 = 0xff;
 
-/// First byte of an encoded value; the order of types is that of [`IndexValue`]. Sets come last and have no order of their own.
+/// First byte of an encoded value; the order of types is that of [`IndexValue`]. Sets come last and have no order of
+/// their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Tag {

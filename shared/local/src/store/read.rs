@@ -1,5 +1,5 @@
-//! Reads of one snapshot. A query walks the index of its order and looks each further filter up, so that a page costs what it passes over,
-//! never a decoded document that is not on it.
+//! Reads of one snapshot. A query walks the index of its order and looks each further filter up, so that a page costs
+//! what it passes over, never a decoded document that is not on it.
 
 use std::ops::Bound;
 

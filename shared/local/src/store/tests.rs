@@ -1,3 +1,5 @@
+//! The embedded store alone: its file, its order of keys, its speed. What it answers is compared in `tests/contract`.
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Hints: pushed at least once, again after a refusal, and to the dead letters in the end. In process, and from the emulator.
+//! Hints: pushed at least once, again after a refusal, and to the dead letters in the end. In process, and from the
+//! emulator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};

@@ -125,9 +125,10 @@ impl Drop for Receiver {
 
 /// Waits until `is` holds.
 pub(crate) async fn eventually(what: &str, is: impl AsyncFn() -> bool) {
+    let mut looks = tokio::time::interval(Duration::from_millis(5));
     let all = async {
         while !is().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            looks.tick().await;
         }
     };
     assert!(tokio::time::timeout(DEADLINE, all).await.is_ok(), "{what}: waited in vain");
