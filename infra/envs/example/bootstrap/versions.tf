@@ -1,0 +1,18 @@
+terraform {
+  required_version = ">= 1.9"
+
+  required_providers {
+    google = {
+      source  = "hashicorp/google"
+      version = "~> 7.0"
+    }
+  }
+
+  # Its own state stays in this folder: the bucket for state is one of the things it makes. Losing it costs four imports.
+  backend "local" {}
+}
+
+provider "google" {
+  project = var.project
+  region  = var.region
+}

@@ -1,0 +1,100 @@
+# One installation of Rekindle in one project. Before it: bootstrap/, then publish.sh.
+
+data "google_project" "this" {
+  project_id = var.project
+}
+
+locals {
+  bucket  = "${var.project}-rekindle"
+  regions = toset([for c in var.capacity : regex("^(.+)-[a-z]$", c.zone)[0]])
+
+  # gcloud's own client: the audience of a person's `gcloud auth print-identity-token`, which cannot be told another.
+  gcloud_client = "32555940559.apps.googleusercontent.com"
+}
+
+module "network" {
+  source = "../../modules/network"
+
+  project = var.project
+  regions = local.regions
+  nat     = var.nat
+}
+
+module "store" {
+  source = "../../modules/store"
+
+  project      = var.project
+  location     = var.region
+  indexes_file = "${path.module}/../../firestore.indexes.json"
+}
+
+module "identity" {
+  source = "../../modules/identity"
+
+  project                   = var.project
+  project_number            = data.google_project.this.number
+  region                    = var.region
+  database                  = module.store.database
+  bucket                    = local.bucket
+  registry                  = "rekindle"
+  services                  = module.service.names
+  topics                    = module.trigger.topics
+  dead_letter_subscriptions = module.trigger.dead_letter_subscriptions
+  queue                     = module.trigger.queue
+  sink_writer               = module.trigger.sink_writer
+  people                    = var.people
+  publishers                = var.publishers
+  worker_accounts           = var.worker_accounts
+  worker_secrets            = var.worker_secrets
+}
+
+module "service" {
+  source = "../../modules/service"
+
+  project        = var.project
+  project_number = data.google_project.this.number
+  region         = var.region
+  image          = var.image
+  emails         = module.identity.emails
+  ready          = module.identity.documents_ready
+
+  environment = {
+    GOOGLE_CLOUD_PROJECT            = var.project
+    REKINDLE_DATABASE               = module.store.database
+    REKINDLE_BUCKET                 = "gs://${local.bucket}"
+    REKINDLE_BUCKET_REGIONS         = join(",", [for l in var.bucket_locations : lower(l)])
+    REKINDLE_CAPACITY               = jsonencode(var.capacity)
+    REKINDLE_MAX_CHIPS              = tostring(var.max_chips)
+    REKINDLE_MAX_USD_PER_DAY        = tostring(var.max_usd_per_day)
+    REKINDLE_WORKER_SERVICE_ACCOUNT = module.identity.emails["worker"]
+    REKINDLE_AGENT_URL              = "gs://${local.bucket}/agents/${var.agent_sha256}"
+    REKINDLE_AGENT_SHA256           = var.agent_sha256
+    REKINDLE_PEOPLE                 = join(",", var.people)
+    REKINDLE_PEOPLE_AUDIENCES       = local.gcloud_client
+    REKINDLE_ADMINS                 = join(",", var.admins)
+    REKINDLE_TASKS_LOCATION         = var.region
+    REKINDLE_TASKS_QUEUE            = "rekindle-wakeups"
+    REKINDLE_TASKS_SERVICE_ACCOUNT  = module.identity.emails["tasks"]
+  }
+}
+
+module "trigger" {
+  source = "../../modules/trigger"
+
+  project        = var.project
+  region         = var.region
+  urls           = module.service.urls
+  services       = module.service.names
+  emails         = module.identity.emails
+  eventarc_ready = module.identity.eventarc_ready
+}
+
+module "observability" {
+  source = "../../modules/observability"
+
+  project         = var.project
+  project_number  = data.google_project.this.number
+  emails          = var.admins
+  billing_account = var.budget ? data.google_project.this.billing_account : null
+  max_usd_per_day = var.max_usd_per_day
+}

@@ -1,0 +1,14 @@
+output "server" {
+  description = "Address for REKINDLE_SERVER."
+  value       = module.service.urls["api"]
+}
+
+output "network" {
+  description = "What a job names as `network` and `subnetwork`."
+  value       = module.network.network
+}
+
+output "dashboard" {
+  description = "The dashboard."
+  value       = "https://console.cloud.google.com/monitoring/dashboards?project=${var.project}#${module.observability.dashboard}"
+}

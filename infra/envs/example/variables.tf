@@ -1,0 +1,118 @@
+variable "project" {
+  description = "Project id."
+  type        = string
+}
+
+variable "region" {
+  description = "Region of the services, the database, the queue and the registry. The database can never be moved."
+  type        = string
+}
+
+variable "bucket_locations" {
+  description = "Where checkpoints lie: one region or multi-region (US, EU, ASIA), or two regions of one continent. TPUs are taken in these regions only."
+  type        = list(string)
+
+  validation {
+    condition     = length(var.bucket_locations) == 1 || length(var.bucket_locations) == 2
+    error_message = "One location, or two regions of one continent."
+  }
+}
+
+variable "capacity" {
+  description = "What may be created, and nothing else: accelerator (v5litepod-16, or a family v5litepod-*), zone, kind (spot, preemptible, on_demand, reserved), most chips, US dollars for a chip-hour (0: granted quota)."
+  type = list(object({
+    accelerator       = string
+    zone              = string
+    kind              = string
+    max_chips         = optional(number)
+    usd_per_chip_hour = number
+  }))
+
+  validation {
+    condition     = length(var.capacity) > 0
+    error_message = "Nothing could ever be created."
+  }
+  validation {
+    condition     = alltrue([for c in var.capacity : contains(["spot", "preemptible", "on_demand", "reserved"], c.kind)])
+    error_message = "The kind is spot, preemptible, on_demand or reserved."
+  }
+  validation {
+    condition     = alltrue([for c in var.capacity : length(regexall("^[a-z]+-[a-z]+[0-9]+-[a-z]$", c.zone)) == 1])
+    error_message = "A zone looks like us-central1-a."
+  }
+}
+
+variable "max_chips" {
+  description = "Most chips of all jobs at once."
+  type        = number
+}
+
+variable "max_usd_per_day" {
+  description = "Most US dollars a day of all jobs; the monthly budget follows from it."
+  type        = number
+}
+
+variable "people" {
+  description = "Who may call: addresses of people and service accounts. Groups are not taken, since the service checks each address by itself."
+  type        = list(string)
+
+  validation {
+    condition     = length(var.people) > 0 && alltrue([for p in var.people : length(regexall("^[^@:*]+@[^@:]+$", p)) == 1])
+    error_message = "Plain addresses, without user: or group:."
+  }
+}
+
+variable "admins" {
+  description = "Who of them may act for other owners, and is told of alerts."
+  type        = list(string)
+
+  validation {
+    condition     = length(var.admins) > 0 && alltrue([for a in var.admins : contains(var.people, a)])
+    error_message = "At least one, and each of them also in people."
+  }
+}
+
+variable "publishers" {
+  description = "Who may publish job messages to rekindle-jobs. A message carries no identity, so its jobs belong to nobody in particular."
+  type        = list(string)
+  default     = []
+}
+
+variable "worker_accounts" {
+  description = "Further service accounts that jobs may run as."
+  type        = list(string)
+  default     = []
+}
+
+variable "worker_secrets" {
+  description = "Ids of the secrets of this project that jobs may borrow."
+  type        = list(string)
+  default     = []
+}
+
+variable "nat" {
+  description = "Cloud NAT for workers without external addresses. Without either they reach neither the services nor packages."
+  type        = bool
+  default     = true
+}
+
+variable "budget" {
+  description = "Whether to make a budget. It takes rights on the billing account."
+  type        = bool
+  default     = true
+}
+
+variable "image" {
+  description = "The image by digest; written by publish.sh into release.auto.tfvars.json."
+  type        = string
+}
+
+variable "agent_sha256" {
+  description = "sha256 of the agent; written by publish.sh into release.auto.tfvars.json."
+  type        = string
+
+  validation {
+    condition     = length(regexall("^[0-9a-f]{64}$", var.agent_sha256)) == 1
+    error_message = "64 hex digits."
+  }
+}

@@ -1,0 +1,14 @@
+variable "project" {
+  description = "Project id."
+  type        = string
+}
+
+variable "region" {
+  description = "Region of the image registry, near the services."
+  type        = string
+}
+
+variable "bucket_locations" {
+  description = "Where checkpoints, logs and bundles lie: one region or multi-region, or two regions of one continent (a dual-region)."
+  type        = list(string)
+}

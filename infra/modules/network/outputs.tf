@@ -1,0 +1,4 @@
+output "network" {
+  description = "Name of the network; jobs name it as `network`, and its subnets, which have the same name, as `subnetwork`."
+  value       = google_compute_network.workers.name
+}

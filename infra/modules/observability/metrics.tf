@@ -1,0 +1,61 @@
+# Counts of log lines. A test looks for each quoted message in the programs that write it.
+
+locals {
+  services = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=~\"^rekindle-(api|events|reconcile)$\""
+
+  metrics = {
+    ticks = {
+      description = "Ticks that ran to their end."
+      filter      = "${local.services} AND jsonPayload.message=\"tick\""
+    }
+    orphans = {
+      description = "TPUs that no job owned: deleted, or held back because there were too many at once."
+      filter = "${local.services} AND jsonPayload.message=(${join(" OR ", [
+        "\"an orphan was deleted\"",
+        "\"too many orphans at once; none is deleted\"",
+        "\"resources of this installation are older than its store; no sweep, look at the store\"",
+      ])})"
+    }
+    invariants = {
+      description = "Passes whose decision broke a rule; nothing was committed."
+      filter      = "${local.services} AND jsonPayload.message=\"a decision broke a rule; nothing was committed\""
+    }
+    panics = {
+      description = "Handlers that panicked."
+      filter      = "${local.services} AND jsonPayload.message=\"a handler panicked\""
+    }
+    unusable = {
+      description = "Messages that could not be used, recorded and forwarded."
+      filter      = "${local.services} AND jsonPayload.message=\"a message cannot be used\""
+    }
+    refused-callers = {
+      description = "Calls without a right token."
+      filter      = "${local.services} AND jsonPayload.message=(\"unauthenticated\" OR \"forbidden\")"
+    }
+    # The platform's own word: also what was made by hand.
+    create-failures = {
+      description = "Creates of nodes and queued resources that failed: stockout, quota, no permission."
+      filter = join(" AND ", [
+        "log_id(\"cloudaudit.googleapis.com/activity\")",
+        "protoPayload.serviceName=\"tpu.googleapis.com\"",
+        "protoPayload.methodName=~\"^google\\.cloud\\.tpu\\.(v2|v2alpha1)\\.Tpu\\.Create(Node|QueuedResource)$\"",
+        "severity>=ERROR",
+      ])
+    }
+  }
+}
+
+resource "google_logging_metric" "metric" {
+  for_each = local.metrics
+
+  project     = var.project
+  name        = "rekindle/${each.key}"
+  description = each.value.description
+  filter      = each.value.filter
+
+  metric_descriptor {
+    metric_kind = "DELTA"
+    value_type  = "INT64"
+    unit        = "1"
+  }
+}

@@ -1,0 +1,24 @@
+variable "project" {
+  description = "Project id."
+  type        = string
+}
+
+variable "project_number" {
+  description = "Number of the project, by which budgets name it."
+  type        = string
+}
+
+variable "emails" {
+  description = "Who is told."
+  type        = list(string)
+}
+
+variable "billing_account" {
+  description = "Billing account of the project; null: no budget is made."
+  type        = string
+}
+
+variable "max_usd_per_day" {
+  description = "Most US dollars a day of all jobs; the budget is a month of it, in the billing account's currency."
+  type        = number
+}
