@@ -62,3 +62,24 @@ fn two_equal_writes_differ_so_that_the_update_time_moves() {
     assert_eq!(one["body"], two["body"]);
     assert_ne!(one["rev"], two["rev"]);
 }
+
+/// A server that takes connections and says nothing is not waited for: a read was not possible, a commit may have been.
+#[tokio::test]
+async fn a_silent_server_is_given_up_in_time() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let silent = tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            kept.push(stream);
+        }
+    });
+    let service = Service::emulator(&address).with_timeout(Duration::from_millis(300));
+    let docs = FirestoreDocs::connect("p", DEFAULT_DATABASE, &service).await.unwrap();
+    let calls = async {
+        assert_eq!(kind(&docs.get("jobs/a").await.unwrap_err()), "unavailable");
+        assert_eq!(kind(&docs.commit(vec![put(Precondition::Absent)]).await.unwrap_err()), "unclear");
+    };
+    tokio::time::timeout(Duration::from_secs(30), calls).await.unwrap();
+    silent.abort();
+}
