@@ -64,6 +64,28 @@ pub(crate) enum Color {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    #[command(flatten)]
+    Client(Client),
+    /// Everything on this machine: functions, store, and a Cloud TPU API with processes as workers
+    Dev(Dev),
+    /// A real training job on this machine that is preempted twice and ends with the right result
+    Demo(Demo),
+    /// Tell why a program failed, from its output or a case file
+    Classify(Classify),
+    /// Keep an interactive TPU alive
+    #[command(hide = true)]
+    Up(NotBuilt),
+    /// A shell on a worker
+    #[command(hide = true)]
+    Ssh(NotBuilt),
+    /// The page of a job in a browser
+    #[command(hide = true)]
+    Open(NotBuilt),
+}
+
+/// What is asked of a server.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Client {
     /// Submit a job
     Run(Box<Run>),
     /// List jobs, newest first
@@ -109,23 +131,8 @@ pub(crate) enum Command {
     Thaw,
     /// Check what this machine and the server need
     Doctor,
-    /// Everything on this machine: functions, store, and a Cloud TPU API with processes as workers
-    Dev(Dev),
-    /// A real training job on this machine that is preempted twice and ends with the right result
-    Demo(Demo),
-    /// Tell why a program failed, from its output or a case file
-    Classify(Classify),
     /// Version of this program, and of the server if it answers
     Version,
-    /// Keep an interactive TPU alive
-    #[command(hide = true)]
-    Up(NotBuilt),
-    /// A shell on a worker
-    #[command(hide = true)]
-    Ssh(NotBuilt),
-    /// The page of a job in a browser
-    #[command(hide = true)]
-    Open(NotBuilt),
 }
 
 /// `run`.
@@ -181,8 +188,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FIELD=VALUE")]
     pub(crate) set: Vec<String>,
     /// Print the job message and submit nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[arg(long = "dry-run")]
+    pub(crate) is_dry: bool,
     /// Wait for the end; exit codes as of `wait`
     #[arg(long)]
     pub(crate) wait: bool,
@@ -254,7 +261,7 @@ pub(crate) struct OneJob {
 pub(crate) struct History {
     /// The job
     pub(crate) job: String,
-    /// With what was decided beside the phase
+    /// With who or what caused each decision
     #[arg(long, short = 'v')]
     pub(crate) verbose: bool,
 }
@@ -405,22 +412,27 @@ mod tests {
 
     #[test]
     fn the_words_of_the_forerunners_lead_to_the_nearest_command() {
-        let parse = |words: &[&str]| Cli::try_parse_from([&["rekindle"], words].concat()).unwrap().command;
-        assert!(matches!(parse(&["kill", "a"]), Command::Cancel(_)));
-        assert!(matches!(parse(&["resume", "a"]), Command::Unpause(_)));
-        assert!(matches!(parse(&["retry", "a"]), Command::Restart(_)));
-        assert!(matches!(parse(&["rerun", "a"]), Command::Rerun(_)));
-        assert!(matches!(parse(&["ack", "a"]), Command::Wake(_)));
-        assert!(matches!(parse(&["check"]), Command::Ps(_)));
-        assert!(matches!(parse(&["monitor"]), Command::Monitor(_)));
-        assert!(matches!(parse(&["ssh", "a", "--worker", "1", "--", "-L", "1:2"]), Command::Ssh(_)));
+        let command = |words: &[&str]| Cli::try_parse_from([&["rekindle"], words].concat()).unwrap().command;
+        let parse = |words: &[&str]| {
+            let Command::Client(client) = command(words) else { panic!("{words:?}") };
+            client
+        };
+        assert!(matches!(parse(&["kill", "a"]), Client::Cancel(_)));
+        assert!(matches!(parse(&["resume", "a"]), Client::Unpause(_)));
+        assert!(matches!(parse(&["retry", "a"]), Client::Restart(_)));
+        assert!(matches!(parse(&["rerun", "a"]), Client::Rerun(_)));
+        assert!(matches!(parse(&["ack", "a"]), Client::Wake(_)));
+        assert!(matches!(parse(&["check"]), Client::Ps(_)));
+        assert!(matches!(parse(&["monitor"]), Client::Monitor(_)));
+        assert!(matches!(command(&["ssh", "a", "--worker", "1", "--", "-L", "1:2"]), Command::Ssh(_)));
     }
 
     #[test]
     fn a_program_keeps_its_own_options() {
         let words = ["rekindle", "run", "--tpu", "v5litepod-8", "--", "python3", "train.py", "--json", "-f"];
         let cli = Cli::try_parse_from(words).unwrap();
-        let Command::Run(run) = cli.command else { panic!("{:?}", cli.command) };
+        let Command::Client(client) = cli.command else { panic!("{:?}", cli.command) };
+        let Client::Run(run) = client else { panic!("{client:?}") };
         assert_eq!(run.command, ["python3", "train.py", "--json", "-f"]);
         assert!(!cli.global.json && !run.follow);
     }

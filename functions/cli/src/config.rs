@@ -54,7 +54,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<File>> {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            return Err(Fault::input(format!("cannot read the configuration {}", path.display())).from_error(&error));
+            return Err(Fault::input(format!("cannot read the configuration {}", path.display())).caused_by(&error));
         }
     };
     toml::from_str(&text).map(Some).map_err(|error| {

@@ -1,5 +1,6 @@
 //! What went wrong, for a person: the fault, its causes, and the next step. Nothing else ends a command early.
 
+use std::fmt::Write as _;
 use std::io;
 
 use serde_json::json;
@@ -50,7 +51,7 @@ impl Fault {
     }
 
     /// Adds an error with everything below it. A cause that repeats the one above is left out.
-    pub(crate) fn from_error(mut self, error: &(dyn std::error::Error + 'static)) -> Self {
+    pub(crate) fn caused_by(mut self, error: &(dyn std::error::Error + 'static)) -> Self {
         let mut link = Some(error);
         while let Some(error) = link {
             let text = error.to_string();
@@ -105,10 +106,10 @@ impl Fault {
         use owo_colors::OwoColorize as _;
         let mut text = format!("{} {}\n", "error:".red().bold(), self.0.what);
         for cause in &self.0.causes {
-            text.push_str(&format!("  {} {cause}\n", "-".red()));
+            let _ = writeln!(text, "  {} {cause}", "-".red());
         }
         if let Some(next) = &self.0.next {
-            text.push_str(&format!("{} {next}\n", "next:".cyan().bold()));
+            let _ = writeln!(text, "{} {next}", "next:".cyan().bold());
         }
         text
     }
@@ -127,7 +128,7 @@ impl Fault {
 
 impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Self {
-        let mut fault = Self::unexpected("cannot write the output").from_error(&error);
+        let mut fault = Self::unexpected("cannot write the output").caused_by(&error);
         if error.kind() == io::ErrorKind::BrokenPipe {
             fault.0.is_quiet = true;
             fault.0.exit = EXIT_SIGPIPE;
@@ -143,7 +144,7 @@ mod tests {
     #[test]
     fn the_text_names_the_fault_its_causes_and_the_next_step() {
         let error = io::Error::other("connection refused");
-        let fault = Fault::unexpected("cannot reach it").from_error(&error).next("start it");
+        let fault = Fault::unexpected("cannot reach it").caused_by(&error).next("start it");
         let plain = anstream::adapter::strip_str(&fault.text()).to_string();
         assert_eq!(plain, "error: cannot reach it\n  - connection refused\nnext: start it\n");
         assert_eq!(fault.exit_code(), EXIT_UNEXPECTED);

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use owo_colors::OwoColorize as _;
+use rekindle_core::history::HistoryEntry;
 use rekindle_core::job::Phase;
 
 /// A length of time in at most two units: `45s`, `12m`, `3h05m`, `2d4h`.
@@ -53,6 +54,13 @@ pub(crate) fn paint(phase: Phase, text: &str) -> String {
         Phase::Failed => text.red().to_string(),
         Phase::Cancelled => text.dimmed().to_string(),
     }
+}
+
+/// What a history entry found out and decided, beside its own sentence: its notes without those that only repeat it.
+pub(crate) fn news(entry: &HistoryEntry) -> Vec<String> {
+    let change = format!("{} → {}:", entry.from.as_str(), entry.to.as_str());
+    let notes = entry.notes.iter().filter(|note| !note.starts_with(&change) && **note != entry.message);
+    notes.map(|note| tame(note)).collect()
 }
 
 /// Text that came from a job, safe for a terminal: no control characters but tabs.

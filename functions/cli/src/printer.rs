@@ -16,6 +16,7 @@ pub(crate) struct Printer {
     is_talk_terminal: bool,
 }
 
+#[expect(clippy::unused_self, reason = "who writes has been given the printer, and with it the choice of form")]
 impl Printer {
     /// A printer for this process; `choice` also holds for everything that writes through anstream.
     pub(crate) fn new(is_json: bool, choice: ColorChoice) -> Self {
@@ -28,17 +29,17 @@ impl Printer {
     }
 
     /// True when a person looks at stdout.
-    pub(crate) fn is_terminal(&self) -> bool {
+    pub(crate) fn is_terminal(self) -> bool {
         self.is_terminal
     }
 
     /// True when a person looks at stderr.
-    pub(crate) fn is_talk_terminal(&self) -> bool {
+    pub(crate) fn is_talk_terminal(self) -> bool {
         self.is_talk_terminal
     }
 
     /// Width of the terminal in columns; `None` when stdout is none.
-    pub(crate) fn width(&self) -> Option<usize> {
+    pub(crate) fn width(self) -> Option<usize> {
         if !self.is_terminal {
             return None;
         }
@@ -47,7 +48,7 @@ impl Printer {
     }
 
     /// Writes text as it is to stdout.
-    pub(crate) fn data(&self, text: &str) -> Result<()> {
+    pub(crate) fn data(self, text: &str) -> Result<()> {
         let mut out = anstream::stdout().lock();
         out.write_all(text.as_bytes())?;
         out.flush()?;
@@ -55,7 +56,7 @@ impl Printer {
     }
 
     /// Writes bytes as they are to stdout, colours included.
-    pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn bytes(self, bytes: &[u8]) -> Result<()> {
         let mut out = std::io::stdout().lock();
         out.write_all(bytes)?;
         out.flush()?;
@@ -63,35 +64,35 @@ impl Printer {
     }
 
     /// Writes one line to stdout.
-    pub(crate) fn line(&self, text: &str) -> Result<()> {
+    pub(crate) fn line(self, text: &str) -> Result<()> {
         self.data(&format!("{text}\n"))
     }
 
     /// Writes one value: indented for a person, on one line for a pipe.
-    pub(crate) fn json<T: Serialize>(&self, value: &T) -> Result<()> {
+    pub(crate) fn json<T: Serialize>(self, value: &T) -> Result<()> {
         let text = if self.is_terminal { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
-        self.line(&text.map_err(|error| Fault::unexpected("cannot write JSON").from_error(&error))?)
+        self.line(&text.map_err(|error| Fault::unexpected("cannot write JSON").caused_by(&error))?)
     }
 
     /// Writes one value on one line.
-    pub(crate) fn json_line<T: Serialize>(&self, value: &T) -> Result<()> {
+    pub(crate) fn json_line<T: Serialize>(self, value: &T) -> Result<()> {
         let text = serde_json::to_string(value);
-        self.line(&text.map_err(|error| Fault::unexpected("cannot write JSON").from_error(&error))?)
+        self.line(&text.map_err(|error| Fault::unexpected("cannot write JSON").caused_by(&error))?)
     }
 
     /// Says something to the person. Nobody listening is no fault.
-    pub(crate) fn talk(&self, text: &str) {
+    pub(crate) fn talk(self, text: &str) {
         let _ = anstream::stderr().lock().write_all(format!("{text}\n").as_bytes());
     }
 
     /// Warns the person.
-    pub(crate) fn warn(&self, text: &str) {
+    pub(crate) fn warn(self, text: &str) {
         use owo_colors::OwoColorize as _;
         self.talk(&format!("{} {text}", "warning:".yellow().bold()));
     }
 
     /// Shows a fault.
-    pub(crate) fn fault(&self, fault: &Fault) {
+    pub(crate) fn fault(self, fault: &Fault) {
         if fault.is_quiet() {
             return;
         }

@@ -54,7 +54,7 @@ async fn rekindle(server: &server::Server, line: &str) -> Output {
         .env("REKINDLE_SERVER", server.url())
         .kill_on_drop(true)
         .output();
-    tokio::time::timeout(std::time::Duration::from_secs(60), run).await.expect("the command hangs").unwrap()
+    tokio::time::timeout(std::time::Duration::from_mins(1), run).await.expect("the command hangs").unwrap()
 }
 
 /// stdout as it is, stderr with a mark at each line, the exit code if it is not 0.

@@ -50,7 +50,7 @@ impl Api {
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())
             .build()
-            .map_err(|error| Fault::unexpected("cannot set up HTTP").from_error(&error))?;
+            .map_err(|error| Fault::unexpected("cannot set up HTTP").caused_by(&error))?;
         let tokens = token::Tokens::new(&server, token);
         Ok(Self { server, http, tokens })
     }
@@ -102,7 +102,12 @@ impl Api {
         let body = Body::LastEventId(last_id.map(str::to_owned));
         let response = self.send(Method::GET, path, query, &body, None).await?;
         let url = self.url().to_owned();
-        Ok(Events { url, bytes: Box::pin(response.bytes_stream()), parser: sse::Parser::default(), ready: VecDeque::new() })
+        Ok(Events {
+            url,
+            bytes: Box::pin(response.bytes_stream()),
+            parser: sse::Parser::default(),
+            ready: VecDeque::new(),
+        })
     }
 
     /// POST of a JSON body; says whether it made something new (201).
@@ -116,7 +121,7 @@ impl Api {
     /// A command on a job; says whether it changed anything (202; 200 is that it held already).
     pub(crate) async fn command(&self, job: &str, command: &str, body: &CommandBody) -> Result<(Value, bool)> {
         let path = format!("/v1/jobs/{}/{command}", segment(job)?);
-        let value = serde_json::to_value(body).map_err(|error| Fault::unexpected("no JSON").from_error(&error))?;
+        let value = serde_json::to_value(body).map_err(|error| Fault::unexpected("no JSON").caused_by(&error))?;
         let body = Body::Json { value, key: new_key() };
         let response = self.send(Method::POST, &path, &[], &body, Some(CALL_TIMEOUT)).await?;
         let is_change = response.status() == StatusCode::ACCEPTED;
@@ -186,7 +191,7 @@ impl Api {
         let bytes = response.bytes().await.map_err(|error| self.broken(path, &error))?;
         serde_json::from_slice(&bytes).map_err(|error| {
             Fault::unexpected(format!("{}{path} answered something that is no JSON", self.url()))
-                .from_error(&error)
+                .caused_by(&error)
                 .next("is this the address of Rekindle's api? `rekindle doctor` tells more")
         })
     }
@@ -228,11 +233,11 @@ impl Api {
             Origin::File(path) => format!("check `server` in {}, and that the server runs", path.display()),
         };
         let what = if error.is_timeout() { format!("no answer from {url}") } else { format!("cannot reach {url}") };
-        Fault::unexpected(what).from_error(&bare(error)).next(next)
+        Fault::unexpected(what).caused_by(&bare(error)).next(next)
     }
 
     fn broken(&self, path: &str, error: &reqwest::Error) -> Fault {
-        Fault::unexpected(format!("the answer of {}{path} broke off", self.url())).from_error(&bare(error))
+        Fault::unexpected(format!("the answer of {}{path} broke off", self.url())).caused_by(&bare(error))
     }
 }
 
@@ -256,8 +261,9 @@ impl Events {
                 None => return Ok(None),
                 Some(Ok(bytes)) => self.ready.extend(self.parser.push(&bytes)),
                 Some(Err(error)) => {
-                    return Err(Fault::unexpected(format!("the stream of {} broke off", self.url))
-                        .from_error(&bare(&error)));
+                    return Err(
+                        Fault::unexpected(format!("the stream of {} broke off", self.url)).caused_by(&bare(&error))
+                    );
                 }
             }
         }
@@ -276,7 +282,7 @@ enum Body {
 pub(crate) fn typed<T: DeserializeOwned>(value: Value) -> Result<T> {
     serde_json::from_value(value).map_err(|error| {
         Fault::unexpected("the server answers in a way that this version does not understand")
-            .from_error(&error)
+            .caused_by(&error)
             .next("compare `rekindle version` on both sides; --json shows the answer as it is")
     })
 }

@@ -66,7 +66,7 @@ async fn run(command: &[String]) -> Result<String> {
         return Err(Fault::input("`token_command` in the configuration file is empty"));
     };
     let output = tokio::process::Command::new(program).args(arguments).stdin(Stdio::null()).output().await;
-    let output = output.map_err(|error| fault().from_error(&error))?;
+    let output = output.map_err(|error| fault().caused_by(&error))?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if output.status.success() && !text.is_empty() && !text.contains(char::is_whitespace) {
         return Ok(text);

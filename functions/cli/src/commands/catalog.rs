@@ -59,7 +59,7 @@ fn builtin() -> Result<Value> {
         accelerators: catalog::accelerators().iter().map(entry).collect(),
         runtime_versions: catalog::runtime_versions().into_iter().map(str::to_owned).collect(),
     };
-    serde_json::to_value(catalog).map_err(|error| Fault::unexpected("no JSON").from_error(&error))
+    serde_json::to_value(catalog).map_err(|error| Fault::unexpected("no JSON").caused_by(&error))
 }
 
 fn narrow(catalog: &mut v1::Catalog, options: &Catalog) {

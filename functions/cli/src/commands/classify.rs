@@ -60,7 +60,7 @@ fn show(path: &Path, verdict: &Verdict, printer: Printer) -> Result<()> {
 fn read(path: &Path) -> Result<String> {
     let fault = |error: &std::io::Error| {
         Fault::input(format!("cannot read {}", path.display()))
-            .from_error(error)
+            .caused_by(error)
             .next("name case files or logs; `-` is stdin")
     };
     let mut bytes = Vec::new();

@@ -24,10 +24,10 @@ async fn each(context: &Context, options: &Control, command: &str, body: &Comman
     let body = CommandBody { if_attempt: options.if_attempt, ..body.clone() };
     let mut fault: Option<Fault> = None;
     for job in &options.jobs {
-        if let Err(new) = one(context, job, command, &body).await {
-            if let Some(earlier) = fault.replace(new) {
-                context.printer.fault(&earlier);
-            }
+        if let Err(new) = one(context, job, command, &body).await
+            && let Some(earlier) = fault.replace(new)
+        {
+            context.printer.fault(&earlier);
         }
     }
     fault.map_or(Ok(()), Err)

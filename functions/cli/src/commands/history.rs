@@ -1,5 +1,7 @@
 //! `history`: every decision about a job, oldest first.
 
+use std::fmt::Write as _;
+
 use owo_colors::OwoColorize as _;
 use rekindle_core::effect::Effect;
 use rekindle_core::history::HistoryEntry;
@@ -46,13 +48,11 @@ fn text(entry: &HistoryEntry, is_verbose: bool) -> String {
     let mut out = format!("{} {:<7} {change}: {}\n", at.dimmed(), place.dimmed(), human::tame(&entry.message));
     let effects: Vec<String> = entry.effects.iter().filter_map(effect).collect();
     if !effects.is_empty() {
-        out.push_str(&format!("{:20}{}\n", "", effects.join(", ").cyan()));
+        let _ = writeln!(out, "{:20}{}", "", effects.join(", ").cyan());
     }
-    if is_verbose {
-        let cause = format!("by {} because of {}", entry.actor, entry.cause);
-        for note in [cause].iter().chain(&entry.notes) {
-            out.push_str(&format!("{:20}{}\n", "", human::tame(note).dimmed()));
-        }
+    let cause = format!("by {} because of {}", entry.actor, entry.cause);
+    for note in is_verbose.then_some(cause).into_iter().chain(human::news(entry)) {
+        let _ = writeln!(out, "{:20}{}", "", note.dimmed());
     }
     out
 }

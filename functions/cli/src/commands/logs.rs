@@ -28,7 +28,7 @@ const COLOURS: [AnsiColors; 6] = [
 const AGAIN_FIRST: Duration = Duration::from_millis(200);
 const AGAIN_MAX: Duration = Duration::from_secs(5);
 /// A server that does not answer for so long is given up.
-const OUTAGE_MAX: Duration = Duration::from_secs(600);
+const OUTAGE_MAX: Duration = Duration::from_mins(10);
 
 /// Shows the output.
 pub(crate) async fn run(context: &Context, options: &Logs) -> Result<()> {
@@ -174,7 +174,8 @@ impl Writer {
 
 /// `[w3] text` or `[s1w3] text`: the worker and the text.
 fn worker_of(line: &str) -> Option<(&str, &str)> {
-    let (worker, text) = line.strip_prefix('[')?.split_once("] ").or_else(|| Some((line.strip_prefix('[')?.strip_suffix(']')?, "")))?;
+    let (worker, text) =
+        line.strip_prefix('[')?.split_once("] ").or_else(|| Some((line.strip_prefix('[')?.strip_suffix(']')?, "")))?;
     let (slice, number) = worker.split_once('w')?;
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let has_slice = slice.is_empty() || slice.strip_prefix('s').is_some_and(digits);
@@ -182,7 +183,8 @@ fn worker_of(line: &str) -> Option<(&str, &str)> {
 }
 
 fn colour_of(worker: &str) -> AnsiColors {
-    let sum: usize = worker.bytes().filter(u8::is_ascii_digit).fold(0, |sum, digit| sum * 10 + usize::from(digit - b'0'));
+    let sum: usize =
+        worker.bytes().filter(u8::is_ascii_digit).fold(0, |sum, digit| sum * 10 + usize::from(digit - b'0'));
     COLOURS[sum % COLOURS.len()]
 }
 

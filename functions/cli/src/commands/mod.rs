@@ -18,7 +18,7 @@ mod wait;
 use std::process::ExitCode;
 
 use crate::api::Api;
-use crate::args::{Cli, Command, Global};
+use crate::args::{Cli, Client, Command, Global, Ps, Restart};
 use crate::config;
 use crate::fault::{Fault, Result};
 use crate::printer::Printer;
@@ -40,54 +40,48 @@ impl Context {
 /// Runs the command; what it answers is the exit code.
 pub(crate) fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
     match cli.command {
-        Command::Dev(options) => return crate::dev::run(&options, printer),
-        Command::Demo(options) => return crate::demo::run(&options, printer),
-        Command::Classify(options) => return classify::run(&options, printer),
-        Command::Up(_) => return not_built("up", "submit a job with `rekindle run`"),
+        Command::Dev(options) => crate::dev::run(&options, printer),
+        Command::Demo(options) => crate::demo::run(&options, printer),
+        Command::Classify(options) => classify::run(&options, printer),
+        Command::Up(_) => not_built("up", "submit a job with `rekindle run`"),
         Command::Ssh(_) => {
-            return not_built("ssh", "use `gcloud compute tpus tpu-vm ssh NAME`; `rekindle show JOB` tells the name");
+            not_built("ssh", "use `gcloud compute tpus tpu-vm ssh NAME`; `rekindle show JOB` tells the name")
         }
-        Command::Open(_) => return not_built("open", "use `rekindle show JOB` and `rekindle ps --watch`"),
-        command => {
+        Command::Open(_) => not_built("open", "use `rekindle show JOB` and `rekindle ps --watch`"),
+        Command::Client(client) => {
             let context = Context::new(&cli.global, printer)?;
             // One thread: a client waits for one answer at a time, and starts at once.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime = runtime.map_err(|error| Fault::unexpected("cannot start").from_error(&error))?;
-            runtime.block_on(ask(&context, command))
+            let runtime = runtime.map_err(|error| Fault::unexpected("cannot start").caused_by(&error))?;
+            runtime.block_on(ask(&context, client))
         }
     }
 }
 
-async fn ask(context: &Context, command: Command) -> Result<ExitCode> {
+async fn ask(context: &Context, command: Client) -> Result<ExitCode> {
     match command {
-        Command::Run(options) => return run::run(context, &options).await,
-        Command::Wait(options) => return wait::run(context, &options).await,
-        Command::Doctor => return doctor::run(context).await,
-        Command::Ps(options) => ps::run(context, &options).await?,
-        Command::Monitor(options) => ps::run(context, &crate::args::Ps { watch: true, ..options }).await?,
-        Command::Show(options) => show::run(context, &options).await?,
-        Command::Explain(options) => explain::run(context, &options.job).await?,
-        Command::History(options) => history::run(context, &options).await?,
-        Command::Logs(options) => logs::run(context, &options).await?,
-        Command::Cancel(options) => control::run(context, &options, "cancel").await?,
-        Command::Pause(options) => control::run(context, &options, "pause").await?,
-        Command::Unpause(options) => control::run(context, &options, "unpause").await?,
-        Command::Wake(options) => control::run(context, &options, "wake").await?,
-        Command::Restart(options) => control::restart(context, &options).await?,
-        Command::Rerun(options) => {
-            control::restart(context, &crate::args::Restart { from_scratch: true, ..options }).await?;
+        Client::Run(options) => return run::run(context, &options).await,
+        Client::Wait(options) => return wait::run(context, &options).await,
+        Client::Doctor => return doctor::run(context).await,
+        Client::Ps(options) => ps::run(context, &options).await?,
+        Client::Monitor(options) => ps::run(context, &Ps { watch: true, ..options }).await?,
+        Client::Show(options) => show::run(context, &options).await?,
+        Client::Explain(options) => explain::run(context, &options.job).await?,
+        Client::History(options) => history::run(context, &options).await?,
+        Client::Logs(options) => logs::run(context, &options).await?,
+        Client::Cancel(options) => control::run(context, &options, "cancel").await?,
+        Client::Pause(options) => control::run(context, &options, "pause").await?,
+        Client::Unpause(options) => control::run(context, &options, "unpause").await?,
+        Client::Wake(options) => control::run(context, &options, "wake").await?,
+        Client::Restart(options) => control::restart(context, &options).await?,
+        Client::Rerun(options) => {
+            control::restart(context, &Restart { from_scratch: true, ..options }).await?;
         }
-        Command::Fleet => fleet::run(context).await?,
-        Command::Catalog(options) => catalog::run(context, &options).await?,
-        Command::Freeze => freeze::run(context, "freeze").await?,
-        Command::Thaw => freeze::run(context, "thaw").await?,
-        Command::Version => version::run(context).await?,
-        Command::Dev(_)
-        | Command::Demo(_)
-        | Command::Classify(_)
-        | Command::Up(_)
-        | Command::Ssh(_)
-        | Command::Open(_) => {}
+        Client::Fleet => fleet::run(context).await?,
+        Client::Catalog(options) => catalog::run(context, &options).await?,
+        Client::Freeze => freeze::run(context, "freeze").await?,
+        Client::Thaw => freeze::run(context, "thaw").await?,
+        Client::Version => version::run(context).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -112,10 +112,8 @@ fn row(job: &JobView, now: Timestamp) -> Vec<String> {
     let dash = || "-".to_owned();
     let resource = job.resources.last();
     let asked = job.spec.pointer("/tpu/accelerator");
-    let asked = asked.map(|wanted| match wanted {
-        Value::Array(list) => list.first().and_then(Value::as_str).unwrap_or("-").to_owned(),
-        other => other.as_str().unwrap_or("-").to_owned(),
-    });
+    let asked = asked.and_then(|wanted| wanted.as_array().map_or(Some(wanted), |list| list.first()));
+    let asked = asked.and_then(Value::as_str).map(str::to_owned);
     vec![
         job.id.to_string(),
         human::phase(job.phase),

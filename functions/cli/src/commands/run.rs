@@ -19,7 +19,7 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Submits a job.
 pub(crate) async fn run(context: &Context, options: &Run) -> Result<ExitCode> {
     let message = message(options)?;
-    if options.dry_run {
+    if options.is_dry {
         let text = serde_json::to_string_pretty(&message).unwrap_or_default();
         let printer = context.printer;
         return if printer.is_json { printer.json_line(&message) } else { printer.line(&text) }
@@ -43,6 +43,10 @@ pub(crate) async fn run(context: &Context, options: &Run) -> Result<ExitCode> {
     if context.printer.is_json {
         let job = context.api.get(&job_path(id, "")?, &[]).await?;
         context.printer.json_line(&job)?;
+        return Ok(ExitCode::from(end.0.code()));
+    }
+    if options.follow {
+        // The follow has said how it ended.
         return Ok(ExitCode::from(end.0.code()));
     }
     Ok(ExitCode::from(wait::report(context, id, &end)?))
@@ -84,13 +88,11 @@ fn message(options: &Run) -> Result<Value> {
 fn from_file(path: &Path) -> Result<Map<String, Value>> {
     let name = if path == Path::new("-") { "stdin".to_owned() } else { path.display().to_string() };
     let text = read(path).map_err(|error| {
-        let fault = Fault::input(format!("cannot read {name}")).from_error(&error);
-        match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                fault.next("a program goes behind `--`: rekindle run --tpu TYPE -- COMMAND")
-            }
-            _ => fault,
+        let fault = Fault::input(format!("cannot read {name}")).caused_by(&error);
+        if error.kind() == std::io::ErrorKind::NotFound {
+            return fault.next("a program goes behind `--`: rekindle run --tpu TYPE -- COMMAND");
         }
+        fault
     })?;
     parse(&text, &name)
 }
@@ -110,12 +112,13 @@ fn parse(text: &str, name: &str) -> Result<Map<String, Value>> {
     let options = serde_saphyr::options! { strict_booleans: true };
     let value: Value = serde_saphyr::from_str_with_options(text, options)
         .map_err(|error| Fault::input(format!("{name} is no job file")).because(error.to_string()))?;
-    match value {
-        Value::Object(job) => Ok(job),
-        other => Err(Fault::input(format!("{name} is no job file"))
-            .because(format!("it holds {} where a map of fields is expected", kind_of(&other)))
-            .next("begin with `run:` and `tpu:`")),
+    let kind = kind_of(&value);
+    if let Value::Object(job) = value {
+        return Ok(job);
     }
+    Err(Fault::input(format!("{name} is no job file"))
+        .because(format!("it holds {kind} where a map of fields is expected"))
+        .next("begin with `run:` and `tpu:`"))
 }
 
 fn kind_of(value: &Value) -> &'static str {
@@ -180,16 +183,15 @@ fn one_or_list(words: &[String]) -> Option<Value> {
 
 /// `NAME=VALUE`, the value may hold `=`; `NAME` alone is taken from here.
 fn variable_of(text: &str) -> Result<(String, String)> {
-    let (name, value) = match text.split_once('=') {
-        Some((name, value)) => (name, value.to_owned()),
-        None => {
-            let value = std::env::var(text).map_err(|error| {
-                Fault::input(format!("--env {text}: cannot take it from here"))
-                    .from_error(&error)
-                    .next(format!("write --env {text}=VALUE"))
-            })?;
-            (text, value)
-        }
+    let (name, value) = if let Some((name, value)) = text.split_once('=') {
+        (name, value.to_owned())
+    } else {
+        let value = std::env::var(text).map_err(|error| {
+            Fault::input(format!("--env {text}: cannot take it from here"))
+                .caused_by(&error)
+                .next(format!("write --env {text}=VALUE"))
+        })?;
+        (text, value)
     };
     if name.is_empty() {
         return Err(Fault::input(format!("--env {text}: the name is missing")).next("write --env NAME=VALUE"));
@@ -214,11 +216,9 @@ fn place(job: &mut Map<String, Value>, field: &str, value: Value) -> Result<()> 
         job.insert(field.to_owned(), value);
         return Ok(());
     };
-    match job.entry(first).or_insert_with(|| json!({})) {
-        Value::Object(inner) => place(inner, rest, value),
-        // `tpu: v5litepod-16` and the like stand for nothing: the server would refuse them by name.
-        _ => Err(not_a_map(first)),
-    }
+    // `tpu: v5litepod-16` and the like stand for nothing: the server would refuse them by name.
+    let Value::Object(inner) = job.entry(first).or_insert_with(|| json!({})) else { return Err(not_a_map(first)) };
+    place(inner, rest, value)
 }
 
 fn not_a_map(field: &str) -> Fault {

@@ -22,7 +22,7 @@ const EXIT_NOT_KNOWN: u8 = 4;
 const LOOK_FIRST: Duration = Duration::from_millis(100);
 const LOOK_MAX: Duration = Duration::from_secs(2);
 /// A server that does not answer for so long is given up.
-const OUTAGE_MAX: Duration = Duration::from_secs(600);
+const OUTAGE_MAX: Duration = Duration::from_mins(10);
 
 /// What is known of the end of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

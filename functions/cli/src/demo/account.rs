@@ -146,8 +146,12 @@ impl Account {
         let same = if self.digest.as_ref() == Some(&self.undisturbed_digest) { "the same as" } else { "not that of" };
         let digest = self.digest.as_deref().unwrap_or("none");
         row("result", &format!("{digest}\n{:13}{same} an undisturbed run", ""))?;
-        let left = [human::count(self.resources_left as u64, "TPU"), human::count(self.processes_left as u64, "process")];
-        row("left", &if self.resources_left + self.processes_left == 0 { "nothing".to_owned() } else { left.join(", ") })
+        let left =
+            [human::count(self.resources_left as u64, "TPU"), human::count(self.processes_left as u64, "process")];
+        row(
+            "left",
+            &if self.resources_left + self.processes_left == 0 { "nothing".to_owned() } else { left.join(", ") },
+        )
     }
 }
 
@@ -189,7 +193,8 @@ mod tests {
 
     #[test]
     fn each_claim_that_does_not_hold_is_named() {
-        let broken: [(&str, fn(&mut Account)); 11] = [
+        type Change = fn(&mut Account);
+        let broken: [(&str, Change); 11] = [
             ("failed", |a| a.outcome = Some(Outcome::Failed)),
             ("before all", |a| a.all_faults = false),
             ("1 preemptions, not 2", |a| a.preemptions = 1),

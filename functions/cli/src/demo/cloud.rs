@@ -29,7 +29,7 @@ impl Cloud {
     /// A client; `url` is the address of the Cloud TPU API.
     pub(crate) fn new(url: &str) -> Result<Self> {
         let http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build();
-        let http = http.map_err(|error| Fault::unexpected("cannot set up HTTP").from_error(&error))?;
+        let http = http.map_err(|error| Fault::unexpected("cannot set up HTTP").caused_by(&error))?;
         Ok(Self { base: format!("{}/emulator/v1", url.trim_end_matches('/')), http })
     }
 
@@ -76,7 +76,7 @@ impl Cloud {
     }
 
     async fn get(&self, path: &str) -> Result<Value> {
-        let unreachable = |error: reqwest::Error| Fault::unexpected("the emulator does not answer").from_error(&error);
+        let unreachable = |error: reqwest::Error| Fault::unexpected("the emulator does not answer").caused_by(&error);
         let answer = self.http.get(format!("{}/{path}", self.base)).send().await.map_err(unreachable)?;
         answer.json().await.map_err(unreachable)
     }
@@ -89,7 +89,7 @@ impl Cloud {
         action: &str,
         order: &Value,
     ) -> Result<std::result::Result<Value, String>> {
-        let unreachable = |error: reqwest::Error| Fault::unexpected("the emulator does not answer").from_error(&error);
+        let unreachable = |error: reqwest::Error| Fault::unexpected("the emulator does not answer").caused_by(&error);
         let url = format!("{}/nodes/{node}/{action}", self.base);
         let answer = self.http.post(url).query(&[("zone", zone)]).json(order).send().await.map_err(unreachable)?;
         if answer.status() == StatusCode::OK {

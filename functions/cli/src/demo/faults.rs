@@ -1,15 +1,16 @@
-//! Injects the plan's faults, each at its moment. The manager is not told: what it learns it learns from notices, states
-//! and exits.
+//! Injects the plan's faults, each at its moment. The manager is not told: what it learns it learns from notices,
+//! states and exits.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use rekindle_core::job::Phase;
 use rekindle_wire::v1::{JobView, ResourceView};
 
-use super::SPEED;
 use super::cloud::{Cloud, Cut};
 use super::plan::{Kind, Moment, Plan};
 use super::timeline::Timeline;
+use super::{SETTLE, SPEED};
 use crate::fault::Result;
 
 /// As the real service announces a preemption; divided by the speed as all waits.
@@ -19,6 +20,8 @@ const CUT_WORKER: u32 = 0;
 /// Where connections cannot be cut, another worker stands still for longer than the others wait (10 s and a margin).
 const FROZEN_WORKER: u32 = 1;
 const FREEZE: Duration = Duration::from_secs(14);
+
+const SETTLE_MARGIN: Duration = Duration::from_millis(250);
 
 /// The faults that are still to come.
 pub(crate) struct Faults<'a> {
@@ -66,12 +69,15 @@ impl<'a> Faults<'a> {
         Ok(noticed)
     }
 
-    /// The TPU to hit, if the moment has come: the program runs, has passed the step, and has saved since the last fault.
+    /// The TPU to hit, if the moment has come: the program runs, has passed the step, and has saved since the last
+    /// fault.
     fn target<'j>(&self, moment: Moment, job: &'j JobView) -> Option<&'j ResourceView> {
-        let is_running = job.phase == rekindle_core::job::Phase::Running && job.attempt > self.attempt;
+        let is_running = job.phase == Phase::Running && job.attempt > self.attempt;
+        // The fault before must be judged by itself, not as a part of this one.
+        let is_settled = job.last_end.as_ref().is_none_or(|end| Timestamp::now() > end.at + SETTLE + SETTLE_MARGIN);
         let has_come = job.progress.step? >= moment.after_step && job.progress.checkpoint? > self.checkpoint;
         let resource = job.resources.iter().find(|resource| resource.generation == job.generation)?;
-        (is_running && has_come && resource.state == "ready").then_some(resource)
+        (is_running && is_settled && has_come && resource.state == "ready").then_some(resource)
     }
 }
 

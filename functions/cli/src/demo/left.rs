@@ -16,9 +16,9 @@ pub(crate) fn processes(root: &Path) -> Vec<u32> {
     let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     ids.filter(|id| *id != own && !is_dead(*id))
         .filter(|id| {
-            ["environ", "cmdline"].iter().any(|file| {
-                std::fs::read(format!("/proc/{id}/{file}")).is_ok_and(|bytes| contains(&bytes, needle))
-            })
+            ["environ", "cmdline"]
+                .iter()
+                .any(|file| std::fs::read(format!("/proc/{id}/{file}")).is_ok_and(|bytes| contains(&bytes, needle)))
         })
         .collect()
 }

@@ -110,7 +110,7 @@ impl Plan {
     }
 
     /// The digest of the final parameters, as the program wrote it beside its checkpoints.
-    pub(crate) fn final_digest(&self, bucket: &Path) -> Option<String> {
+    pub(crate) fn final_digest(bucket: &Path) -> Option<String> {
         let file = bucket.join("jobs").join(JOB).join("checkpoints").join("final.json");
         let value: Value = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
         Some(value.get("digest")?.as_str()?.to_owned())

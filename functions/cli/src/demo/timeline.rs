@@ -1,6 +1,8 @@
-//! The timeline of the demonstration on stderr: a line for each decision and fault, and below them, on a terminal, where
-//! the program is.
+//! The timeline of the demonstration on stderr: a line for each decision and fault, and below them, on a terminal,
+//! where the program is.
 
+use std::cell::RefCell;
+use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -20,6 +22,8 @@ pub(crate) struct Timeline {
     printer: Printer,
     begin: Instant,
     bar: ProgressBar,
+    /// The sentence of the last decision.
+    said: RefCell<String>,
 }
 
 impl Timeline {
@@ -30,7 +34,7 @@ impl Timeline {
         if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
             bar.set_style(style.progress_chars("━━─"));
         }
-        Self { printer, begin, bar }
+        Self { printer, begin, bar, said: RefCell::default() }
     }
 
     /// A line without a time.
@@ -43,22 +47,32 @@ impl Timeline {
         self.say(&format!("{} {what} {text}", at.dimmed()));
     }
 
-    /// A decision.
+    /// A decision: its sentence, or what is new where the sentence is still the same; below it what was found out.
     pub(crate) fn decision(&self, entry: &HistoryEntry) {
         let phase = human::paint(entry.to, &format!("{:<12}", entry.to.as_str()));
+        let mut news = human::news(entry).into_iter();
         let mut text = human::tame(&entry.message);
+        if self.said.borrow().as_str() == text
+            && let Some(first) = news.next()
+        {
+            text = first;
+        }
+        self.said.replace(human::tame(&entry.message));
         for effect in &entry.effects {
             match effect {
                 Effect::CreateGeneration { generation } => {
-                    text.push_str(&format!("  {}", format!("+ generation {generation}").green()));
+                    let _ = write!(text, "  {}", format!("+ TPU {generation}").green());
                 }
                 Effect::DeleteGeneration { generation } => {
-                    text.push_str(&format!("  {}", format!("- generation {generation}").red()));
+                    let _ = write!(text, "  {}", format!("- TPU {generation}").red());
                 }
                 Effect::PublishEvents => {}
             }
         }
         self.line(&phase, &text);
+        for note in news.filter(|note| is_worth_a_line(note)) {
+            self.say(&format!("{:22}{}", "", shortened(&note).dimmed()));
+        }
     }
 
     /// A fault that was just injected.
@@ -88,6 +102,21 @@ impl Timeline {
     pub(crate) fn close(&self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// Causes and resumes; the rest stands in the line above, or in `rekindle history`. Only a matter of taste: a note that
+/// is worded otherwise one day is shown less.
+fn is_worth_a_line(note: &str) -> bool {
+    [" ended (", " resumed from ", " is explained by "].iter().any(|words| note.contains(words))
+}
+
+/// Notes may quote whole lines of a program's output.
+fn shortened(note: &str) -> String {
+    const LONGEST: usize = 160;
+    if note.chars().count() <= LONGEST {
+        return note.to_owned();
+    }
+    note.chars().take(LONGEST - 1).chain(['…']).collect()
 }
 
 /// `38 ms`, `4.1 s`.

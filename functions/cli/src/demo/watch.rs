@@ -19,9 +19,9 @@ use crate::fault::{Fault, Result};
 /// Between two looks. Short: what is measured here is measured to this.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 /// A demonstration that takes longer has failed.
-// A run without faults takes about 15 s, a preemption adds about 5 s, a gRPC failure about 2 s (30 s where it is a freeze).
-const TIME_MAX: Duration = Duration::from_secs(180);
-const TIME_MAX_PER_FAULT: Duration = Duration::from_secs(60);
+// A run without faults takes about 15 s, a preemption adds about 5 s, a gRPC failure about 2 s (30 s if by a freeze).
+const TIME_MAX: Duration = Duration::from_mins(3);
+const TIME_MAX_PER_FAULT: Duration = Duration::from_mins(1);
 
 /// Submits the job and stays with it until it owns nothing more.
 pub(crate) async fn to_the_end(
@@ -63,7 +63,9 @@ fn too_long(last: Option<&JobView>) -> Fault {
         || "it was never seen".to_owned(),
         |job| format!("{} at attempt {}: {}", job.phase.as_str(), job.attempt, job.message),
     );
-    Fault::unexpected("the job does not come to its end").because(place).next("run it again when the machine is less busy")
+    Fault::unexpected("the job does not come to its end")
+        .because(place)
+        .next("run it again when the machine is less busy")
 }
 
 struct Watch<'a> {
@@ -150,5 +152,5 @@ impl Watch<'_> {
 /// Decisions that only note progress are on the bar below.
 fn is_news(entry: &HistoryEntry) -> bool {
     let only_progress = entry.from == Phase::Running && entry.to == Phase::Running && entry.message.contains(", step ");
-    !only_progress || !entry.effects.is_empty()
+    !only_progress || !entry.effects.is_empty() || !crate::human::news(entry).is_empty()
 }

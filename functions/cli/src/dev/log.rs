@@ -17,7 +17,8 @@ fn filter(usual: &str) -> EnvFilter {
 pub(crate) fn to_stderr() {
     use std::io::IsTerminal as _;
     let is_terminal = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt().compact().with_target(false).with_ansi(is_terminal).with_writer(std::io::stderr);
+    let log =
+        tracing_subscriber::fmt().compact().with_target(false).with_ansi(is_terminal).with_writer(std::io::stderr);
     // Only fails when there is one already.
     let _ = log.with_env_filter(filter("warn")).try_init();
 }

@@ -11,6 +11,7 @@ mod world;
 use std::process::ExitCode;
 
 use owo_colors::OwoColorize as _;
+use rekindle_core::settings::Settings;
 use rekindle_tpu_emulator::{Scenario, Vms};
 use serde_json::json;
 
@@ -22,9 +23,12 @@ use stack::{Options, Stack};
 
 /// Runs everything until Ctrl-C or SIGTERM.
 pub(crate) fn run(options: &Dev, printer: Printer) -> Result<ExitCode> {
-    let scenario = options.scenario.as_deref().map(Scenario::read).transpose().map_err(|error| {
-        Fault::input("the scenario cannot be used").from_error(&error)
-    })?;
+    let scenario = options
+        .scenario
+        .as_deref()
+        .map(Scenario::read)
+        .transpose()
+        .map_err(|error| Fault::input("the scenario cannot be used").caused_by(&error))?;
     let root = match &options.state {
         Some(root) => root.clone(),
         None => Places::usual()?,
@@ -40,6 +44,7 @@ pub(crate) fn run(options: &Dev, printer: Printer) -> Result<ExitCode> {
             scenario,
             seed: options.seed,
             speed: options.speed,
+            settings: Settings::default().scaled(options.speed),
             firestore: options.firestore.clone(),
             pubsub: options.pubsub.clone(),
         });
@@ -49,7 +54,9 @@ pub(crate) fn run(options: &Dev, printer: Printer) -> Result<ExitCode> {
         };
         tell(&stack, &places, printer)?;
         signals.next().await;
-        printer.talk("stopping; the emulated machines go on for 10 minutes and are found again by the next `rekindle dev`");
+        printer.talk(
+            "stopping; the emulated machines go on for 10 minutes and are found again by the next `rekindle dev`",
+        );
         tokio::select! {
             () = stack.stop(Vms::Leave) => {}
             () = signals.next() => printer.warn("not everything was stopped in order; the next start repairs that"),
@@ -61,7 +68,7 @@ pub(crate) fn run(options: &Dev, printer: Printer) -> Result<ExitCode> {
 /// The runtime of `dev` and `demo`.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.map_err(|error| Fault::unexpected("cannot start").from_error(&error))
+    runtime.map_err(|error| Fault::unexpected("cannot start").caused_by(&error))
 }
 
 fn tell(stack: &Stack, places: &Places, printer: Printer) -> Result<()> {

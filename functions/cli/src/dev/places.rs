@@ -30,7 +30,7 @@ impl Places {
     pub(crate) fn open(root: &Path) -> Result<Self> {
         let fault = |error: &std::io::Error| {
             Fault::input(format!("cannot use the state folder {}", root.display()))
-                .from_error(error)
+                .caused_by(error)
                 .next("name another with --state")
         };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(|error| fault(&error))?;
@@ -101,7 +101,7 @@ impl Places {
     /// A copy of this binary under its digest: supervisors, agents and programs go on with it, whatever becomes of
     /// the file that was started.
     pub(crate) fn own_binary(&self) -> Result<Binary> {
-        let fault = |error: &std::io::Error| Fault::unexpected("cannot copy this program").from_error(error);
+        let fault = |error: &std::io::Error| Fault::unexpected("cannot copy this program").caused_by(error);
         // Also right when the file was replaced meanwhile.
         let bytes = fs::read("/proc/self/exe").map_err(|error| fault(&error))?;
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &bytes);
@@ -134,13 +134,14 @@ pub(crate) struct Binary {
 /// A listener on loopback: the port that was asked for, else the one of the last start if it is free, else any.
 pub(crate) async fn listen(asked: u16, last: u16) -> Result<tokio::net::TcpListener> {
     let bind = |port: u16| tokio::net::TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    if asked == 0 && last != 0 {
-        if let Ok(listener) = bind(last).await {
-            return Ok(listener);
-        }
+    if asked == 0
+        && last != 0
+        && let Ok(listener) = bind(last).await
+    {
+        return Ok(listener);
     }
     bind(asked).await.map_err(|error| {
-        let fault = Fault::input(format!("cannot listen at 127.0.0.1:{asked}")).from_error(&error);
+        let fault = Fault::input(format!("cannot listen at 127.0.0.1:{asked}")).caused_by(&error);
         if error.kind() == ErrorKind::AddrInUse {
             return fault.next("end what uses the port, or take another with --port (0 takes a free one)");
         }

@@ -17,7 +17,8 @@ pub(crate) struct Signals {
 impl Signals {
     /// Listens from now on. Must be called inside a runtime.
     pub(crate) fn listen() -> Result<Self> {
-        let listen = |kind| signal(kind).map_err(|error| Fault::unexpected("cannot listen for signals").from_error(&error));
+        let listen =
+            |kind| signal(kind).map_err(|error| Fault::unexpected("cannot listen for signals").caused_by(&error));
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,

@@ -1,5 +1,5 @@
-//! Everything in one process: the emulated cloud, the functions, and what triggers them. `dev` leaves it running, `demo`
-//! puts a job on it.
+//! Everything in one process: the emulated cloud, the functions, and what triggers them. `dev` leaves it running,
+//! `demo` puts a job on it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -44,8 +44,10 @@ pub(crate) struct Options {
     pub(crate) scenario: Option<Scenario>,
     /// Seed of the emulator.
     pub(crate) seed: u64,
-    /// Divides waits.
+    /// Divides the waits of emulator, agents and ticker.
     pub(crate) speed: f64,
+    /// The manager's waits, divided already.
+    pub(crate) settings: Settings,
     /// Address of the Firestore emulator.
     pub(crate) firestore: Option<String>,
     /// Address of the Pub/Sub emulator.
@@ -114,8 +116,8 @@ impl Stack {
                 ids: Arc::new(RandomIds),
                 probe: Arc::new(HttpProbe::new(format!("{url}/live")).map_err(|error| broken("the probe", &error))?),
             },
-            settings: Arc::new(Settings::default().scaled(options.speed)),
-            deployment: Arc::new(world::deployment(places, &url, metadata)),
+            settings: Arc::new(options.settings),
+            deployment: Arc::new(world::deployment(&options.places, &url, metadata)),
             installation: Arc::new(installation),
         };
         let router = routes::all(&engine, &objects);
@@ -150,7 +152,7 @@ impl Stack {
 }
 
 pub(super) fn broken(what: &str, error: &(dyn std::error::Error + 'static)) -> Fault {
-    Fault::unexpected(format!("cannot start {what}")).from_error(error)
+    Fault::unexpected(format!("cannot start {what}")).caused_by(error)
 }
 
 async fn emulator(options: &Options, binary: &Path, url: &str, last_port: u16) -> Result<Emulator> {
@@ -164,10 +166,11 @@ async fn emulator(options: &Options, binary: &Path, url: &str, last_port: u16) -
         worker_env: worker_env(options.speed),
         ..Config::new(options.places.tpu(), supervisor.clone())
     };
-    if options.tpu_port == 0 && last_port != 0 {
-        if let Ok(emulator) = Emulator::start(config(last_port)).await {
-            return Ok(emulator);
-        }
+    if options.tpu_port == 0
+        && last_port != 0
+        && let Ok(emulator) = Emulator::start(config(last_port)).await
+    {
+        return Ok(emulator);
     }
     Emulator::start(config(options.tpu_port)).await.map_err(|error| {
         broken("the Cloud TPU emulator", &error)
@@ -192,7 +195,8 @@ async fn docs(options: &Options) -> Result<Arc<dyn Docs>> {
     let opened = tokio::task::spawn_blocking(move || RedbDocs::open(path)).await;
     let opened = opened.map_err(|error| broken("the store", &error))?;
     Ok(Arc::new(opened.map_err(|error| {
-        broken("the store", &error).next("another `rekindle dev` may run on this state folder; name another with --state")
+        broken("the store", &error)
+            .next("another `rekindle dev` may run on this state folder; name another with --state")
     })?))
 }
 

@@ -21,6 +21,9 @@ pub(crate) const PROJECT: &str = "rekindle-dev";
 const KINDS: [CapacityKind; 4] =
     [CapacityKind::Spot, CapacityKind::Preemptible, CapacityKind::OnDemand, CapacityKind::Reserved];
 
+/// US dollars for a chip-hour where the catalogue knows no price: not the cheapest, and not for nothing.
+const UNKNOWN_PRICE: f64 = 5.0;
+
 /// Letters and digits of an installation id; it begins with a letter.
 const LETTERS: &[u8; 26] = b"abcdefghijklmnopqrstuvwxyz";
 const CHARACTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
@@ -53,6 +56,9 @@ fn capacity() -> Vec<CapacityEntry> {
             }));
         }
     }
+    // A job that names no zone gets the first of the list: the cheapest of its accelerator, then by name.
+    let spot = |entry: &CapacityEntry| price(&entry.accelerator, &entry.zone, CapacityKind::Spot);
+    entries.sort_by(|a, b| spot(a).total_cmp(&spot(b)).then_with(|| a.zone.cmp(&b.zone)));
     entries
 }
 
@@ -61,12 +67,12 @@ fn price(accelerator: &str, zone: &str, kind: CapacityKind) -> f64 {
     if kind == CapacityKind::Reserved {
         return 0.0;
     }
-    catalog::price_in_zone(accelerator, zone, kind.is_preemptible()).unwrap_or(0.0)
+    catalog::price_in_zone(accelerator, zone, kind.is_preemptible()).unwrap_or(UNKNOWN_PRICE)
 }
 
 /// The installation document: read, or made once. Two that start at once agree, since only one write takes place.
 pub(crate) async fn installation(store: &Store, clock: &dyn Clock, ids: &dyn Ids) -> Result<Installation> {
-    let fault = |error: &StoreError| Fault::unexpected("cannot read the installation document").from_error(error);
+    let fault = |error: &StoreError| Fault::unexpected("cannot read the installation document").caused_by(error);
     for _ in 0..3 {
         if let Some(at) = store.read::<Installation>(&Kind::Installation).await.map_err(|error| fault(&error))? {
             return Ok(at.value);
@@ -96,7 +102,7 @@ fn new_id(ids: &dyn Ids) -> Result<InstallationId> {
     while text.len() < InstallationId::LEN {
         text.push(draw(CHARACTERS));
     }
-    InstallationId::parse(&text).map_err(|error| Fault::unexpected("no installation id").from_error(&error))
+    InstallationId::parse(&text).map_err(|error| Fault::unexpected("no installation id").caused_by(&error))
 }
 
 #[cfg(test)]
