@@ -1,7 +1,7 @@
 //! Signs that the work was done: the last step reached, and the final checkpoint written.
 //!
-//! **Invariant:** both are needed to call a run done that did not leave with 0. A progress bar that is full, a loop that
-//! ended or a checkpoint in the middle is not enough.
+//! **Invariant:** both are needed to call a run done that did not leave with 0. A progress bar that is full, a loop
+//! that ended or a checkpoint in the middle is not enough.
 
 use std::sync::LazyLock;
 
@@ -49,7 +49,7 @@ static NOT_FINISHED: LazyLock<Regex> = LazyLock::new(|| {
 
 static FINAL: LazyLock<Regex> = LazyLock::new(|| {
     fixed(concat!(
-        r"(?i)\b(?:saved|wrote|written|committed|finalized|uploaded)\b.{0,60}\bfinal\b.{0,40}",
+        r"(?i)\b(?:saved|finished saving|wrote|written|committed|finalized|uploaded)\b.{0,60}\bfinal\b.{0,40}",
         r"|\bfinal\b.{0,40}(?:checkpoint|model|weights|params|state).{0,80}(?:saved|written|committed",
         r"|finalized|done)",
         r"|\bsaved (?:the )?(?:last|final)\b",

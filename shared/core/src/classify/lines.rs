@@ -55,7 +55,9 @@ static MARK: LazyLock<Regex> = LazyLock::new(|| {
     fixed(concat!(
         r"^(?:\[[A-Za-z][A-Za-z0-9_./-]*\d+\]:?[ \t]?|\[\d+\]:?[ \t]|\[\d+,\d+\]<std(?:err|out)>:[ \t]?",
         r"|\([^()\n]{0,80}pid=\d+[^()\n]{0,80}\)[ \t]?|[A-Za-z][A-Za-z0-9_.-]*\d+[ \t]*\|[ \t]|\d{1,4}:[ \t]",
-        r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)? (\d{1,3}(?:\.\d{1,3}){3} \[\d+\]|\([a-z]+_\d+\) :)[ \t]?)",
+        r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)? (\d{1,3}(?:\.\d{1,3}){3} \[\d+\]|\([a-z]+_\d+\) :)[ \t]?",
+        r"|\[pod/[^\]\s]{1,120}\][ \t]?|\d{4}-\d\d-\d\dT[\d:.]+Z? ?(?:[+-]\d\d:\d\d )?(?:stdout|stderr) [FP]()[ \t]",
+        r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w./-]+(?:\[\d+\])?:()[ \t])",
     ))
 });
 
@@ -108,7 +110,8 @@ static EXCEPTION: LazyLock<Regex> = LazyLock::new(|| {
         r"^(?:UnfilteredStackTrace: |E {2,}|Error: |ERROR: |Caused by:? ?)?(?:[A-Za-z_]\w*\.)*",
         r"[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Unavailable|Timeout|Refused|Forbidden|Unauthorized|NotFound",
         r"|TooManyRequests|BadGateway|Exceeded|Aborted|Cancelled|Killed|NaN)(?::\s|:$|$|\()",
-        r"|^(?:[a-z_]\w*\.)+[A-Z]\w*: |^thread '.*'(?: \(\d+\))? panicked at|^panic: |^terminate called after throwing",
+        r"|^(?:[a-z_]\w*\.)+[A-Z]\w*: |^thread '.*'(?: \(\d+\))? panicked at|^panic: ",
+        r"|^Exception in thread \x22|^terminate called after throwing",
     ))
 });
 
@@ -198,13 +201,19 @@ pub(super) fn streams(text: &[u8]) -> Vec<Vec<Line<'_>>> {
     streams
 }
 
+/// Where the system's journal has the colons of its time.
+const COLONS: (Option<&u8>, Option<&u8>) = (Some(&b':'), Some(&b':'));
+
 /// The length of a line's mark, and the part of it that tells sources apart.
 fn mark_of(raw: &[u8]) -> (usize, &[u8]) {
     let head = &raw[..raw.len().min(200)];
     let can_be = match head.first() {
         Some(b'[' | b'(') => true,
         Some(first) if first.is_ascii_digit() => true,
-        Some(first) => first.is_ascii_alphabetic() && memchr::memchr(b'|', &head[..head.len().min(60)]).is_some(),
+        Some(first) if first.is_ascii_alphabetic() => {
+            memchr::memchr(b'|', &head[..head.len().min(60)]).is_some() || (head.get(9), head.get(12)) == COLONS
+        }
+        Some(_) => false,
         None => false,
     };
     if !can_be || !MARK.is_match(head) {

@@ -234,8 +234,10 @@ fn weigh(line: &Line<'_>, row: &Row, full: u8, moved_on: bool) -> Option<u8> {
     });
     static SPEECH: LazyLock<Regex> = LazyLock::new(|| {
         fixed(concat!(
-            r"(?i)^(?:\S+ ){0,3}(?:samples?|prompts?|texts?|generated|examples?|completions?|questions?|answers?",
-            r"|documents?|captions?|targets?|predictions?|decoded|tokens|inputs?|outputs?)(?: ?\d+)?\s?[:=]",
+            r"(?i)^(?:\S+ ){0,5}(?:samples?|prompts?|texts?|generated|examples?|completions?|questions?|answers?",
+            r"|documents?|captions?|targets?|predictions?|decoded|tokens|story|reviews?|comments?|titles?|passages?",
+            r"|sentences?|contexts?|translations?|instructions?|responses?|references?|hypothes[ie]s|summary)",
+            r"(?: ?\d+)?\s?[:=]|^(?:\S+ ){0,5}(?:inputs?|outputs?)(?: ?\d+)?\s?[:=]\s?[\x22']",
         ))
     });
     let exception = line.exception || line.chain.is_some();

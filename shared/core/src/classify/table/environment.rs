@@ -202,4 +202,23 @@ pub(super) const ROWS: &[Row] = &[
         ],
         &["Setting PJRT_DEVICE=TPU"],
     ),
+    Row::new("file-of-tool", Environment, Trust::Low, &["No such file or directory", "cannot stat"])
+        .also(concat!(
+            r"^[a-z][\w.-]*: .*(?:No such file or directory|cannot stat)",
+            r"|^\S+: line \d+: .*: No such file or directory$",
+        ))
+        .says(
+            "a file that a command of the script needs does not exist here",
+            &[
+                "cp: cannot stat 'config.yaml': No such file or directory",
+                "run.sh: line 3: /opt/env.sh: No such file or directory",
+            ],
+            &["FileNotFoundError: [Errno 2] No such file or directory: 'data/train.txt'"],
+        ),
+    Row::new("node-module", Environment, Trust::High, &["Cannot find module", "could not find or load main class"])
+        .says(
+            "a module of another language is missing",
+            &["Error: Cannot find module 'yargs'"],
+            &["cannot find the modules you asked for"],
+        ),
 ];

@@ -280,8 +280,12 @@ pub(super) const ROWS: &[Row] = &[
         ],
         &["jaxlib.xla_extension.XlaRuntimeError: INVALID_ARGUMENT: x"],
     ),
-    Row::new("timeout-class", InfraGrpc, Trust::Echo, &["TimeoutError", "timed out"])
-        .also(r"^(?:\w+\.)*TimeoutError\b|(?i)timed out (?:after|waiting|while)|wait\w* timed out")
+    Row::new("timeout-class", InfraGrpc, Trust::Echo, &["TimeoutError", "timed out", "Timeout ("])
+        .also(concat!(
+            r"(?i:collective|operation|rendezvous) timed out|^(?:\w+\.)*TimeoutError\b",
+            r"|^Timeout \(\d+:\d\d:\d\d\)!|(?i)timed out (?:after|waiting|while)",
+            r"|wait\w* timed out",
+        ))
         .unless(r"(?i)https?://|wandb|huggingface|googleapis|Read timed out|Connection to \S+ timed out")
         .says(
             "somebody waited in vain",

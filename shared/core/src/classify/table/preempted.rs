@@ -6,8 +6,9 @@ use crate::failure::FailureKind::{Preempted, Unknown};
 pub(super) const ROWS: &[Row] = &[
     Row::new("cloud-state", Preempted, Trust::High, &["PREEMPTED", "TERMINATED"])
         .also(concat!(
-            r"(?:\bstate\b|\bstatus\b|State:).{0,30}\b(?:PREEMPTED|TERMINATED)\b|\b(?:PREEMPTED",
-            r"|TERMINATED)\b.{0,12}\bstate\b",
+            r"(?:\bstate\b|\bstatus\b|State:).{0,30}\bPREEMPTED\b|\bPREEMPTED\b.{0,12}\bstate\b",
+            r"|^\s*state: TERMINATED\b",
+            r"|\b(?i:tpu|node|instance|vm|health)\b.{0,80}\b(?:state|status)\b.{0,30}\bTERMINATED\b",
         ))
         .unless(r"StatusCode|exit status")
         .any_level()
@@ -18,7 +19,7 @@ pub(super) const ROWS: &[Row] = &[
                 "ERROR: (gcloud.compute.tpus.tpu-vm.ssh) The TPU is in state \"PREEMPTED\", cannot connect",
                 "state: PREEMPTED",
             ],
-            &["I1127 monitor.py:11] preempted=False, state=RUNNING"],
+            &["I1127 monitor.py:11] preempted=False, state=RUNNING", "loader thread 3: state=TERMINATED"],
         ),
     Row::new("metadata-preempted", Preempted, Trust::High, &["preempted"])
         .also(r"(?i)\bpreempted\W{1,5}(?:value\W{1,3})?true\b|instance/preempted.{0,40}\btrue\b")
@@ -149,12 +150,13 @@ pub(super) const ROWS: &[Row] = &[
         "pod-evicted",
         Preempted,
         Trust::High,
-        &["Preempted", "DisruptionTarget", "TaintManager", "DUE TO", "NodeLost"],
+        &["Preempted", "DisruptionTarget", "TaintManager", "DUE TO", "NodeLost", "Node failure on"],
     )
     .also(concat!(
         r"\bReason: ?(?:Preempt(?:ed|ing)|NodeLost|NodeShutdown|Terminated)\b|DisruptionTarget",
         r"|DeletionByTaintManager|TaintManagerEviction",
-        r"|CANCELLED AT \S+ DUE TO (?:PREEMPTION|NODE FAILURE)|Preempted by .{0,60} on node",
+        r"|CANCELLED AT \S+ DUE TO (?:PREEMPTION|NODE FAILURE)|srun: error: Node failure on",
+        r"|Preempted by .{0,60} on node",
     ))
     .any_level()
     .says(

@@ -263,4 +263,43 @@ pub(super) const ROWS: &[Row] = &[
              per minute'"],
         &["learning rate limit 0.1"],
     ),
+    Row::new(
+        "hub-unreachable",
+        StorageNetwork,
+        Trust::High,
+        &[
+            "LocalEntryNotFoundError",
+            "Couldn't reach",
+            "check your connection",
+            "check your internet",
+            "OfflineModeIsEnabled",
+        ],
+    )
+    .unless(r"(?i)\b40[134]\b|permission|gated")
+    .says(
+        "a model hub could not be reached",
+        &["huggingface_hub.errors.LocalEntryNotFoundError: An error happened while trying to locate the file \
+         on the Hub"],
+        &["ConnectionError: Couldn't reach https://huggingface.co/x (error 404)"],
+    ),
+    Row::new(
+        "tracker",
+        StorageNetwork,
+        Trust::Medium,
+        &["CommError", "communicating with wandb process", "WandbService", "wandb-core"],
+    )
+    .also(r"CommError|communicating with wandb process|WandbService\w*Error|wandb-core.{0,40}(?:exit|fail|died)")
+    .unless(r"(?i)permission|\b40[134]\b|not found|not logged in|unauthorized|forbidden")
+    .says(
+        "the experiment tracker could not be reached",
+        &["wandb.errors.CommError: Error communicating with wandb process, exiting..."],
+        &["wandb.errors.CommError: It appears that you do not have permission to access the requested resource."],
+    ),
+    Row::new("connection-class", StorageNetwork, Trust::Low, &["ConnectionError", "ConnectionResetError"])
+        .also(r"^(?:\w+\.)*Connection(?:Reset)?Error\b")
+        .says(
+            "a connection of the program broke",
+            &["ConnectionError: Connection to the server was lost"],
+            &["BrokenConnectionErrorHandler installed"],
+        ),
 ];

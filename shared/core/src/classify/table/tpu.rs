@@ -81,8 +81,6 @@ pub(super) const ROWS: &[Row] = &[
             "!!!! FATAL ERROR !!!!",
             "program or fatal error occurred",
             "Halt is unexpected",
-            "halted unexpectedly",
-            "halted prematurely",
             "all pending programs will fail",
             "Received Error Interrupt",
             "uncorrectable",
@@ -99,20 +97,40 @@ pub(super) const ROWS: &[Row] = &[
         ],
     )
     .also(concat!(
-        r"SLICE_FAILURE_|FATAL ERROR|error occurred|Halt is unexpected|halted|will fail|Error Interrupt",
+        r"SLICE_FAILURE_|FATAL ERROR|error occurred|Halt is unexpected|will fail|Error Interrupt",
         r"|(?i)uncorrectable.{0,40}(?:error|ecc)|(?:error|ecc|hbm).{0,40}uncorrectable|did not block|error state",
         r"|unhealthy|fail|down|bad TPU",
     ))
     .says(
         "the TPU chip, its links or its program halted",
         &[
-            "Core halted unexpectedly:",
             "E0827 23:43:41.200122   39475 synchronous_driver.cc:820] [/dev/accel0 tpu13:pe1:0] !!!! FATAL \
              ERROR !!!! for [/dev/accel0 tpu13:pe1:0]",
-            "INTERNAL: Accelerator device halted prematurely, perhaps due to an on-device check-failure.",
+            "INTERNAL: *** Halt is unexpected, all pending programs will fail.",
         ],
         &["TPU health check passed"],
     ),
+    Row::new(
+        "core-halted",
+        TpuRuntime,
+        Trust::Medium,
+        &["halted unexpectedly", "halted prematurely", "UnexpectedCoreHalt"],
+    )
+    .says(
+        "a core of the TPU stopped, by a fault of the chip, of the compiler, or of the program",
+        &[
+            "Core halted unexpectedly:",
+            "INTERNAL: Accelerator device halted prematurely, perhaps due to an on-device check-failure.",
+        ],
+        &["halted by the user"],
+    ),
+    Row::new("bad-chip", TpuRuntime, Trust::High, &["bad TPU chip", "observed errors are"])
+        .also(r"(?i)bad TPU chip|observed errors are: \[(?:Hardware|Network|Power)")
+        .says(
+            "the runtime blames a chip, its network or its power",
+            &["    Potential cause: Bad TPU chips", "halted unexpectedly at tag:pc x. observed errors are: [Hardware]"],
+            &["observed errors are: [User]"],
+        ),
     Row::new(
         "tpu-backend",
         TpuRuntime,

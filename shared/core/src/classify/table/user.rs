@@ -1,7 +1,7 @@
 //! Rows for the user's own program, where a generic exception would not say it or would be taken for something else.
 
 use crate::classify::signature::{Row, Trust};
-use crate::failure::FailureKind::UserError;
+use crate::failure::FailureKind::{Timeout, UserError};
 
 pub(super) const ROWS: &[Row] = &[
     Row::new(
@@ -93,4 +93,19 @@ pub(super) const ROWS: &[Row] = &[
              (limit 236)."],
         &["learning rate exceeds the maximum of the plot"],
     ),
+    Row::new("c-assertion", UserError, Trust::Even, &["Assertion"])
+        .also(r": Assertion [`'].*' failed\.")
+        .unless(r"(?i)tpu|xla|pjrt")
+        .says(
+            "an assertion in native code failed",
+            &["loader: src/reader.cc:40: int read(): Assertion `n > 0' failed."],
+            &["AssertionError: n must be positive"],
+        ),
+    Row::new("time-limit", Timeout, Trust::Medium, &["DUE TO TIME LIMIT", "time limit reached", "walltime"])
+        .also(r"DUE TO TIME LIMIT|(?i)exceeded (?:the )?(?:wall ?time|time limit)|time limit reached")
+        .says(
+            "a time limit of the scheduler passed",
+            &["slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-11-27T10:00:00 DUE TO TIME LIMIT ***"],
+            &["walltime left: 3600 s"],
+        ),
 ];
