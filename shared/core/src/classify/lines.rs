@@ -213,8 +213,7 @@ fn mark_of(raw: &[u8]) -> (usize, &[u8]) {
         Some(first) if first.is_ascii_alphabetic() => {
             memchr::memchr(b'|', &head[..head.len().min(60)]).is_some() || (head.get(9), head.get(12)) == COLONS
         }
-        Some(_) => false,
-        None => false,
+        Some(_) | None => false,
     };
     if !can_be || !MARK.is_match(head) {
         return (0, &[]);

@@ -10,7 +10,7 @@ use super::table;
 use super::{Evidence, Outcome, case, classify};
 
 #[derive(Debug, Deserialize)]
-struct Label {
+struct Known {
     id: String,
     label: String,
     #[serde(default)]
@@ -18,7 +18,7 @@ struct Label {
 }
 
 struct Case {
-    known: Label,
+    known: Known,
     evidence: Evidence,
 }
 
