@@ -37,6 +37,9 @@ const SPEED: f64 = 10.0;
 /// What a slice of the real service needs at the very least; divided by the speed as all waits.
 const SCENARIO: &str = "defaults: {create_latency: 20s, delete_latency: 10s}";
 
+/// A demonstration that is killed takes its machines with it so soon after.
+const AWAY_LIMIT: Duration = Duration::from_secs(15);
+
 /// An exit is explained by a loss that is seen so soon after it. The program here lives seconds, not hours: with the
 /// usual window, divided, a broken connection would be put down to the preemption that follows seconds later.
 const SETTLE: Duration = Duration::from_millis(1500);
@@ -44,51 +47,29 @@ const SETTLE: Duration = Duration::from_millis(1500);
 /// Runs the demonstration; 0 only if everything it claims was seen.
 pub(crate) fn run(options: &Demo, printer: Printer) -> Result<ExitCode> {
     let plan = Plan::new(options)?;
+    let runtime = runtime()?;
+    // Before anything is made that would have to be removed.
+    let mut signals = runtime.block_on(async { Signals::listen() })?;
     // It holds secrets, and what is in it is run.
     let private = std::fs::Permissions::from_mode(0o700);
     let folder = tempfile::Builder::new().prefix("rekindle-demo-").permissions(private).tempdir();
     let folder = folder.map_err(|error| Fault::unexpected("cannot make a folder for the state").caused_by(&error))?;
     let places = Places::open(folder.path())?;
     log::to_file(&places.log())?;
-    let runtime = runtime()?;
-    let ended = runtime.block_on(async {
-        let mut signals = Signals::listen()?;
-        let begin = Instant::now();
-        let start = Stack::start(Options {
-            places: places.clone(),
-            port: 0,
-            tpu_port: 0,
-            scenario: Some(scenario()?),
-            seed: options.seed,
-            speed: SPEED,
-            settings: Settings { settle: SETTLE, ..Settings::default().scaled(SPEED) },
-            firestore: None,
-            pubsub: None,
-        });
-        // Not to be cut: what is started here is stopped below.
-        let stack = start.await?;
-        let timeline = Timeline::new(printer, begin, plan.steps);
-        let seen = tokio::select! {
-            seen = demonstrate(&plan, &stack, &places, &timeline) => seen.map(Some),
-            () = signals.next() => Ok(None),
-        };
-        timeline.close();
-        stack.stop(Vms::End).await;
-        seen
-    });
+    let seen = runtime.block_on(on_a_stack(&plan, &places, printer, &mut signals));
     drop(runtime);
-    let seen = match ended {
-        Ok(seen) => seen,
+    let mut account = match seen {
+        Ok(Some(account)) => account,
+        Ok(None) => {
+            printer.talk("interrupted; every process was ended");
+            return Ok(ExitCode::from(EXIT_INTERRUPTED));
+        }
         Err(fault) => {
             keep(folder, &places, printer, true);
             return Err(fault);
         }
     };
-    let Some(mut account) = seen else {
-        printer.talk("interrupted; every process was ended");
-        return Ok(ExitCode::from(EXIT_INTERRUPTED));
-    };
-    account.processes_left += left::processes(places.root()).len();
+    account.processes_left = account.processes_left.max(left::processes(places.root()).len());
     let missed = account.missed(&plan);
     account.show(&plan, printer)?;
     for miss in &missed {
@@ -96,6 +77,33 @@ pub(crate) fn run(options: &Demo, printer: Printer) -> Result<ExitCode> {
     }
     keep(folder, &places, printer, options.keep || !missed.is_empty());
     Ok(if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAULT) })
+}
+
+/// Starts everything, demonstrates, and ends every process, whatever came of it. `None`: a signal cut it short.
+async fn on_a_stack(plan: &Plan, places: &Places, printer: Printer, signals: &mut Signals) -> Result<Option<Account>> {
+    let begin = Instant::now();
+    let start = Stack::start(Options {
+        places: places.clone(),
+        port: 0,
+        tpu_port: 0,
+        scenario: Some(scenario()?),
+        seed: plan.seed,
+        speed: SPEED,
+        settings: Settings { settle: SETTLE, ..Settings::default().scaled(SPEED) },
+        away_limit: AWAY_LIMIT,
+        firestore: None,
+        pubsub: None,
+    });
+    // Not to be cut: what is started here is stopped below.
+    let stack = start.await?;
+    let timeline = Timeline::new(printer, begin, plan.steps);
+    let seen = tokio::select! {
+        seen = demonstrate(plan, &stack, places, &timeline) => seen.map(Some),
+        () = signals.next() => Ok(None),
+    };
+    timeline.close();
+    stack.stop(Vms::End).await;
+    seen
 }
 
 fn scenario() -> Result<Scenario> {

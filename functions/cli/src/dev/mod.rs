@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use owo_colors::OwoColorize as _;
 use rekindle_core::settings::Settings;
-use rekindle_tpu_emulator::{Scenario, Vms};
+use rekindle_tpu_emulator::{AWAY_LIMIT, Scenario, Vms};
 use serde_json::json;
 
 use crate::args::Dev;
@@ -45,6 +45,7 @@ pub(crate) fn run(options: &Dev, printer: Printer) -> Result<ExitCode> {
             seed: options.seed,
             speed: options.speed,
             settings: Settings::default().scaled(options.speed),
+            away_limit: AWAY_LIMIT,
             firestore: options.firestore.clone(),
             pubsub: options.pubsub.clone(),
         });

@@ -48,6 +48,8 @@ pub(crate) struct Options {
     pub(crate) speed: f64,
     /// The manager's waits, divided already.
     pub(crate) settings: Settings,
+    /// How long emulated machines go on without us.
+    pub(crate) away_limit: Duration,
     /// Address of the Firestore emulator.
     pub(crate) firestore: Option<String>,
     /// Address of the Pub/Sub emulator.
@@ -93,7 +95,8 @@ impl Stack {
 
         let store = Store::new(docs(&options).await?);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let installation = world::installation(&store, clock.as_ref(), &RandomIds).await?;
+        let installation = rekindle_server::installation::load(&store, clock.as_ref(), &RandomIds).await;
+        let installation = installation.map_err(|error| broken("the store", &error))?;
         let objects = FileObjects::open(places.bucket(), &url).map_err(|error| broken("the object store", &error))?;
         let metadata = agent_artefact(&objects, &binary, &url).await?;
         let messages = match &options.pubsub {
@@ -120,7 +123,7 @@ impl Stack {
             deployment: Arc::new(world::deployment(&options.places, &url, metadata)),
             installation: Arc::new(installation),
         };
-        let router = routes::all(&engine, &objects);
+        let router = routes::all(engine, &objects)?;
         let (stop, stopped) = oneshot::channel();
         let serve = axum::serve(listener, router).with_graceful_shutdown(async { drop(stopped.await) });
         let server = tokio::spawn(async move {
@@ -164,6 +167,7 @@ async fn emulator(options: &Options, binary: &Path, url: &str, last_port: u16) -
         speed: options.speed,
         event_push_url: Some(format!("{url}/functions/tpu-events")),
         worker_env: worker_env(options.speed),
+        away_limit: options.away_limit,
         ..Config::new(options.places.tpu(), supervisor.clone())
     };
     if options.tpu_port == 0
@@ -222,12 +226,12 @@ fn local_messages(
     installation: &rekindle_core::ids::InstallationId,
 ) -> Result<Messages> {
     let dead_letters: Arc<dyn DeadLetters> = Arc::new(LocalDeadLetters::new(places.dead_letters(), store.clone()));
-    let push = Subscription::new("reconcile", format!("{url}/functions/reconcile"));
+    let push = |name: &str| Subscription::new(name, format!("{url}/functions/{name}"));
     let topic = |name: &str, subscriptions: Vec<Subscription>| {
         LocalTopic::new(PROJECT, name, subscriptions).map(Arc::new).map_err(|error| broken("a topic", &error))
     };
-    let hints = topic("rekindle-hints", vec![push])?;
-    let events = topic("rekindle-events", Vec::new())?;
+    let hints = topic("rekindle-hints", vec![push("reconcile")])?;
+    let events = topic("rekindle-events", vec![push("notify")])?;
     Ok(Messages {
         hints: Arc::new(LocalHints::new(Arc::clone(&hints))),
         events: Arc::new(LocalEvents::new(Arc::clone(&events), installation.clone())),
