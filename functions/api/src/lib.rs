@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{get, post, put};
@@ -34,12 +35,17 @@ pub struct Api {
     pub uploads: Option<Arc<dyn Uploads>>,
     /// When this process last stored that it took an agent's call, in microseconds.
     marked_at_us: Arc<AtomicI64>,
+    /// A follow of logs ends itself after so long without output; clients come back with the last id.
+    silence_max: Duration,
 }
+
+/// By the contract.
+const SILENCE_MAX: Duration = Duration::from_mins(1);
 
 impl Api {
     /// Over an engine.
     pub fn new(engine: Engine, uploads: Option<Arc<dyn Uploads>>) -> Self {
-        Self { engine, uploads, marked_at_us: Arc::new(AtomicI64::new(i64::MIN)) }
+        Self { engine, uploads, marked_at_us: Arc::new(AtomicI64::new(i64::MIN)), silence_max: SILENCE_MAX }
     }
 }
 

@@ -31,9 +31,6 @@ use reader::{Filter, Position, Reader};
 // Agents cut far below it; it bounds what one call may hold in memory.
 const CHUNK_MAX: usize = 8 * 1024 * 1024;
 
-/// A follow ends itself after so long without output; clients come back with the last id.
-const SILENCE_MAX: Duration = Duration::from_mins(1);
-
 /// Comments keep proxies from closing a quiet connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -227,7 +224,7 @@ impl Follow {
                     return Some(self.event("end", job.phase.as_str()));
                 }
             }
-            if self.heard.elapsed() >= SILENCE_MAX {
+            if self.heard.elapsed() >= self.api.silence_max {
                 return None;
             }
             tokio::time::sleep(pause).await;

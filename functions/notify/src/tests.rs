@@ -35,18 +35,19 @@ impl Hook {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook", listener.local_addr().unwrap());
         let hook = Self { told: Arc::default(), status: Arc::new(Mutex::new(StatusCode::OK)), url };
-        let app = Router::new().route("/hook", post(Self::take)).with_state(hook.clone());
+        let app = Router::new()
+            .route(
+                "/hook",
+                post(async |State(hook): State<Self>, headers: HeaderMap, body: Bytes| hook.take(headers, &body)),
+            )
+            .with_state(hook.clone());
         tokio::spawn(async move { axum::serve(listener, app).await });
         hook
     }
 
-    async fn take(
-        State(hook): State<Self>,
-        headers: HeaderMap,
-        body: Bytes,
-    ) -> (StatusCode, [(&'static str, String); 1]) {
-        hook.told.lock().unwrap().push((headers, serde_json::from_slice(&body).unwrap()));
-        (*hook.status.lock().unwrap(), [("location", hook.url.clone())])
+    fn take(&self, headers: HeaderMap, body: &[u8]) -> (StatusCode, [(&'static str, String); 1]) {
+        self.told.lock().unwrap().push((headers, serde_json::from_slice(body).unwrap()));
+        (*self.status.lock().unwrap(), [("location", self.url.clone())])
     }
 
     fn count(&self) -> usize {

@@ -48,7 +48,7 @@ pub struct Config {
     pub capacity_file: Option<PathBuf>,
 
     /// The capacity list itself, instead of a file.
-    #[arg(long, env = "REKINDLE_CAPACITY", conflicts_with = "capacity_file")]
+    #[arg(long, env = "REKINDLE_CAPACITY", conflicts_with = "capacity_file", allow_hyphen_values = true)]
     pub capacity: Option<String>,
 
     /// Most chips of all jobs at once.
@@ -112,31 +112,46 @@ pub struct Config {
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Callers {
     /// Accounts of the push subscriptions.
-    #[arg(long = "push-callers", env = "REKINDLE_PUSH_CALLERS", value_delimiter = ',')]
+    #[arg(id = "push-callers", long = "push-callers", env = "REKINDLE_PUSH_CALLERS", value_delimiter = ',')]
     pub push: Vec<String>,
 
     /// Accounts of the Eventarc triggers.
-    #[arg(long = "eventarc-callers", env = "REKINDLE_EVENTARC_CALLERS", value_delimiter = ',')]
+    #[arg(
+        id = "eventarc-callers",
+        long = "eventarc-callers",
+        env = "REKINDLE_EVENTARC_CALLERS",
+        value_delimiter = ','
+    )]
     pub eventarc: Vec<String>,
 
     /// Accounts of Cloud Tasks.
-    #[arg(long = "tasks-callers", env = "REKINDLE_TASKS_CALLERS", value_delimiter = ',')]
+    #[arg(id = "tasks-callers", long = "tasks-callers", env = "REKINDLE_TASKS_CALLERS", value_delimiter = ',')]
     pub tasks: Vec<String>,
 
     /// Accounts of Cloud Scheduler.
-    #[arg(long = "scheduler-callers", env = "REKINDLE_SCHEDULER_CALLERS", value_delimiter = ',')]
+    #[arg(
+        id = "scheduler-callers",
+        long = "scheduler-callers",
+        env = "REKINDLE_SCHEDULER_CALLERS",
+        value_delimiter = ','
+    )]
     pub scheduler: Vec<String>,
 
     /// People who may use the HTTP API; `*`: everyone with a verified account.
-    #[arg(long = "people", env = "REKINDLE_PEOPLE", value_delimiter = ',')]
+    #[arg(id = "people", long = "people", env = "REKINDLE_PEOPLE", value_delimiter = ',')]
     pub people: Vec<String>,
 
     /// Further audiences of people's tokens, such as gcloud's client id.
-    #[arg(long = "people-audiences", env = "REKINDLE_PEOPLE_AUDIENCES", value_delimiter = ',')]
+    #[arg(
+        id = "people-audiences",
+        long = "people-audiences",
+        env = "REKINDLE_PEOPLE_AUDIENCES",
+        value_delimiter = ','
+    )]
     pub people_audiences: Vec<String>,
 
     /// People who may act for other owners.
-    #[arg(long = "admins", env = "REKINDLE_ADMINS", value_delimiter = ',')]
+    #[arg(id = "admins", long = "admins", env = "REKINDLE_ADMINS", value_delimiter = ',')]
     pub admins: Vec<String>,
 }
 
@@ -144,15 +159,15 @@ pub struct Callers {
 #[derive(Debug, Clone, clap::Args)]
 pub struct Tasks {
     /// Region of the queue.
-    #[arg(long = "tasks-location", env = "REKINDLE_TASKS_LOCATION")]
+    #[arg(id = "tasks-location", long = "tasks-location", env = "REKINDLE_TASKS_LOCATION")]
     pub location: String,
 
     /// Name of the queue.
-    #[arg(long = "tasks-queue", env = "REKINDLE_TASKS_QUEUE", default_value = "rekindle-wakeups")]
+    #[arg(id = "tasks-queue", long = "tasks-queue", env = "REKINDLE_TASKS_QUEUE", default_value = "rekindle-wakeups")]
     pub queue: String,
 
     /// Account whose identity token wake-ups carry.
-    #[arg(long = "tasks-service-account", env = "REKINDLE_TASKS_SERVICE_ACCOUNT")]
+    #[arg(id = "tasks-service-account", long = "tasks-service-account", env = "REKINDLE_TASKS_SERVICE_ACCOUNT")]
     pub service_account: Option<String>,
 }
 
@@ -160,23 +175,23 @@ pub struct Tasks {
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Emulators {
     /// Firestore, HOST:PORT.
-    #[arg(long = "firestore-emulator", env = "FIRESTORE_EMULATOR_HOST")]
+    #[arg(id = "firestore-emulator", long = "firestore-emulator", env = "FIRESTORE_EMULATOR_HOST")]
     pub firestore: Option<String>,
 
     /// Pub/Sub, HOST:PORT.
-    #[arg(long = "pubsub-emulator", env = "PUBSUB_EMULATOR_HOST")]
+    #[arg(id = "pubsub-emulator", long = "pubsub-emulator", env = "PUBSUB_EMULATOR_HOST")]
     pub pubsub: Option<String>,
 
     /// Cloud TPU API.
-    #[arg(long = "tpu-emulator", env = "REKINDLE_TPU_EMULATOR")]
+    #[arg(id = "tpu-emulator", long = "tpu-emulator", env = "REKINDLE_TPU_EMULATOR")]
     pub tpu: Option<String>,
 
     /// Cloud Tasks.
-    #[arg(long = "tasks-emulator", env = "REKINDLE_TASKS_EMULATOR")]
+    #[arg(id = "tasks-emulator", long = "tasks-emulator", env = "REKINDLE_TASKS_EMULATOR")]
     pub tasks: Option<String>,
 
     /// Cloud Storage.
-    #[arg(long = "storage-emulator", env = "STORAGE_EMULATOR_HOST")]
+    #[arg(id = "storage-emulator", long = "storage-emulator", env = "STORAGE_EMULATOR_HOST")]
     pub storage: Option<String>,
 }
 

@@ -36,7 +36,7 @@ impl OidcDoors {
     }
 
     /// An empty list lets nobody in.
-    fn expect(&self, door: Door) -> Expect {
+    pub(crate) fn expect(&self, door: Door) -> Expect {
         let callers = &self.callers;
         let mut audiences = self.audiences.clone();
         let only = |emails: &[String]| Emails::Only(emails.to_vec());

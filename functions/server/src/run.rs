@@ -11,10 +11,19 @@ use tokio::sync::oneshot;
 
 /// Between the signal and the end; open streams (followed logs) are cut then.
 // Cloud Run kills 10 s after SIGTERM. Handlers that are cut had not answered, so their messages come again.
-pub(crate) const DRAIN: Duration = Duration::from_secs(8);
+const DRAIN: Duration = Duration::from_secs(8);
 
 /// Serves `router`. Once `stop` ends, no new connection is taken, and requests that are under way have 8 s to end.
 pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()> + Send) -> io::Result<()> {
+    serve_for(listener, router, stop, DRAIN).await
+}
+
+pub(crate) async fn serve_for(
+    listener: TcpListener,
+    router: Router,
+    stop: impl Future<Output = ()> + Send,
+    drain: Duration,
+) -> io::Result<()> {
     let (tell, told) = oneshot::channel::<()>();
     let serving = axum::serve(listener, router).with_graceful_shutdown(async {
         // Also when the sender is dropped: then nobody waits any more.
@@ -27,13 +36,11 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
     }
     tracing::info!("stopping");
     let _ = tell.send(());
-    match tokio::time::timeout(DRAIN, serving).await {
-        Ok(ended) => ended,
-        Err(_) => {
-            tracing::info!("requests that were still open are cut");
-            Ok(())
-        }
+    if let Ok(ended) = tokio::time::timeout(drain, serving).await {
+        return ended;
     }
+    tracing::info!("requests that were still open are cut");
+    Ok(())
 }
 
 /// Listens for SIGTERM and SIGINT from this call on; the future ends at the first of them.

@@ -82,11 +82,12 @@ fn tpu(of: &TpuSpec) -> Value {
     set("runtime_version", json!(of.runtime_version));
     set("topology", json!(of.topology));
     set("slices", json!(of.slices));
-    set("network", network(&of.network));
+    map.extend(network(&of.network));
     Value::Object(map)
 }
 
-fn network(of: &NetworkSpec) -> Value {
+/// Its fields stand beside the others under `tpu`.
+fn network(of: &NetworkSpec) -> Map<String, Value> {
     let pairs = [
         ("network", json!(of.network)),
         ("subnetwork", json!(of.subnetwork)),
@@ -95,7 +96,7 @@ fn network(of: &NetworkSpec) -> Value {
         ("tags", json!(of.tags)),
         ("labels", json!(of.labels)),
     ];
-    Value::Object(pairs.into_iter().filter(|(_, v)| !is_empty(v)).map(|(n, v)| (n.to_owned(), v)).collect())
+    pairs.into_iter().filter(|(_, v)| !is_empty(v)).map(|(n, v)| (n.to_owned(), v)).collect()
 }
 
 /// The table is given whole, as overrides: it is fixed at submit, whatever the presets become later.

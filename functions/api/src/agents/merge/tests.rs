@@ -1,1 +1,87 @@
+//! What a report leaves of what was known.
 
+use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_wire::agent::Progress;
+
+use super::*;
+
+fn at(secs: i64) -> Timestamp {
+    Timestamp::from_second(1_795_000_000 + secs).unwrap()
+}
+
+fn report(state: WorkerState) -> Report {
+    Report {
+        job: JobId::parse("j").unwrap(),
+        generation: 1,
+        key: WorkerKey { slice: 0, worker: 0 },
+        instance: "vm".into(),
+        boot_id: "b".into(),
+        attempt: 1,
+        store: true,
+        state,
+        started_at: None,
+        progress: Progress::default(),
+        output_at: None,
+        disk_free_bytes: None,
+        memory_free_bytes: None,
+        notice: None,
+        exit: None,
+        has_work: true,
+    }
+}
+
+fn notice(kind: NoticeKind, deadline: i64) -> Notice {
+    Notice { kind, seen_at: at(0), deadline: at(deadline) }
+}
+
+#[test]
+fn levels_replace_and_facts_stay() {
+    let mut first = report(WorkerState::Running);
+    first.progress = Progress {
+        step: Some(10),
+        step_at: Some(at(1)),
+        loss: Some("3".into()),
+        checkpoint: Some(8),
+        resumed_from: Some(4),
+    };
+    first.disk_free_bytes = Some(7);
+    first.started_at = Some(at(0));
+    let known = merge(None, &first, "10.0.0.1", at(2), false);
+    let next = merge(Some(&known), &report(WorkerState::Ready), "", at(3), false);
+    assert_eq!((next.state, next.heard_at), (WorkerState::Ready, at(3)));
+    assert_eq!((next.step, next.checkpoint, next.resumed_from), (Some(10), Some(8), Some(4)));
+    assert_eq!((next.loss.as_deref(), next.address.as_str(), next.disk_free_bytes), (Some("3"), "10.0.0.1", Some(7)));
+    assert_eq!(next.started_at, Some(at(0)));
+}
+
+#[test]
+fn a_clock_that_goes_back_does_not_make_a_worker_older() {
+    let known = merge(None, &report(WorkerState::Running), "", at(10), false);
+    assert_eq!(merge(Some(&known), &report(WorkerState::Running), "", at(3), false).heard_at, at(10));
+}
+
+#[test]
+fn a_preemption_and_the_earlier_deadline_win() {
+    let with = |notice: Notice| Report { notice: Some(notice), ..report(WorkerState::Running) };
+    let after = |first: Notice, second: Notice| {
+        let known = merge(None, &with(first), "", at(0), false);
+        merge(Some(&known), &with(second), "", at(0), false).notice.unwrap()
+    };
+    let (preemption, maintenance) = (NoticeKind::Preemption, NoticeKind::Maintenance);
+    assert_eq!(after(notice(maintenance, 10), notice(preemption, 30)), notice(preemption, 30));
+    assert_eq!(after(notice(preemption, 30), notice(maintenance, 10)), notice(preemption, 30));
+    assert_eq!(after(notice(preemption, 30), notice(preemption, 20)), notice(preemption, 20));
+    assert_eq!(after(notice(preemption, 20), notice(preemption, 30)), notice(preemption, 20));
+}
+
+#[test]
+fn late_reports_bring_facts_alone() {
+    let known = merge(None, &report(WorkerState::Running), "", at(0), false);
+    let mut late = report(WorkerState::Preparing);
+    late.boot_id = "other".into();
+    late.progress.step = Some(99);
+    late.notice = Some(notice(NoticeKind::Preemption, 30));
+    let next = merge(Some(&known), &late, "", at(9), true);
+    assert!(next.notice.is_some());
+    assert_eq!((next.state, next.boot_id.as_str(), next.step, next.heard_at), (WorkerState::Running, "b", None, at(0)));
+}

@@ -1,0 +1,185 @@
+//! Output: chunks in, the same bytes out; follows that go on where they were.
+
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use http::Request;
+use http_body_util::BodyExt;
+use tower::ServiceExt;
+
+use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_core::job::Phase;
+use rekindle_engine::tokens;
+use rekindle_ports::docs::Precondition;
+use rekindle_ports::kinds::Kind;
+
+use super::Served;
+
+fn chunk(attempt: u32, worker: u32, stream: &str, number: u64) -> (String, String) {
+    let instance = format!("vm-{worker}");
+    let key = WorkerKey { slice: 0, worker };
+    let token = tokens::token("secret", &JobId::parse("train").unwrap(), 1, key, &instance);
+    let path = format!("/agent/v1/logs/train/{attempt}/0-{worker}/{stream}/{number}?generation=1&instance={instance}");
+    (path, token)
+}
+
+async fn put(served: &Served, attempt: u32, worker: u32, stream: &str, number: u64, text: &str) -> u16 {
+    let (path, token) = chunk(attempt, worker, stream, number);
+    served.put(&path, &token, text.to_owned()).await.status.as_u16()
+}
+
+async fn text(served: &Served, query: &str) -> String {
+    let answer = served.get(&format!("/v1/jobs/train/logs{query}")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.text().to_owned()
+}
+
+/// Makes the stored job look as if it were there.
+async fn set(served: &Served, phase: Phase, last_attempt: u32) {
+    let store = served.rig.fakes.store();
+    let id = JobId::parse("train").unwrap();
+    let at = store.job(&id).await.unwrap().unwrap();
+    let mut job = at.value;
+    job.phase = phase;
+    job.last_attempt = last_attempt;
+    job.attempts.retain(|a| a.number == last_attempt);
+    store.write(&Kind::Job(id), &job, Precondition::None).await.unwrap();
+}
+
+#[tokio::test]
+async fn chunks_are_stored_once_by_the_worker_alone() {
+    let served = Served::with_job().await;
+    assert_eq!(put(&served, 1, 0, "stdout", 0, "a\n").await, 204);
+    assert_eq!(put(&served, 1, 0, "stdout", 0, "other\n").await, 409, "never overwritten");
+    assert_eq!(text(&served, "?worker=0").await, "a\n");
+    let (path, _) = chunk(1, 0, "stdout", 1);
+    let (_, others) = chunk(1, 1, "stdout", 1);
+    assert_eq!(served.put(&path, &others, "x").await.status, 401);
+    let (path, token) = chunk(1, 0, "..", 1);
+    assert!(served.put(&path, &token, "x").await.status.is_client_error());
+    let (path, token) = chunk(1, 0, "St-out", 1);
+    assert_eq!(served.put(&path, &token, "x").await.status, 400);
+    let (path, token) = chunk(1, 0, "stdout", 1);
+    assert_eq!(served.put(&path, &token, vec![b'x'; 9 << 20]).await.status, 413);
+}
+
+#[tokio::test]
+async fn lines_are_whole_prefixed_by_worker_and_taken_in_turn() {
+    let served = Served::with_job().await;
+    for worker in [0, 1] {
+        put(&served, 1, worker, "stdout", 0, &format!("one {worker}\ntw")).await;
+        put(&served, 1, worker, "stdout", 1, &format!("o {worker}\nthr")).await;
+    }
+    put(&served, 1, 1, "stderr", 0, "oops\n").await;
+    assert_eq!(
+        text(&served, "").await,
+        "[w0] one 0\n[w1] oops\n[w1] one 1\n[w0] two 0\n[w1] two 1\n[w0] thr\n[w1] thr\n"
+    );
+    assert_eq!(text(&served, "?worker=0").await, "one 0\ntwo 0\nthr\n");
+    assert_eq!(text(&served, "?worker=0-1&stream=stderr").await, "oops\n");
+    assert_eq!(text(&served, "?attempt=2").await, "");
+    for bad in ["?worker=x", "?follow=maybe", "?attempt=x"] {
+        assert_eq!(served.get(&format!("/v1/jobs/train/logs{bad}")).await.status, 400, "{bad}");
+    }
+}
+
+#[tokio::test]
+async fn attempts_follow_each_other_and_a_lost_chunk_is_passed_over() {
+    let served = Served::with_job().await;
+    put(&served, 1, 0, "stdout", 0, "first\n").await;
+    put(&served, 2, 0, "stdout", 0, "second\n").await;
+    put(&served, 2, 0, "stdout", 3, "after the gap\n").await;
+    set(&served, Phase::Running, 2).await;
+    assert_eq!(text(&served, "?worker=0").await, "== attempt 1 ==\nfirst\n== attempt 2 ==\nsecond\nafter the gap\n");
+    assert_eq!(text(&served, "?worker=0&attempt=2").await, "second\nafter the gap\n");
+}
+
+#[tokio::test]
+async fn many_chunks_come_out_byte_for_byte() {
+    let served = Served::with_job().await;
+    let mut all = String::new();
+    for number in 0..300 {
+        let part = format!("step={number} loss={}\r\u{e9}\u{4e16}", number * 7 % 13);
+        let part = if number % 3 == 0 { format!("{part}\n") } else { part };
+        assert_eq!(put(&served, 1, 0, "stdout", number, &part).await, 204);
+        all.push_str(&part);
+    }
+    all.push('\n');
+    assert_eq!(text(&served, "?worker=0&attempt=1").await, all);
+}
+
+/// Follows until the stream ends, or `stop` events came; gives (id, event, data).
+async fn follow(served: &Served, query: &str, from: Option<&str>, stop: usize) -> Vec<(String, String, String)> {
+    let mut request = Request::get(format!("/v1/jobs/train/logs?follow=true{query}"));
+    if let Some(id) = from {
+        request = request.header("last-event-id", id);
+    }
+    let response = served.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let (mut body, mut rest, mut events) = (response.into_body(), String::new(), Vec::new());
+    while events.len() < stop {
+        let Some(frame) = body.frame().await else { break };
+        rest.push_str(std::str::from_utf8(&frame.unwrap().into_data().unwrap()).unwrap());
+        while let Some((event, left)) = rest.split_once("\n\n").map(|(a, b)| (a.to_owned(), b.to_owned())) {
+            rest = left;
+            let field = |name: &str| -> String {
+                let lines = event.lines().filter_map(|l| l.strip_prefix(&format!("{name}: ")));
+                lines.collect::<Vec<_>>().join("\n")
+            };
+            events.push((field("id"), field("event"), field("data")));
+        }
+    }
+    events
+}
+
+#[tokio::test]
+async fn a_follow_goes_over_attempts_and_ends_with_the_job() {
+    let served = Served::with_job().await;
+    put(&served, 1, 0, "stdout", 0, "first\nbegun").await;
+    put(&served, 2, 0, "stdout", 0, "second\n").await;
+    set(&served, Phase::Succeeded, 2).await;
+    let events = follow(&served, "&worker=0", None, 100).await;
+    let data: Vec<&str> = events.iter().map(|(.., data)| data.as_str()).collect();
+    assert_eq!(data, ["== attempt 1 ==\nfirst", "begun", "== attempt 2 ==\nsecond", "succeeded"]);
+    assert_eq!(events.last().unwrap().1, "end");
+}
+
+#[tokio::test]
+async fn a_follow_comes_back_with_its_last_id_and_misses_nothing() {
+    let served = Served::with_job().await;
+    for worker in [0, 1] {
+        for number in 0..5 {
+            put(&served, 1, worker, "stdout", number, &format!("{worker}.{number}\npart of ")).await;
+        }
+    }
+    set(&served, Phase::Succeeded, 1).await;
+    let whole = follow(&served, "", None, 100).await;
+    let lines = |events: &[(String, String, String)]| -> Vec<String> {
+        let lines = events.iter().filter(|(_, kind, _)| kind.is_empty());
+        let mut lines: Vec<String> =
+            lines.flat_map(|(.., d)| d.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+        lines.sort();
+        lines
+    };
+    assert!(whole.len() > 5);
+    for cut in 1..whole.len() {
+        let begun = follow(&served, "", None, cut).await[..cut].to_vec();
+        let last = begun.last().unwrap().0.clone();
+        let rest = follow(&served, "", Some(&last), 100).await;
+        assert_eq!(lines(&[begun, rest].concat()), lines(&whole), "cut after {cut} events at {last}");
+    }
+    let request = Request::get("/v1/jobs/train/logs?follow=1").header("last-event-id", "nonsense");
+    let answer = rekindle_rig::send(&served.router, request.body(Body::empty()).unwrap()).await;
+    assert_eq!(answer.status, 400);
+}
+
+#[tokio::test]
+async fn a_silent_follow_ends_itself() {
+    let served = Served::with_silence(Duration::from_millis(300)).await;
+    put(&served, 1, 0, "stdout", 0, "only\n").await;
+    let began = Instant::now();
+    let events = follow(&served, "&worker=0", None, 100).await;
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(began.elapsed() >= Duration::from_millis(300));
+}
