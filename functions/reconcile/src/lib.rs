@@ -4,6 +4,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::routing::post;
 
+use rekindle_core::ids::JobId;
 use rekindle_engine::{Engine, PassError, PassOutcome};
 use rekindle_ports::world::Hint;
 use rekindle_web::{Answer, Deliveries, dead};
@@ -29,12 +30,17 @@ async fn one(engine: &Engine, delivery: &Delivery) -> Answer {
     };
     tracing::debug!(job = %hint.job, cause = hint.cause, delivery = delivery.id.as_deref().unwrap_or_default(), "pass");
     // A pass is a large future: every await of load, observe, decide and act is in it.
-    match Box::pin(engine.pass(&hint.job, &hint.cause, hint.after)).await {
+    let outcome = Box::pin(engine.pass(&hint.job, &hint.cause, hint.after)).await;
+    answer(&hint.job, outcome)
+}
+
+fn answer(job: &JobId, outcome: Result<PassOutcome, PassError>) -> Answer {
+    match outcome {
         Ok(PassOutcome::Done | PassOutcome::NothingToDo) => Answer::Done,
         Ok(PassOutcome::Superseded) => Answer::Superseded,
         Ok(PassOutcome::NoSuchJob) => Answer::NoSuchJob,
         Err(PassError::Transient(why)) => Answer::Transient(why),
-        Err(PassError::Invariant(why)) => Answer::Invariant(format!("job {}: {why}", hint.job)),
+        Err(PassError::Invariant(why)) => Answer::Invariant(format!("job {job}: {why}")),
     }
 }
 

@@ -9,7 +9,10 @@ use rekindle_fakes::Call;
 use rekindle_rig::{Rig, post, push, raw, send, spec};
 use rekindle_web::Door;
 
-use crate::router;
+use rekindle_core::ids::JobId;
+use rekindle_engine::{PassError, PassOutcome};
+
+use crate::{answer, router};
 
 const PATH: &str = "/functions/reconcile";
 
@@ -101,4 +104,38 @@ async fn a_batch_runs_each_hint_and_comes_again_if_one_must() {
     let batch = json!([event(1, "other"), event(2, "train")]).to_string();
     assert_eq!(send(&router, raw(PATH, "application/cloudevents-batch+json", batch)).await.status, 204);
     assert_eq!(creates(&rig), 1);
+}
+
+#[test]
+fn every_end_of_a_pass_has_its_answer() {
+    let job = JobId::parse("train").unwrap();
+    for (outcome, status) in [
+        (Ok(PassOutcome::Done), 204),
+        (Ok(PassOutcome::NothingToDo), 204),
+        (Ok(PassOutcome::Superseded), 204),
+        (Ok(PassOutcome::NoSuchJob), 204),
+        (Err(PassError::Transient("x".into())), 503),
+        (Err(PassError::Invariant("x".into())), 500),
+    ] {
+        let what = format!("{outcome:?}");
+        assert_eq!(answer(&job, outcome).status().as_u16(), status, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_hint_of_a_fact_that_a_pass_has_read_past_makes_no_call() {
+    let (rig, router) = rig().await;
+    for _ in 0..3 {
+        rig.pass("train").await;
+        rig.advance(1);
+    }
+    let through = rig.job("train").await.unwrap().observed_through_us;
+    assert!(through > 0, "worker reports were looked for");
+    rig.fakes.tpu.take_calls();
+    let old = json!({"job": "train", "cause": "test", "after": through - 1});
+    assert_eq!(send(&router, push(PATH, "1", &[], old.to_string().as_bytes())).await.status, 204);
+    assert!(rig.fakes.tpu.take_calls().is_empty());
+    let new = json!({"job": "train", "cause": "test", "after": through + 1});
+    assert_eq!(send(&router, push(PATH, "2", &[], new.to_string().as_bytes())).await.status, 204);
+    assert!(!rig.fakes.tpu.take_calls().is_empty());
 }

@@ -162,8 +162,89 @@ pub fn duration(of: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::duration;
+    use std::collections::BTreeMap;
     use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use rekindle_core::settings::{CapacityEntry, Deployment};
+    use rekindle_core::spec::{CapacityKind, ParseContext, parse};
+
+    use super::{duration, spec};
+
+    fn deployment() -> Deployment {
+        let kinds = [CapacityKind::Spot, CapacityKind::OnDemand, CapacityKind::Reserved];
+        let entry = |kind| CapacityEntry {
+            accelerator: "*".into(),
+            zone: "*".into(),
+            kind,
+            max_chips: None,
+            usd_per_chip_hour: 0.3,
+        };
+        Deployment {
+            capacity: kinds.map(entry).into(),
+            max_chips: None,
+            max_usd_per_day: None,
+            bucket: "gs://bucket".into(),
+            bucket_regions: Vec::new(),
+            api_url: "https://api.example.com".into(),
+            worker_service_account: None,
+            startup_script: None,
+            worker_metadata: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_shown_is_a_spec_that_means_the_same_job() {
+        let deployment = deployment();
+        let context = ParseContext { deployment: &deployment, caller: "ann@example.com", caller_is_admin: true };
+        let full = json!({
+            "run": "python3 train.py --lr=0.01",
+            "setup": ["pip", "install", "-r", "requirements.txt"],
+            "code": format!("gs://bucket/bundles/{}.tar.zst", "a".repeat(64)),
+            "env": {"LR": "0.01"},
+            "tpu": {
+                "accelerator": ["v5litepod-16", "v6e-16"], "zones": ["us-central1-a", "us-east5-b"],
+                "capacity": ["spot", "on_demand"], "queued": "never", "network": "net", "subnetwork": "sub",
+                "external_ips": false, "tags": ["t"], "labels": {"team": "x"},
+            },
+            "recovery": {"preset": "rerun", "overrides": {
+                "oom_host": {"first": "resume_in_place", "again": "fail", "within": "90s", "max": 2},
+                "user_error": "fail",
+            }},
+            "budgets": {"user_failures": "unlimited", "infra_failures": 0, "preemptions": 3, "no_progress": "unlimited"},
+            "limits": {
+                "total": "7d", "attempt": "36h", "queue": "90s", "start": "1500s", "stall": "30m", "stop_grace": "45s",
+                "cost_usd": 12.5,
+            },
+            "checkpoint": {"us-central1": "gs://bucket/a", "us-east5": "gs://other/b"},
+            "priority": 0, "owner": "research", "tags": ["ablation"], "notes": "second try",
+            "notify": [{"webhook": "https://example.com/hook", "events": ["succeeded"]}, {"webhook": "https://example.com/"}],
+        });
+        let small = |tpu: Value| json!({"run": ["true"], "tpu": tpu});
+        let one = |field: &str, value: Value| {
+            let mut body = small(json!({"accelerator": "v5litepod-8"}));
+            body[field] = value;
+            body
+        };
+        for body in [
+            small(json!({"accelerator": "v5litepod-8"})),
+            full,
+            one("limits", json!({"stall": "none"})),
+            one("limits", json!({"stall": "60m"})),
+            one("checkpoint", json!("gs://bucket/c")),
+            one("recovery", json!({"preset": "pass"})),
+            one("recovery", json!({"preset": "resume"})),
+            small(json!({"accelerator": "v5litepod-8", "capacity": ["reserved"], "reservation": "r-1"})),
+            small(json!({"accelerator": "v5litepod-16", "slices": 2, "queued": "always"})),
+            small(json!({"accelerator": "v4-8", "topology": "2x2x1", "runtime_version": "tpu-ubuntu2204-base"})),
+        ] {
+            let first = parse(&body, &context).unwrap_or_else(|e| panic!("{body}: {e:?}")).spec;
+            let shown = spec(&first);
+            let again = parse(&shown, &context).unwrap_or_else(|e| panic!("{shown}: {e:?}")).spec;
+            assert_eq!(again, first, "{shown}");
+        }
+    }
 
     #[test]
     fn durations_are_written_in_the_greatest_unit_that_divides_them() {
