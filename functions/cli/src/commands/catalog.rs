@@ -13,6 +13,9 @@ use crate::args::Catalog;
 use crate::fault::{Fault, Result};
 use crate::table::{Table, number, text};
 
+/// Kinds of capacity that this version builds.
+const KINDS: usize = 4;
+
 /// Shows the catalogue.
 pub(crate) async fn run(context: &Context, options: &Catalog) -> Result<()> {
     let value = if options.builtin { builtin()? } else { asked(context).await? };
@@ -21,6 +24,7 @@ pub(crate) async fn run(context: &Context, options: &Catalog) -> Result<()> {
     if context.printer.is_json {
         return context.printer.json(&catalog);
     }
+    allowed(&mut catalog);
     if catalog.accelerators.is_empty() {
         return Err(nothing(options));
     }
@@ -127,11 +131,24 @@ fn table(entries: &[CatalogEntry]) -> Table {
     table
 }
 
-/// The zone, with the kinds of capacity that the deployment allows there.
+/// The zone, and what the deployment allows there if that is not everything. The built-in catalogue allows nothing and
+/// forbids nothing.
 fn shown(offer: &CatalogZone) -> String {
-    if offer.allowed.is_empty() {
-        return offer.zone.clone();
-    }
     let kinds: Vec<&str> = offer.allowed.iter().map(|kind| kind.as_str()).collect();
-    format!("{}{}", offer.zone, format!("({})", kinds.join(",")).dimmed())
+    match kinds.len() {
+        0 | KINDS => offer.zone.clone(),
+        _ => format!("{}{}", offer.zone, format!("({})", kinds.join(",")).dimmed()),
+    }
+}
+
+/// Takes away what the deployment does not allow. A server that allows nothing at all has no list: all is shown.
+fn allowed(catalog: &mut v1::Catalog) {
+    let is_listed = |entry: &CatalogEntry| entry.zones.iter().any(|offer| !offer.allowed.is_empty());
+    if !catalog.accelerators.iter().any(is_listed) {
+        return;
+    }
+    for entry in &mut catalog.accelerators {
+        entry.zones.retain(|offer| !offer.allowed.is_empty());
+    }
+    catalog.accelerators.retain(|entry| !entry.zones.is_empty());
 }

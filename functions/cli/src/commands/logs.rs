@@ -7,7 +7,7 @@ use rekindle_core::failure::FailureKind;
 use rekindle_wire::v1::JobView;
 use serde_json::json;
 
-use super::{Context, job_path};
+use super::{Context, job_path, wait};
 use crate::api::typed;
 use crate::args::Logs;
 use crate::fault::{EXIT_UNEXPECTED, Result};
@@ -46,9 +46,21 @@ fn wanted(worker: &str) -> Option<String> {
     (worker != "all").then(|| worker.to_owned())
 }
 
-/// Follows the output until the job (or the attempt that is asked for) has ended. A stream that ends or breaks before
-/// that is opened again behind the last event, so that nothing is lost or shown twice.
+/// Follows the output until the job (or the attempt that is asked for) has ended. On a terminal it also says, beside
+/// the output, what the job is at.
 pub(crate) async fn follow(context: &Context, job: &str, attempt: Option<u32>, worker: &str) -> Result<()> {
+    if !context.printer.is_talk_terminal() {
+        return output(context, job, attempt, worker).await;
+    }
+    tokio::select! {
+        ended = output(context, job, attempt, worker) => ended,
+        never = wait::tell_changes(context, job) => match never {},
+    }
+}
+
+/// The output alone. A stream that ends or breaks before the end is opened again behind the last event, so that nothing
+/// is lost or shown twice.
+async fn output(context: &Context, job: &str, attempt: Option<u32>, worker: &str) -> Result<()> {
     let path = job_path(job, "/logs")?;
     let query =
         [("follow", Some("true".to_owned())), ("attempt", attempt.map(|n| n.to_string())), ("worker", wanted(worker))];

@@ -14,8 +14,8 @@ use crate::fault::Result;
 use crate::human;
 use crate::table::{Table, number, text};
 
-/// Jobs in one page of the API.
-const PAGE: usize = 200;
+/// Most jobs in one page of the API.
+const PAGE: usize = 500;
 /// Between two looks of `--watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 /// To the top left, clear to the end: the list is drawn over itself without flicker.

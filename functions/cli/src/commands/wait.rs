@@ -1,5 +1,6 @@
 //! `wait`: until the end of jobs is known.
 
+use std::convert::Infallible;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -138,10 +139,26 @@ pub(crate) async fn until_end(
     }
 }
 
+/// Tells each change of the phase, for ever; for callers that wait for something else. What fails is tried again.
+pub(crate) async fn tell_changes(context: &Context, job: &str) -> Infallible {
+    let (mut etag, mut view) = (None, None::<JobView>);
+    loop {
+        if let Ok(path) = job_path(job, "")
+            && let Ok(Some(value)) = context.api.get_if_changed(&path, &mut etag).await
+            && let Ok(now) = typed::<JobView>(value)
+        {
+            tell_change(context, job, view.as_ref(), &now);
+            view = Some(now);
+        }
+        tokio::time::sleep(LOOK_MAX).await;
+    }
+}
+
 /// On a terminal, each change of the phase is told while one waits.
 fn tell_change(context: &Context, job: &str, before: Option<&JobView>, now: &JobView) {
     let is_new = before.is_none_or(|before| (before.phase, before.attempt) != (now.phase, now.attempt));
-    if is_new && context.printer.is_talk_terminal() && now.phase != Phase::Stopping {
+    let is_on_its_way = now.phase != Phase::Stopping && !now.phase.is_terminal();
+    if is_new && context.printer.is_talk_terminal() && is_on_its_way {
         context.printer.talk(&format!("{job} {}: {}", human::phase(now.phase), human::tame(&now.message)));
     }
 }

@@ -106,3 +106,91 @@ async fn break_transport(resource: &ResourceView, step: u64, cloud: &Cloud, time
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use axum::extract::Path;
+    use axum::http::StatusCode;
+    use axum::routing::post;
+    use axum::{Json, Router};
+    use rekindle_core::spec::CapacityKind;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::printer::Printer;
+
+    type Calls = Arc<Mutex<Vec<(String, Value)>>>;
+
+    /// An emulator whose kernel does not let it cut connections, or that finds none to cut.
+    async fn emulator(refuses: bool) -> (Cloud, Calls) {
+        let calls = Calls::default();
+        let seen = Arc::clone(&calls);
+        let act = async move |Path((_, action)): Path<(String, String)>, Json(body): Json<Value>| {
+            seen.lock().unwrap().push((action.clone(), body));
+            match action.as_str() {
+                "cut-connections" if refuses => {
+                    let text = "the kernel does not let the supervisor cut connections (EPERM)";
+                    (StatusCode::BAD_REQUEST, Json(json!({"error": {"message": text}})))
+                }
+                "preempt" => (StatusCode::OK, Json(json!({"power_off_at": "2026-01-01T00:00:10Z"}))),
+                _ => (StatusCode::OK, Json(json!({"cut": 0}))),
+            }
+        };
+        let router = Router::new().route("/emulator/v1/nodes/{node}/{action}", post(act));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        (Cloud::new(&url).unwrap(), calls)
+    }
+
+    fn timeline() -> Timeline {
+        Timeline::new(Printer::new(false, anstream::ColorChoice::Never), std::time::Instant::now(), 1)
+    }
+
+    fn resource() -> ResourceView {
+        ResourceView {
+            generation: 3,
+            name: "rk-abc123-demo-g3".into(),
+            kind: "node".into(),
+            zone: "us-central1-a".into(),
+            accelerator: "v5litepod-16".into(),
+            capacity: CapacityKind::Spot,
+            slices: 1,
+            workers: 4,
+            chips: 16,
+            state: "ready".into(),
+            created_at: Timestamp::UNIX_EPOCH,
+            ready_at: None,
+            notice_deadline: None,
+            usd_per_hour: 0.0,
+        }
+    }
+
+    #[tokio::test]
+    async fn where_connections_cannot_be_cut_a_worker_stands_still_for_longer_than_the_others_wait() {
+        let (cloud, calls) = emulator(true).await;
+        assert!(break_transport(&resource(), 7, &cloud, &timeline()).await.unwrap());
+        let calls = calls.lock().unwrap().clone();
+        let want = [
+            ("cut-connections".to_owned(), json!({"worker": 0})),
+            ("freeze".to_owned(), json!({"worker": 1, "for": "140s"})),
+        ];
+        assert_eq!(calls, want);
+    }
+
+    #[tokio::test]
+    async fn a_cut_that_met_no_connection_broke_nothing() {
+        let (cloud, _) = emulator(false).await;
+        assert!(!break_transport(&resource(), 7, &cloud, &timeline()).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn the_notice_was_given_as_long_before_the_end_as_it_lasts() {
+        let (cloud, _) = emulator(false).await;
+        let noticed = preempt(&resource(), 7, &cloud, &timeline()).await.unwrap();
+        assert_eq!(noticed.at.to_string(), "2026-01-01T00:00:07Z");
+        assert_eq!(noticed.generation, 3);
+    }
+}

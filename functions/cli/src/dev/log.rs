@@ -20,7 +20,7 @@ pub(crate) fn to_stderr() {
     let log =
         tracing_subscriber::fmt().compact().with_target(false).with_ansi(is_terminal).with_writer(std::io::stderr);
     // Only fails when there is one already.
-    let _ = log.with_env_filter(filter("warn")).try_init();
+    let _ = log.with_env_filter(filter("warn,rekindle_server::installation=error")).try_init();
 }
 
 /// Everything of interest into a file.
