@@ -1,1 +1,28 @@
-//! Placeholder.
+//! Deterministic simulation: the production engine and functions, unchanged, in a world that misbehaves.
+//!
+//! One thread, virtual time, everything drawn from a seed. Entry point: [`main`].
+
+mod agent;
+mod call;
+mod check;
+mod cli;
+mod cloud;
+mod deliver;
+mod disaster;
+mod exec;
+mod fault;
+mod machine;
+mod people;
+mod plan;
+mod program;
+mod pulse;
+mod roll;
+mod run;
+mod shrink;
+mod stage;
+mod store;
+mod tpu;
+mod truth;
+mod world;
+
+pub use cli::main;

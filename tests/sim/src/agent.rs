@@ -1,0 +1,470 @@
+//! The agent of a worker VM, as the real one behaves towards `api`: hello, orders, levels, one exit for each attempt.
+
+use std::sync::Arc;
+
+use rekindle_core::classify::{Exit, SignalSender, Stage as During, WorkerEvidence};
+use rekindle_core::observation::{ExitReport, Notice, WorkerState};
+use rekindle_core::orders::{Order, Want, notice_is_urgent};
+use rekindle_wire::agent::{Hello, Report, Welcome};
+
+use crate::call::{self, CallError};
+use crate::exec::{lock, raised_before};
+use crate::fault::Fault;
+use crate::machine::{Death, OnWorker, Step, Vm, VmId};
+use crate::program;
+use crate::roll::{For, MIN, SEC};
+use crate::stage::Stage;
+use crate::world::{World, micros, stamp};
+
+/// What is news: a change here is reported at once.
+#[derive(Debug, Clone, PartialEq)]
+struct News {
+    attempt: u32,
+    state: WorkerState,
+    notice: Option<Notice>,
+    exited: bool,
+    stepped: bool,
+}
+
+/// An exit is told before the next attempt is begun, but the next one waits no longer for `api` than this.
+const HANDED_OVER: i64 = 5 * SEC;
+
+/// The last words: a program that ignores SIGTERM is killed so long before the machine goes.
+const LAST_WORDS: i64 = 2 * SEC;
+
+/// The agent's life.
+pub(crate) async fn run(stage: Arc<Stage>, id: VmId) {
+    let world = stage.world.clone();
+    let Some(signal) = lock(&world.fleet).vms.get(&id).map(|vm| vm.signal.clone()) else { return };
+    let mut stored: Option<News> = None;
+    let mut failures = 0_u32;
+    let mut retry_at = 0;
+    loop {
+        let now = world.now();
+        let Some(next) = step(&world, id) else { return };
+        let Some((due, until)) = call_due(&world, id, stored.as_ref(), now.max(retry_at), next) else { return };
+        if !due || now < retry_at {
+            raised_before(&world.exec, &signal, until.max(retry_at.min(until)).max(now + 1)).await;
+            continue;
+        }
+        match talk(&stage, id, &mut stored).await {
+            Ok(()) => failures = 0,
+            Err(error) => {
+                failures += 1;
+                let most = if matches!(error, CallError::Status(_)) { MIN } else { 10 * SEC };
+                retry_at = world.now() + (SEC / 10 * 2_i64.pow(failures.min(9))).min(most);
+                // Nobody listens for long: come back when the cut is over.
+                let cut = lock(&world.fleet).vms.get(&id).map_or(0, |vm| vm.cut_until);
+                retry_at = retry_at.max(cut);
+            }
+        }
+    }
+}
+
+/// Whether a call is due now, and until when to wait if not. `None`: the VM is gone.
+fn call_due(world: &World, id: VmId, stored: Option<&News>, from: i64, next: i64) -> Option<(bool, i64)> {
+    let mut fleet = lock(&world.fleet);
+    let vm = fleet.vms.get_mut(&id)?;
+    let now = world.now();
+    let fresh = vm.token.is_none() || vm.order.is_none();
+    let changed = stored != Some(&news(world, vm));
+    let poked = now >= vm.poke_at;
+    if fresh || changed || poked {
+        return Some((true, from));
+    }
+    let mut until = next.min(vm.poke_at);
+    if let Some(order) = vm.order.as_ref().filter(|_| world.plan.on.contains_key(&Fault::Heartbeats)) {
+        let beat = i64::try_from(order.heartbeat_ms).unwrap_or(20_000) * 1000;
+        until = until.min(vm.stored_at + beat);
+        if now >= vm.stored_at + beat {
+            return Some((true, from));
+        }
+    }
+    Some((false, until))
+}
+
+fn news(world: &World, vm: &Vm) -> News {
+    let attempt = vm.attempt.as_ref();
+    let beats = world.plan.on.contains_key(&Fault::Heartbeats);
+    let long = |a: &OnWorker| a.step == Step::Running && a.started_at.is_some_and(|at| world.now() > at + 4 * MIN);
+    let stepped = beats && attempt.is_some_and(long);
+    News {
+        attempt: attempt.map_or(0, |a| a.number),
+        state: state(vm),
+        notice: vm.notice.clone(),
+        exited: attempt.is_some_and(|a| a.exit.is_some()),
+        stepped,
+    }
+}
+
+/// What the agent says it does.
+pub(crate) fn state(vm: &Vm) -> WorkerState {
+    match vm.attempt.as_ref().map(|a| (a.step, a.started_at)) {
+        None | Some((Step::Fresh | Step::Preparing(_), _)) => WorkerState::Preparing,
+        Some((Step::Ready, _)) => WorkerState::Ready,
+        Some((Step::Running, _)) => WorkerState::Running,
+        Some((Step::Exited, _)) => WorkerState::Exited,
+    }
+}
+
+/// One call: hello without a token, else a report.
+async fn talk(stage: &Arc<Stage>, id: VmId, stored: &mut Option<News>) -> Result<(), CallError> {
+    let world = &stage.world;
+    let Some((hello, report, token, told)) = ({
+        let fleet = lock(&world.fleet);
+        fleet.vms.get(&id).map(|vm| (hello_of(vm), report_of(world, &fleet, vm), vm.token.clone(), news(world, vm)))
+    }) else {
+        return Ok(());
+    };
+    if let Some(vm) = lock(&world.fleet).vms.get_mut(&id) {
+        vm.poke_at = i64::MAX;
+    }
+    let Some(token) = token else {
+        let welcome: Welcome = call::agent(stage, id, "/agent/v1/hello", None, &hello).await?;
+        if let Some(vm) = lock(&world.fleet).vms.get_mut(&id) {
+            vm.token = Some(welcome.token);
+            obey(vm, welcome.order);
+        }
+        return Ok(());
+    };
+    let sent = world.now();
+    let answer: Result<Order, CallError> = call::agent(stage, id, "/agent/v1/report", Some(&token), &report).await;
+    match answer {
+        Ok(order) => {
+            let mut fleet = lock(&world.fleet);
+            let Some(vm) = fleet.vms.get_mut(&id) else { return Ok(()) };
+            vm.stored_at = sent;
+            if report.exit.is_some()
+                && let Some(a) = vm.attempt.as_mut().filter(|a| a.number == report.attempt)
+            {
+                a.accepted = true;
+            }
+            obey(vm, order);
+            *stored = Some(told);
+            Ok(())
+        }
+        Err(CallError::Status(401)) => {
+            if let Some(vm) = lock(&world.fleet).vms.get_mut(&id) {
+                vm.token = None;
+            }
+            Err(CallError::Status(401))
+        }
+        Err(error) => {
+            // The poll that was due is still due.
+            if let Some(vm) = lock(&world.fleet).vms.get_mut(&id) {
+                vm.poke_at = vm.poke_at.min(world.now());
+            }
+            Err(error)
+        }
+    }
+}
+
+fn obey(vm: &mut Vm, order: Order) {
+    if let Some(a) = vm.attempt.as_mut().filter(|a| a.number == order.attempt && a.work.is_none()) {
+        a.work.clone_from(&order.work);
+    }
+    vm.order = Some(order);
+}
+
+fn hello_of(vm: &Vm) -> Hello {
+    Hello {
+        job: vm.job.clone(),
+        generation: vm.generation,
+        key: vm.key,
+        nonce: vm.nonce.clone(),
+        instance: vm.instance.clone(),
+        boot_id: format!("boot-{}-{}", vm.instance, vm.boot),
+        address: format!("10.{}.0.{}", vm.key.slice, vm.key.worker + 1),
+        version: "1".into(),
+    }
+}
+
+fn report_of(world: &World, fleet: &crate::machine::Fleet, vm: &Vm) -> Report {
+    let attempt = vm.attempt.as_ref();
+    Report {
+        job: vm.job.clone(),
+        generation: vm.generation,
+        key: vm.key,
+        instance: vm.instance.clone(),
+        boot_id: format!("boot-{}-{}", vm.instance, vm.boot),
+        attempt: attempt.map_or(0, |a| a.number),
+        store: true,
+        state: state(vm),
+        started_at: attempt.and_then(|a| a.started_at).map(stamp),
+        progress: crate::pulse::progress(world, fleet, vm, world.now()),
+        output_at: None,
+        disk_free_bytes: Some(1 << 36),
+        memory_free_bytes: Some(1 << 36),
+        notice: vm.notice.clone(),
+        exit: attempt.and_then(|a| a.exit.clone()),
+        has_work: attempt.is_some_and(|a| a.work.is_some()),
+    }
+}
+
+/// What the machine brings about by itself now. Answers when to look again; `None`: the VM is gone.
+fn step(world: &Arc<World>, id: VmId) -> Option<i64> {
+    for _ in 0..8 {
+        let (changed, next) = step_once(world, id)?;
+        if !changed {
+            return Some(next);
+        }
+    }
+    Some(world.now() + SEC)
+}
+
+/// What is wanted of a worker.
+enum Wanted {
+    Nothing,
+    Stop(i64),
+    Go(bool),
+    Begin(u32),
+}
+
+fn step_once(world: &Arc<World>, id: VmId) -> Option<(bool, i64)> {
+    let now = world.now();
+    if let Some(death) = due_death(world, id, now)? {
+        close(world, id, &death);
+        return Some((true, now));
+    }
+    let mut fleet = lock(&world.fleet);
+    let vm = fleet.vms.get_mut(&id)?;
+    let wanted = wanted(vm, now);
+    let retired = vm.order.as_ref().is_some_and(|o| o.want == Want::Retire);
+    match wanted {
+        Wanted::Begin(number) => {
+            begin(vm, number);
+            return Some((true, now));
+        }
+        Wanted::Stop(kill_at) => {
+            if stop(world, &mut fleet, id, kill_at) {
+                return Some((true, now));
+            }
+        }
+        Wanted::Go(run) => {
+            if go(world, &mut fleet, id, run) {
+                return Some((true, now));
+            }
+        }
+        Wanted::Nothing => {}
+    }
+    let vm = fleet.vms.get(&id)?;
+    let mut next = now + 24 * 60 * MIN;
+    if let Some(a) = &vm.attempt {
+        if let Step::Preparing(at) = a.step {
+            next = next.min(at);
+        }
+        if let Some(death) = &a.death {
+            next = next.min(death.at);
+        }
+        if let Some(at) = a.closed_at.filter(|_| !a.accepted && !retired) {
+            next = next.min(at + HANDED_OVER + 1);
+        }
+    }
+    if let Some(notice) = vm.notice.as_ref().filter(|n| !notice_is_urgent(n, stamp(now))) {
+        next = next.min(micros(notice.deadline) - MIN);
+    }
+    Some((false, next.max(now + 1)))
+}
+
+/// The end of the program that has come. Outer `None`: the VM is gone.
+fn due_death(world: &World, id: VmId, now: i64) -> Option<Option<Death>> {
+    let fleet = lock(&world.fleet);
+    let vm = fleet.vms.get(&id)?;
+    Some(vm.attempt.as_ref().and_then(|a| a.death.clone()).filter(|d| d.at <= now))
+}
+
+/// Everything of the attempt has ended: the exit is written down, and told from here on.
+fn close(world: &World, id: VmId, death: &Death) {
+    let now = world.now();
+    program::leave(world, id);
+    let mut fleet = lock(&world.fleet);
+    let Some(vm) = fleet.vms.get_mut(&id) else { return };
+    let key = vm.key;
+    let Some(a) = vm.attempt.as_mut() else { return };
+    let evidence = WorkerEvidence {
+        index: key.worker,
+        slice: key.slice,
+        exit: death.exit,
+        signal_sender: death.ordered.then_some(SignalSender::Ourselves),
+        tail: death.tail.clone(),
+        oom_kill: death.oom,
+        disk_free_bytes: Some(1 << 36),
+        memory_free_bytes: Some(1 << 36),
+        device_busy: death.busy,
+        exited_at_ms: u64::try_from(now / 1000).ok(),
+        last_step: None,
+        during: death.during,
+    };
+    a.exit = Some(ExitReport { at: stamp(now), ordered: death.ordered, evidence });
+    a.step = Step::Exited;
+    a.death = None;
+    a.closed_at = Some(now);
+    let (job, number, instance) = (vm.job.clone(), a.number, vm.instance.clone());
+    drop(fleet);
+    world.trace(|| format!("worker: {job} attempt {number} ended on {instance}: {:?}", death.exit));
+    crate::truth::on_exit(world, &job, number, death);
+}
+
+fn wanted(vm: &Vm, now: i64) -> Wanted {
+    let urgent = vm.notice.as_ref().filter(|n| notice_is_urgent(n, stamp(now)));
+    let attempt = vm.attempt.as_ref();
+    let kill_at = |order: &Order| order.kill_at.map_or(now + 30 * SEC, |at| micros(at).max(now));
+    if attempt.is_some_and(|a| a.stopping && a.exit.is_none()) {
+        return match &vm.order {
+            Some(o) if matches!(o.want, Want::Stop | Want::Retire) => Wanted::Stop(kill_at(o)),
+            _ => Wanted::Nothing,
+        };
+    }
+    let by_notice = urgent.map(|n| (now + 30 * SEC).min(micros(n.deadline) - LAST_WORDS).max(now));
+    let Some(order) = &vm.order else {
+        return by_notice.filter(|_| attempt.is_some()).map_or(Wanted::Nothing, Wanted::Stop);
+    };
+    if order.want == Want::Retire {
+        return Wanted::Stop(kill_at(order));
+    }
+    let Some(a) = attempt else {
+        return if order.attempt > 0 { Wanted::Begin(order.attempt) } else { Wanted::Nothing };
+    };
+    match order.attempt.cmp(&a.number) {
+        std::cmp::Ordering::Greater if a.exit.is_none() => Wanted::Stop(now + 30 * SEC),
+        std::cmp::Ordering::Greater if a.accepted || a.closed_at.is_none_or(|at| now > at + HANDED_OVER) => {
+            Wanted::Begin(order.attempt)
+        }
+        std::cmp::Ordering::Less | std::cmp::Ordering::Greater => Wanted::Nothing,
+        std::cmp::Ordering::Equal => match (order.want, by_notice) {
+            (Want::Stop | Want::Retire, _) => Wanted::Stop(kill_at(order)),
+            (Want::Prepare | Want::Run, Some(kill_at)) => Wanted::Stop(kill_at),
+            (Want::Prepare, None) => Wanted::Go(false),
+            (Want::Run, None) => Wanted::Go(true),
+        },
+    }
+}
+
+fn begin(vm: &mut Vm, number: u32) {
+    vm.attempt = Some(OnWorker {
+        number,
+        step: Step::Fresh,
+        started_at: None,
+        death: None,
+        stopping: false,
+        exit: None,
+        closed_at: None,
+        accepted: false,
+        work: vm.order.as_ref().filter(|o| o.attempt == number).and_then(|o| o.work.clone()),
+    });
+}
+
+/// Brings the attempt to its next step. True: something changed.
+fn go(world: &Arc<World>, fleet: &mut crate::machine::Fleet, id: VmId, run: bool) -> bool {
+    let now = world.now();
+    let Some(vm) = fleet.vms.get_mut(&id) else { return false };
+    let setup_us = world.job_plan(&vm.job).map_or(0, |j| j.setup_us);
+    let (job, setup_done) = (vm.job.clone(), vm.setup_done);
+    let Some(a) = vm.attempt.as_mut().filter(|a| a.exit.is_none() && a.work.is_some()) else { return false };
+    match a.step {
+        Step::Fresh => {
+            let setup = if setup_done { 0 } else { setup_us };
+            a.step = Step::Preparing(now + world.rolls.between(For::Worker, SEC, 5 * SEC) + setup);
+            if crate::truth::takes_setup_failure(world, &job, setup_done) {
+                let tail = "ERROR: Could not find a version that satisfies the requirement jax==99\n".into();
+                let at = now + setup / 2;
+                a.death = Some(Death {
+                    at,
+                    exit: Exit::Code(1),
+                    tail,
+                    during: During::Setup,
+                    ordered: false,
+                    oom: false,
+                    busy: false,
+                });
+            }
+            true
+        }
+        Step::Preparing(at) if now >= at => {
+            a.step = Step::Ready;
+            vm.setup_done = true;
+            true
+        }
+        Step::Ready if run => {
+            a.step = Step::Running;
+            a.started_at = Some(now);
+            start(world, fleet, id);
+            true
+        }
+        Step::Preparing(_) | Step::Ready | Step::Running | Step::Exited => false,
+    }
+}
+
+fn start(world: &Arc<World>, fleet: &mut crate::machine::Fleet, id: VmId) {
+    let Some(vm) = fleet.vms.get(&id) else { return };
+    let Some((number, work)) = vm.attempt.as_ref().and_then(|a| Some((a.number, a.work.as_ref()?))) else { return };
+    let env = |name: &str| work.env.get(name).map_or("", String::as_str);
+    let resume = env("REKINDLE_RESUME") == "1";
+    let line = env("REKINDLE_LINE").parse().unwrap_or(0);
+    let count = |name: &str| env(name).parse::<usize>().unwrap_or(1);
+    let expected = count("REKINDLE_WORKERS") * count("REKINDLE_SLICES");
+    let job = vm.job.clone();
+    world.trace(|| format!("worker: {job} attempt {number} starts on {}", vm.instance));
+    crate::check::on_program_start(world, fleet, &job, number);
+    program::join(world, fleet, id, resume, line, expected);
+}
+
+/// SIGTERM, and SIGKILL at `kill_at`. True: something changed.
+fn stop(world: &Arc<World>, fleet: &mut crate::machine::Fleet, id: VmId, kill_at: i64) -> bool {
+    let now = world.now();
+    let stubborn = world.plan.on.contains_key(&Fault::SlowStop);
+    let Some(vm) = fleet.vms.get_mut(&id) else { return false };
+    let job = vm.job.clone();
+    let Some(a) = vm.attempt.as_mut().filter(|a| a.exit.is_none()) else { return false };
+    if a.stopping {
+        // A nearer kill moves the end.
+        if let Some(death) = a.death.as_mut().filter(|d| d.at > kill_at.max(now)) {
+            death.at = kill_at.max(now);
+            death.exit = Exit::Signal(9);
+            return true;
+        }
+        return false;
+    }
+    a.stopping = true;
+    let number = a.number;
+    let saves = world.rolls.between(For::Worker, SEC / 2, 20 * SEC);
+    let ordered =
+        |at, exit| Death { at, exit, tail: String::new(), during: During::Run, ordered: true, oom: false, busy: false };
+    a.death = Some(match a.step {
+        Step::Running if stubborn || now + saves > kill_at => ordered(kill_at.max(now), Exit::Signal(9)),
+        Step::Running => {
+            let exit = [Exit::Signal(15), Exit::Code(143), Exit::Code(0)][world.rolls.index(For::Worker, 3)];
+            ordered(now + saves, exit)
+        }
+        Step::Fresh | Step::Preparing(_) | Step::Ready | Step::Exited => ordered(now + SEC / 5, Exit::Signal(15)),
+    });
+    if a.step == Step::Running && !stubborn {
+        program::save_last(world, fleet, &(job, number), now + saves.min(kill_at - now).max(0));
+    }
+    true
+}
+
+/// What an agent finds after a boot: a program that ran is lost, `setup` may be run again.
+pub(crate) fn wake_up(vm: &mut Vm) {
+    let Some(a) = vm.attempt.as_mut().filter(|a| a.exit.is_none()) else { return };
+    match a.step {
+        Step::Running => {
+            a.death = Some(Death {
+                at: 0,
+                exit: Exit::Silent,
+                tail: String::new(),
+                during: During::Run,
+                ordered: false,
+                oom: false,
+                busy: false,
+            });
+            a.stopping = true;
+        }
+        Step::Fresh | Step::Preparing(_) | Step::Ready => {
+            a.step = Step::Fresh;
+            a.death = None;
+            a.stopping = false;
+        }
+        Step::Exited => {}
+    }
+}

@@ -1,0 +1,55 @@
+//! No two generations of one job bill at the same time outside the hand-over window.
+
+use std::collections::BTreeMap;
+
+use rekindle_core::ids::JobId;
+use rekindle_core::job::Job;
+use rekindle_ports::tpu::CreateRequest;
+
+use super::Broken;
+use crate::exec::lock;
+use crate::world::World;
+
+/// A notice, its deadline, the delete and its retries: two that bill longer than this are no hand-over.
+const MINUTES: u32 = 45;
+
+/// For how many minutes a job has had two generations that bill.
+#[derive(Default)]
+pub(super) struct Billing {
+    minutes: BTreeMap<JobId, u32>,
+}
+
+/// A create was accepted: an older slice that bills must have a notice, or be known as lost.
+pub(super) fn create(world: &World, jobs: &BTreeMap<JobId, Job>, request: &CreateRequest) -> Broken {
+    let id = JobId::parse(&request.labels.job).ok()?;
+    let job = jobs.get(&id)?;
+    let cloud = lock(&world.cloud);
+    let others = cloud
+        .resources
+        .values()
+        .filter(|r| !r.foreign && r.labels.job == request.labels.job && r.slice.name != request.name && r.bills());
+    for other in others {
+        let Some(g) = job.generations.iter().find(|g| g.name == other.slice.name) else { continue };
+        if g.notice.is_none() && g.lost.is_none() {
+            return Some(("double-bill", format!("{} is created while {} bills", request.name, other.slice.name)));
+        }
+    }
+    None
+}
+
+/// Looks at every job.
+pub(super) fn audit(world: &World, jobs: &BTreeMap<JobId, Job>, billing: &mut Billing) -> Broken {
+    let cloud = lock(&world.cloud);
+    let mut count: BTreeMap<&str, u32> = BTreeMap::new();
+    for r in cloud.resources.values().filter(|r| !r.foreign && r.bills()) {
+        *count.entry(r.labels.job.as_str()).or_default() += 1;
+    }
+    let mut minutes = BTreeMap::new();
+    for id in jobs.keys().filter(|id| count.get(id.as_str()).is_some_and(|n| *n > 1)) {
+        let before = billing.minutes.get(id).copied().unwrap_or(0);
+        minutes.insert(id.clone(), before + 1);
+    }
+    billing.minutes = minutes;
+    let (id, worst) = billing.minutes.iter().max_by_key(|(_, m)| **m)?;
+    (*worst > MINUTES).then(|| ("double-bill", format!("two generations of {id} bill for {worst} minutes")))
+}

@@ -1,0 +1,243 @@
+//! The checkers: each in a file of its own, told of what happened, asked by nobody. The first broken promise ends the run.
+//!
+//! What a checker is told is what took effect: commits, calls that the cloud accepted, programs that started.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rekindle_core::ids::JobId;
+use rekindle_core::job::{Job, OutEvent};
+use rekindle_engine::TickReport;
+use rekindle_ports::tpu::{CreateRequest, SliceRef};
+
+use crate::exec::lock;
+use crate::machine::{self, Fleet};
+use crate::plan::Plan;
+use crate::store::Changed;
+use crate::world::{Promise, World};
+
+mod billing;
+mod budget;
+mod charge;
+mod double_run;
+pub(crate) mod ends;
+mod foreign;
+mod intent;
+mod leak;
+mod messages;
+mod monotone;
+mod terminal;
+
+/// What the checkers remember.
+#[derive(Default)]
+pub(crate) struct Checks {
+    /// Every job as it was last committed.
+    pub(crate) jobs: BTreeMap<JobId, Job>,
+    changed: Vec<JobId>,
+    intents: intent::Intents,
+    running: double_run::Running,
+    leaks: leak::Leaks,
+    billing: billing::Billing,
+    messages: messages::Messages,
+    events: BTreeMap<JobId, std::collections::BTreeSet<u64>>,
+}
+
+impl Checks {
+    /// Nothing has happened.
+    pub(crate) fn new(_: &Plan) -> Self {
+        Self::default()
+    }
+}
+
+/// A broken rule: the checker and its sentence.
+type Broken = Option<(&'static str, String)>;
+
+fn tell(world: &World, broken: Broken) {
+    if let Some((checker, text)) = broken {
+        world.broken(Promise::Safety, checker, text);
+    }
+}
+
+/// A document was written. Called while the store is locked.
+pub(crate) fn on_commit(world: &World, changed: &Changed<'_>) {
+    let Some(after) = changed.after else {
+        tell(world, monotone::deleted(changed.path));
+        return;
+    };
+    if changed.path == "limits/creates" {
+        tell(world, budget::permits(&after.body));
+        return;
+    }
+    let Some(rest) = changed.path.strip_prefix("jobs/") else { return };
+    if let Some((id, sub)) = rest.split_once('/') {
+        if sub.starts_with("history/") {
+            tell(world, monotone::history(changed));
+            count_entry(world, &after.body);
+            let broken = messages::entry(world, &mut lock(&world.checks).messages, id, &after.body);
+            tell(world, broken);
+        }
+        return;
+    }
+    on_job_document(world, changed);
+}
+
+fn on_job_document(world: &World, changed: &Changed<'_>) {
+    let Some(after) = changed.after else { return };
+    let revision = |body: &serde_json::Value| body["data"]["revision"].as_u64();
+    // Only the clockwork moved: no checker looks at it.
+    if changed.before.is_some_and(|b| revision(&b.body) == revision(&after.body)) {
+        return;
+    }
+    let Ok(job) = serde_json::from_value::<Job>(after.body["data"].clone()) else {
+        world.broken(Promise::Safety, "readable", format!("{} cannot be read back", changed.path));
+        return;
+    };
+    let mut checks = lock(&world.checks);
+    let checks = &mut *checks;
+    let before = checks.jobs.get(&job.id);
+    if let Some(before) = before {
+        tell(world, monotone::step(before, &job));
+        tell(world, charge::step(world, before, &job));
+    }
+    tell(world, terminal::step(world, before, &job));
+    checks.intents.step(&job, world.now());
+    count_job(world, before, &job);
+    world.trace(|| {
+        let phase = job.phase.as_str();
+        format!("job: {} r{} {phase} {} — {}", job.id, job.revision, job.reason.name(), job.message)
+    });
+    checks.changed.push(job.id.clone());
+    checks.jobs.insert(job.id.clone(), job);
+}
+
+fn count_job(world: &World, before: Option<&Job>, job: &Job) {
+    let mut counts = lock(&world.counts);
+    if before.is_none_or(|b| b.reason != job.reason) {
+        *counts.reasons.entry(job.reason.name()).or_default() += 1;
+    }
+    if let Some(before) = before.filter(|b| b.phase != job.phase) {
+        let change = format!("{} → {}", before.phase.as_str(), job.phase.as_str());
+        *counts.phases.entry(change).or_default() += 1;
+    }
+}
+
+fn count_entry(world: &World, body: &serde_json::Value) {
+    let mut counts = lock(&world.counts);
+    for effect in body["data"]["effects"].as_array().into_iter().flatten() {
+        let name = match effect["effect"].as_str() {
+            Some("create_generation") => "create_generation",
+            Some("delete_generation") => "delete_generation",
+            Some("publish_events") => "publish_events",
+            _ => "other",
+        };
+        *counts.effects.entry(name).or_default() += 1;
+    }
+    if world.is_traced() {
+        drop(counts);
+        let notes: Vec<&str> =
+            body["data"]["notes"].as_array().into_iter().flatten().filter_map(|n| n.as_str()).collect();
+        if !notes.is_empty() {
+            world.trace(|| format!("  note: {}", notes.join("; ")));
+        }
+    }
+}
+
+/// After a commit, with nothing locked: agents learn of it at their next poll.
+pub(crate) fn after_commit(world: &World) {
+    let changed = std::mem::take(&mut lock(&world.checks).changed);
+    for job in changed {
+        machine::poke(world, &job);
+    }
+}
+
+/// A create was accepted.
+pub(crate) fn on_create(world: &World, request: &CreateRequest) {
+    let broken = lock(&world.checks).intents.create(world, request);
+    tell(world, broken);
+    let broken = billing::create(world, &lock(&world.checks).jobs, request);
+    tell(world, broken);
+}
+
+/// A create request arrived, the so-many-th of the minute.
+pub(crate) fn on_post(world: &World, in_minute: usize) {
+    tell(world, budget::posts(in_minute));
+}
+
+/// A delete was accepted.
+pub(crate) fn on_delete(world: &World, slice: &SliceRef) {
+    tell(world, foreign::delete(world, slice));
+    let broken = {
+        let checks = lock(&world.checks);
+        checks.intents.delete(world, &checks.jobs, slice)
+    };
+    tell(world, broken);
+}
+
+/// A slice became READY.
+pub(crate) fn on_ready(world: &World, _: &SliceRef) {
+    world.count("slices made");
+}
+
+/// A program starts on a worker.
+pub(crate) fn on_program_start(world: &World, fleet: &Fleet, job: &JobId, attempt: u32) {
+    let broken = double_run::start(fleet, job, attempt);
+    lock(&world.checks).running.note(job, attempt);
+    tell(world, broken);
+    world.count("programs started");
+}
+
+/// A program ended on a worker.
+pub(crate) fn on_program_end(world: &World, _: &JobId, _: u32) {
+    world.count("programs ended");
+}
+
+/// An event was published.
+pub(crate) fn on_event(world: &World, job: &JobId, event: &OutEvent) {
+    lock(&world.checks).events.entry(job.clone()).or_default().insert(event.sequence);
+}
+
+/// A tick came to its end.
+pub(crate) fn on_tick(world: &World, report: &TickReport) {
+    let held = report.sweep.as_ref().is_some_and(|s| s.held > 0);
+    if held {
+        world.count("sweeps held");
+    }
+    let mut checks = lock(&world.checks);
+    checks.leaks.held = held;
+    drop(checks);
+    if report.sweep.as_ref().is_some_and(|s| !s.deleted.is_empty()) {
+        world.count("orphans swept");
+    }
+}
+
+/// A message was acknowledged.
+pub(crate) fn on_message_ack(world: &World, command: &str, data: &[u8]) {
+    let broken = messages::acknowledged(&lock(&world.checks), command, data);
+    tell(world, broken);
+}
+
+/// Looks at the fleet each minute.
+pub(crate) async fn audit(world: Arc<World>) {
+    loop {
+        world.exec.sleep(crate::roll::MIN).await;
+        let broken = {
+            let mut checks = lock(&world.checks);
+            let checks = &mut *checks;
+            leak::audit(&world, &checks.jobs, &mut checks.leaks)
+                .or_else(|| billing::audit(&world, &checks.jobs, &mut checks.billing))
+        };
+        tell(&world, broken);
+    }
+}
+
+/// Whether everything that was promised to be told was told: every event of every job.
+pub(crate) fn untold_events(checks: &Checks) -> Broken {
+    for job in checks.jobs.values() {
+        let told = checks.events.get(&job.id);
+        let missing = (1..=job.sequence).find(|n| !told.is_some_and(|t| t.contains(n)));
+        if let Some(n) = missing {
+            return Some(("events", format!("event {n} of {} was never published", job.id)));
+        }
+    }
+    None
+}

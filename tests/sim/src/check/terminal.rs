@@ -1,0 +1,25 @@
+//! A terminal job owns nothing.
+
+use rekindle_core::job::Job;
+
+use super::Broken;
+use crate::exec::lock;
+use crate::fault::Fault;
+use crate::world::World;
+
+/// A job was committed: if it is terminal now, nothing of it exists in the cloud.
+pub(super) fn step(world: &World, before: Option<&Job>, after: &Job) -> Broken {
+    if !after.phase.is_terminal() || before.is_some_and(|b| b.phase.is_terminal()) {
+        return None;
+    }
+    let cloud = lock(&world.cloud);
+    let left = cloud.resources.values().find(|r| !r.foreign && r.labels.job == after.id.as_str())?;
+    // With clocks that differ by minutes a create that is still on its way cannot be told from one that never was sent; the sweep takes it.
+    if world.plan.on.contains_key(&Fault::ClockSkew) {
+        return None;
+    }
+    Some((
+        "terminal-owns-nothing",
+        format!("{} is {} while {} exists ({:?})", after.id, after.phase.as_str(), left.slice.name, left.state),
+    ))
+}

@@ -1,0 +1,210 @@
+//! Commands: run, swarm, replay, meta.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{Parser, Subcommand};
+
+use crate::plan::Plan;
+use crate::run::{Ending, Outcome, run};
+use crate::shrink::shrink;
+use crate::world::{Counts, Promise, clock};
+
+/// A safety promise was broken.
+const EXIT_SAFETY: u8 = 10;
+/// A liveness promise was broken.
+const EXIT_LIVENESS: u8 = 11;
+/// The code panicked.
+const EXIT_PANIC: u8 = 12;
+
+/// Simulates a cloud that misbehaves around the production code.
+#[derive(Debug, Parser)]
+#[command(name = "rekindle-sim")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// One seed.
+    Run {
+        /// The seed.
+        #[arg(long)]
+        seed: u64,
+    },
+    /// Many seeds.
+    Swarm {
+        /// How many.
+        #[arg(long)]
+        seeds: u64,
+        /// The first.
+        #[arg(long, default_value_t = 1)]
+        from: u64,
+        /// Go on after a failure, and list all.
+        #[arg(long)]
+        keep_going: bool,
+    },
+    /// One seed again, with its history.
+    Replay {
+        /// The seed.
+        #[arg(long)]
+        seed: u64,
+        /// Print all that happened.
+        #[arg(long)]
+        trace: bool,
+    },
+    /// Each of some seeds twice: the traces must be the same, byte for byte.
+    Meta {
+        /// How many.
+        #[arg(long, default_value_t = 20)]
+        seeds: u64,
+    },
+}
+
+/// The program.
+pub fn main() -> ExitCode {
+    let mut out = std::io::stdout().lock();
+    let done = match Args::parse().command {
+        Command::Run { seed } => one(&mut out, seed, false),
+        Command::Replay { seed, trace } => one(&mut out, seed, trace),
+        Command::Swarm { seeds, from, keep_going } => swarm(&mut out, from, seeds, keep_going),
+        Command::Meta { seeds } => meta(&mut out, seeds),
+    };
+    done.unwrap_or(ExitCode::FAILURE)
+}
+
+fn code(ending: &Ending) -> ExitCode {
+    match ending {
+        Ending::Well => ExitCode::SUCCESS,
+        Ending::Panic(_) => ExitCode::from(EXIT_PANIC),
+        Ending::Broken(failure) if failure.promise == Promise::Safety => ExitCode::from(EXIT_SAFETY),
+        Ending::Broken(_) => ExitCode::from(EXIT_LIVENESS),
+    }
+}
+
+fn sentence(ending: &Ending) -> String {
+    match ending {
+        Ending::Well => "every promise was kept".into(),
+        Ending::Panic(text) => format!("panic: {text}"),
+        Ending::Broken(f) => format!("{}: {} (at {})", f.checker, f.text, clock(f.at - crate::plan::START_US)),
+    }
+}
+
+fn one(out: &mut impl Write, seed: u64, trace: bool) -> std::io::Result<ExitCode> {
+    let plan = Plan::draw(seed);
+    let began = Instant::now();
+    let outcome = run(&plan, trace);
+    if trace {
+        writeln!(out, "{}", outcome.trace)?;
+    }
+    let secs = began.elapsed().as_secs_f64();
+    writeln!(
+        out,
+        "seed {seed}: {} — {:.2} job-days, {} calls, {secs:.2} s",
+        sentence(&outcome.ending),
+        outcome.job_days,
+        outcome.calls
+    )?;
+    if !trace && outcome.ending.checker().is_some() {
+        explain(out, &plan, &outcome)?;
+    }
+    Ok(code(&outcome.ending))
+}
+
+/// The shortest history of a failure that can be found.
+fn explain(out: &mut impl Write, plan: &Plan, outcome: &Outcome) -> std::io::Result<()> {
+    let Some(checker) = outcome.ending.checker() else { return Ok(()) };
+    let small = shrink(plan, checker, 150);
+    let again = run(&small, true);
+    writeln!(out, "smallest plan found: {}", describe(&small))?;
+    writeln!(out, "{}", sentence(&again.ending))?;
+    let lines: Vec<&str> = again.trace.lines().collect();
+    let from = lines.len().saturating_sub(120);
+    for line in &lines[from..] {
+        writeln!(out, "  {line}")?;
+    }
+    Ok(())
+}
+
+fn describe(plan: &Plan) -> String {
+    let on: Vec<String> = plan.on.iter().map(|(f, p)| format!("{} {p:.3}", f.name())).collect();
+    let windows: Vec<&str> = plan.windows.iter().map(|w| w.fault.name()).collect();
+    let moments: Vec<&str> = plan.moments.iter().map(|m| m.fault.name()).collect();
+    let acts: Vec<String> = plan.acts.iter().map(|a| format!("{:?}", a.told)).collect();
+    let jobs: Vec<String> =
+        plan.jobs.iter().map(|j| format!("{} {}x{} {:?}", j.id, j.slices, j.accelerator, j.fate)).collect();
+    format!(
+        "jobs [{}]; calls [{}]; windows [{}]; moments [{}]; people [{}]; http {}",
+        jobs.join(", "),
+        on.join(", "),
+        windows.join(", "),
+        moments.join(", "),
+        acts.join(", "),
+        plan.by_http
+    )
+}
+
+fn swarm(out: &mut impl Write, from: u64, seeds: u64, keep_going: bool) -> std::io::Result<ExitCode> {
+    let began = Instant::now();
+    let mut counts = Counts::default();
+    let (mut job_days, mut calls, mut failed) = (0.0, 0, 0_u64);
+    let mut last = ExitCode::SUCCESS;
+    let mut done = 0;
+    for seed in from..from + seeds {
+        let plan = Plan::draw(seed);
+        let outcome = run(&plan, false);
+        done += 1;
+        counts.add(&outcome.counts);
+        job_days += outcome.job_days;
+        calls += outcome.calls;
+        if outcome.ending.checker().is_some() {
+            failed += 1;
+            writeln!(out, "seed {seed}: {}", sentence(&outcome.ending))?;
+            out.flush()?;
+            last = code(&outcome.ending);
+            if !keep_going {
+                explain(out, &plan, &outcome)?;
+                break;
+            }
+        }
+    }
+    let secs = began.elapsed().as_secs_f64();
+    report(out, &counts)?;
+    writeln!(
+        out,
+        "{done} seeds from {from}: {failed} failed; {job_days:.1} job-days, {calls} calls, {secs:.1} s: {:.2} seeds/s, {:.1} job-days/s",
+        f64::from(u32::try_from(done).unwrap_or(u32::MAX)) / secs,
+        job_days / secs
+    )?;
+    Ok(last)
+}
+
+fn report(out: &mut impl Write, counts: &Counts) -> std::io::Result<()> {
+    let faults: Vec<String> = counts.faults.iter().map(|(f, n)| format!("{} {n}", f.name())).collect();
+    writeln!(out, "faults: {}", faults.join(", "))?;
+    let list = |map: &std::collections::BTreeMap<String, u64>| {
+        map.iter().map(|(k, n)| format!("{k} {n}")).collect::<Vec<_>>().join(", ")
+    };
+    writeln!(out, "reasons: {}", list(&counts.reasons))?;
+    writeln!(out, "phases: {}", list(&counts.phases))?;
+    let effects: Vec<String> = counts.effects.iter().map(|(k, n)| format!("{k} {n}")).collect();
+    writeln!(out, "effects: {}", effects.join(", "))?;
+    let others: Vec<String> = counts.others.iter().map(|(k, n)| format!("{k} {n}")).collect();
+    writeln!(out, "counts: {}", others.join(", "))
+}
+
+fn meta(out: &mut impl Write, seeds: u64) -> std::io::Result<ExitCode> {
+    for seed in 1..=seeds {
+        let plan = Plan::draw(seed);
+        let (one, two) = (run(&plan, true), run(&plan, true));
+        if one.trace != two.trace || one.counts != two.counts {
+            let at = one.trace.lines().zip(two.trace.lines()).find(|(a, b)| a != b);
+            writeln!(out, "seed {seed} differs: {at:?}")?;
+            return Ok(ExitCode::from(EXIT_SAFETY));
+        }
+    }
+    writeln!(out, "{seeds} seeds: the same twice, byte for byte")?;
+    Ok(ExitCode::SUCCESS)
+}

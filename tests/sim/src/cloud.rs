@@ -1,0 +1,377 @@
+//! The provider: zones, capacity, quota, nodes and queued resources, operations, and what becomes of them by themselves.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use rekindle_core::catalog;
+use rekindle_core::job::Via;
+use rekindle_core::observation::{
+    CreateError, CreateErrorKind, Health, Notice, OperationView, SliceLabels, SliceState, SliceView,
+};
+use rekindle_ports::tpu::{CreateRequest, Listed, SliceRef, TpuError};
+
+use crate::deliver;
+use crate::exec::{TaskId, lock};
+use crate::fault::Fault;
+use crate::machine;
+use crate::plan::{Plan, ZONES};
+use crate::roll::{For, HOUR, MIN, SEC};
+use crate::stage::Stage;
+use crate::world::{World, stamp};
+
+/// A node, or a queued resource with its nodes.
+#[derive(Debug, Clone)]
+pub(crate) struct Resource {
+    /// Its name.
+    pub(crate) slice: SliceRef,
+    /// Whose it is.
+    pub(crate) labels: SliceLabels,
+    /// Accelerator type.
+    pub(crate) accelerator: String,
+    /// Chips of all slices.
+    pub(crate) chips: u32,
+    /// Slices.
+    pub(crate) slices: u32,
+    /// Workers of each.
+    pub(crate) workers: u32,
+    /// Bought as spot or preemptible.
+    pub(crate) preemptible: bool,
+    /// When it was made.
+    pub(crate) created_at: i64,
+    /// What the API shows.
+    pub(crate) state: SliceState,
+    /// Health that the API shows.
+    pub(crate) health: Health,
+    /// The error of a queued resource that failed.
+    pub(crate) error: Option<CreateError>,
+    /// Operation of its create.
+    pub(crate) operation: String,
+    /// Node metadata.
+    pub(crate) metadata: BTreeMap<String, String>,
+    /// Whether its VMs have power.
+    pub(crate) powered: bool,
+    /// Since when it has been READY.
+    pub(crate) ready_at: Option<i64>,
+    /// Somebody else's.
+    pub(crate) foreign: bool,
+    /// What its metadata server says.
+    pub(crate) notice: Option<Notice>,
+    /// Deletes that are accepted and do nothing.
+    pub(crate) lying_deletes: u32,
+    /// The task that brings it up, and the one that takes it away.
+    pub(crate) life: Vec<TaskId>,
+}
+
+impl Resource {
+    /// As a read shows it.
+    pub(crate) fn view(&self) -> SliceView {
+        let ready = self.ready_at.is_some();
+        let addresses = |s: u32| (0..self.workers).map(|w| format!("10.{s}.{}.{}", w / 250, w % 250 + 1)).collect();
+        SliceView {
+            state: self.state.clone(),
+            health: self.health.clone(),
+            addresses: if ready { (0..self.slices).map(addresses).collect() } else { Vec::new() },
+            labels: self.labels.clone(),
+            created_at: Some(stamp(self.created_at)),
+            error: self.error.clone(),
+            note: None,
+        }
+    }
+
+    /// As a list shows it.
+    pub(crate) fn listed(&self) -> Listed {
+        Listed {
+            slice: self.slice.clone(),
+            accelerator: self.accelerator.clone(),
+            preemptible: self.preemptible,
+            view: self.view(),
+            owned_by: None,
+            created_at: Some(stamp(self.created_at)),
+        }
+    }
+
+    /// Whether it is paid for now: READY, with power.
+    pub(crate) fn bills(&self) -> bool {
+        self.powered && self.ready_at.is_some()
+    }
+}
+
+/// The provider's state.
+#[derive(Debug)]
+pub(crate) struct Cloud {
+    /// Everything that exists.
+    pub(crate) resources: BTreeMap<SliceRef, Resource>,
+    /// What existed lately and is gone: lists may still show it.
+    gone: VecDeque<(i64, Resource)>,
+    operations: BTreeMap<String, OperationView>,
+    numbers: u64,
+    posts: VecDeque<i64>,
+    chips: u32,
+    quota: u32,
+}
+
+/// No capacity, in the words of the API.
+fn error(kind: CreateErrorKind, message: &str) -> CreateError {
+    CreateError { kind, message: message.into() }
+}
+
+impl Cloud {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let factor = [1, 2, 8][usize::try_from(plan.seed % 3).unwrap_or(0)];
+        Self {
+            resources: BTreeMap::new(),
+            gone: VecDeque::new(),
+            operations: BTreeMap::new(),
+            numbers: 0,
+            posts: VecDeque::new(),
+            chips: plan.chips,
+            quota: plan.chips.saturating_mul(factor),
+        }
+    }
+
+    /// There is room for all from here on.
+    pub(crate) fn open(&mut self) {
+        self.chips = u32::MAX / 2;
+        self.quota = u32::MAX / 2;
+    }
+
+    /// An operation.
+    pub(crate) fn operation(&self, name: &str) -> Option<OperationView> {
+        self.operations.get(name).cloned()
+    }
+
+    fn new_operation(&mut self, zone: &str, done: bool) -> String {
+        self.numbers += 1;
+        let name = format!("projects/p/locations/{zone}/operations/operation-{}", self.numbers);
+        self.operations.insert(name.clone(), OperationView { done, error: None });
+        name
+    }
+
+    fn end_operation(&mut self, name: &str, error: Option<CreateError>) {
+        if let Some(view) = self.operations.get_mut(name) {
+            *view = OperationView { done: true, error };
+        }
+    }
+
+    /// Chips that count against the quota of a zone: also those of husks.
+    fn used(&self, zone: &str) -> u32 {
+        self.resources.values().filter(|r| r.slice.zone == zone && !r.foreign).map(|r| r.chips).sum()
+    }
+
+    /// Chips of a zone whose VMs have power.
+    fn busy(&self, zone: &str) -> u32 {
+        self.resources.values().filter(|r| r.slice.zone == zone && r.powered).map(|r| r.chips).sum()
+    }
+
+    /// Creates in the last minute, this one included.
+    pub(crate) fn post(&mut self, now: i64) -> usize {
+        self.posts.push_back(now);
+        while self.posts.front().is_some_and(|at| *at <= now - MIN) {
+            self.posts.pop_front();
+        }
+        self.posts.len()
+    }
+
+    /// Takes a create request, or refuses it as the API does on the POST.
+    pub(crate) fn create(&mut self, request: &CreateRequest, now: i64) -> Result<SliceRef, TpuError> {
+        let zone = &request.placement.zone;
+        let slice = SliceRef { zone: zone.clone(), name: request.name.clone(), via: request.via };
+        if self.resources.keys().any(|s| s.zone == slice.zone && s.name == slice.name) {
+            return Err(TpuError::Exists);
+        }
+        let Some(known) = catalog::accelerator(&request.placement.accelerator) else {
+            return Err(TpuError::Bad("no such accelerator".into()));
+        };
+        let chips = known.chips * request.slices;
+        if self.used(zone) + chips > self.quota {
+            let text = format!("Quota limit 'TPUV5sPreemptiblePerProjectPerZone' has been exceeded in {zone}");
+            return Err(TpuError::Refused(error(CreateErrorKind::Quota, &text)));
+        }
+        let operation = self.new_operation(zone, false);
+        let queued = request.via == Via::QueuedResource;
+        self.resources.insert(
+            slice.clone(),
+            Resource {
+                slice: slice.clone(),
+                labels: request.labels.clone(),
+                accelerator: request.placement.accelerator.clone(),
+                chips,
+                slices: request.slices,
+                workers: known.workers,
+                preemptible: request.placement.capacity.is_preemptible(),
+                created_at: now,
+                state: if queued { SliceState::Queued } else { SliceState::Creating },
+                health: Health::Healthy,
+                error: None,
+                operation,
+                metadata: request.metadata.clone(),
+                powered: false,
+                ready_at: None,
+                foreign: false,
+                notice: None,
+                lying_deletes: 0,
+                life: Vec::new(),
+            },
+        );
+        Ok(slice)
+    }
+
+    /// Everything as a list shows it; `stale`: what is young is missing, and what went lately is still there.
+    pub(crate) fn list(&self, now: i64, stale: bool) -> Vec<Listed> {
+        let young = |r: &Resource| stale && r.created_at > now - 10 * SEC;
+        let mut all: Vec<Listed> = self.resources.values().filter(|r| !young(r)).map(Resource::listed).collect();
+        if stale {
+            all.extend(self.gone.iter().filter(|(at, _)| *at > now - 30 * SEC).map(|(_, r)| r.listed()));
+        }
+        all
+    }
+}
+
+/// Takes a resource away for good: 404 from here on.
+pub(crate) fn remove(world: &World, slice: &SliceRef) {
+    let mut cloud = lock(&world.cloud);
+    let now = world.now();
+    let Some(resource) = cloud.resources.remove(slice) else { return };
+    for task in &resource.life {
+        world.exec.kill(*task);
+    }
+    let operation = resource.operation.clone();
+    if cloud.operations.get(&operation).is_some_and(|o| !o.done) {
+        cloud.end_operation(&operation, Some(error(CreateErrorKind::Cancelled, "the resource was deleted")));
+    }
+    cloud.gone.push_back((now, resource));
+    while cloud.gone.front().is_some_and(|(at, _)| *at < now - MIN) {
+        cloud.gone.pop_front();
+    }
+    drop(cloud);
+    world.trace(|| format!("cloud: {} is gone", slice.name));
+    machine::power_off(world, slice);
+}
+
+/// Changes a resource, if it is there.
+pub(crate) fn with<T>(world: &World, slice: &SliceRef, change: impl FnOnce(&mut Resource) -> T) -> Option<T> {
+    lock(&world.cloud).resources.get_mut(slice).map(change)
+}
+
+/// Brings up what was asked for, or fails to.
+pub(crate) async fn bring_up(stage: Arc<Stage>, slice: SliceRef) {
+    let world = &stage.world;
+    let zone = slice.zone.clone();
+    loop {
+        // Shortage shows early; the queue of a queued resource waits instead.
+        world.exec.sleep(world.rolls.between(For::Cloud, 3 * SEC, 20 * SEC)).await;
+        let hidden = world.goes_on(Fault::HiddenStockout, Some(&zone));
+        let short = hidden || world.goes_on(Fault::Stockout, Some(&zone)) || !has_room(world, &slice);
+        if !short {
+            break;
+        }
+        world.count("stockouts met");
+        if slice.via == Via::Node || (hidden && world.rolls.chance(For::Cloud, 0.3)) {
+            fail_create(&stage, &slice, hidden);
+            return;
+        }
+        world.exec.sleep(world.rolls.between(For::Cloud, 20 * SEC, 3 * MIN)).await;
+    }
+    // Capacity is taken from here on.
+    with(world, &slice, |r| {
+        r.powered = true;
+        r.state = SliceState::Creating;
+    });
+    let slow = world.strikes(Fault::CreateSlow, For::Cloud);
+    let time = if slow { world.rolls.between(For::Cloud, 9 * MIN, HOUR) } else { world.plan.create_us };
+    let early = world.rolls.chance(For::Cloud, 0.2);
+    let taken = world.strikes(Fault::PreemptedCreating, For::Cloud);
+    world.exec.sleep(world.rolls.between(For::Cloud, time / 2, time + time / 2)).await;
+    if taken {
+        world.count("preemptions");
+        let text = "Cloud TPU received a bad request. update is not supported while in state PREEMPTED";
+        preempted_creating(world, &slice, error(CreateErrorKind::PreemptedWhileCreating, text));
+        return;
+    }
+    if early {
+        machine::boot_all(&stage, &slice);
+        world.exec.sleep(world.rolls.between(For::Cloud, SEC, 30 * SEC)).await;
+    }
+    let now = world.now();
+    let operation = with(world, &slice, |r| {
+        r.state = SliceState::Ready;
+        r.ready_at = Some(now);
+        r.operation.clone()
+    });
+    if let Some(operation) = operation {
+        lock(&world.cloud).end_operation(&operation, None);
+    }
+    world.trace(|| format!("cloud: {} is READY", slice.name));
+    crate::check::on_ready(world, &slice);
+    deliver::cloud_event(&stage, &slice, "google.cloud.tpu.v2.Tpu.CreateNode");
+    if !early {
+        machine::boot_all(&stage, &slice);
+    }
+}
+
+fn has_room(world: &World, slice: &SliceRef) -> bool {
+    let cloud = lock(&world.cloud);
+    let wanted = cloud.resources.get(slice).map_or(0, |r| r.chips);
+    cloud.busy(&slice.zone) + wanted <= cloud.chips
+}
+
+fn preempted_creating(world: &World, slice: &SliceRef, error: CreateError) {
+    let mut cloud = lock(&world.cloud);
+    let Some(r) = cloud.resources.get_mut(slice) else { return };
+    r.powered = false;
+    r.state = SliceState::Preempted;
+    let operation = r.operation.clone();
+    cloud.end_operation(&operation, Some(error));
+    drop(cloud);
+    machine::power_off(world, slice);
+}
+
+fn fail_create(stage: &Arc<Stage>, slice: &SliceRef, hidden: bool) {
+    let world = &stage.world;
+    let error = if hidden {
+        error(CreateErrorKind::HiddenStockout, "an internal error has occurred")
+    } else {
+        let text = format!("There is no more capacity in the zone \"{}\"", slice.zone);
+        error(CreateErrorKind::Stockout, &text)
+    };
+    let mut cloud = lock(&world.cloud);
+    let Some(r) = cloud.resources.get_mut(slice) else { return };
+    let operation = r.operation.clone();
+    if slice.via == Via::QueuedResource {
+        r.state = SliceState::Failed;
+        r.error = Some(error.clone());
+        cloud.end_operation(&operation, Some(error));
+        return;
+    }
+    // Normally nothing is left; users have seen leftovers.
+    cloud.end_operation(&operation, Some(error));
+    drop(cloud);
+    if world.rolls.chance(For::Cloud, 0.8) {
+        remove(world, slice);
+    } else {
+        let later = world.rolls.between(For::Cloud, 10 * SEC, 5 * MIN);
+        let (stage, slice) = (stage.clone(), slice.clone());
+        let exec = stage.world.exec.clone();
+        exec.spawn(async move {
+            stage.world.exec.sleep(later).await;
+            remove(&stage.world, &slice);
+        });
+    }
+}
+
+/// Carries out a delete that was accepted.
+pub(crate) async fn take_down(stage: Arc<Stage>, slice: SliceRef) {
+    let world = &stage.world;
+    let time = world.plan.delete_us;
+    world.exec.sleep(world.rolls.between(For::Cloud, 0, (time / 2).min(20 * SEC))).await;
+    with(world, &slice, |r| r.powered = false);
+    machine::power_off(world, &slice);
+    world.exec.sleep(world.rolls.between(For::Cloud, time / 2, time + time / 2)).await;
+    deliver::cloud_event(&stage, &slice, "google.cloud.tpu.v2.Tpu.DeleteNode");
+    remove(world, &slice);
+}
+
+/// The zones that a list cannot read now.
+pub(crate) fn unreachable(world: &World) -> Vec<String> {
+    ZONES.iter().filter(|z| world.goes_on(Fault::ZoneUnreachable, Some(z))).map(|z| (*z).to_owned()).collect()
+}

@@ -1,0 +1,308 @@
+//! Delivery: Pub/Sub pushes, Cloud Tasks, Eventarc and the Scheduler, each with its own ways to be late, lost and doubled.
+//!
+//! A delivery is a task. What is not acknowledged comes again after a growing wait, as Pub/Sub and Cloud Tasks do.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::body::Body;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use rekindle_core::ids::JobId;
+use rekindle_engine::PassError;
+use rekindle_ports::tpu::SliceRef;
+use rekindle_ports::world::Hint;
+
+use crate::exec::{Crashing, lock};
+use crate::fault::Fault;
+use crate::roll::{DAY, For, HOUR, MIN, SEC};
+use crate::stage::Stage;
+use crate::world::{Promise, World, micros, stamp};
+
+/// What delivery keeps in mind.
+#[derive(Debug, Default)]
+pub(crate) struct Mail {
+    /// Names of tasks: the same name again is the same task.
+    tasks: BTreeSet<String>,
+    numbers: u64,
+}
+
+impl Mail {
+    /// Another message id.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+}
+
+/// Something that wakes a function.
+#[derive(Debug, Clone)]
+pub(crate) enum Parcel {
+    /// A hint, or a wake-up with the same content.
+    Hint(Hint),
+    /// A job message.
+    Message {
+        /// Message id.
+        id: String,
+        /// `command`.
+        command: String,
+        /// Payload.
+        data: Vec<u8>,
+    },
+    /// A log entry for `tpu-events`.
+    Event {
+        /// Message id.
+        id: String,
+        /// The entry.
+        entry: Value,
+    },
+    /// The tick.
+    Tick,
+}
+
+/// How a delivery ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Got {
+    /// Acknowledged.
+    Ack,
+    /// Refused or not answered: it comes again.
+    Nack,
+}
+
+/// Sends a hint on its way.
+pub(crate) fn hint(stage: &Arc<Stage>, hint: Hint) {
+    let world = &stage.world;
+    world.count("hints");
+    if world.strikes(Fault::HintLost, For::Delivery) {
+        world.count("messages lost");
+        return;
+    }
+    let copies = 1 + usize::from(world.strikes(Fault::HintTwice, For::Delivery));
+    for _ in 0..copies {
+        let late = world.strikes(Fault::HintLate, For::Delivery);
+        let wait =
+            if late { world.rolls.about(For::Delivery, 20 * MIN) } else { world.rolls.about(For::Delivery, SEC / 10) };
+        send(stage, Parcel::Hint(hint.clone()), wait);
+    }
+}
+
+/// Sets a wake-up.
+pub(crate) fn wakeup(stage: &Arc<Stage>, job: JobId, at: Timestamp, key: &str) {
+    let world = &stage.world;
+    if !lock(&world.mail).tasks.insert(format!("{job}/{key}")) {
+        return;
+    }
+    if world.strikes(Fault::WakeupLost, For::Delivery) {
+        world.count("messages lost");
+        return;
+    }
+    let copies = 1 + usize::from(world.strikes(Fault::WakeupTwice, For::Delivery));
+    for _ in 0..copies {
+        let late = world.strikes(Fault::WakeupLate, For::Delivery);
+        let more =
+            if late { world.rolls.about(For::Delivery, 10 * MIN) } else { world.rolls.about(For::Delivery, SEC / 20) };
+        let wait = (micros(at) - world.now()).max(0) + more;
+        let hint = Hint { job: job.clone(), after: None, cause: "wake-up".into(), traceparent: None };
+        send(stage, Parcel::Hint(hint), wait);
+    }
+}
+
+/// A log entry about a resource: it reaches `tpu-events` by a Logging sink, or by Eventarc.
+pub(crate) fn cloud_event(stage: &Arc<Stage>, slice: &SliceRef, method: &str) {
+    let world = &stage.world;
+    let collection = if slice.via == rekindle_core::job::Via::Node { "nodes" } else { "queuedResources" };
+    let resource = format!("projects/p/locations/{}/{collection}/{}", slice.zone, slice.name);
+    log_entry(stage, "tpu.googleapis.com", method, &resource, world.rolls.index(For::Delivery, 4) == 0);
+}
+
+/// A system event about a worker VM.
+pub(crate) fn instance_event(stage: &Arc<Stage>, zone: &str, instance: &str, method: &str) {
+    let resource = format!("projects/p/zones/{zone}/instances/{instance}");
+    log_entry(stage, "compute.googleapis.com", method, &resource, false);
+}
+
+fn log_entry(stage: &Arc<Stage>, service: &str, method: &str, resource: &str, empty: bool) {
+    let world = &stage.world;
+    if world.strikes(Fault::EventLost, For::Delivery) {
+        world.count("messages lost");
+        return;
+    }
+    let number = lock(&world.mail).next();
+    let entry = json!({
+        "insertId": format!("e{number}"),
+        "logName": "projects/p/logs/cloudaudit.googleapis.com%2Factivity",
+        "protoPayload": {
+            "serviceName": service,
+            "methodName": if empty { method.replace(".v2.", ".v2alpha1.") } else { method.to_owned() },
+            "resourceName": resource,
+        },
+    });
+    let copies = 1 + usize::from(world.strikes(Fault::EventTwice, For::Delivery));
+    for _ in 0..copies {
+        let late = world.strikes(Fault::EventLate, For::Delivery);
+        let wait = if late {
+            world.rolls.between(For::Delivery, HOUR, 3 * DAY)
+        } else {
+            world.rolls.about(For::Delivery, 3 * SEC)
+        };
+        send(stage, Parcel::Event { id: format!("event-{number}"), entry: entry.clone() }, wait);
+    }
+}
+
+/// Delivers after a wait, until it is acknowledged.
+pub(crate) fn send(stage: &Arc<Stage>, parcel: Parcel, wait: i64) {
+    let stage = stage.clone();
+    let exec = stage.world.exec.clone();
+    exec.spawn(async move {
+        stage.world.exec.sleep(wait).await;
+        let mut pause = SEC;
+        // Pub/Sub gives up after its dead-letter policy's attempts; hints are hints.
+        for _ in 0..40 {
+            if deliver(&stage, &parcel).await == Got::Ack {
+                return;
+            }
+            stage.world.count("redeliveries");
+            stage.world.exec.sleep(stage.world.rolls.between(For::Delivery, pause / 2, pause)).await;
+            pause = (pause * 2).min(10 * MIN);
+        }
+        stage.world.count("given up deliveries");
+    });
+}
+
+/// One delivery to one instance.
+pub(crate) async fn deliver(stage: &Arc<Stage>, parcel: &Parcel) -> Got {
+    let world = &stage.world;
+    let work = handle(stage, parcel);
+    if world.strikes(Fault::Crash, For::Fault) {
+        world.count("crashes");
+        let polls = world.rolls.between(For::Fault, 1, 60);
+        let done = Crashing::new(work, u32::try_from(polls).unwrap_or(1)).await;
+        return done.unwrap_or(Got::Nack);
+    }
+    work.await
+}
+
+async fn handle(stage: &Arc<Stage>, parcel: &Parcel) -> Got {
+    let instance = stage.any();
+    match parcel {
+        Parcel::Hint(hint) if !stage.world.plan.by_http => {
+            match Box::pin(instance.engine.pass(&hint.job, &hint.cause, hint.after)).await {
+                Ok(_) => Got::Ack,
+                Err(error) => refused(&stage.world, &error),
+            }
+        }
+        Parcel::Tick if !stage.world.plan.by_http => {
+            let now = instance.engine.ports.clock.now();
+            match Box::pin(instance.engine.tick(now)).await {
+                Ok(report) => {
+                    crate::check::on_tick(&stage.world, &report);
+                    Got::Ack
+                }
+                Err(error) => refused(&stage.world, &error),
+            }
+        }
+        Parcel::Hint(_) | Parcel::Tick | Parcel::Message { .. } | Parcel::Event { .. } => by_http(stage, parcel).await,
+    }
+}
+
+fn refused(world: &World, error: &PassError) -> Got {
+    match error {
+        PassError::Transient(why) => world.trace(|| format!("not now: {why}")),
+        PassError::Invariant(why) => world.broken(Promise::Safety, "sound-decisions", why.clone()),
+    }
+    Got::Nack
+}
+
+async fn by_http(stage: &Arc<Stage>, parcel: &Parcel) -> Got {
+    let (path, body) = match parcel {
+        Parcel::Hint(hint) => {
+            let data = serde_json::to_vec(hint).unwrap_or_default();
+            let number = lock(&stage.world.mail).next();
+            ("/functions/reconcile", push(&format!("hint-{number}"), &data, &json!({}), stage.world.now()))
+        }
+        Parcel::Message { id, command, data } => {
+            ("/functions/jobs", push(id, data, &json!({"command": command}), stage.world.now()))
+        }
+        Parcel::Event { id, entry } => {
+            let data = serde_json::to_vec(entry).unwrap_or_default();
+            ("/functions/tpu-events", push(id, &data, &json!({}), stage.world.now()))
+        }
+        Parcel::Tick => ("/functions/tick", Value::Null),
+    };
+    let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(&body).unwrap_or_default() };
+    let (status, text) = post(stage, path, None, body).await;
+    if status == StatusCode::INTERNAL_SERVER_ERROR {
+        stage.world.broken(Promise::Safety, "sound-decisions", text);
+    }
+    if !status.is_success() {
+        return Got::Nack;
+    }
+    if let Parcel::Message { command, data, .. } = parcel {
+        crate::check::on_message_ack(&stage.world, command, data);
+    }
+    Got::Ack
+}
+
+/// A request to any instance, with its answer.
+pub(crate) async fn post(stage: &Arc<Stage>, path: &str, bearer: Option<&str>, body: Vec<u8>) -> (StatusCode, String) {
+    let mut request = Request::builder().method(Method::POST).uri(path);
+    if !body.is_empty() {
+        request = request.header("content-type", "application/json");
+    }
+    if let Some(token) = bearer {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let Ok(request) = request.body(Body::from(body)) else { return (StatusCode::BAD_REQUEST, String::new()) };
+    let response = match stage.any().router.clone().oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    let status = response.status();
+    let body = response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    (status, String::from_utf8_lossy(&body).into_owned())
+}
+
+/// A Pub/Sub push envelope.
+fn push(id: &str, data: &[u8], attributes: &Value, now: i64) -> Value {
+    json!({
+        "message": {
+            "messageId": id,
+            "publishTime": stamp(now).to_string(),
+            "attributes": attributes,
+            "data": STANDARD.encode(data),
+        },
+        "subscription": "projects/p/subscriptions/simulated",
+    })
+}
+
+/// The Scheduler: a tick each minute, or not.
+pub(crate) async fn schedule(stage: Arc<Stage>) {
+    let world = stage.world.clone();
+    loop {
+        world.exec.sleep(world.plan.tick_us).await;
+        if world.goes_on(Fault::TickOutage, None) || world.strikes(Fault::TickSkipped, For::Delivery) {
+            continue;
+        }
+        let copies = 1 + usize::from(world.strikes(Fault::TickTwice, For::Delivery));
+        for _ in 0..copies {
+            let late = world.strikes(Fault::TickLate, For::Delivery);
+            let wait = if late { world.rolls.between(For::Delivery, SEC, 3 * MIN) } else { SEC / 100 };
+            let stage = stage.clone();
+            world.exec.spawn(async move {
+                stage.world.exec.sleep(wait).await;
+                stage.world.count("ticks");
+                deliver(&stage, &Parcel::Tick).await;
+            });
+        }
+        // Names of tasks are kept for an hour or so.
+        if world.now() % (4 * HOUR) < world.plan.tick_us {
+            lock(&world.mail).tasks.clear();
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Faults at moments: what befalls slices, workers and programs.
+
+use std::sync::Arc;
+
+use rekindle_core::ids::JobId;
+use rekindle_core::job::Via;
+use rekindle_core::names;
+use rekindle_core::observation::{Health, Notice, NoticeKind, SliceLabels, SliceState};
+use rekindle_ports::tpu::SliceRef;
+
+use crate::cloud::{self, Resource};
+use crate::deliver;
+use crate::exec::lock;
+use crate::fault::Fault;
+use crate::machine::{self, Step, VmId};
+use crate::plan::{Moment, ZONES};
+use crate::program;
+use crate::roll::{For, HOUR, MIN, SEC};
+use crate::stage::Stage;
+use crate::truth;
+use crate::world::{World, stamp};
+
+/// Lets every planned moment come.
+pub(crate) async fn befall(stage: Arc<Stage>) {
+    let mut moments = stage.world.plan.moments.clone();
+    moments.sort_by_key(|m| m.at);
+    for moment in moments {
+        stage.world.exec.sleep_until(moment.at).await;
+        if stage.world.is_calm() {
+            return;
+        }
+        strike(&stage, &moment);
+    }
+}
+
+/// One moment comes.
+pub(crate) fn strike(stage: &Arc<Stage>, moment: &Moment) {
+    let world = &stage.world;
+    let done = match moment.fault {
+        Fault::Storm => storm(stage, moment.pick),
+        Fault::Foreign => foreign(world, moment.pick),
+        Fault::Orphan => orphan(world, moment.pick),
+        Fault::Poison => poison(stage, moment.pick),
+        Fault::AgentRestart | Fault::AgentDead | Fault::Reboot => worker(stage, moment.fault, moment.pick),
+        Fault::ExitGrpc
+        | Fault::ExitKilled
+        | Fault::ExitDevice
+        | Fault::ExitStorage
+        | Fault::ExitOom
+        | Fault::ExitUser => exit(world, moment.fault, moment.pick),
+        Fault::Hang => hang(world, moment.pick),
+        Fault::SetupFails => setup_fails(world, moment.pick),
+        fault => match target(world, fault, moment.pick) {
+            Some(slice) => slice_fault(stage, fault, &slice),
+            None => false,
+        },
+    };
+    if done {
+        world.trace(|| format!("fault: {}", moment.fault.name()));
+        world.count_fault(moment.fault);
+    }
+}
+
+/// A slice that a fault can hit.
+fn target(world: &World, fault: Fault, pick: u64) -> Option<SliceRef> {
+    let cloud = lock(&world.cloud);
+    let preempts = matches!(fault, Fault::PreemptNotice | Fault::PreemptSilent | Fault::PreemptLag | Fault::Vanish);
+    let fits = |r: &&Resource| {
+        let at_hand = r.powered && !r.foreign && r.state == SliceState::Ready && r.labels.job != "orphan";
+        let kind = match fault {
+            Fault::StoppedByHand => !r.preemptible && r.via_node(),
+            _ => !preempts || r.preemptible,
+        };
+        at_hand && kind
+    };
+    let all: Vec<&SliceRef> = cloud.resources.values().filter(fits).map(|r| &r.slice).collect();
+    (!all.is_empty()).then(|| all[usize::try_from(pick % all.len() as u64).unwrap_or(0)].clone())
+}
+
+impl Resource {
+    fn via_node(&self) -> bool {
+        self.slice.via == Via::Node
+    }
+}
+
+/// The job that a slice was made for.
+fn job_of(world: &World, slice: &SliceRef) -> Option<JobId> {
+    cloud::with(world, slice, |r| r.labels.job.clone()).and_then(|id| JobId::parse(&id).ok())
+}
+
+fn slice_fault(stage: &Arc<Stage>, fault: Fault, slice: &SliceRef) -> bool {
+    let world = &stage.world;
+    if let Some(job) = job_of(world, slice) {
+        truth::on_loss(world, &job, fault);
+    }
+    match fault {
+        Fault::PreemptNotice => later(stage, slice, preempt_with_notice),
+        Fault::PreemptSilent => later(stage, slice, preempt_silently),
+        Fault::PreemptLag => later(stage, slice, preempt_shown_late),
+        Fault::Vanish => cloud::remove(world, slice),
+        Fault::LieReady => cut_power(world, slice),
+        Fault::Terminated => end_as(stage, slice, SliceState::Terminated),
+        Fault::StoppedByHand => end_as(stage, slice, SliceState::Stopped),
+        Fault::NoticeFalse => give_notice(world, slice, NoticeKind::Preemption, 30 * SEC),
+        Fault::MaintenanceFar => give_notice(world, slice, NoticeKind::Maintenance, HOUR),
+        Fault::MaintenanceNow => later(stage, slice, maintain_now),
+        Fault::Unhealthy => later(stage, slice, unhealthy),
+        Fault::Repairing => later(stage, slice, repairing),
+        Fault::NetCut => {
+            let time = world.rolls.between(For::Cloud, MIN / 2, 25 * MIN);
+            machine::cut(world, slice, world.now() + time);
+        }
+        _ => return false,
+    }
+    true
+}
+
+fn later<F>(stage: &Arc<Stage>, slice: &SliceRef, what: impl FnOnce(Arc<Stage>, SliceRef) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    stage.world.exec.spawn(what(stage.clone(), slice.clone()));
+}
+
+/// The VMs die; what the API shows stays.
+fn cut_power(world: &World, slice: &SliceRef) {
+    cloud::with(world, slice, |r| r.powered = false);
+    machine::power_off(world, slice);
+}
+
+/// The API shows that the slice has ended.
+fn show(world: &World, slice: &SliceRef, state: SliceState) {
+    cloud::with(world, slice, |r| {
+        if r.state != SliceState::Deleting {
+            r.state = state;
+        }
+    });
+}
+
+fn end_as(stage: &Arc<Stage>, slice: &SliceRef, state: SliceState) {
+    cut_power(&stage.world, slice);
+    show(&stage.world, slice, state);
+}
+
+fn give_notice(world: &World, slice: &SliceRef, kind: NoticeKind, after: i64) {
+    let now = world.now();
+    let notice = Notice { kind, seen_at: stamp(now), deadline: stamp(now + after) };
+    cloud::with(world, slice, |r| r.notice = Some(notice.clone()));
+    machine::notify(world, slice, &notice);
+}
+
+async fn preempt_with_notice(stage: Arc<Stage>, slice: SliceRef) {
+    let world = &stage.world;
+    give_notice(world, &slice, NoticeKind::Preemption, 30 * SEC);
+    tell_instances(&stage, &slice, "compute.instances.preempted");
+    world.exec.sleep(30 * SEC).await;
+    preempted(&stage, &slice, world.rolls.between(For::Cloud, 0, 20 * SEC)).await;
+}
+
+async fn preempt_silently(stage: Arc<Stage>, slice: SliceRef) {
+    tell_instances(&stage, &slice, "compute.instances.preempted");
+    preempted(&stage, &slice, 0).await;
+}
+
+async fn preempt_shown_late(stage: Arc<Stage>, slice: SliceRef) {
+    let wait = stage.world.rolls.between(For::Cloud, MIN, 12 * MIN);
+    preempted(&stage, &slice, wait).await;
+}
+
+async fn preempted(stage: &Arc<Stage>, slice: &SliceRef, shown_after: i64) {
+    let world = &stage.world;
+    cut_power(world, slice);
+    world.exec.sleep(shown_after).await;
+    show(world, slice, SliceState::Preempted);
+}
+
+async fn maintain_now(stage: Arc<Stage>, slice: SliceRef) {
+    let world = &stage.world;
+    give_notice(world, &slice, NoticeKind::Maintenance, 45 * SEC);
+    world.exec.sleep(45 * SEC).await;
+    tell_instances(&stage, &slice, "compute.instances.terminateOnHostMaintenance");
+    end_as(&stage, &slice, SliceState::Terminated);
+}
+
+async fn unhealthy(stage: Arc<Stage>, slice: SliceRef) {
+    let world = &stage.world;
+    let health = if world.rolls.chance(For::Cloud, 0.5) {
+        Health::Maintenance
+    } else {
+        Health::Unhealthy("UNHEALTHY_TPU".into())
+    };
+    cloud::with(world, &slice, |r| r.health = health);
+    world.exec.sleep(world.rolls.between(For::Cloud, MIN, 12 * MIN)).await;
+    cloud::with(world, &slice, |r| r.health = Health::Healthy);
+}
+
+async fn repairing(stage: Arc<Stage>, slice: SliceRef) {
+    let world = &stage.world;
+    let shown = |state: SliceState| {
+        cloud::with(world, &slice, |r| {
+            if matches!(r.state, SliceState::Ready | SliceState::InTransition(_)) {
+                r.state = state;
+            }
+        });
+    };
+    shown(SliceState::InTransition("REPAIRING".into()));
+    world.exec.sleep(world.rolls.between(For::Cloud, MIN, 25 * MIN)).await;
+    shown(SliceState::Ready);
+}
+
+fn tell_instances(stage: &Arc<Stage>, slice: &SliceRef, method: &str) {
+    let names: Vec<String> = {
+        let fleet = lock(&stage.world.fleet);
+        fleet.vms.values().filter(|v| v.slice == *slice).map(|v| v.instance.clone()).collect()
+    };
+    for name in names {
+        deliver::instance_event(stage, &slice.zone, &name, method);
+    }
+}
+
+fn storm(stage: &Arc<Stage>, pick: u64) -> bool {
+    let world = &stage.world;
+    let zone = ZONES[usize::try_from(pick % 3).unwrap_or(0)];
+    let all: Vec<SliceRef> = {
+        let cloud = lock(&world.cloud);
+        let fits = |r: &&Resource| {
+            r.powered && !r.foreign && r.preemptible && r.slice.zone == zone && r.labels.job != "orphan"
+        };
+        cloud.resources.values().filter(fits).map(|r| r.slice.clone()).collect()
+    };
+    for slice in &all {
+        if let Some(job) = job_of(world, slice) {
+            truth::on_loss(world, &job, Fault::Storm);
+        }
+        later(stage, slice, preempt_silently);
+    }
+    !all.is_empty()
+}
+
+fn worker(stage: &Arc<Stage>, fault: Fault, pick: u64) -> bool {
+    let world = &stage.world;
+    let all: Vec<VmId> = lock(&world.fleet).vms.keys().copied().collect();
+    if all.is_empty() {
+        return false;
+    }
+    let id = all[usize::try_from(pick % all.len() as u64).unwrap_or(0)];
+    if let Some(job) = lock(&world.fleet).vms.get(&id).map(|vm| vm.job.clone()) {
+        let mut truth = lock(&world.truth);
+        truth.of(&job).disturbed += 1;
+    }
+    match fault {
+        Fault::AgentRestart => machine::end_agent(stage, id, false),
+        Fault::AgentDead => machine::end_agent(stage, id, true),
+        _ => machine::reboot(stage, id),
+    }
+    true
+}
+
+/// A VM whose program runs.
+fn running(world: &World, pick: u64) -> Option<VmId> {
+    let fleet = lock(&world.fleet);
+    let runs = |v: &machine::Vm| v.attempt.as_ref().is_some_and(|a| a.step == Step::Running && !a.stopping);
+    let all: Vec<VmId> = fleet.vms.iter().filter(|(_, v)| runs(v)).map(|(id, _)| *id).collect();
+    (!all.is_empty()).then(|| all[usize::try_from(pick % all.len() as u64).unwrap_or(0)])
+}
+
+fn exit(world: &World, fault: Fault, pick: u64) -> bool {
+    let Some(id) = running(world, pick) else { return false };
+    let mut fleet = lock(&world.fleet);
+    program::die(&mut fleet, id, program::death_of(fault, world.now()));
+    true
+}
+
+fn hang(world: &World, pick: u64) -> bool {
+    let Some(id) = running(world, pick) else { return false };
+    let key = {
+        let fleet = lock(&world.fleet);
+        fleet.vms.get(&id).and_then(|vm| Some((vm.job.clone(), vm.attempt.as_ref()?.number)))
+    };
+    let Some(key) = key else { return false };
+    // Only programs that write progress are watched: a silent one that hangs would hang for ever.
+    world.job_plan(&key.0).is_some_and(|j| j.writes_progress) && program::hang(world, &key)
+}
+
+fn setup_fails(world: &World, pick: u64) -> bool {
+    let jobs = &world.plan.jobs;
+    if jobs.is_empty() {
+        return false;
+    }
+    let job = &jobs[usize::try_from(pick % jobs.len() as u64).unwrap_or(0)];
+    let Ok(id) = JobId::parse(&job.id) else { return false };
+    lock(&world.truth).of(&id).setup_fails = true;
+    true
+}
+
+fn bare(world: &World, name: String, zone: &str, labels: SliceLabels, foreign: bool) {
+    let slice = SliceRef { zone: zone.into(), name, via: Via::Node };
+    let resource = Resource {
+        slice: slice.clone(),
+        labels,
+        accelerator: "v5litepod-4".into(),
+        chips: 4,
+        slices: 1,
+        workers: 1,
+        preemptible: true,
+        created_at: world.now(),
+        state: SliceState::Ready,
+        health: Health::Healthy,
+        error: None,
+        operation: String::new(),
+        metadata: std::collections::BTreeMap::default(),
+        powered: true,
+        ready_at: Some(world.now()),
+        foreign,
+        notice: None,
+        lying_deletes: 0,
+        life: Vec::new(),
+    };
+    lock(&world.cloud).resources.insert(slice, resource);
+}
+
+/// Somebody else's node: of another installation, or with a name like ours and no labels.
+fn foreign(world: &World, pick: u64) -> bool {
+    let zone = ZONES[usize::try_from(pick % 3).unwrap_or(0)];
+    let installation = if pick % 2 == 0 { "others" } else { "" };
+    let labels = SliceLabels { installation: installation.into(), job: "job-a".into(), ..SliceLabels::default() };
+    let name = match pick % 4 {
+        0 => format!("rk-others-job-a-g{}", pick % 7),
+        1 => format!("rk-simula-job-a-g{}x", 900 + pick % 99),
+        2 => format!("job-a-{}", pick % 99),
+        _ => format!("rk-simula-other-g{}", pick % 9),
+    };
+    bare(world, name, zone, labels, true);
+    true
+}
+
+/// A resource with our labels that no job owns, as a bug or a crash of another version would leave it.
+fn orphan(world: &World, pick: u64) -> bool {
+    let count = lock(&world.cloud).resources.values().filter(|r| r.labels.job == "orphan").count();
+    // More than three at once stop the sweep, as they should: a person must look then.
+    let Ok(job) = JobId::parse("orphan") else { return false };
+    if count >= 2 {
+        return false;
+    }
+    let number = u32::try_from(pick % 1000).unwrap_or(1);
+    let labels = names::labels(&world.installation, &job, number, "0");
+    let name = names::generation_name(&world.installation, &job, number);
+    bare(world, name, ZONES[usize::try_from(pick % 3).unwrap_or(0)], labels, false);
+    true
+}
+
+fn poison(stage: &Arc<Stage>, pick: u64) -> bool {
+    let number = lock(&stage.world.mail).next();
+    let (command, data) = match pick % 5 {
+        0 => ("submit", b"not json".to_vec()),
+        1 => ("submit", br#"{"run": [], "tpu": {"accelerator": "v9-1"}}"#.to_vec()),
+        2 => ("dance", br#"{"id": "job-a"}"#.to_vec()),
+        3 => ("cancel", br#"{"id": "no-such-job"}"#.to_vec()),
+        _ => ("pause", vec![0xff, 0xfe, 0x00]),
+    };
+    let parcel = deliver::Parcel::Message { id: format!("poison-{number}"), command: command.into(), data };
+    deliver::send(stage, parcel, SEC);
+    true
+}

@@ -1,0 +1,188 @@
+//! Every fault that the world knows, by name, with how it comes about: by chance at a call, over a stretch of time, or at a moment.
+
+/// How a fault comes about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sort {
+    /// At a call, with a probability of the seed's.
+    Call,
+    /// Over a stretch of time.
+    Window,
+    /// At a moment, on something that is there then.
+    Moment,
+    /// For the whole run.
+    Run,
+}
+
+macro_rules! faults {
+    ($($(#[$doc:meta])* $name:ident $sort:ident $text:literal,)*) => {
+        /// A fault.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub(crate) enum Fault { $($(#[$doc])* $name,)* }
+
+        impl Fault {
+            /// Every fault.
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name in reports.
+            pub(crate) const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// How it comes about.
+            pub(crate) const fn sort(self) -> Sort {
+                match self { $(Self::$name => Sort::$sort,)* }
+            }
+        }
+    };
+}
+
+faults! {
+    /// A handler is dropped at one of its awaits.
+    Crash Call "crash",
+    /// A commit is told that it lost a race.
+    StoreConflict Call "store-conflict",
+    /// A store call is refused.
+    StoreUnavailable Call "store-unavailable",
+    /// A commit that did not happen is not answered clearly.
+    StoreUnclearBefore Call "store-unclear-before",
+    /// A commit that happened is not answered clearly.
+    StoreUnclearAfter Call "store-unclear-after",
+    /// The store is away.
+    StoreOutage Window "store-outage",
+    /// A call of the TPU API fails without effect.
+    TpuUnclearBefore Call "tpu-unclear-before",
+    /// A call of the TPU API has its effect and fails.
+    TpuUnclearAfter Call "tpu-unclear-after",
+    /// A call of the TPU API takes seconds.
+    TpuSlow Call "tpu-slow",
+    /// The TPU API is away.
+    TpuOutage Window "tpu-outage",
+    /// The TPU API answers 401 or 403.
+    TpuDenied Window "tpu-denied",
+    /// A list shows what was, not what is.
+    ListStale Call "list-stale",
+    /// A list leaves a zone out.
+    ZoneUnreachable Window "zone-unreachable",
+    /// A zone has no capacity.
+    Stockout Window "stockout",
+    /// A zone has no capacity and says code 13.
+    HiddenStockout Window "hidden-stockout",
+    /// A quota is used up in a zone.
+    Quota Window "quota",
+    /// More creates a minute than the platform takes now.
+    RateLimit Window "rate-limit",
+    /// A create is preempted before it is READY.
+    PreemptedCreating Call "preempted-while-creating",
+    /// A create takes longer than its limit.
+    CreateSlow Call "create-slow",
+    /// A delete is refused while the node is being made.
+    DeleteRefused Call "delete-refused",
+    /// A delete is accepted and nothing happens.
+    DeleteLies Call "delete-lies",
+    /// Preempted with a notice of 30 s.
+    PreemptNotice Moment "preempted-with-notice",
+    /// Preempted without a word.
+    PreemptSilent Moment "preempted-silently",
+    /// Preempted, and READY is shown for some minutes more.
+    PreemptLag Moment "preempted-shown-late",
+    /// The node is gone: 404.
+    Vanish Moment "vanished",
+    /// The VMs are dead, the API says READY for ever.
+    LieReady Moment "lies-ready",
+    /// TERMINATED.
+    Terminated Moment "terminated",
+    /// STOPPED by a person.
+    StoppedByHand Moment "stopped",
+    /// Every node of a zone is preempted at once.
+    Storm Moment "storm",
+    /// A notice, and nothing follows.
+    NoticeFalse Moment "false-notice",
+    /// Maintenance in an hour.
+    MaintenanceFar Moment "maintenance-far",
+    /// Maintenance in 45 s that ends the node.
+    MaintenanceNow Moment "maintenance-now",
+    /// READY and unhealthy for a while.
+    Unhealthy Moment "unhealthy",
+    /// REPAIRING for a while.
+    Repairing Moment "repairing",
+    /// The workers cannot reach `api`.
+    NetCut Moment "net-cut",
+    /// One agent restarts.
+    AgentRestart Moment "agent-restart",
+    /// One agent is gone for good; its program lives.
+    AgentDead Moment "agent-dead",
+    /// One worker boots anew.
+    Reboot Moment "reboot",
+    /// A worker's program ends with a transport error.
+    ExitGrpc Moment "exit-grpc",
+    /// A worker's program is killed from outside.
+    ExitKilled Moment "exit-killed",
+    /// A worker's program meets a busy device.
+    ExitDevice Moment "exit-device-busy",
+    /// A worker's program cannot reach its storage.
+    ExitStorage Moment "exit-storage",
+    /// A worker's program runs out of host memory.
+    ExitOom Moment "exit-oom",
+    /// A worker's program fails by itself.
+    ExitUser Moment "exit-user",
+    /// The program hangs.
+    Hang Moment "hang",
+    /// The program does not heed SIGTERM.
+    SlowStop Run "slow-stop",
+    /// `setup` fails once.
+    SetupFails Moment "setup-fails",
+    /// A hint is lost.
+    HintLost Call "hint-lost",
+    /// A hint comes late.
+    HintLate Call "hint-late",
+    /// A hint comes twice.
+    HintTwice Call "hint-twice",
+    /// A wake-up is lost.
+    WakeupLost Call "wakeup-lost",
+    /// A wake-up comes late.
+    WakeupLate Call "wakeup-late",
+    /// A wake-up comes twice.
+    WakeupTwice Call "wakeup-twice",
+    /// Publishing or scheduling fails before its effect.
+    SendFails Call "send-fails",
+    /// Publishing or scheduling takes effect and fails.
+    SendUnclear Call "send-unclear",
+    /// An event of the cloud comes late, up to days.
+    EventLate Call "event-late",
+    /// An event of the cloud comes twice.
+    EventTwice Call "event-twice",
+    /// An event of the cloud never comes.
+    EventLost Call "event-lost",
+    /// A tick does not come.
+    TickSkipped Call "tick-skipped",
+    /// A tick comes twice at once.
+    TickTwice Call "tick-twice",
+    /// A tick comes late.
+    TickLate Call "tick-late",
+    /// No ticks for a while.
+    TickOutage Window "tick-outage",
+    /// A message of a person comes up to five times.
+    MessageAgain Call "message-again",
+    /// A message of a person comes late.
+    MessageLate Call "message-late",
+    /// A message that nobody can use.
+    Poison Moment "poison-message",
+    /// An agent's call does not arrive.
+    CallLost Call "call-lost",
+    /// The answer to an agent's call does not arrive.
+    AnswerLost Call "answer-lost",
+    /// `api` is away.
+    ApiOutage Window "api-outage",
+    /// Instances have clocks that differ by up to five minutes.
+    ClockSkew Run "clock-skew",
+    /// Every heartbeat is a call of its own.
+    Heartbeats Run "heartbeats",
+    /// Somebody else's node, in our zones, with a name like ours.
+    Foreign Moment "foreign-node",
+    /// A resource of ours that no job owns.
+    Orphan Moment "orphan",
+    /// A person acts on a job.
+    Person Moment "person",
+    /// A person freezes the installation for a while.
+    Freeze Window "freeze",
+}

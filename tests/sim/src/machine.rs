@@ -1,0 +1,290 @@
+//! Worker VMs: power, network, boots, and what is on their disks. The agent's steps are in `agent`, programs in `program`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rekindle_core::classify::{Exit, Stage as During};
+use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_core::observation::{ExitReport, Notice};
+use rekindle_core::orders::{Order, Work};
+use rekindle_engine::act::metadata;
+use rekindle_ports::tpu::SliceRef;
+
+use crate::exec::{Signal, TaskId, lock};
+use crate::program::{self, Group};
+use crate::roll::{For, MIN, SEC};
+use crate::stage::Stage;
+use crate::world::World;
+
+/// Names a VM over the whole run.
+pub(crate) type VmId = u64;
+
+/// How a program ends.
+#[derive(Debug, Clone)]
+pub(crate) struct Death {
+    /// When.
+    pub(crate) at: i64,
+    /// How.
+    pub(crate) exit: Exit,
+    /// Its last words.
+    pub(crate) tail: String,
+    /// Which part of the attempt.
+    pub(crate) during: During,
+    /// Ended by the agent.
+    pub(crate) ordered: bool,
+    /// The kernel says that memory ran out.
+    pub(crate) oom: bool,
+    /// Somebody else holds the device.
+    pub(crate) busy: bool,
+}
+
+/// How far an attempt has come on one worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing was done.
+    Fresh,
+    /// Unpacking and `setup`, until then.
+    Preparing(i64),
+    /// Waits for the release.
+    Ready,
+    /// The program runs.
+    Running,
+    /// It ended.
+    Exited,
+}
+
+/// An attempt on one worker: what the agent keeps on its disk.
+#[derive(Debug, Clone)]
+pub(crate) struct OnWorker {
+    /// Its number.
+    pub(crate) number: u32,
+    /// How far.
+    pub(crate) step: Step,
+    /// When the program started.
+    pub(crate) started_at: Option<i64>,
+    /// The end that is coming: by itself, or by the agent.
+    pub(crate) death: Option<Death>,
+    /// True once the agent has begun to end it.
+    pub(crate) stopping: bool,
+    /// The end, as told.
+    pub(crate) exit: Option<ExitReport>,
+    /// When nothing of it lived any more.
+    pub(crate) closed_at: Option<i64>,
+    /// `api` has stored the end.
+    pub(crate) accepted: bool,
+    /// What to run, once it was told.
+    pub(crate) work: Option<Work>,
+}
+
+/// A worker VM.
+pub(crate) struct Vm {
+    /// The node or queued resource that it belongs to.
+    pub(crate) slice: SliceRef,
+    /// From node metadata.
+    pub(crate) job: JobId,
+    /// From node metadata.
+    pub(crate) generation: u32,
+    /// From node metadata.
+    pub(crate) nonce: String,
+    /// Which worker.
+    pub(crate) key: WorkerKey,
+    /// VM name.
+    pub(crate) instance: String,
+    /// Number of its boot.
+    pub(crate) boot: u32,
+    /// Cut off from `api` until then.
+    pub(crate) cut_until: i64,
+    /// The agent's task.
+    pub(crate) agent: Option<TaskId>,
+    /// The agent is gone for good.
+    pub(crate) agent_dead: bool,
+    /// Something happened that the agent should look at.
+    pub(crate) signal: Arc<Signal>,
+    /// When the next call is due because of news elsewhere.
+    pub(crate) poke_at: i64,
+    /// On its disk: the token.
+    pub(crate) token: Option<String>,
+    /// On its disk: `setup` was done.
+    pub(crate) setup_done: bool,
+    /// On its disk: the attempt.
+    pub(crate) attempt: Option<OnWorker>,
+    /// The last order, as the agent has it.
+    pub(crate) order: Option<Order>,
+    /// What the metadata server says.
+    pub(crate) notice: Option<Notice>,
+    /// When `api` last took a report of it that was stored.
+    pub(crate) stored_at: i64,
+}
+
+/// All VMs and programs.
+#[derive(Default)]
+pub(crate) struct Fleet {
+    /// VMs with power.
+    pub(crate) vms: BTreeMap<VmId, Vm>,
+    /// Programs of an attempt on all its workers.
+    pub(crate) groups: BTreeMap<(JobId, u32), Group>,
+    /// Checkpoints: the step that a line of a job can resume from.
+    pub(crate) checkpoints: BTreeMap<(JobId, u32), u64>,
+    next: VmId,
+}
+
+impl Fleet {
+    /// The VM that serves a worker of a generation.
+    pub(crate) fn of_worker(&self, job: &JobId, generation: u32, key: WorkerKey) -> Option<(VmId, &Vm)> {
+        let found = self.vms.iter().find(|(_, v)| v.job == *job && v.generation == generation && v.key == key);
+        found.map(|(id, vm)| (*id, vm))
+    }
+}
+
+/// Powers on all VMs of a slice that is there.
+pub(crate) fn boot_all(stage: &Arc<Stage>, slice: &SliceRef) {
+    let world = &stage.world;
+    let facts = crate::cloud::with(world, slice, |r| (r.metadata.clone(), r.slices, r.workers, r.foreign, r.powered));
+    let Some((metadata, slices, workers, foreign, powered)) = facts else { return };
+    let text = |key: &str| metadata.get(key).cloned().unwrap_or_default();
+    let (Ok(job), Ok(generation)) = (JobId::parse(&text(metadata::JOB)), text(metadata::GENERATION).parse::<u32>())
+    else {
+        return;
+    };
+    if foreign || !powered {
+        return;
+    }
+    for s in 0..slices {
+        for worker in 0..workers {
+            let mut fleet = lock(&world.fleet);
+            let id = fleet.next;
+            fleet.next += 1;
+            let vm = Vm {
+                slice: slice.clone(),
+                job: job.clone(),
+                generation,
+                nonce: text(metadata::NONCE),
+                key: WorkerKey { slice: s, worker },
+                instance: format!("t1v-n-{id:08x}-w-{worker}"),
+                boot: 1,
+                cut_until: 0,
+                agent: None,
+                agent_dead: false,
+                signal: Arc::default(),
+                poke_at: i64::MAX,
+                token: None,
+                setup_done: false,
+                attempt: None,
+                order: None,
+                notice: None,
+                stored_at: 0,
+            };
+            fleet.vms.insert(id, vm);
+            drop(fleet);
+            start_agent(stage, id, world.rolls.between(For::Worker, 3 * SEC, 45 * SEC));
+        }
+    }
+}
+
+/// Starts the agent of a VM after a while.
+pub(crate) fn start_agent(stage: &Arc<Stage>, id: VmId, after: i64) {
+    let stage2 = stage.clone();
+    let task = stage.world.exec.spawn(async move {
+        stage2.world.exec.sleep(after).await;
+        crate::agent::run(stage2.clone(), id).await;
+    });
+    if let Some(vm) = lock(&stage.world.fleet).vms.get_mut(&id) {
+        vm.agent = Some(task);
+    }
+}
+
+/// The VMs of a slice lose power: what runs there is dead.
+pub(crate) fn power_off(world: &World, slice: &SliceRef) {
+    let ids: Vec<VmId> = lock(&world.fleet).vms.iter().filter(|(_, v)| v.slice == *slice).map(|(id, _)| *id).collect();
+    for id in ids {
+        crate::pulse::settle(world, id);
+        program::leave(world, id);
+        let gone = lock(&world.fleet).vms.remove(&id);
+        if let Some(task) = gone.and_then(|vm| vm.agent) {
+            world.exec.kill(task);
+        }
+    }
+}
+
+/// A notice reaches the VMs of a slice.
+pub(crate) fn notify(world: &World, slice: &SliceRef, notice: &Notice) {
+    let mut fleet = lock(&world.fleet);
+    for vm in fleet.vms.values_mut().filter(|v| v.slice == *slice) {
+        vm.notice = Some(notice.clone());
+        vm.signal.raise();
+    }
+}
+
+/// The agents of a job learn, at their next poll, that its document changed.
+pub(crate) fn poke(world: &World, job: &JobId) {
+    let now = world.now();
+    let mut fleet = lock(&world.fleet);
+    for vm in fleet.vms.values_mut().filter(|v| v.job == *job) {
+        let steady = vm.attempt.as_ref().is_some_and(|a| a.step == Step::Running && !a.stopping);
+        let poll = if steady { 4 * SEC } else { SEC };
+        let at = now + world.rolls.between(For::Worker, SEC / 20, poll);
+        if at < vm.poke_at {
+            vm.poke_at = at;
+            vm.signal.raise();
+        }
+    }
+}
+
+/// Cuts a slice off from `api` for a while.
+pub(crate) fn cut(world: &World, slice: &SliceRef, until: i64) {
+    let ids: Vec<VmId> = lock(&world.fleet).vms.iter().filter(|(_, v)| v.slice == *slice).map(|(id, _)| *id).collect();
+    for id in ids {
+        crate::pulse::settle(world, id);
+        if let Some(vm) = lock(&world.fleet).vms.get_mut(&id) {
+            vm.cut_until = vm.cut_until.max(until);
+            vm.poke_at = vm.poke_at.min(until + SEC);
+            vm.signal.raise();
+        }
+    }
+}
+
+/// One agent ends; with `for_good` it stays away, and its program lives on.
+pub(crate) fn end_agent(stage: &Arc<Stage>, id: VmId, for_good: bool) {
+    let world = &stage.world;
+    crate::pulse::settle(world, id);
+    let task = lock(&world.fleet).vms.get_mut(&id).and_then(|vm| {
+        vm.agent_dead |= for_good;
+        vm.order = None;
+        vm.agent.take()
+    });
+    if let Some(task) = task {
+        world.exec.kill(task);
+    }
+    if !for_good {
+        start_agent(stage, id, world.rolls.between(For::Worker, SEC, 20 * SEC));
+    }
+}
+
+/// One worker boots anew: its program is lost.
+pub(crate) fn reboot(stage: &Arc<Stage>, id: VmId) {
+    let world = &stage.world;
+    crate::pulse::settle(world, id);
+    program::leave(world, id);
+    let task = lock(&world.fleet).vms.get_mut(&id).and_then(|vm| {
+        vm.boot += 1;
+        vm.order = None;
+        vm.agent_dead = false;
+        crate::agent::wake_up(vm);
+        vm.agent.take()
+    });
+    if let Some(task) = task {
+        world.exec.kill(task);
+    }
+    start_agent(stage, id, world.rolls.between(For::Worker, 30 * SEC, 3 * MIN));
+}
+
+/// Faults are over: networks are whole again.
+pub(crate) fn heal(world: &World) {
+    let now = world.now();
+    let mut fleet = lock(&world.fleet);
+    for vm in fleet.vms.values_mut().filter(|vm| vm.cut_until > now) {
+        vm.cut_until = now;
+        vm.poke_at = now;
+        vm.signal.raise();
+    }
+}

@@ -1,0 +1,343 @@
+//! The plan of a seed: which faults are on, when they strike, which jobs there are and what people do. Plain data, so that a failure can be
+//! made smaller by leaving parts out.
+
+use std::collections::BTreeMap;
+
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+
+use crate::fault::{Fault, Sort};
+use crate::roll::{DAY, HOUR, MIN, SEC, stream};
+
+/// The zones of the world; all offer v5e.
+pub(crate) const ZONES: [&str; 3] = ["us-central1-a", "us-west4-a", "us-south1-a"];
+
+/// When every run begins: 2026-11-20T10:00:00Z.
+pub(crate) const START_US: i64 = 1_795_168_800 * SEC;
+
+/// A fault over a stretch of time.
+#[derive(Debug, Clone)]
+pub(crate) struct Window {
+    /// Which.
+    pub(crate) fault: Fault,
+    /// From.
+    pub(crate) from: i64,
+    /// To.
+    pub(crate) to: i64,
+    /// Index of the zone, for those that have one.
+    pub(crate) zone: usize,
+}
+
+/// A fault at a moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Moment {
+    /// When.
+    pub(crate) at: i64,
+    /// Which.
+    pub(crate) fault: Fault,
+    /// Whom: taken modulo of what is there then.
+    pub(crate) pick: u64,
+}
+
+/// What a person tells a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// `cancel`.
+    Cancel,
+    /// `pause`.
+    Pause,
+    /// `unpause`.
+    Unpause,
+    /// `restart`, in place or on a new slice, from scratch or not.
+    Restart {
+        /// On a new slice.
+        new_slice: bool,
+        /// From scratch.
+        from_scratch: bool,
+    },
+    /// `wake`.
+    Wake,
+}
+
+/// A person's act.
+#[derive(Debug, Clone)]
+pub(crate) struct Act {
+    /// When.
+    pub(crate) at: i64,
+    /// Index of the job.
+    pub(crate) job: usize,
+    /// What.
+    pub(crate) told: Told,
+}
+
+/// How the program of a job ends when nobody disturbs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Exit 0 after its last step.
+    Succeeds,
+    /// It fails by itself at that part of its steps, each time.
+    Fails {
+        /// In hundredths of its steps.
+        percent: u64,
+    },
+}
+
+/// A job.
+#[derive(Debug, Clone)]
+pub(crate) struct JobPlan {
+    /// Its id.
+    pub(crate) id: String,
+    /// Accelerator type.
+    pub(crate) accelerator: &'static str,
+    /// Slices.
+    pub(crate) slices: u32,
+    /// `auto`, `always` or `never`.
+    pub(crate) queued: &'static str,
+    /// Bought as.
+    pub(crate) capacity: Vec<&'static str>,
+    /// Zones, by index, in order of preference; empty: all.
+    pub(crate) zones: Vec<usize>,
+    /// Priority.
+    pub(crate) priority: u8,
+    /// When it is submitted.
+    pub(crate) submit_at: i64,
+    /// Steps.
+    pub(crate) steps: u64,
+    /// Time of a step.
+    pub(crate) step_us: i64,
+    /// Between checkpoints.
+    pub(crate) checkpoint_us: i64,
+    /// Time of `setup`.
+    pub(crate) setup_us: i64,
+    /// Whether it writes progress lines.
+    pub(crate) writes_progress: bool,
+    /// Its end.
+    pub(crate) fate: Fate,
+    /// Further fields of its spec.
+    pub(crate) more: serde_json::Value,
+}
+
+/// A plan.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    /// Its seed.
+    pub(crate) seed: u64,
+    /// How long faults go on.
+    pub(crate) chaos_us: i64,
+    /// Probabilities of the faults at calls; 1 for those of the whole run.
+    pub(crate) on: BTreeMap<Fault, f64>,
+    /// Faults over time.
+    pub(crate) windows: Vec<Window>,
+    /// Faults at moments.
+    pub(crate) moments: Vec<Moment>,
+    /// Jobs.
+    pub(crate) jobs: Vec<JobPlan>,
+    /// People.
+    pub(crate) acts: Vec<Act>,
+    /// Between two ticks.
+    pub(crate) tick_us: i64,
+    /// Chips that each zone has.
+    pub(crate) chips: u32,
+    /// Mean time of a create.
+    pub(crate) create_us: i64,
+    /// Mean time of a delete.
+    pub(crate) delete_us: i64,
+    /// True: everything goes through the functions' HTTP routers; else hints and ticks call the engine.
+    pub(crate) by_http: bool,
+}
+
+impl Plan {
+    /// A world without faults and jobs, for scenarios.
+    pub(crate) fn calm(seed: u64) -> Self {
+        Self {
+            seed,
+            chaos_us: 0,
+            on: BTreeMap::new(),
+            windows: Vec::new(),
+            moments: Vec::new(),
+            jobs: Vec::new(),
+            acts: Vec::new(),
+            tick_us: MIN,
+            chips: 4096,
+            create_us: 2 * MIN,
+            delete_us: 40 * SEC,
+            by_http: true,
+        }
+    }
+
+    /// The plan of a seed.
+    pub(crate) fn draw(seed: u64) -> Self {
+        let mut rng = stream(seed, 0);
+        let chaos_us = rng.random_range(18 * HOUR..48 * HOUR);
+        let mut plan = Self {
+            chaos_us,
+            on: draw_calls(&mut stream(seed, 1)),
+            tick_us: MIN,
+            chips: *[32_u32, 64, 256, 4096].choose(&mut rng).unwrap_or(&64),
+            create_us: rng.random_range(20..240) * SEC,
+            delete_us: rng.random_range(5..90) * SEC,
+            by_http: rng.random_bool(0.15),
+            ..Self::calm(seed)
+        };
+        let count = *[1, 1, 2, 2, 3, 3, 4, 6, 10].choose(&mut rng).unwrap_or(&2);
+        for n in 0..count {
+            plan.jobs.push(draw_job(&mut stream(seed, 1000 + n), n as usize, chaos_us));
+        }
+        plan.draw_windows(&mut stream(seed, 2));
+        plan.draw_moments(&mut stream(seed, 3));
+        plan.draw_people(&mut stream(seed, 4));
+        if plan.on.contains_key(&Fault::Heartbeats) {
+            plan.by_http = true;
+        }
+        plan
+    }
+
+    /// The probability of a fault at a call.
+    pub(crate) fn chance(&self, fault: Fault) -> f64 {
+        self.on.get(&fault).copied().unwrap_or(0.0)
+    }
+
+    /// The end of the faults, in microseconds since 1970.
+    pub(crate) fn calm_from(&self) -> i64 {
+        START_US + self.chaos_us
+    }
+
+    /// Whether a fault goes on at a time, in a zone if it has one.
+    pub(crate) fn in_window(&self, fault: Fault, now: i64, zone: Option<&str>) -> bool {
+        self.windows.iter().any(|w| {
+            w.fault == fault
+                && w.from <= now
+                && now < w.to
+                && zone.is_none_or(|zone| ZONES[w.zone % ZONES.len()] == zone)
+        })
+    }
+
+    fn draw_windows(&mut self, rng: &mut ChaCha8Rng) {
+        for fault in Fault::ALL.iter().copied().filter(|f| f.sort() == Sort::Window) {
+            if !rng.random_bool(0.25) {
+                continue;
+            }
+            for _ in 0..rng.random_range(1..=2) {
+                let (short, long) = match fault {
+                    Fault::Stockout | Fault::HiddenStockout | Fault::Quota => (10 * MIN, 6 * HOUR),
+                    Fault::TpuDenied => (20 * MIN, 80 * MIN),
+                    Fault::Freeze => (5 * MIN, 3 * HOUR),
+                    Fault::RateLimit => (MIN, 15 * MIN),
+                    _ => (2 * MIN, 40 * MIN),
+                };
+                let from = START_US + rng.random_range(0..self.chaos_us);
+                let to = (from + rng.random_range(short..long)).min(self.calm_from());
+                self.windows.push(Window { fault, from, to, zone: rng.random_range(0..ZONES.len()) });
+            }
+        }
+    }
+
+    fn draw_moments(&mut self, rng: &mut ChaCha8Rng) {
+        let all: Vec<Fault> =
+            Fault::ALL.iter().copied().filter(|f| f.sort() == Sort::Moment && *f != Fault::Person).collect();
+        let mut kinds: Vec<Fault> = all.iter().copied().filter(|_| rng.random_bool(0.35)).collect();
+        if kinds.is_empty() {
+            kinds.push(Fault::PreemptNotice);
+        }
+        // A mean of one in 2 to 12 hours for each job.
+        let gap = rng.random_range(2 * HOUR..12 * HOUR) / i64::try_from(self.jobs.len().max(1)).unwrap_or(1);
+        let mut at = START_US;
+        loop {
+            at += rng.random_range(gap / 10..gap * 2);
+            if at >= self.calm_from() {
+                break;
+            }
+            let Some(fault) = kinds.choose(rng) else { break };
+            self.moments.push(Moment { at, fault: *fault, pick: rng.random() });
+        }
+    }
+
+    fn draw_people(&mut self, rng: &mut ChaCha8Rng) {
+        if self.jobs.is_empty() || !rng.random_bool(0.5) {
+            return;
+        }
+        for _ in 0..rng.random_range(1..=6) {
+            let job = rng.random_range(0..self.jobs.len());
+            let at = self.jobs[job].submit_at + rng.random_range(0..self.chaos_us);
+            if at >= self.calm_from() {
+                continue;
+            }
+            let told = match rng.random_range(0..10) {
+                0 | 1 => Told::Cancel,
+                2..=4 => Told::Pause,
+                5 => Told::Wake,
+                6 => Told::Unpause,
+                _ => Told::Restart { new_slice: rng.random_bool(0.5), from_scratch: rng.random_bool(0.3) },
+            };
+            self.acts.push(Act { at, job, told });
+            if told == Told::Pause {
+                self.acts.push(Act { at: at + rng.random_range(MIN..3 * HOUR), job, told: Told::Unpause });
+            }
+        }
+        self.acts.sort_by_key(|a| a.at);
+    }
+}
+
+fn draw_calls(rng: &mut ChaCha8Rng) -> BTreeMap<Fault, f64> {
+    let mut on = BTreeMap::new();
+    for fault in Fault::ALL.iter().copied() {
+        let (draw, p): (f64, f64) = (rng.random(), rng.random());
+        match fault.sort() {
+            Sort::Call if draw < 0.3 => {
+                let most = match fault {
+                    Fault::DeleteLies | Fault::DeleteRefused | Fault::CreateSlow | Fault::PreemptedCreating => 0.3,
+                    Fault::HintLost | Fault::WakeupLost | Fault::EventLost | Fault::MessageAgain => 0.6,
+                    Fault::Crash => 0.2,
+                    _ => 0.1,
+                };
+                on.insert(fault, p * most);
+            }
+            Sort::Run if draw < 0.12 => {
+                on.insert(fault, 1.0);
+            }
+            Sort::Call | Sort::Run | Sort::Window | Sort::Moment => {}
+        }
+    }
+    on
+}
+
+fn draw_job(rng: &mut ChaCha8Rng, n: usize, chaos_us: i64) -> JobPlan {
+    let accelerator = *["v5litepod-16", "v5litepod-16", "v5litepod-8", "v5litepod-1", "v5litepod-32"]
+        .choose(rng)
+        .unwrap_or(&"v5litepod-16");
+    let slices = if accelerator == "v5litepod-16" && rng.random_bool(0.15) { 2 } else { 1 };
+    let queued =
+        if accelerator == "v5litepod-1" { "never" } else { *["auto", "auto", "always"].choose(rng).unwrap_or(&"auto") };
+    let step_us = rng.random_range(SEC..60 * SEC);
+    let work_us = rng.random_range(HOUR / 2..(chaos_us * 4 / 5).min(2 * DAY));
+    let capacity = match rng.random_range(0..5) {
+        0 => vec!["on_demand"],
+        1 => vec!["spot", "on_demand"],
+        _ => vec!["spot"],
+    };
+    let first = rng.random_range(0..ZONES.len());
+    let zones = match rng.random_range(0..3) {
+        0 => vec![first],
+        1 => vec![first, (first + 1) % ZONES.len()],
+        _ => Vec::new(),
+    };
+    let fate = if rng.random_bool(0.1) { Fate::Fails { percent: rng.random_range(1..100) } } else { Fate::Succeeds };
+    JobPlan {
+        id: format!("job-{}", char::from(b'a' + (n % 26) as u8)),
+        accelerator,
+        slices,
+        queued,
+        capacity,
+        zones,
+        priority: rng.random_range(0..=100),
+        submit_at: crate::plan::START_US + rng.random_range(0..chaos_us / 8),
+        steps: u64::try_from(work_us / step_us).unwrap_or(1).max(1),
+        step_us,
+        checkpoint_us: rng.random_range(2 * MIN..30 * MIN),
+        setup_us: rng.random_range(0..5 * MIN),
+        writes_progress: rng.random_bool(0.8),
+        fate,
+        more: serde_json::json!({}),
+    }
+}

@@ -1,0 +1,157 @@
+//! The TPU API as handlers reach it: latencies, errors before and after the effect, refusals, lies.
+
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use rekindle_core::observation::{CreateError, CreateErrorKind, OperationView, SliceState, SliceView};
+use rekindle_ports::tpu::{CreateRequest, Listing, SliceRef, TpuApi, TpuError};
+
+use crate::cloud::{self, bring_up, take_down};
+use crate::exec::lock;
+use crate::fault::Fault;
+use crate::roll::For;
+use crate::stage::Stage;
+use crate::world::{SLOW_HOP, TPU_HOP, World};
+
+/// The platform's limit of creates a minute.
+// 91 a minute and project, as users report it.
+const POSTS_PER_MINUTE: usize = 91;
+
+/// The API.
+pub(crate) struct SimTpu {
+    /// The world.
+    pub(crate) world: Arc<World>,
+    /// For what goes on after the answer.
+    pub(crate) stage: Weak<Stage>,
+}
+
+impl SimTpu {
+    /// The way to the API. Errors that keep the call from having any effect.
+    async fn begin(&self) -> Result<(), TpuError> {
+        let slow = self.world.strikes(Fault::TpuSlow, For::Fault);
+        self.world.hop(TPU_HOP).await;
+        if slow {
+            self.world.exec.sleep(self.world.rolls.between(For::Latency, 0, SLOW_HOP)).await;
+        }
+        if self.world.goes_on(Fault::TpuOutage, None) {
+            return Err(TpuError::Unclear("503: the service is away".into()));
+        }
+        if self.world.goes_on(Fault::TpuDenied, None) {
+            return Err(TpuError::Denied("401: Request had invalid authentication credentials".into()));
+        }
+        if self.world.strikes(Fault::TpuUnclearBefore, For::Fault) {
+            return Err(TpuError::Unclear("502: Bad Gateway".into()));
+        }
+        Ok(())
+    }
+
+    /// The way back: the effect has taken place.
+    async fn end<T>(&self, answer: Result<T, TpuError>) -> Result<T, TpuError> {
+        self.world.exec.sleep(self.world.rolls.about(For::Latency, TPU_HOP / 2)).await;
+        if answer.is_ok() && self.world.strikes(Fault::TpuUnclearAfter, For::Fault) {
+            return Err(TpuError::Unclear("the connection broke".into()));
+        }
+        answer
+    }
+
+    fn refusal(&self, request: &CreateRequest) -> Option<TpuError> {
+        let world = &self.world;
+        let posts = lock(&world.cloud).post(world.now());
+        crate::check::on_post(world, posts);
+        let refused = |kind, message: &str| Some(TpuError::Refused(CreateError { kind, message: message.into() }));
+        if posts > POSTS_PER_MINUTE || world.goes_on(Fault::RateLimit, None) {
+            return refused(CreateErrorKind::RateLimit, "Maximum number of CreateNode requests per minute");
+        }
+        if world.goes_on(Fault::Quota, Some(&request.placement.zone)) {
+            return refused(CreateErrorKind::Quota, "Quota limit 'TPUV5sPreemptible' has been exceeded");
+        }
+        None
+    }
+}
+
+#[async_trait]
+impl TpuApi for SimTpu {
+    async fn create(&self, request: &CreateRequest) -> Result<String, TpuError> {
+        self.begin().await?;
+        let answer = match self.refusal(request) {
+            Some(error) => Err(error),
+            None => lock(&self.world.cloud).create(request, self.world.now()),
+        };
+        let answer = match answer {
+            Err(error) => Err(error),
+            Ok(slice) => {
+                self.world.count("creates");
+                self.world.trace(|| format!("cloud: create of {} in {} accepted", slice.name, slice.zone));
+                crate::check::on_create(&self.world, request);
+                if let Some(stage) = self.stage.upgrade() {
+                    let task = self.world.exec.spawn(bring_up(stage, slice.clone()));
+                    cloud::with(&self.world, &slice, |r| r.life.push(task));
+                }
+                cloud::with(&self.world, &slice, |r| r.operation.clone()).ok_or(TpuError::NotFound)
+            }
+        };
+        self.end(answer).await
+    }
+
+    async fn delete(&self, slice: &SliceRef) -> Result<String, TpuError> {
+        self.begin().await?;
+        let answer = self.delete_now(slice);
+        self.end(answer).await
+    }
+
+    async fn get(&self, slice: &SliceRef) -> Result<Option<SliceView>, TpuError> {
+        self.begin().await?;
+        let seen = lock(&self.world.cloud).resources.get(slice).map(cloud::Resource::view);
+        self.end(Ok(seen)).await
+    }
+
+    async fn operation(&self, name: &str) -> Result<Option<OperationView>, TpuError> {
+        self.begin().await?;
+        let seen = lock(&self.world.cloud).operation(name);
+        self.end(Ok(seen)).await
+    }
+
+    async fn list(&self) -> Result<Listing, TpuError> {
+        self.begin().await?;
+        let stale = self.world.strikes(Fault::ListStale, For::Fault);
+        let unreachable = cloud::unreachable(&self.world);
+        let mut resources = lock(&self.world.cloud).list(self.world.now(), stale);
+        resources.retain(|r| !unreachable.contains(&r.slice.zone));
+        self.end(Ok(Listing { resources, unreachable })).await
+    }
+}
+
+impl SimTpu {
+    fn delete_now(&self, slice: &SliceRef) -> Result<String, TpuError> {
+        let world = &self.world;
+        let state = cloud::with(world, slice, |r| (r.state.clone(), r.lying_deletes, r.foreign));
+        let Some((state, lies, _)) = state else { return Err(TpuError::NotFound) };
+        crate::check::on_delete(world, slice);
+        world.count("deletes");
+        if state == SliceState::Deleting {
+            return Err(TpuError::State("another operation holds it".into()));
+        }
+        if state == SliceState::Creating && world.strikes(Fault::DeleteRefused, For::Fault) {
+            return Err(TpuError::State("delete is not supported while in state CREATING".into()));
+        }
+        world.trace(|| format!("cloud: delete of {} accepted", slice.name));
+        let operation = format!("projects/p/locations/{}/operations/delete-{}", slice.zone, slice.name);
+        if lies > 0 || world.strikes(Fault::DeleteLies, For::Fault) {
+            world.trace(|| format!("cloud: (and nothing happens to {})", slice.name));
+            cloud::with(world, slice, |r| r.lying_deletes = lies.saturating_sub(1));
+            return Ok(operation);
+        }
+        let life = cloud::with(world, slice, |r| {
+            r.state = SliceState::Deleting;
+            std::mem::take(&mut r.life)
+        });
+        for task in life.unwrap_or_default() {
+            world.exec.kill(task);
+        }
+        if let Some(stage) = self.stage.upgrade() {
+            let task = world.exec.spawn(take_down(stage, slice.clone()));
+            cloud::with(world, slice, |r| r.life.push(task));
+        }
+        Ok(operation)
+    }
+}

@@ -1,0 +1,257 @@
+//! The world: clock, randomness, plan, trace, and the parts that misbehave. One value for each run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use jiff::Timestamp;
+
+use rekindle_core::ids::{InstallationId, JobId};
+
+use crate::check::Checks;
+use crate::cloud::Cloud;
+use crate::exec::{Exec, lock};
+use crate::fault::Fault;
+use crate::machine::Fleet;
+use crate::plan::{Plan, START_US};
+use crate::roll::{For, Rolls, SEC};
+use crate::store::Shelf;
+use crate::truth::Truth;
+
+/// What kind of promise was broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Promise {
+    /// Something happened that never may.
+    Safety,
+    /// Something did not happen in time.
+    Liveness,
+}
+
+/// A broken promise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// Which kind.
+    pub(crate) promise: Promise,
+    /// The checker.
+    pub(crate) checker: &'static str,
+    /// Its sentence.
+    pub(crate) text: String,
+    /// When, in microseconds since 1970.
+    pub(crate) at: i64,
+}
+
+/// What happened how often.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Faults that struck.
+    pub(crate) faults: BTreeMap<Fault, u64>,
+    /// Reasons that jobs had.
+    pub(crate) reasons: BTreeMap<String, u64>,
+    /// Effects that were committed.
+    pub(crate) effects: BTreeMap<&'static str, u64>,
+    /// Changes of phase.
+    pub(crate) phases: BTreeMap<String, u64>,
+    /// Anything else that reports show.
+    pub(crate) others: BTreeMap<&'static str, u64>,
+}
+
+impl Counts {
+    /// Adds another run's.
+    pub(crate) fn add(&mut self, other: &Self) {
+        fn sum<K: Ord + Clone>(into: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>) {
+            for (key, n) in from {
+                *into.entry(key.clone()).or_default() += n;
+            }
+        }
+        sum(&mut self.faults, &other.faults);
+        sum(&mut self.reasons, &other.reasons);
+        sum(&mut self.effects, &other.effects);
+        sum(&mut self.phases, &other.phases);
+        sum(&mut self.others, &other.others);
+    }
+}
+
+/// The world of one run.
+pub(crate) struct World {
+    /// Clock and tasks.
+    pub(crate) exec: Arc<Exec>,
+    /// What is to happen.
+    pub(crate) plan: Plan,
+    /// Random numbers.
+    pub(crate) rolls: Rolls,
+    /// What happened.
+    pub(crate) counts: Mutex<Counts>,
+    /// Documents.
+    pub(crate) shelf: Mutex<Shelf>,
+    /// The provider.
+    pub(crate) cloud: Mutex<Cloud>,
+    /// Worker VMs and programs.
+    pub(crate) fleet: Mutex<Fleet>,
+    /// What really happened to jobs.
+    pub(crate) truth: Mutex<Truth>,
+    /// The checkers.
+    pub(crate) checks: Mutex<Checks>,
+    /// Ours.
+    pub(crate) installation: InstallationId,
+    /// Deliveries.
+    pub(crate) mail: Mutex<crate::deliver::Mail>,
+    /// Calls of ports.
+    pub(crate) calls: AtomicU64,
+    failure: Mutex<Option<Failure>>,
+    trace: Option<Mutex<String>>,
+    calm: AtomicBool,
+    /// Kinds of faults that are off from now on, though the rest goes on.
+    muted: Mutex<BTreeSet<Fault>>,
+}
+
+impl World {
+    /// A world at its beginning. `traced`: its trace is kept.
+    pub(crate) fn new(plan: Plan, traced: bool) -> Arc<Self> {
+        let installation = InstallationId::parse("simula").unwrap_or_else(|_| unreachable!("six letters"));
+        Arc::new(Self {
+            exec: Arc::new(Exec::new(START_US, plan.seed ^ 0x5eed)),
+            rolls: Rolls::new(plan.seed),
+            counts: Mutex::default(),
+            shelf: Mutex::default(),
+            cloud: Mutex::new(Cloud::new(&plan)),
+            fleet: Mutex::default(),
+            truth: Mutex::default(),
+            checks: Mutex::new(Checks::new(&plan)),
+            installation,
+            mail: Mutex::default(),
+            calls: AtomicU64::new(0),
+            failure: Mutex::default(),
+            trace: traced.then(Mutex::default),
+            calm: AtomicBool::new(false),
+            muted: Mutex::default(),
+            plan,
+        })
+    }
+
+    /// Now, in microseconds since 1970.
+    pub(crate) fn now(&self) -> i64 {
+        self.exec.now()
+    }
+
+    /// From here on nothing goes wrong any more, and there is capacity for all.
+    pub(crate) fn set_calm(&self) {
+        self.calm.store(true, Ordering::Relaxed);
+        self.trace(|| "faults are over".into());
+    }
+
+    /// Whether faults are over.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::Relaxed)
+    }
+
+    /// Whether a fault at a call strikes now. Counts it.
+    pub(crate) fn strikes(&self, fault: Fault, purpose: For) -> bool {
+        if self.is_calm() || !self.rolls.chance(purpose, self.plan.chance(fault)) || lock(&self.muted).contains(&fault)
+        {
+            return false;
+        }
+        self.count_fault(fault);
+        true
+    }
+
+    /// Whether a fault over time goes on now. Counts it.
+    pub(crate) fn goes_on(&self, fault: Fault, zone: Option<&str>) -> bool {
+        if self.is_calm() || !self.plan.in_window(fault, self.now(), zone) {
+            return false;
+        }
+        self.count_fault(fault);
+        true
+    }
+
+    /// Counts a fault that struck.
+    pub(crate) fn count_fault(&self, fault: Fault) {
+        *lock(&self.counts).faults.entry(fault).or_default() += 1;
+    }
+
+    /// Counts something.
+    pub(crate) fn count(&self, what: &'static str) {
+        *lock(&self.counts).others.entry(what).or_default() += 1;
+    }
+
+    /// A wait of about so long, as a call over a network takes.
+    pub(crate) async fn hop(&self, mean: i64) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let wait = self.rolls.about(For::Latency, mean).max(1);
+        self.exec.sleep(wait).await;
+    }
+
+    /// The first broken promise is kept.
+    pub(crate) fn broken(&self, promise: Promise, checker: &'static str, text: String) {
+        self.trace(|| format!("BROKEN {checker}: {text}"));
+        let mut failure = lock(&self.failure);
+        if failure.is_none() {
+            *failure = Some(Failure { promise, checker, text, at: self.now() });
+        }
+    }
+
+    /// The first broken promise.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        lock(&self.failure).clone()
+    }
+
+    /// Whether a promise was broken.
+    pub(crate) fn is_broken(&self) -> bool {
+        lock(&self.failure).is_some()
+    }
+
+    /// Adds a line to the trace, if one is kept.
+    pub(crate) fn trace(&self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &self.trace {
+            let line = line();
+            let mut trace = lock(trace);
+            let at = self.now() - START_US;
+            trace.push_str(&format!("{}  {line}\n", clock(at)));
+        }
+    }
+
+    /// Whether a trace is kept.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.trace.is_some()
+    }
+
+    /// The trace so far.
+    pub(crate) fn taken_trace(&self) -> String {
+        self.trace.as_ref().map(|t| lock(t).clone()).unwrap_or_default()
+    }
+
+    /// Index of a job in the plan.
+    pub(crate) fn job_plan(&self, id: &JobId) -> Option<&crate::plan::JobPlan> {
+        self.plan.jobs.iter().find(|j| j.id == id.as_str())
+    }
+}
+
+/// `1d 02:03:04.567` since the start.
+pub(crate) fn clock(us: i64) -> String {
+    let ms = us.div_euclid(1000);
+    let (secs, ms) = (ms.div_euclid(1000), ms.rem_euclid(1000));
+    format!("{}d {:02}:{:02}:{:02}.{ms:03}", secs / 86_400, secs / 3600 % 24, secs / 60 % 60, secs % 60)
+}
+
+/// A time of the world as a timestamp.
+pub(crate) fn stamp(us: i64) -> Timestamp {
+    Timestamp::from_microsecond(us).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// A timestamp as a time of the world.
+pub(crate) fn micros(at: Timestamp) -> i64 {
+    at.as_microsecond()
+}
+
+/// A duration in microseconds.
+pub(crate) fn span(duration: std::time::Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 4)
+}
+
+/// Mean latency of a store call.
+pub(crate) const STORE_HOP: i64 = 15_000;
+/// Mean latency of a call of the TPU API.
+pub(crate) const TPU_HOP: i64 = 150_000;
+/// Mean latency of everything else.
+pub(crate) const SMALL_HOP: i64 = 20_000;
+/// A call that takes long, but never longer than a request may.
+pub(crate) const SLOW_HOP: i64 = 8 * SEC;
