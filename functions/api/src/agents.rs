@@ -1,6 +1,7 @@
 //! Agents: hello, report, ping.
 //!
-//! One writer for each worker document: the agent whose VM said the first hello for that worker of that generation. A report is a level, not
+//! One writer for each worker document: the agent whose VM said the first hello for that worker of that generation. A
+//! report is a level, not
 //! an edge: it is merged into the document, and a hint is published only for what changes a decision.
 
 use axum::extract::State;
@@ -29,7 +30,8 @@ const HINT_TRIES: u32 = 3;
 pub(crate) async fn hello(State(api): State<Api>, Json(hello): Json<Hello>) -> Result<axum::Json<Welcome>, Problem> {
     let secret = &api.engine.installation.secret;
     if !tokens::same(&hello.nonce, &tokens::nonce(secret, &hello.job, hello.generation)) {
-        tracing::warn!(job = %hello.job, generation = hello.generation, instance = hello.instance, "hello with a wrong nonce");
+        let (generation, instance) = (hello.generation, &hello.instance);
+        tracing::warn!(job = %hello.job, generation, instance, "hello with a wrong nonce");
         return Err(problem(StatusCode::UNAUTHORIZED, "nonce", "this is not the nonce of the generation"));
     }
     if hello.instance.is_empty() || hello.boot_id.is_empty() {

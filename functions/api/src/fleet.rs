@@ -68,7 +68,8 @@ fn state(of: &SliceState) -> String {
     }
 }
 
-/// By the deployment's own price where it has one, else by the catalogue. A queued resource costs nothing beside its nodes.
+/// By the deployment's own price where it has one, else by the catalogue. A queued resource costs nothing beside its
+/// nodes.
 fn usd_per_hour(api: &Api, listed: &Listed) -> Option<f64> {
     if listed.slice.via == Via::QueuedResource {
         return Some(0.0);

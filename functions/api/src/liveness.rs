@@ -15,7 +15,8 @@ const WRITES_PER_GAP: i64 = 8;
 /// A lost race is tried again so often; then another process has just written the same.
 const RACES_MAX: u32 = 3;
 
-/// Stores that a call was taken now, at most every eighth of the outage gap. A failure is logged: the next call tries again.
+/// Stores that a call was taken now, at most every eighth of the outage gap. A failure is logged: the next call tries
+/// again.
 pub(crate) async fn mark(api: &Api) {
     let now = api.engine.ports.clock.now().as_microsecond();
     let gap = i64::try_from(api.engine.settings.outage_gap.as_micros()).unwrap_or(i64::MAX);

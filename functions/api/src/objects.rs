@@ -24,7 +24,8 @@ const CHUNK: u64 = 1024 * 1024;
 
 /// Checks the addresses that the object store's `upload_address` gave out.
 pub trait Uploads: Send + Sync {
-    /// Whether the address for `name` with that expiry (seconds since 1970) and signature was given out, and still holds.
+    /// Whether the address for `name` with that expiry (seconds since 1970) and signature was given out, and still
+    /// holds.
     fn accept(&self, name: &str, expires: i64, signature: &str) -> Result<(), String>;
 }
 

@@ -1,6 +1,7 @@
 //! Function `jobs`: job messages become jobs and commands.
 //!
-//! **Invariant:** a message is acknowledged only after its effect (or its reason to be unusable) is stored and the hint is published; the
+//! **Invariant:** a message is acknowledged only after its effect (or its reason to be unusable) is stored and the hint
+//! is published; the
 //! same message again changes nothing.
 
 use std::collections::BTreeSet;

@@ -1,6 +1,7 @@
 //! Function `notify`: our own events go to the webhooks of their job, as structured CloudEvents.
 //!
-//! **Invariant:** nothing inside is reached: https only, public addresses only (checked when the connection is made), no redirects, no proxy.
+//! **Invariant:** nothing inside is reached: https only, public addresses only (checked when the connection is made),
+//! no redirects, no proxy.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -101,7 +101,8 @@ impl Sender {
 
 const NOT_PUBLIC: &str = "its address is not public";
 
-/// Resolves names to public addresses alone, at each connection: a name that changes its mind after a check gains nothing.
+/// Resolves names to public addresses alone, at each connection: a name that changes its mind after a check gains
+/// nothing.
 struct PublicOnly;
 
 #[derive(Debug)]

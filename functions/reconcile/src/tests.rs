@@ -100,7 +100,10 @@ async fn a_store_that_is_down_brings_503_and_no_call() {
 #[tokio::test]
 async fn a_batch_runs_each_hint_and_comes_again_if_one_must() {
     let (rig, router) = rig().await;
-    let event = |id: u32, job: &str| json!({"specversion": "1.0", "id": id.to_string(), "source": "/t", "type": "hint", "data": hint(job)});
+    let event = |id: u32, job: &str| {
+        let id = id.to_string();
+        json!({"specversion": "1.0", "id": id, "source": "/t", "type": "hint", "data": hint(job)})
+    };
     let batch = json!([event(1, "other"), event(2, "train")]).to_string();
     assert_eq!(send(&router, raw(PATH, "application/cloudevents-batch+json", batch)).await.status, 204);
     assert_eq!(creates(&rig), 1);

@@ -1,6 +1,7 @@
 //! The server of the cloud: configuration, wiring, composition of the functions, shutdown.
 //!
-//! [`routers`] composes any functions over any engine; [`build`] wires an engine over Google's services; [`serve`] runs until it is told to
+//! [`routers`] composes any functions over any engine; [`build`] wires an engine over Google's services; [`serve`] runs
+//! until it is told to
 //! stop.
 
 mod build;

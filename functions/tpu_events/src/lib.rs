@@ -38,7 +38,8 @@ async fn one(engine: &Engine, delivery: &Delivery) -> Answer {
             Some(parsed) if parsed.installation == engine.installation.id => parsed.job,
             _ => return Answer::NotOurs,
         },
-        // Worker VMs have names of Google's making; what `hello` stored says whose they are. An unknown one is left to the tick.
+        // Worker VMs have names of Google's making; what `hello` stored says whose they are. An unknown one is left to
+        // the tick.
         Resource::Instance { name, .. } => {
             match engine.ports.store.read::<InstanceDoc>(&Kind::Instance(name.clone())).await {
                 Ok(Some(doc)) => doc.value.job,

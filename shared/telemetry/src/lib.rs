@@ -1,6 +1,7 @@
 //! Logs: one JSON object a line for Cloud Logging, readable lines for a person's terminal.
 //!
-//! Fields of spans are on every line written inside them. Names that get a place of their own in Cloud Logging are in [`cloud`].
+//! Fields of spans are on every line written inside them. Names that get a place of their own in Cloud Logging are in
+//! [`cloud`].
 
 pub mod cloud;
 

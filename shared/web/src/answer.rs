@@ -1,4 +1,5 @@
-//! The one table of answers to triggers: what a handler found out, and the HTTP status that makes the sender do the right thing.
+//! The one table of answers to triggers: what a handler found out, and the HTTP status that makes the sender do the
+//! right thing.
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;

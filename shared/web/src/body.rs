@@ -11,7 +11,8 @@ use rekindle_wire::delivery::{self, Delivery, NotAnEnvelope};
 use crate::problem::{Problem, problem};
 
 /// The largest body of an envelope or a job spec, in bytes.
-// Eventarc events are at most 512 KB; a job spec is a page of text. A Pub/Sub message may have 10 MB, but no job message has.
+// Eventarc events are at most 512 KB; a job spec is a page of text. A Pub/Sub message may have 10 MB, but no job
+// message has.
 pub const BODY_MAX: usize = 1024 * 1024;
 
 /// Reads a body of at most `max` bytes. Errors: 413 above it, 400 when it breaks off.

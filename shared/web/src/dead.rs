@@ -16,7 +16,8 @@ const EXCERPT_MAX: usize = 4096;
 
 /// Records a delivery that `function` cannot use, and forwards it to the dead-letter topic.
 ///
-/// Both are safe before the answer says so. A crash between them brings the delivery again: the record is there already, the forward is
+/// Both are safe before the answer says so. A crash between them brings the delivery again: the record is there
+/// already, the forward is
 /// repeated. Answers `Recorded`, or `Transient` when one of both did not succeed.
 pub async fn record(ports: &Ports, function: &str, delivery: &Delivery, reason: &str) -> Answer {
     let data = delivery.data.as_deref().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The layers around every router: a span for the logs, panics as 500, the deadline below the platform's, and problems for unknown paths.
+//! The layers around every router: a span for the logs, panics as 500, the deadline below the platform's, and problems
+//! for unknown paths.
 
 use std::any::Any;
 use std::time::{Duration, Instant};
@@ -110,7 +111,13 @@ async fn observed(request: Request, next: Next) -> Response {
         let response = next.run(request).await;
         let latency_ms = began.elapsed().as_secs_f64() * 1e3;
         let status = response.status().as_u16();
-        tracing::debug!(http.method = %method, http.path = path, http.status = status, http.latency_ms = latency_ms, "answered");
+        tracing::debug!(
+            http.method = %method,
+            http.path = path,
+            http.status = status,
+            http.latency_ms = latency_ms,
+            "answered"
+        );
         response
     }
     .instrument(span)

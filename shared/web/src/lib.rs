@@ -1,4 +1,5 @@
-//! What every HTTP function shares: limits on bodies, envelopes, callers, deadlines, problems, and the one table of answers.
+//! What every HTTP function shares: limits on bodies, envelopes, callers, deadlines, problems, and the one table of
+//! answers.
 //!
 //! **Invariant:** a function that a trigger calls answers by [`answer::Answer`] alone: never 202, never a redirect.
 

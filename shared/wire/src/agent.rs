@@ -1,7 +1,9 @@
 //! What agents and `api` say to each other, under `/agent/v1/`.
 //!
-//! `POST hello` once per boot (and after a lost token), then `POST report` for ever: each carries everything the agent knows (levels, not
-//! edges), and each answer is an [`Order`]. `PUT logs/…` ships output. All but `hello` carry `Authorization: Bearer <token>`.
+//! `POST hello` once per boot (and after a lost token), then `POST report` for ever: each carries everything the agent
+//! knows (levels, not
+//! edges), and each answer is an [`Order`]. `PUT logs/…` ships output. All but `hello` carry `Authorization: Bearer
+//! <token>`.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -102,7 +104,8 @@ pub struct Progress {
     pub resumed_from: Option<u64>,
 }
 
-/// Which chunk of output: `PUT /agent/v1/logs/{job}/{attempt}/{slice}-{worker}/{stream}/{number}` with the bytes as the body, and the same
+/// Which chunk of output: `PUT /agent/v1/logs/{job}/{attempt}/{slice}-{worker}/{stream}/{number}` with the bytes as the
+/// body, and the same
 /// `generation` and `instance` in the query for the token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogChunk {

@@ -1,6 +1,7 @@
 //! CloudEvents over HTTP: binary, structured and batched mode, by the HTTP protocol binding 1.0.
 //!
-//! The types and the JSON format are the SDK's. Reading the headers is ours: the SDK does not undo their percent-encoding, and takes
+//! The types and the JSON format are the SDK's. Reading the headers is ours: the SDK does not undo their
+//! percent-encoding, and takes
 //! an event without an id.
 
 use cloudevents::event::{AttributesReader, Data, Event};

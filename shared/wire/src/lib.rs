@@ -1,6 +1,7 @@
 //! Shapes on the wire: agent protocol, HTTP v1, push envelopes, CloudEvents. No behaviour beyond decoding and encoding.
 //!
-//! Everything that triggers a function comes through [`delivery::decode`]; what people read and write over HTTP is in [`v1`].
+//! Everything that triggers a function comes through [`delivery::decode`]; what people read and write over HTTP is in
+//! [`v1`].
 
 pub mod agent;
 pub mod audit;

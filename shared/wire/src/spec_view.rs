@@ -212,14 +212,19 @@ mod tests {
                 "oom_host": {"first": "resume_in_place", "again": "fail", "within": "90s", "max": 2},
                 "user_error": "fail",
             }},
-            "budgets": {"user_failures": "unlimited", "infra_failures": 0, "preemptions": 3, "no_progress": "unlimited"},
+            "budgets": {
+                "user_failures": "unlimited", "infra_failures": 0, "preemptions": 3, "no_progress": "unlimited",
+            },
             "limits": {
                 "total": "7d", "attempt": "36h", "queue": "90s", "start": "1500s", "stall": "30m", "stop_grace": "45s",
                 "cost_usd": 12.5,
             },
             "checkpoint": {"us-central1": "gs://bucket/a", "us-east5": "gs://other/b"},
             "priority": 0, "owner": "research", "tags": ["ablation"], "notes": "second try",
-            "notify": [{"webhook": "https://example.com/hook", "events": ["succeeded"]}, {"webhook": "https://example.com/"}],
+            "notify": [
+                {"webhook": "https://example.com/hook", "events": ["succeeded"]},
+                {"webhook": "https://example.com/"},
+            ],
         });
         let small = |tpu: Value| json!({"run": ["true"], "tpu": tpu});
         let one = |field: &str, value: Value| {

@@ -19,14 +19,16 @@ use crate::jobs::store;
 /// Lost races before the agent is asked to come again. Only an agent's own repeated hello can be in one.
 const RACES_MAX: u32 = 5;
 
-/// The document that says which VM a worker of a generation is. VM names have no slash, so it never meets one of theirs.
+/// The document that says which VM a worker of a generation is. VM names have no slash, so it never meets one of
+/// theirs.
 fn binding(job: &JobId, generation: u32, key: WorkerKey) -> Kind {
     Kind::Instance(format!("{job}/{generation}/{}-{}", key.slice, key.worker))
 }
 
 /// Stores the hello. `Some`: the pass should know. 409 when another VM is bound.
 ///
-/// **Invariant:** a document of a later attempt is written only when nothing of an earlier one can be running on the VM, since it fences it.
+/// **Invariant:** a document of a later attempt is written only when nothing of an earlier one can be running on the
+/// VM, since it fences it.
 pub(super) async fn bind(api: &Api, job: &Job, hello: &Hello) -> Result<Option<News>, Problem> {
     for _ in 0..RACES_MAX {
         let bound = api

@@ -8,7 +8,8 @@ use rekindle_wire::agent::Report;
 
 /// The document after a report.
 ///
-/// What is told once (an exit, a notice, a step) stays, also when a later report lacks it. `is_late`: the attempt is not the current one of
+/// What is told once (an exit, a notice, a step) stays, also when a later report lacks it. `is_late`: the attempt is
+/// not the current one of
 /// its generation any more, so only an exit and a notice of it count.
 pub(super) fn merge(
     known: Option<&WorkerReport>,

@@ -20,7 +20,8 @@ const RACES_MAX: u32 = 5;
 
 /// Stores a report in its attempt's own document. `Some`: a pass should know.
 ///
-/// A report of an attempt that the job has let go of is dropped: nobody reads it. One of an older attempt than the generation's current one is
+/// A report of an attempt that the job has let go of is dropped: nobody reads it. One of an older attempt than the
+/// generation's current one is
 /// refused for state, but an exit or a notice in it is stored.
 pub(super) async fn store(api: &Api, job: &Job, report: &Report) -> Result<Option<News>, Problem> {
     let of = |a: &&Attempt| a.number == report.attempt && a.generation == report.generation;

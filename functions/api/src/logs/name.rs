@@ -1,4 +1,5 @@
-//! Names of chunks in the object store: `jobs/<id>/logs/<attempt>/<slice>-<worker>/<stream>/<number>`, sortable as text.
+//! Names of chunks in the object store: `jobs/<id>/logs/<attempt>/<slice>-<worker>/<stream>/<number>`, sortable as
+//! text.
 
 use rekindle_core::ids::{JobId, WorkerKey};
 
