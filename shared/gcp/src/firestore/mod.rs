@@ -1,5 +1,8 @@
 //! Firestore as the document store, over its raw `Commit`, `RunQuery` and `BatchGetDocuments` calls.
 //!
+//! The client is the crate `firestore`'s, the calls are not its fluent ones: of those, reads by name give no read time,
+//! reads try again inside and so outlast their time limit, and writes are atomic only after a `BeginTransaction`.
+//!
 //! A document is three things: the body as one JSON text in the field `body`, so that nothing is lost in Firestore's
 //! value types; the indexed fields with their native types under `i_<name>`; and `rev`, random for each write, since a
 //! write that changes nothing would keep its update time and let a second precondition on that time pass.
@@ -9,10 +12,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use gcloud_sdk::google::firestore::v1 as proto;
-use gcloud_sdk::google::firestore::v1::firestore_client::FirestoreClient;
-use gcloud_sdk::tonic::{Code, Request, Status};
-use gcloud_sdk::{GoogleApi, GoogleAuthMiddleware, RequestTimeouts};
+use firestore::errors::FirestoreError;
+use firestore::gcloud_sdk::RequestTimeouts;
+use firestore::gcloud_sdk::google::firestore::v1 as proto;
+use firestore::gcloud_sdk::tonic::{Code, Request, Status};
+use firestore::{FirestoreDb, FirestoreDbOptions};
 use rekindle_ports::docs::{Doc, Docs, DocsError, Page, Precondition, Query, Revision, Write};
 use rekindle_ports::limits;
 
@@ -33,38 +37,47 @@ pub const DEFAULT_DATABASE: &str = "(default)";
 
 /// Documents in one Firestore database.
 pub struct FirestoreDocs {
-    client: GoogleApi<FirestoreClient<GoogleAuthMiddleware>>,
-    /// `projects/P/databases/D`.
-    database: String,
+    db: FirestoreDb,
+    /// Of each call.
+    timeouts: RequestTimeouts,
 }
 
 impl FirestoreDocs {
     /// Connects. `database`: [`DEFAULT_DATABASE`], or a named one.
     pub async fn connect(project: &str, database: &str, service: &Service) -> Result<Self, ConnectError> {
-        let failed = |error: gcloud_sdk::error::Error| ConnectError::new("Firestore", error);
+        let failed = |error: FirestoreError| ConnectError::new("Firestore", error);
         let credentials = service.access.credentials("Firestore")?;
-        let database = format!("projects/{project}/databases/{database}");
-        let url = service.endpoint.as_deref().unwrap_or(GOOGLE);
-        let client =
-            GoogleApi::from_function_with_credentials(FirestoreClient::new, url, Some(database.clone()), credentials);
-        let client = client.await.map_err(failed)?;
+        let timeout = service.timeout.min(TIMEOUT_MAX);
+        let options = FirestoreDbOptions::new(project.to_owned())
+            .with_database_id(database.to_owned())
+            // Always named: without it the client would follow `FIRESTORE_EMULATOR_HOST`, whatever `service` says.
+            .with_firebase_api_url(service.endpoint.as_deref().unwrap_or(GOOGLE).to_owned())
+            .with_request_timeout(timeout);
+        let db = FirestoreDb::with_options_auth(options, credentials).await.map_err(failed)?;
         // The total limit holds for streams too: a page is small, and a page that drips is as useless as none.
-        let timeouts = RequestTimeouts::new().with_total(service.timeout.min(TIMEOUT_MAX));
-        Ok(Self { client: client.with_request_timeouts(timeouts), database })
+        Ok(Self { db, timeouts: RequestTimeouts::new().with_total(timeout) })
     }
 
-    fn root(&self) -> String {
-        format!("{}/documents", self.database)
+    /// `projects/P/databases/D/documents`.
+    fn root(&self) -> &str {
+        self.db.get_documents_path()
+    }
+
+    /// A request with its time limit: the one in the client's options holds for the client's own calls only.
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        request.extensions_mut().insert(self.timeouts);
+        request
     }
 
     async fn batch_get(&self, paths: &[&str]) -> Result<(BTreeMap<String, Doc>, Revision), DocsError> {
         let root = self.root();
         let request = proto::BatchGetDocumentsRequest {
-            database: self.database.clone(),
+            database: self.db.get_database_path().clone(),
             documents: paths.iter().map(|path| format!("{root}/{path}")).collect(),
             ..Default::default()
         };
-        let answer = self.client.get().batch_get_documents(Request::new(request)).await;
+        let answer = self.db.client().get().batch_get_documents(self.request(request)).await;
         let mut answers = answer.map_err(|s| read_error(&s))?.into_inner();
         let mut found = BTreeMap::new();
         let mut through = None;
@@ -72,7 +85,7 @@ impl FirestoreDocs {
             // The read time may grow within one answer; the earlier documents have not changed since.
             through = through.max(answer.read_time.as_ref().map(shape::revision));
             if let Some(proto::batch_get_documents_response::Result::Found(document)) = answer.result {
-                let doc = shape::doc(&root, document).map_err(DocsError::Refused)?;
+                let doc = shape::doc(root, document).map_err(DocsError::Refused)?;
                 found.insert(doc.path.clone(), doc);
             }
         }
@@ -106,15 +119,15 @@ impl Docs for FirestoreDocs {
     async fn query(&self, query: &Query) -> Result<Page, DocsError> {
         limits::check_query(query)?;
         let root = self.root();
-        let request = shape::query(&root, query);
-        let answer = self.client.get().run_query(Request::new(request)).await;
+        let request = shape::query(root, query);
+        let answer = self.db.client().get().run_query(self.request(request)).await;
         let mut answers = answer.map_err(|s| read_error(&s))?.into_inner();
         let mut docs = Vec::new();
         let mut through = None;
         while let Some(answer) = answers.message().await.map_err(|s| read_error(&s))? {
             through = through.max(answer.read_time.as_ref().map(shape::revision));
             if let Some(document) = answer.document {
-                docs.push(shape::doc(&root, document).map_err(DocsError::Refused)?);
+                docs.push(shape::doc(root, document).map_err(DocsError::Refused)?);
             }
         }
         Ok(Page { docs, read_through: through.ok_or_else(no_read_time)? })
@@ -124,9 +137,10 @@ impl Docs for FirestoreDocs {
         let bodies = limits::check_commit(&writes)?;
         let guards = Guards::of(&writes);
         let root = self.root();
-        let writes = writes.into_iter().zip(bodies).map(|(write, body)| shape::write(&root, write, body)).collect();
-        let request = proto::CommitRequest { database: self.database.clone(), writes, ..Default::default() };
-        let answer = self.client.get().commit(Request::new(request)).await;
+        let writes = writes.into_iter().zip(bodies).map(|(write, body)| shape::write(root, write, body)).collect();
+        let request =
+            proto::CommitRequest { database: self.db.get_database_path().clone(), writes, ..Default::default() };
+        let answer = self.db.client().get().commit(self.request(request)).await;
         let answer = answer.map_err(|status| commit_error(&status, &guards))?.into_inner();
         let at = answer.commit_time.as_ref().map(shape::revision);
         at.ok_or_else(|| DocsError::Unclear("the commit's answer has no time".into()))

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use gcloud_sdk::google::firestore::v1 as proto;
-use gcloud_sdk::google::firestore::v1::structured_query::{
+use firestore::gcloud_sdk::google::firestore::v1 as proto;
+use firestore::gcloud_sdk::google::firestore::v1::structured_query::{
     CollectionSelector, CompositeFilter, Direction, FieldFilter, FieldReference, Filter, Order, composite_filter,
     field_filter, filter::FilterType,
 };
-use gcloud_sdk::google::firestore::v1::value::ValueType;
-use gcloud_sdk::prost_types::Timestamp;
+use firestore::gcloud_sdk::google::firestore::v1::value::ValueType;
+use firestore::gcloud_sdk::prost_types::Timestamp;
 use rekindle_ports::docs::{Content, Doc, IndexValue, Op, Precondition, Query, Revision, Write};
 use rekindle_ports::limits;
 
