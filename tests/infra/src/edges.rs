@@ -1,0 +1,215 @@
+//! Who may do what: the plan's edges against `infra/iam-edges.csv`, in both directions, and what must hold for all of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::files::infra;
+use crate::plan::{Plan, Planned, example};
+
+/// A line of the file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+struct Edge {
+    principal: String,
+    role: String,
+    resource: String,
+    #[serde(default)]
+    why: String,
+}
+
+fn listed() -> Vec<Edge> {
+    let mut reader = csv::Reader::from_path(infra().join("iam-edges.csv")).unwrap();
+    reader.deserialize().map(Result::unwrap).collect()
+}
+
+fn text<'a>(planned: &'a Planned, name: &str) -> &'a str {
+    planned.values[name].as_str().unwrap_or_else(|| panic!("{} has no {name}", planned.address))
+}
+
+/// The name by which the file knows a principal of the example.
+fn principal(member: &str) -> String {
+    let (kind, email) = member.split_once(':').unwrap();
+    let name = match email {
+        "ada@example.com" | "ci@my-project.iam.gserviceaccount.com" => "people",
+        "cron@my-project.iam.gserviceaccount.com" => "publishers",
+        "research@my-project.iam.gserviceaccount.com" => "rekindle-worker",
+        "service-123456789012@gcp-sa-pubsub.iam.gserviceaccount.com" => "pubsub agent",
+        "service-123456789012@gcp-sa-logging.iam.gserviceaccount.com" => "sink writer",
+        other => other.strip_suffix("@my-project.iam.gserviceaccount.com").unwrap_or_else(|| panic!("who is {other}?")),
+    };
+    let is_person = email == "ada@example.com";
+    assert_eq!(kind, if is_person { "user" } else { "serviceAccount" }, "{member}");
+    name.to_owned()
+}
+
+/// The name by which the file knows a role: predefined ones as they are, ours by their id.
+fn role(name: &str) -> String {
+    name.strip_prefix("projects/my-project/roles/").unwrap_or(name).to_owned()
+}
+
+/// What the edge is on, with the title of its condition.
+fn resource(planned: &Planned) -> String {
+    let of = |name: &str| text(planned, name);
+    let last = |name: &str| of(name).rsplit('/').next().unwrap().to_owned();
+    let what = match planned.ty.as_str() {
+        "google_project_iam_member" => "project".to_owned(),
+        "google_service_account_iam_member" => {
+            let account = last("service_account_id");
+            format!("account {}", principal(&format!("serviceAccount:{account}")))
+        }
+        "google_cloud_tasks_queue_iam_member" => format!("queue {}", of("name")),
+        "google_pubsub_topic_iam_member" => format!("topic {}", of("topic")),
+        "google_pubsub_subscription_iam_member" => format!("subscription {}", of("subscription")),
+        "google_cloud_run_v2_service_iam_member" => format!("service {}", of("name")),
+        "google_storage_bucket_iam_member" => "bucket".to_owned(),
+        "google_artifact_registry_repository_iam_member" => format!("repository {}", of("repository")),
+        "google_secret_manager_secret_iam_member" => "secrets that jobs may borrow".to_owned(),
+        other => panic!("{other} is a kind of edge that this test does not know"),
+    };
+    match planned.values["condition"][0]["title"].as_str() {
+        Some(title) => format!("{what} if {title}"),
+        None => what,
+    }
+}
+
+fn planned(plan: &Plan) -> Vec<(Edge, &Planned)> {
+    let is_edge = |r: &&Planned| r.ty.contains("_iam_") && r.ty != "google_project_iam_custom_role";
+    let edge = |r| Edge {
+        principal: principal(text(r, "member")),
+        role: role(text(r, "role")),
+        resource: resource(r),
+        why: String::new(),
+    };
+    plan.resources.iter().filter(is_edge).map(|r| (edge(r), r)).collect()
+}
+
+#[test]
+fn every_edge_is_listed_and_every_listed_edge_is_there() {
+    let plan = example();
+    let there: BTreeSet<Edge> = planned(&plan).into_iter().map(|(edge, _)| edge).collect();
+    let listed_with_why = listed();
+    let listed: BTreeSet<Edge> = listed_with_why.iter().map(|e| Edge { why: String::new(), ..e.clone() }).collect();
+    let line = |e: &Edge| format!("{},{},{}", e.principal, e.role, e.resource);
+    let extra: Vec<String> = there.difference(&listed).map(line).collect();
+    let missing: Vec<String> = listed.difference(&there).map(line).collect();
+    assert!(extra.is_empty(), "not in iam-edges.csv:\n{}", extra.join("\n"));
+    assert!(missing.is_empty(), "in iam-edges.csv only:\n{}", missing.join("\n"));
+    assert_eq!(listed.len(), listed_with_why.len(), "a line stands twice");
+    assert!(listed_with_why.iter().all(|e| e.why.split_whitespace().count() >= 3), "each line says why");
+}
+
+/// The permissions of the custom roles.
+fn custom_roles(plan: &Plan) -> BTreeMap<String, Vec<String>> {
+    let permissions = |r: &Planned| {
+        r.values["permissions"].as_array().unwrap().iter().map(|p| p.as_str().unwrap().to_owned()).collect()
+    };
+    plan.of("google_project_iam_custom_role").map(|r| (text(r, "role_id").to_owned(), permissions(r))).collect()
+}
+
+/// The predefined roles that may be used: each is for one kind of call, and none holds a right on TPUs.
+const PREDEFINED: &[&str] = &[
+    "roles/artifactregistry.reader",
+    "roles/cloudtasks.enqueuer",
+    "roles/eventarc.eventReceiver",
+    "roles/iam.serviceAccountUser",
+    "roles/pubsub.publisher",
+    "roles/pubsub.subscriber",
+    "roles/run.invoker",
+    "roles/secretmanager.secretAccessor",
+];
+
+#[test]
+fn only_reconcile_holds_rights_on_tpus() {
+    let plan = example();
+    let roles = custom_roles(&plan);
+    let mut holders = BTreeSet::new();
+    for (edge, planned) in planned(&plan) {
+        match roles.get(&edge.role) {
+            Some(permissions) if permissions.iter().any(|p| p.starts_with("tpu.")) => {
+                holders.insert(edge.principal);
+            }
+            Some(_) => {}
+            None => assert!(PREDEFINED.contains(&edge.role.as_str()), "{}: {}", planned.address, edge.role),
+        }
+    }
+    assert_eq!(holders, BTreeSet::from(["rekindle-reconcile".to_owned()]));
+}
+
+#[test]
+fn custom_roles_hold_what_is_called_and_no_wildcard() {
+    // The documented permissions of Cloud TPU, of the v2 methods that the adapter calls: CreateNode, CreateQueuedResource, DeleteNode,
+    // DeleteQueuedResource, GetNode, GetQueuedResource, ListNodes, ListQueuedResources, GetOperation.
+    let tpu = ["tpu.nodes.create", "tpu.nodes.delete", "tpu.nodes.get", "tpu.nodes.list", "tpu.operations.get"];
+    let roles = custom_roles(&example());
+    assert_eq!(roles["rekindleTpu"], tpu);
+    for (role, permissions) in roles {
+        for permission in permissions {
+            let parts: Vec<&str> = permission.split('.').collect();
+            assert!(parts.len() == 3 && !permission.contains('*'), "{role}: {permission}");
+            assert!(!permission.ends_with("etIamPolicy"), "{role}: {permission}");
+        }
+    }
+}
+
+#[test]
+fn rights_on_the_project_and_the_bucket_are_bounded() {
+    let plan = example();
+    for (edge, planned) in planned(&plan) {
+        let condition = planned.values["condition"][0]["expression"].as_str();
+        match edge.resource.as_str() {
+            "project" => {
+                let known = ["rekindleTpu", "roles/eventarc.eventReceiver"];
+                assert!(known.contains(&edge.role.as_str()), "{} holds for the whole project", planned.address);
+            }
+            "bucket" => panic!("{} holds for the whole bucket", planned.address),
+            place if place.starts_with("bucket if rekindle-") => {
+                let folder = place.strip_prefix("bucket if rekindle-").unwrap();
+                let object =
+                    format!("resource.name.startsWith('projects/_/buckets/my-project-rekindle/objects/{folder}/')");
+                let list =
+                    format!("api.getAttribute('storage.googleapis.com/objectListPrefix', '').startsWith('{folder}/')");
+                assert_eq!(condition, Some(format!("{object} || {list}").as_str()), "{}", planned.address);
+            }
+            "project if rekindle-database" => {
+                let database = "resource.name == 'projects/my-project/databases/rekindle'";
+                assert_eq!(condition, Some(database), "{}", planned.address);
+            }
+            _ => assert_eq!(condition, None, "{}", planned.address),
+        }
+    }
+}
+
+#[test]
+fn workers_call_only_api_and_write_only_below_jobs() {
+    let plan = example();
+    let roles = custom_roles(&plan);
+    let writes = |role: &str| {
+        roles
+            .get(role)
+            .is_some_and(|ps| ps.iter().any(|p| p.contains("create") || p.contains("delete") || p.contains("update")))
+    };
+    let mut called = BTreeSet::new();
+    let mut written = BTreeSet::new();
+    for (edge, _) in planned(&plan).into_iter().filter(|(e, _)| e.principal == "rekindle-worker") {
+        if edge.role == "roles/run.invoker" {
+            called.insert(edge.resource.clone());
+        }
+        if writes(&edge.role) {
+            written.insert(edge.resource.clone());
+        }
+        assert!(!edge.resource.starts_with("project"), "{edge:?}");
+    }
+    assert_eq!(called, BTreeSet::from(["service rekindle-api".to_owned()]));
+    assert_eq!(written, BTreeSet::from(["bucket if rekindle-jobs".to_owned()]));
+}
+
+#[test]
+fn nobody_is_let_in_without_an_account() {
+    let plan = example();
+    for r in &plan.resources {
+        let text = r.values.to_string();
+        assert!(!text.contains("allUsers") && !text.contains("allAuthenticatedUsers"), "{}", r.address);
+        assert_ne!(r.values["invoker_iam_disabled"], Value::Bool(true), "{}", r.address);
+    }
+}

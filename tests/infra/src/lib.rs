@@ -1,0 +1,28 @@
+//! Checks of `infra/` that need no cloud: the Terraform files against the provider's schema, what they would make, who may do what.
+//!
+//! Nothing here is linked into anything; the tests read the tree as it stands.
+
+#[cfg(test)]
+mod edges;
+#[cfg(test)]
+mod files;
+#[cfg(test)]
+mod functions;
+#[cfg(test)]
+mod indexes;
+#[cfg(test)]
+mod logfilter;
+#[cfg(test)]
+mod observed;
+#[cfg(test)]
+mod plan;
+#[cfg(test)]
+mod references;
+#[cfg(test)]
+mod runbooks;
+#[cfg(test)]
+mod schema;
+#[cfg(test)]
+mod tools;
+#[cfg(test)]
+mod wiring;
