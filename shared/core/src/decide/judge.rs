@@ -8,7 +8,7 @@ use super::Pass;
 use super::charge::End;
 use crate::classify::{self, Evidence, Exit, NodeFact, NoticeFact, WorkerEvidence};
 use crate::failure::FailureKind;
-use crate::job::{Attempt, Ended, LastEnd, Outcome, StopCause};
+use crate::job::{Attempt, Desired, Ended, LastEnd, Outcome, StopCause};
 use crate::observation::{Health, Look, NoticeKind, SliceState, WorkerState};
 use crate::orders::notice_is_urgent;
 use crate::policy::{self, Action, Charge};
@@ -159,6 +159,9 @@ impl Pass<'_> {
 
     fn judge_exits(&mut self) {
         let Some(a) = self.live_attempt() else { return };
+        if self.is_ended_by_people(&a) {
+            return;
+        }
         if self.judge_reboot(&a) {
             return;
         }
@@ -193,6 +196,17 @@ impl Pass<'_> {
             }
         }
         self.classify_end(&a, reports_exit, total);
+    }
+
+    /// A wish that this pass is about to carry out has ended the program already: exit 0 of a program that saves and leaves when it is told
+    /// to is no success. A cancel holds even against a program that ended well by itself in the same moment.
+    fn is_ended_by_people(&self, a: &Attempt) -> bool {
+        let told = self.reports_of(a.number).iter().any(|r| r.exit.as_ref().is_some_and(|e| e.ordered));
+        match self.job.desired {
+            Desired::Cancel => true,
+            Desired::Pause => told,
+            Desired::Run => self.job.restart.is_some() && told,
+        }
     }
 
     fn classify_end(&mut self, a: &Attempt, mut workers: Vec<WorkerEvidence>, total: usize) {

@@ -19,6 +19,27 @@ enum Meaning {
     CreateFailed(CreateError),
 }
 
+/// A refusal that proves by itself that nothing of ours is there. What has a name of ours and is not ours is never touched; and where a create
+/// is not allowed a look is not allowed either, so that no look would ever show that nothing is there.
+fn made_nothing(g: &Generation, refusal: CreateErrorKind, look: &GenerationLook) -> bool {
+    // Asked once, answered clearly, and never seen. Should it be there all the same, it is an orphan, and the sweep's.
+    let once = g.create_tries == 0 && g.asked_at == Some(g.intended_at) && g.seen_at.is_none();
+    match refusal {
+        CreateErrorKind::NameTaken => true,
+        CreateErrorKind::Forbidden => once && look.slice == Look::Unknown,
+        CreateErrorKind::Stockout
+        | CreateErrorKind::HiddenStockout
+        | CreateErrorKind::Quota
+        | CreateErrorKind::AddressQuota
+        | CreateErrorKind::RateLimit
+        | CreateErrorKind::Reservation
+        | CreateErrorKind::NotOffered
+        | CreateErrorKind::Cancelled
+        | CreateErrorKind::PreemptedWhileCreating
+        | CreateErrorKind::Other => false,
+    }
+}
+
 /// What was seen of an earlier try under the same number says nothing of this one.
 fn is_of(look: &GenerationLook, g: &Generation) -> bool {
     g.number == look.number && g.placement == look.placement && g.intended_at == look.intended_at
@@ -97,6 +118,10 @@ impl Pass<'_> {
             Create::Failed { .. } => false,
             Create::Done => true,
             Create::Sent { operation } if operation.is_empty() => late,
+            // Seen and gone before its create has ended: only the operation can tell why, so it is asked first.
+            Create::Sent { .. } if g.delete.is_none() => {
+                operation_done || (look.operation == Look::Absent && (g.seen_at.is_some() || late))
+            }
             Create::Sent { .. } => operation_done || g.seen_at.is_some() || (late && !pending),
             // Without a delete the create is (re)sent instead.
             Create::Intended => (g.delete.is_some() || g.seen_at.is_some()) && late,
@@ -236,6 +261,7 @@ impl Pass<'_> {
         let Some(g) = self.job.generation(number) else { return };
         let Create::Failed { error, counted } = &g.create else { return };
         let (error, counted, placement) = (error.clone(), *counted, g.placement.clone());
+        let nothing_is_ours = look.slice == Look::Absent || made_nothing(g, error.kind, look);
         if !counted {
             self.note(format!("no {} in {}: {}", placement.accelerator, placement.zone, error.message));
             self.bar(placement, &error);
@@ -243,7 +269,7 @@ impl Pass<'_> {
                 g.create = Create::Failed { error, counted: true };
             }
         }
-        if look.slice == Look::Absent {
+        if nothing_is_ours {
             self.job.generations.retain(|g| g.number != number);
         }
     }

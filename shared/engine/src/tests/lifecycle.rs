@@ -136,3 +136,14 @@ async fn a_user_error_fails_after_the_settle_window_and_charges_the_user() {
     assert_eq!((job.counters.user_failures, job.counters.infra_failures), (1, 0));
     assert!(rig.fakes.tpu.slices().is_empty());
 }
+
+#[tokio::test]
+async fn a_cancel_that_all_workers_obey_before_the_next_pass_is_no_success() {
+    let mut rig = Rig::new().await;
+    rig.submit(json!({})).await;
+    rig.until_phase(Phase::Running, 70).await;
+    rig.command(Command::Cancel, "c").await;
+    finish(&mut rig, 1).await;
+    let job = rig.until_phase(Phase::Cancelled, 60).await;
+    assert_eq!(job.outcome, Some(Outcome::Cancelled));
+}
