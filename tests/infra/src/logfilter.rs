@@ -1,1 +1,181 @@
-//! placeholder
+//! The sink's filter against recorded log entries: a small reader of Cloud Logging's filter language, as far as `infra/` uses it.
+
+use regex::Regex;
+use serde_json::Value;
+
+use crate::files::{root, text};
+use crate::plan::example;
+
+/// A comparison, or several joined.
+#[derive(Debug, PartialEq)]
+enum Filter {
+    All(Vec<Filter>),
+    Any(Vec<Filter>),
+    LogId(String),
+    Equals(Vec<String>, String),
+    Matches(Vec<String>, String),
+}
+
+impl Filter {
+    /// Reads a filter; panics with what is left when it cannot.
+    fn parse(source: &str) -> Self {
+        let mut reader = Reader(source);
+        let filter = reader.any();
+        assert_eq!(reader.0.trim(), "", "cannot be read");
+        filter
+    }
+
+    fn takes(&self, entry: &Value) -> bool {
+        let field = |path: &[String]| {
+            path.iter().fold(entry, |value, name| &value[name.as_str()]).as_str().unwrap_or_default().to_owned()
+        };
+        match self {
+            Self::All(parts) => parts.iter().all(|p| p.takes(entry)),
+            Self::Any(parts) => parts.iter().any(|p| p.takes(entry)),
+            Self::LogId(id) => {
+                let name = entry["logName"].as_str().unwrap_or_default();
+                name.rsplit('/').next().is_some_and(|last| last.replace("%2F", "/") == *id)
+            }
+            // The language compares texts without regard to case; ours are equal in case too.
+            Self::Equals(path, text) => field(path) == *text,
+            Self::Matches(path, pattern) => Regex::new(pattern).unwrap().is_match(&field(path)),
+        }
+    }
+}
+
+struct Reader<'a>(&'a str);
+
+impl Reader<'_> {
+    fn eat(&mut self, token: &str) -> bool {
+        let rest = self.0.trim_start();
+        match rest.strip_prefix(token) {
+            Some(rest) => {
+                self.0 = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// OR binds more tightly than AND in this language; so we never mix them without parentheses.
+    fn any(&mut self) -> Filter {
+        let mut parts = vec![self.one()];
+        let is_or = self.0.trim_start().starts_with("OR ");
+        while self.eat(if is_or { "OR " } else { "AND " }) {
+            parts.push(self.one());
+        }
+        let rest = self.0.trim_start();
+        assert!(
+            !rest.starts_with("AND ") && !rest.starts_with("OR "),
+            "AND and OR are mixed without parentheses: {rest}"
+        );
+        match (parts.len(), is_or) {
+            (1, _) => parts.remove(0),
+            (_, true) => Filter::Any(parts),
+            (_, false) => Filter::All(parts),
+        }
+    }
+
+    fn one(&mut self) -> Filter {
+        if self.eat("(") {
+            let inner = self.any();
+            assert!(self.eat(")"), "no ) before {}", self.0);
+            return inner;
+        }
+        if self.eat("log_id(") {
+            let id = self.text();
+            assert!(self.eat(")"), "no ) before {}", self.0);
+            return Filter::LogId(id);
+        }
+        let rest = self.0.trim_start();
+        let end = rest.find('=').unwrap_or_else(|| panic!("no comparison: {rest}"));
+        let path = rest[..end].split('.').map(str::to_owned).collect();
+        self.0 = &rest[end..];
+        if self.eat("=~") { Filter::Matches(path, self.text()) } else { self.equals(path) }
+    }
+
+    fn equals(&mut self, path: Vec<String>) -> Filter {
+        assert!(self.eat("="), "no = before {}", self.0);
+        Filter::Equals(path, self.text())
+    }
+
+    /// A text in double quotes. A backslash escapes the quote only; in patterns it stays.
+    fn text(&mut self) -> String {
+        assert!(self.eat("\""), "no text: {}", self.0);
+        let end = self.0.find('"').expect("the text ends");
+        let text = self.0[..end].to_owned();
+        self.0 = &self.0[end + 1..];
+        text
+    }
+}
+
+fn sink() -> Filter {
+    let plan = example();
+    let sink = plan.named("google_logging_project_sink", "rekindle-tpu-events");
+    assert_eq!(sink.values["destination"], "pubsub.googleapis.com/projects/my-project/topics/rekindle-tpu-events");
+    Filter::parse(sink.values["filter"].as_str().unwrap())
+}
+
+fn samples() -> Vec<(String, Value)> {
+    let folder = root().join("tests/samples/tpu");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.starts_with("audit-") {
+            let value = serde_json::from_str(&text(&format!("tests/samples/tpu/{name}"))).unwrap();
+            found.push((name, value));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_sink_takes_every_recorded_entry_of_a_tpu() {
+    let (filter, samples) = (sink(), samples());
+    assert!(samples.len() >= 10, "{}", samples.len());
+    let lost: Vec<&str> = samples.iter().filter(|(_, e)| !filter.takes(e)).map(|(n, _)| n.as_str()).collect();
+    assert!(lost.is_empty(), "{lost:?}");
+}
+
+#[test]
+fn the_sink_takes_both_versions_and_no_other_service() {
+    let filter = sink();
+    let (_, activity) = samples().into_iter().find(|(n, _)| n == "audit-delete_node-last.json").unwrap();
+    let (_, system) = samples().into_iter().find(|(n, _)| n.contains("preempted-worker0")).unwrap();
+    let with = |entry: &Value, pointer: &str, text: &str| {
+        let mut entry = entry.clone();
+        *entry.pointer_mut(pointer).unwrap() = text.into();
+        entry
+    };
+    let method = "/protoPayload/methodName";
+    for (name, expected) in [
+        ("google.cloud.tpu.v2.Tpu.CreateQueuedResource", true),
+        ("google.cloud.tpu.v2alpha1.Tpu.DeleteNode", true),
+        ("google.cloud.tpu.v2alpha1.Tpu.ResetQueuedResource", true),
+        ("google.cloud.tpu.v1.Tpu.DeleteNode", false),
+    ] {
+        assert_eq!(filter.takes(&with(&activity, method, name)), expected, "{name}");
+    }
+    let service = "/protoPayload/serviceName";
+    assert!(!filter.takes(&with(&activity, service, "compute.googleapis.com")));
+    let data_access = "projects/p/logs/cloudaudit.googleapis.com%2Fdata_access";
+    assert!(!filter.takes(&with(&activity, "/logName", data_access)), "reads are no news");
+    let vm = "/protoPayload/resourceName";
+    for (name, expected) in [
+        ("projects/p/zones/z/instances/t1v-n-9472280f-w-63", true),
+        ("projects/p/zones/z/instances/database-1", false),
+        ("projects/p/zones/z/disks/t1v-n-9472280f-w-0-disk", false),
+    ] {
+        assert_eq!(filter.takes(&with(&system, vm, name)), expected, "{name}");
+    }
+}
+
+#[test]
+fn the_reader_tells_and_from_or() {
+    let filter = Filter::parse(r#"(a="1" AND b.c=~"^x") OR log_id("cloudaudit.googleapis.com/activity")"#);
+    assert!(filter.takes(&serde_json::json!({"a": "1", "b": {"c": "xy"}})));
+    assert!(!filter.takes(&serde_json::json!({"a": "1", "b": {"c": "y"}})));
+    assert!(filter.takes(&serde_json::json!({"logName": "projects/p/logs/cloudaudit.googleapis.com%2Factivity"})));
+    let mixed = std::panic::catch_unwind(|| Filter::parse(r#"a="1" AND b="2" OR c="3""#));
+    assert!(mixed.is_err());
+}

@@ -1,1 +1,92 @@
-//! placeholder
+//! What operators see: each message that a metric counts is one that a program writes, each alert has its runbook.
+
+use std::collections::BTreeSet;
+
+use regex::Regex;
+use serde_json::Value;
+
+use crate::files::{infra, sources};
+use crate::plan::{Plan, example};
+
+fn texts<'a>(plan: &'a Plan, ty: &'a str, name: &str) -> Vec<&'a str> {
+    plan.of(ty).map(|r| r.values[name].as_str().unwrap()).collect()
+}
+
+#[test]
+fn every_message_that_is_counted_is_written() {
+    let plan = example();
+    let written = sources(&["functions", "shared"]);
+    let message = Regex::new(r#"jsonPayload\.message=(\([^)]*\)|"[^"]*")"#).unwrap();
+    let quoted = Regex::new(r#""([^"]+)""#).unwrap();
+    let mut count = 0;
+    for filter in texts(&plan, "google_logging_metric", "filter") {
+        for list in message.captures_iter(filter) {
+            for text in quoted.captures_iter(&list[1]) {
+                assert!(written.contains(&format!("\"{}\"", &text[1])), "no program writes {:?}", &text[1]);
+                count += 1;
+            }
+        }
+    }
+    assert!(count >= 8, "{count}");
+}
+
+#[test]
+fn every_metric_that_is_shown_or_alerted_on_is_there() {
+    let plan = example();
+    let names: BTreeSet<String> = texts(&plan, "google_logging_metric", "name")
+        .iter()
+        .map(|n| format!("logging.googleapis.com/user/{n}"))
+        .collect();
+    let mut used = BTreeSet::new();
+    let user = Regex::new(r"logging\.googleapis\.com/user/[a-z/-]+").unwrap();
+    for r in plan.of("google_monitoring_alert_policy").chain(plan.of("google_monitoring_dashboard")) {
+        used.extend(user.find_iter(&r.values.to_string()).map(|m| m.as_str().to_owned()));
+    }
+    assert_eq!(used, names);
+}
+
+#[test]
+fn the_alerts_that_matter_are_there_each_with_its_runbook() {
+    let plan = example();
+    let titles: BTreeSet<&str> = texts(&plan, "google_monitoring_alert_policy", "display_name").into_iter().collect();
+    for title in [
+        "Rekindle: messages wait",
+        "Rekindle: dead letters",
+        "Rekindle: no tick",
+        "Rekindle: TPUs that no job owned",
+        "Rekindle: Many creates fail",
+        "Rekindle: A pass broke a rule",
+    ] {
+        assert!(titles.contains(title), "{titles:?}");
+    }
+    let runbook = Regex::new(r"infra/runbooks/([a-z-]+\.md)").unwrap();
+    for policy in plan.of("google_monitoring_alert_policy") {
+        let text = policy.values["documentation"][0]["content"].as_str().unwrap();
+        let name = &runbook.captures(text).unwrap_or_else(|| panic!("{} names no runbook", policy.address))[1];
+        assert!(infra().join("runbooks").join(name).is_file(), "{name}");
+        assert_eq!(policy.values["notification_channels"].as_array().unwrap().len(), 1, "{}", policy.address);
+    }
+}
+
+#[test]
+fn the_dashboard_is_one_page() {
+    let plan = example();
+    let dashboards: Vec<&str> = texts(&plan, "google_monitoring_dashboard", "dashboard_json");
+    let [page] = dashboards.as_slice() else { panic!("{} dashboards", dashboards.len()) };
+    let page: Value = serde_json::from_str(page).unwrap();
+    let tiles = page["mosaicLayout"]["tiles"].as_array().unwrap();
+    assert!(tiles.len() >= 8);
+    let places: BTreeSet<(u64, u64)> =
+        tiles.iter().map(|t| (t["xPos"].as_u64().unwrap(), t["yPos"].as_u64().unwrap())).collect();
+    assert_eq!(places.len(), tiles.len(), "tiles lie upon each other");
+}
+
+#[test]
+fn the_budget_follows_from_the_daily_limit() {
+    let plan = example();
+    let budgets: Vec<&Value> = plan.of("google_billing_budget").map(|r| &r.values).collect();
+    let [budget] = budgets.as_slice() else { panic!("{} budgets", budgets.len()) };
+    assert_eq!(budget["amount"][0]["specified_amount"][0]["units"], "15500");
+    assert_eq!(budget["budget_filter"][0]["projects"], serde_json::json!(["projects/123456789012"]));
+    assert_eq!(budget["billing_account"], "000000-000000-000000");
+}
