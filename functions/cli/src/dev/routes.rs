@@ -1,8 +1,16 @@
 //! Every function behind its door, on one router. On loopback the doors are open: everybody here is this user.
+//!
+//! **Invariant:** a page in this user's browser is not this user. A request that a page of another origin sent, or that
+//! came here by a name that is not this machine's, is refused: it could run programs.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::Request;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
 use rekindle_engine::Engine;
 use rekindle_fn_api::Uploads;
 use rekindle_fn_jobs::Name;
@@ -10,6 +18,7 @@ use rekindle_fn_notify::Sender;
 use rekindle_local::FileObjects;
 use rekindle_server::{Parts, Role, routers};
 use rekindle_web::caller::Loopback;
+use rekindle_web::problem;
 
 use super::stack::broken;
 use crate::fault::Result;
@@ -27,7 +36,7 @@ impl Uploads for LocalUploads {
 pub(super) fn all(engine: Engine, objects: &FileObjects) -> Result<Router> {
     // Webhooks of a local run may be on this machine.
     let sender = Sender::new(true).map_err(|error| broken("the sender of webhooks", &error))?;
-    Ok(routers(
+    let router = routers(
         Role::All,
         Parts {
             engine,
@@ -36,11 +45,59 @@ pub(super) fn all(engine: Engine, objects: &FileObjects) -> Result<Router> {
             messages_may: Name::ALL.into_iter().collect(),
             uploads: Some(Arc::new(LocalUploads(objects.clone()))),
         },
-    ))
+    );
+    Ok(router.layer(middleware::from_fn(from_here)))
+}
+
+async fn from_here(request: Request, next: Next) -> Response {
+    if is_from_here(request.headers()) {
+        return next.run(request).await;
+    }
+    let why = "this server takes calls of programs on this machine and of its own pages only";
+    problem(StatusCode::FORBIDDEN, "origin", why).into_response()
+}
+
+/// True unless a browser says that another site is behind the call, or the name is one that an attacker could point here.
+fn is_from_here(headers: &HeaderMap) -> bool {
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let host = text(header::HOST).unwrap_or_default();
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let is_loopback =
+        name == "localhost" || name.trim_matches(['[', ']']).parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    let is_own = |origin: &str| origin.strip_prefix("http://").is_some_and(|origin| origin == host);
+    is_loopback && text(header::ORIGIN).is_none_or(is_own)
 }
 
 /// The user's name, for records.
 fn identity() -> String {
     let name = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     name.filter(|name| !name.is_empty()).unwrap_or_else(|| "local".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_other_sites_and_names_of_other_machines_are_refused() {
+        for (host, origin, want) in [
+            ("127.0.0.1:8080", None, true),
+            ("localhost:8080", None, true),
+            ("[::1]:8080", None, true),
+            ("127.0.0.1:8080", Some("http://127.0.0.1:8080"), true),
+            ("127.0.0.1:8080", Some("http://127.0.0.1:9999"), false),
+            ("127.0.0.1:8080", Some("https://evil.example"), false),
+            ("127.0.0.1:8080", Some("null"), false),
+            ("evil.example:8080", None, false),
+            ("127.0.0.1.evil.example:8080", None, false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            if let Some(origin) = origin {
+                headers.insert(header::ORIGIN, origin.parse().unwrap());
+            }
+            assert_eq!(is_from_here(&headers), want, "{host} {origin:?}");
+        }
+        assert!(!is_from_here(&HeaderMap::new()));
+    }
 }
