@@ -34,8 +34,9 @@ pub fn classify(evidence: &Evidence) -> Verdict {
 /// Workers that were expected and said nothing.
 fn missing_workers(evidence: &Evidence) -> Vec<WorkerEvidence> {
     let missing = evidence.multi_worker_expected.unwrap_or(0).saturating_sub(evidence.workers.len());
-    let next = evidence.workers.iter().map(|worker| worker.index + 1).max().unwrap_or(0);
-    (0..missing as u32).map(|place| WorkerEvidence { index: next + place, ..WorkerEvidence::default() }).collect()
+    let told = |index: &u32| evidence.workers.iter().any(|worker| worker.slice == 0 && worker.index == *index);
+    let unheard = (0..).filter(|index| !told(index)).take(missing);
+    unheard.map(|index| WorkerEvidence { index, ..WorkerEvidence::default() }).collect()
 }
 
 /// Success, if the work was done.
