@@ -20,11 +20,14 @@ line start "generation=$REKINDLE_GENERATION resume=$REKINDLE_RESUME stage=$REKIN
 trap 'signalled=1; line term' TERM
 "$@" &
 child=$!
+code=127
 while :; do
   signalled=
   wait "$child"
-  code=$?
-  [ -n "$signalled" ] || break
+  last=$?
+  # Interrupted waits give 128 and more, or less than 0; a wait after the last one gives 127.
+  [ "$last" = 127 ] || code=$last
+  [ -z "$signalled" ] && [ "$last" -ge 0 ] && break
 done
 line stop "$code"
 exit "$code"

@@ -4,4 +4,5 @@
 //! Each test starts its own `rekindle dev` on free ports and ends every process of it. `REKINDLE_E2E_KILLS=200` makes
 //! the test of `kill -9` a long one; `REKINDLE_E2E_SEED` repeats what was drawn.
 
+mod jobs;
 mod losses;

@@ -1,0 +1,37 @@
+//! The jobs that the tests submit.
+
+use anyhow::{Context as _, Result, ensure};
+use rekindle_e2e::Dev;
+use serde_json::{Value, json};
+
+pub(crate) const STEPS: u64 = 100;
+pub(crate) const CHECKPOINT_EVERY: u64 = 10;
+pub(crate) const SEED: u64 = 3;
+/// Workers of a v5litepod-16.
+pub(crate) const WORKERS: u32 = 4;
+
+/// A training job of four workers that takes a few seconds.
+pub(crate) fn training(dev: &Dev, id: &str) -> Result<Value> {
+    let run = dev.ledger(id)?.run(&dev.trainer(STEPS, 40, CHECKPOINT_EVERY, SEED));
+    Ok(json!({"id": id, "run": run, "tpu": {"accelerator": "v5litepod-16", "capacity": "spot"}}))
+}
+
+/// A program that counts steps until the test ends it, on four workers or on one.
+pub(crate) fn counting(dev: &Dev, id: &str, workers: u32) -> Result<Value> {
+    let run = dev.ledger(id)?.steps();
+    let accelerator = if workers == 1 { "v5litepod-4" } else { "v5litepod-16" };
+    Ok(json!({"id": id, "run": run, "tpu": {"accelerator": accelerator, "capacity": "spot"}}))
+}
+
+/// The parameters at the end are those of an undisturbed run.
+pub(crate) fn same_end(dev: &Dev, id: &str) -> Result<()> {
+    let (found, due) = (dev.final_digest(id)?, rekindle_trainer::run_reference(SEED, WORKERS, STEPS));
+    ensure!(found == due, "{id} ended with {found}, an undisturbed run with {due}");
+    Ok(())
+}
+
+/// The node (or queued resource) of the job's newest generation.
+pub(crate) fn node_of(job: &Value) -> Result<String> {
+    let resources = job["resources"].as_array().context("no resources")?;
+    Ok(resources.last().context("no resource")?["name"].as_str().context("no name")?.to_owned())
+}
