@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod demo;
 mod server;
 
 use std::fmt::Write as _;
