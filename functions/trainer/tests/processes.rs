@@ -110,7 +110,7 @@ impl Attempt {
         let deadline = Instant::now() + DEADLINE;
         while !holds(self) {
             assert!(Instant::now() < deadline, "not in time: {what}\n{}", self.account());
-            std::thread::sleep(Duration::from_millis(2));
+            std::thread::sleep(Duration::from_millis(2)); // between two looks
         }
     }
 

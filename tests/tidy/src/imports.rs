@@ -59,7 +59,8 @@ fn the_import_law_holds() {
         }
         let in_tests = package.folder.starts_with("tests/");
         for dependency in package.dependencies.iter().chain(&package.dev_dependencies) {
-            let google = dependency.starts_with("google-cloud-") || dependency == "firestore" || dependency == "gcloud-sdk";
+            let google =
+                dependency.starts_with("google-cloud-") || dependency == "firestore" || dependency == "gcloud-sdk";
             let is_dev = package.dev_dependencies.contains(dependency) && !package.dependencies.contains(dependency);
             if google && package.folder != "shared/gcp" && !in_tests && !is_dev {
                 faults.push(format!("{name}: only shared/gcp knows Google types, not {dependency}"));
@@ -78,7 +79,11 @@ fn every_dependency_is_in_the_one_table() {
         for line in manifest.lines() {
             if line.starts_with('[') {
                 in_table = line.contains("dependencies");
-            } else if in_table && line.contains('=') && !line.contains("workspace = true") && package.folder != "tests/tidy" {
+            } else if in_table
+                && line.contains('=')
+                && !line.contains("workspace = true")
+                && package.folder != "tests/tidy"
+            {
                 faults.push(format!("{name}: {line}"));
             }
         }

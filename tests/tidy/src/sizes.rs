@@ -3,14 +3,14 @@
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 
-use crate::tree::{files, text};
+use crate::tree::{files, is_kind, text};
 
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
 const LINE_CHARS_MAX: usize = 120;
 
 fn rust_files() -> Vec<(String, String)> {
-    files().into_iter().filter(|f| f.ends_with(".rs")).filter_map(|f| text(&f).map(|t| (f, t))).collect()
+    files().into_iter().filter(|f| is_kind(f, &["rs"])).filter_map(|f| text(&f).map(|t| (f, t))).collect()
 }
 
 struct Functions<'a> {

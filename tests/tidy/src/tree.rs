@@ -20,6 +20,11 @@ pub(crate) fn files() -> Vec<String> {
     text.lines().filter(|f| root().join(f).is_file()).map(str::to_owned).collect()
 }
 
+/// True if the file's extension is one of these.
+pub(crate) fn is_kind(file: &str, extensions: &[&str]) -> bool {
+    Path::new(file).extension().is_some_and(|e| extensions.iter().any(|known| e == *known))
+}
+
 /// The text of a file; `None` if it is not text.
 pub(crate) fn text(file: &str) -> Option<String> {
     std::fs::read(root().join(file)).ok().and_then(|bytes| String::from_utf8(bytes).ok())
@@ -28,12 +33,28 @@ pub(crate) fn text(file: &str) -> Option<String> {
 #[test]
 fn the_top_level_is_fixed() {
     let allowed = [
-        ".ci", ".config", ".gitignore", "CHANGELOG.md", "Cargo.lock", "Cargo.toml", "LICENSE", "README.md", "clippy.toml",
-        "deny.toml", "functions", "infra", "rustfmt.toml", "shared", "tests",
+        ".ci",
+        ".config",
+        ".gitignore",
+        "CHANGELOG.md",
+        "Cargo.lock",
+        "Cargo.toml",
+        "LICENSE",
+        "README.md",
+        "clippy.toml",
+        "deny.toml",
+        "functions",
+        "infra",
+        "rustfmt.toml",
+        "shared",
+        "tests",
     ];
     for file in files() {
         let top = file.split('/').next().unwrap();
-        assert!(allowed.contains(&top), "{file}: the top level is Cargo.toml functions shared infra tests README.md and tool files");
+        assert!(
+            allowed.contains(&top),
+            "{file}: the top level is Cargo.toml functions shared infra tests README.md and tool files"
+        );
     }
 }
 

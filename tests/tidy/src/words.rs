@@ -2,7 +2,7 @@
 
 use regex::Regex;
 
-use crate::tree::{files, text};
+use crate::tree::{files, is_kind, text};
 
 fn hits(pattern: &str, only: impl Fn(&str) -> bool) -> Vec<String> {
     let pattern = Regex::new(pattern).unwrap();
@@ -36,14 +36,16 @@ fn no_host_of_a_package_registry() {
 
 #[test]
 fn no_sleep_in_tests() {
-    let in_tests = |f: &str| f.ends_with(".rs") && (f.starts_with("tests/") || f.contains("/tests"));
-    let found = hits(r"thread::sleep|time::sleep\(", in_tests);
+    let in_tests = |f: &str| is_kind(f, &["rs"]) && (f.starts_with("tests/") || f.contains("/tests"));
+    let mut found = hits(r"thread::sleep|time::sleep\(", in_tests);
+    // The pause of a loop that waits for a condition until a deadline is none; it says so on its line.
+    found.retain(|hit| !hit.ends_with("// between two looks"));
     assert!(found.is_empty(), "wait for a condition instead:\n{}", found.join("\n"));
 }
 
 #[test]
 fn nothing_is_unfinished() {
-    let code = |f: &str| f.ends_with(".rs") || f.ends_with(".sh") || f.ends_with(".tf");
+    let code = |f: &str| is_kind(f, &["rs", "sh", "tf"]);
     let found = hits(r"\b(todo|unimplemented)!\(|\bFIXME\b|\bXXX\b|#\[ignore", code);
     assert!(found.is_empty(), "{}", found.join("\n"));
 }

@@ -423,7 +423,7 @@ async fn poll<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        tokio::time::sleep(Duration::from_millis(2)).await; // between two looks
     }
 }
 

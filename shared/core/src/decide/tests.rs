@@ -102,7 +102,7 @@ struct Step {
     slices: (u8, u8),
     operations: (u8, u8),
     worker: u8,
-    step: Option<u64>,
+    reached: Option<u64>,
     permit: u8,
     command: u8,
     acts: u8,
@@ -121,12 +121,12 @@ fn step() -> impl Strategy<Value = Step> {
         any::<u8>(),
         proptest::bool::weighted(0.05),
     )
-        .prop_map(|(after_secs, slices, operations, worker, step, permit, command, acts, notice)| Step {
+        .prop_map(|(after_secs, slices, operations, worker, reached, permit, command, acts, notice)| Step {
             after_secs,
             slices,
             operations,
             worker,
-            step,
+            reached,
             permit,
             command,
             acts,
@@ -178,7 +178,7 @@ fn look(job: &Job, g: &Generation, choice: u8, operation: u8, now: Timestamp) ->
 }
 
 fn reports(job: &Job, step: &Step, now: Timestamp) -> Option<Vec<WorkerReport>> {
-    if step.worker % 16 == 0 {
+    if step.worker.is_multiple_of(16) {
         return None;
     }
     let mut all = Vec::new();
@@ -210,7 +210,7 @@ fn reports(job: &Job, step: &Step, now: Timestamp) -> Option<Vec<WorkerReport>> 
             state,
             heard_at: now,
             started_at: None,
-            step: step.step,
+            step: step.reached,
             step_at: Some(now),
             output_at: None,
             loss: None,
@@ -291,7 +291,7 @@ fn command_of(choice: u8) -> Option<Command> {
         1 => Some(Command::Pause),
         2 => Some(Command::Restart { new_slice: false, from_scratch: false }),
         3 => Some(Command::Restart { new_slice: true, from_scratch: true }),
-        4 | 5 | 6 => Some(Command::Unpause),
+        4..=6 => Some(Command::Unpause),
         7 => Some(Command::Wake),
         _ => None,
     }

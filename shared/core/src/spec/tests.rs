@@ -147,9 +147,9 @@ fn what_asks_for_nothing_unbuilt_is_no_fault() {
     assert_eq!(good(&spec), good(&small()));
 }
 
-#[test]
-fn every_fault_is_named_at_once() {
-    let value = json!({
+/// A spec in which every field is wrong.
+fn wrong_everywhere() -> Value {
+    json!({
         "id": "Bad_Id",
         "run": [],
         "comand": "x",
@@ -183,60 +183,67 @@ fn every_fault_is_named_at_once() {
         "owner": "research",
         "notes": 7,
         "notify": [{"webhook": "http://example.com/hook", "events": ["success"]}, {}],
-    });
-    let faults = parse_in(&open_deployment(), &value).unwrap_err();
+    })
+}
+
+/// The faults of [`wrong_everywhere`], by field.
+const WRONG_FIELDS: [&str; 46] = [
+    "id",
+    "run",
+    "comand",
+    "image",
+    "code",
+    "env.A=B",
+    "env.N",
+    "env.REKINDLE_JOB",
+    "secrets",
+    "workspace",
+    "regions",
+    "tpu.accelerator[0]",
+    "tpu.zones[1]",
+    "tpu.zones[2]",
+    "tpu.capacity[0]",
+    "tpu.capacity[1]",
+    "tpu.queued",
+    "tpu.reservation",
+    "tpu.runtime_version",
+    "tpu.topology",
+    "tpu.slices",
+    "tpu.external_ips",
+    "tpu.labels.rekindle-job",
+    "tpu.tags[0]",
+    "tpu.data_disks",
+    "tpu.zone",
+    "recovery.preset",
+    "recovery.overrides.oom",
+    "recovery.overrides.auth",
+    "recovery.overrides.preempted",
+    "recovery.overrides.stalled",
+    "budgets.user_failures",
+    "budgets.no_progress",
+    "budgets.preemptions",
+    "limits.total",
+    "limits.start",
+    "limits.stall",
+    "limits.cost_usd",
+    "limits.stal",
+    "checkpoint",
+    "priority",
+    "owner",
+    "notes",
+    "notify[0].webhook",
+    "notify[0].events[0]",
+    "notify[1].webhook",
+];
+
+#[test]
+fn every_fault_is_named_at_once() {
+    let faults = parse_in(&open_deployment(), &wrong_everywhere()).unwrap_err();
     let fields: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
-    for field in [
-        "id",
-        "run",
-        "comand",
-        "image",
-        "code",
-        "env.A=B",
-        "env.N",
-        "env.REKINDLE_JOB",
-        "secrets",
-        "workspace",
-        "regions",
-        "tpu.accelerator[0]",
-        "tpu.zones[1]",
-        "tpu.zones[2]",
-        "tpu.capacity[0]",
-        "tpu.capacity[1]",
-        "tpu.queued",
-        "tpu.reservation",
-        "tpu.runtime_version",
-        "tpu.topology",
-        "tpu.slices",
-        "tpu.external_ips",
-        "tpu.labels.rekindle-job",
-        "tpu.tags[0]",
-        "tpu.data_disks",
-        "tpu.zone",
-        "recovery.preset",
-        "recovery.overrides.oom",
-        "recovery.overrides.auth",
-        "recovery.overrides.preempted",
-        "recovery.overrides.stalled",
-        "budgets.user_failures",
-        "budgets.no_progress",
-        "budgets.preemptions",
-        "limits.total",
-        "limits.start",
-        "limits.stall",
-        "limits.cost_usd",
-        "limits.stal",
-        "checkpoint",
-        "priority",
-        "owner",
-        "notes",
-        "notify[0].webhook",
-        "notify[0].events[0]",
-        "notify[1].webhook",
-    ] {
+    for field in WRONG_FIELDS {
         assert_eq!(fields.iter().filter(|at| **at == field).count(), 1, "{field} in {faults:#?}");
     }
-    assert_eq!(faults.len(), 46, "{faults:#?}");
+    assert_eq!(faults.len(), WRONG_FIELDS.len(), "{faults:#?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use rekindle_core::reason::Reason;
 use super::rig::Rig;
 use crate::Commanded;
 
-async fn finish(rig: &mut Rig, attempt: u32) {
+fn finish(rig: &mut Rig, attempt: u32) {
     for worker in 0..4 {
         rig.exit(attempt, worker, Exit::Code(0), "done\n");
     }
@@ -22,7 +22,7 @@ async fn a_job_runs_to_success_and_owns_nothing() {
     rig.submit(json!({})).await;
     let job = rig.until_phase(Phase::Running, 70).await;
     assert_eq!((job.last_attempt, job.last_generation, rig.creates()), (1, 1, 1));
-    finish(&mut rig, 1).await;
+    finish(&mut rig, 1);
     let job = rig.until_phase(Phase::Succeeded, 30).await;
     assert_eq!(job.outcome, Some(Outcome::Succeeded));
     assert!(rig.fakes.tpu.slices().is_empty() && job.generations.is_empty());
@@ -143,7 +143,7 @@ async fn a_cancel_that_all_workers_obey_before_the_next_pass_is_no_success() {
     rig.submit(json!({})).await;
     rig.until_phase(Phase::Running, 70).await;
     rig.command(Command::Cancel, "c").await;
-    finish(&mut rig, 1).await;
+    finish(&mut rig, 1);
     let job = rig.until_phase(Phase::Cancelled, 60).await;
     assert_eq!(job.outcome, Some(Outcome::Cancelled));
 }

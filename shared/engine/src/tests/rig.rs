@@ -215,7 +215,14 @@ impl Rig {
                         self.fakes.tpu.vanish(name);
                     }
                 }
-                _ => {}
+                SliceState::Queued
+                | SliceState::Ready
+                | SliceState::InTransition(_)
+                | SliceState::Preempted
+                | SliceState::Terminated
+                | SliceState::Stopped
+                | SliceState::Failed
+                | SliceState::Unrecognized(_) => {}
             }
         }
     }
