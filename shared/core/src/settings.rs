@@ -32,6 +32,8 @@ pub struct Settings {
     pub quota_cooldown: Duration,
     /// No create for so long where the provider's limit of creates a minute was met.
     pub rate_cooldown: Duration,
+    /// A create of fewer than 64 VMs may take so long; from 64 half as long again, from 256 three times.
+    pub create_limit: Duration,
     /// A READY node may be unhealthy for so long.
     pub unhealthy_grace: Duration,
     /// A node may be in a transition for so long.
@@ -79,6 +81,7 @@ impl Default for Settings {
             stockout_cooldown: secs(300),
             quota_cooldown: secs(300),
             rate_cooldown: secs(60),
+            create_limit: secs(600),
             unhealthy_grace: secs(300),
             transition_grace: secs(900),
             handler_deadline: secs(25),
@@ -114,6 +117,7 @@ impl Settings {
             stockout_cooldown: by(self.stockout_cooldown),
             quota_cooldown: by(self.quota_cooldown),
             rate_cooldown: by(self.rate_cooldown),
+            create_limit: by(self.create_limit),
             unhealthy_grace: by(self.unhealthy_grace),
             transition_grace: by(self.transition_grace),
             delete_retry: by(self.delete_retry),
@@ -132,11 +136,11 @@ impl Settings {
     /// How long a create may take, by the number of VMs.
     // Deadlines in production use elsewhere: 600 s below 64 VMs, 900 s from 64, 1800 s from 256.
     pub fn create_limit(&self, vms: u32) -> Duration {
-        Duration::from_secs(match vms {
-            0..64 => 600,
-            64..256 => 900,
-            _ => 1800,
-        })
+        match vms {
+            0..64 => self.create_limit,
+            64..256 => self.create_limit * 3 / 2,
+            _ => self.create_limit * 3,
+        }
     }
 
     /// The heartbeat interval of workers with that many chips.

@@ -119,7 +119,14 @@ impl Pass<'_> {
         let Some(last) = self.job.last_end.clone() else { return false };
         let recent = last.ended.at + self.settings().settle >= self.now;
         let chargeable = matches!(last.ended.charge, Some(Charge::Infra | Charge::User));
-        if last.generation != generation || !recent || !chargeable || policy::charge(kind) != Charge::Preemptions {
+        // A slice on which the next attempt made progress was well when the earlier one ended.
+        let well = self.job.attempts.last().is_some_and(|a| a.number > last.attempt && a.progressed);
+        if last.generation != generation
+            || !recent
+            || well
+            || !chargeable
+            || policy::charge(kind) != Charge::Preemptions
+        {
             return false;
         }
         let charged = last.ended.kind.unwrap_or(FailureKind::Unknown);

@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 
 use super::Pass;
+use crate::failure::FailureKind;
 use crate::ids::WorkerKey;
-use crate::job::{Attempt, Generation};
+use crate::job::{Attempt, Generation, Repeat};
 use crate::observation::{NoticeKind, WorkerReport, WorkerState};
 
 /// Every worker of a generation.
@@ -115,11 +116,19 @@ impl Pass<'_> {
     }
 
     /// Only a step above the job's highest resets the budgets, once an attempt.
+    ///
+    /// A broken transport that comes back within its window is the slice's, however far the program came in between: its last time is kept.
     fn reset_budgets(&mut self, attempt: u32) {
-        if self.job.spent != crate::job::Spent::default() {
+        let windowed = self.job.spec.recovery.rule(FailureKind::InfraGrpc).within.is_some();
+        let grpc = self.job.spent.kinds.get(&FailureKind::InfraGrpc).filter(|r| windowed && r.count > 0).cloned();
+        let mut fresh = crate::job::Spent::default();
+        if let Some(last) = grpc {
+            fresh.kinds.insert(FailureKind::InfraGrpc, Repeat { count: 1, ..last });
+        }
+        if self.job.spent != fresh {
             self.note(format!("attempt {attempt} passed the highest step; budgets start again"));
         }
-        self.job.spent = crate::job::Spent::default();
+        self.job.spent = fresh;
     }
 
     /// The newest report of each worker of an attempt.

@@ -135,6 +135,7 @@ async fn one_worker_of_four_killed_stops_the_others_and_starts_again() {
 #[tokio::test]
 async fn an_exit_first_and_the_preemption_shortly_after_is_a_preemption() {
     let mut rig = running().await;
+    rig.steps_per_sec = 0;
     for worker in 0..4 {
         rig.exit(1, worker, Exit::Code(1), GRPC);
     }
@@ -231,4 +232,30 @@ async fn an_orphan_is_swept_and_a_foreign_node_never() {
     for kept in ["rk-abcdef-young-g1", "rk-abcdef-train-g9", "somebody-else"] {
         assert!(names.contains(&kept.to_owned()), "{kept}");
     }
+}
+
+#[tokio::test]
+async fn a_preemption_does_not_explain_an_exit_that_was_got_over() {
+    let mut rig = running().await;
+    for worker in 0..4 {
+        rig.exit(1, worker, Exit::Code(1), GRPC);
+    }
+    rig.until(60, "progress", |j| j.last_attempt == 2 && j.attempt().is_some_and(|a| a.progressed)).await;
+    rig.power_off(1);
+    rig.fakes.tpu.set_state(&Rig::name(1), SliceState::Preempted);
+    let job = rig.until(200, "generation 2", |j| j.last_generation == 2 && j.phase == Phase::Running).await;
+    assert_eq!((job.counters.infra_failures, job.counters.preemptions), (1, 1));
+}
+
+#[tokio::test]
+async fn a_grpc_failure_that_repeats_within_its_window_recreates_in_spite_of_progress() {
+    let mut rig = running().await;
+    for attempt in 1..=2 {
+        for worker in 0..4 {
+            rig.exit(attempt, worker, Exit::Code(1), GRPC);
+        }
+        let next = attempt + 1;
+        rig.until(120, "progress", |j| j.last_attempt == next && j.attempt().is_some_and(|a| a.progressed)).await;
+    }
+    assert_eq!(rig.runs, [(1, 1), (2, 1), (3, 2)]);
 }
