@@ -17,6 +17,10 @@ mod observed;
 #[cfg(test)]
 mod plan;
 #[cfg(test)]
+mod publish;
+#[cfg(test)]
+mod recorder;
+#[cfg(test)]
 mod references;
 #[cfg(test)]
 mod runbooks;

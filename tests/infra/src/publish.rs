@@ -1,0 +1,77 @@
+//! `publish.sh` with stand-ins for the programs that it calls.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::files::{infra, root};
+
+/// Writes what it is called with to `calls`, then does what `body` says.
+fn stand_in(folder: &Path, name: &str, body: &str) {
+    let path = folder.join(name);
+    std::fs::write(&path, format!("#!/bin/bash\necho \"{name} $*\" >>\"$CALLS\"\n{body}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+const BUILDER: &str = r#"
+for word in "$@"; do
+  case "$word" in type=local,dest=*) printf agent >"${word#type=local,dest=}/rekindle-agent" ;; esac
+done"#;
+
+const TERRAFORM: &str = r#"
+case "${@: -1}" in registry) printf %s us-docker.pkg.dev/p/rekindle ;; bucket) printf %s p-rekindle ;; esac"#;
+
+struct Ran {
+    output: Output,
+    calls: String,
+    release: Option<Value>,
+}
+
+fn publish(digest: &str) -> Ran {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let (bin, environment) = (at.join("bin"), at.join("env"));
+    std::fs::create_dir(&bin).unwrap();
+    std::fs::create_dir(&environment).unwrap();
+    stand_in(&bin, "buildah", BUILDER);
+    stand_in(&bin, "terraform", TERRAFORM);
+    stand_in(&bin, "gcloud", &format!("case \"$*\" in artifacts*) echo '{digest}' ;; esac"));
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new(infra().join("publish.sh"));
+    command.arg(&environment).env("PATH", path).env("CALLS", at.join("calls")).env("BUILDER", "buildah");
+    let output = command.output().unwrap();
+    let calls = std::fs::read_to_string(at.join("calls")).unwrap();
+    let release = std::fs::read_to_string(environment.join("release.auto.tfvars.json")).ok();
+    Ran { output, calls, release: release.map(|text| serde_json::from_str(&text).unwrap()) }
+}
+
+#[test]
+fn both_artefacts_go_where_the_environment_says() {
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let ran = publish(&digest);
+    assert!(ran.output.status.success(), "{}", String::from_utf8_lossy(&ran.output.stderr));
+    let release = ran.release.unwrap();
+    assert_eq!(release["image"], format!("us-docker.pkg.dev/p/rekindle/server@{digest}"));
+    // sha256 of the stand-in's agent.
+    let agent = "d4f0bc5a29de06b510f9aa428f1eedba926012b591fef7a518e776a7c9bd1824";
+    assert_eq!(release["agent_sha256"], agent);
+    let tag = format!("us-docker.pkg.dev/p/rekindle/server:{}", env!("CARGO_PKG_VERSION"));
+    for call in [
+        format!("--target server --tag {tag} {}", root().display()),
+        format!("buildah push {tag}"),
+        "gcloud auth configure-docker us-docker.pkg.dev --quiet".to_owned(),
+        format!("gs://p-rekindle/agents/{agent}"),
+    ] {
+        assert!(ran.calls.contains(&call), "{call}\n--\n{}", ran.calls);
+    }
+}
+
+#[test]
+fn without_a_digest_nothing_is_told() {
+    let ran = publish("");
+    assert!(!ran.output.status.success());
+    assert!(ran.release.is_none());
+    assert!(!ran.calls.contains("storage cp"), "{}", ran.calls);
+}
