@@ -1,5 +1,8 @@
 //! Reading bodies: a limit before anything is kept, content types, envelopes, JSON of people.
 
+use std::time::Duration;
+
+use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
 use http::{StatusCode, header};
@@ -15,19 +18,45 @@ use crate::problem::{Problem, problem};
 // message has.
 pub const BODY_MAX: usize = 1024 * 1024;
 
+/// Most that is taken of a body which is too large, in bytes: the largest request that Cloud Run lets through.
+const DRAIN_MAX: usize = 32 * 1024 * 1024;
+/// And for how long.
+const DRAIN_FOR: Duration = Duration::from_secs(5);
+
 /// Reads a body of at most `max` bytes. Errors: 413 above it, 400 when it breaks off.
 pub async fn read(request: Request, max: usize) -> Result<Bytes, Problem> {
     let too_large =
         || problem(StatusCode::PAYLOAD_TOO_LARGE, "too-large", format!("the body has more than {max} bytes"));
     let declared = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+    let mut body = request.into_body();
     if declared.is_some_and(|length| length > max as u64) {
+        drain(body).await;
         return Err(too_large());
     }
-    match Limited::new(request.into_body(), max).collect().await {
+    let read = Limited::new(&mut body, max).collect().await;
+    match read {
         Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            drain(body).await;
+            Err(too_large())
+        }
         Err(error) => Err(problem(StatusCode::BAD_REQUEST, "body", format!("the body cannot be read: {error}"))),
     }
+}
+
+/// Takes the rest of a body and throws it away, within reason: a client that still sends while the connection is closed under it sees a broken
+/// pipe instead of the answer.
+async fn drain(mut body: Body) {
+    let rest = async {
+        let mut taken = 0;
+        while taken < DRAIN_MAX
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            taken += frame.data_ref().map_or(0, Bytes::len);
+        }
+    };
+    // Whether it came to its end makes no difference to the answer.
+    let _ended = tokio::time::timeout(DRAIN_FOR, rest).await;
 }
 
 /// A body of at most [`BODY_MAX`] bytes.
