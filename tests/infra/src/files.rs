@@ -31,7 +31,7 @@ pub(crate) fn sources(folders: &[&str]) -> String {
                 if name != "tests" && name != "target" {
                     folders.push(path);
                 }
-            } else if name.ends_with(".rs") && name != "tests.rs" {
+            } else if path.extension().is_some_and(|e| e == "rs") && name != "tests.rs" {
                 all.push_str(&std::fs::read_to_string(&path).unwrap());
             }
         }

@@ -166,8 +166,7 @@ fn sent() -> Vec<Query> {
     now(store.due_jobs(Timestamp::UNIX_EPOCH, None, 10)).unwrap();
     now(store.live_jobs(None, 10)).unwrap();
     now(store.history(&JobId::parse("a").unwrap(), 0, 10)).unwrap();
-    let queries = recorder.0.lock().unwrap().clone();
-    queries
+    recorder.0.lock().unwrap().clone()
 }
 
 #[test]

@@ -20,8 +20,6 @@ pub(crate) struct Planned {
     pub(crate) address: String,
     /// Type.
     pub(crate) ty: String,
-    /// Name in the configuration.
-    pub(crate) name: String,
     /// What it would be made with; each block is a list.
     pub(crate) values: serde_json::Value,
 }
@@ -96,7 +94,7 @@ fn units(module: &Module) -> Vec<Unit> {
 /// The plan of a root module with these variables.
 pub(crate) fn plan(root: &Path, variables: &Map<String, Value>) -> Plan {
     let mut planner = Planner { instances: Vec::new(), variables, computed: computed(), resources: Vec::new() };
-    planner.enter(String::new(), Module::read(root), None);
+    planner.enter("", Module::read(root), None);
     planner.run();
     Plan { resources: planner.resources }
 }
@@ -135,7 +133,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    fn enter(&mut self, prefix: String, module: Module, caller: Option<(usize, Block)>) {
+    fn enter(&mut self, prefix: &str, module: Module, caller: Option<(usize, Block)>) {
         let calls: Vec<Block> = module.of("module").cloned().collect();
         let path = Map::from_iter([("module".to_owned(), Value::from(module.dir.display().to_string()))]);
         let mut scope = BTreeMap::from([("path".to_owned(), path)]);
@@ -143,7 +141,7 @@ impl Planner<'_> {
             scope.insert(root.into(), Map::new());
         }
         let dir = module.dir.clone();
-        self.instances.push(Instance { prefix: prefix.clone(), module, caller, scope });
+        self.instances.push(Instance { prefix: prefix.to_owned(), module, caller, scope });
         let own = self.instances.len() - 1;
         for call in calls {
             let Some(Expression::String(source)) = attribute(call.body(), "source") else {
@@ -152,7 +150,7 @@ impl Planner<'_> {
             let name = label(&call, 0).to_owned();
             self.put(own, "module", &name, Value::Object(Map::new()));
             let inner = Module::read(&dir.join(source));
-            self.enter(format!("{prefix}module.{name}."), inner, Some((own, call)));
+            self.enter(&format!("{prefix}module.{name}."), inner, Some((own, call)));
         }
     }
 
@@ -267,7 +265,7 @@ impl Planner<'_> {
             }
             let address = key.as_ref().map_or_else(|| base.clone(), |k| format!("{base}[{k}]"));
             let values = serde_json::to_value(&values).map_err(|e| e.to_string())?;
-            made.push((key, Planned { address, ty: ty.clone(), name: name.clone(), values }));
+            made.push((key, Planned { address, ty: ty.clone(), values }));
         }
         let value = |p: &Planned| serde_json::from_value::<Value>(p.values.clone()).unwrap();
         let whole = match made.as_slice() {

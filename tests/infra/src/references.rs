@@ -59,7 +59,9 @@ impl Found {
             Expression::Parenthesis(inner) => self.expression(inner),
             Expression::FuncCall(call) => call.args.iter().for_each(|e| self.expression(e)),
             Expression::Conditional(c) => {
-                [&c.cond_expr, &c.true_expr, &c.false_expr].into_iter().for_each(|e| self.expression(e));
+                for part in [&c.cond_expr, &c.true_expr, &c.false_expr] {
+                    self.expression(part);
+                }
             }
             Expression::Operation(operation) => match operation.as_ref() {
                 Operation::Unary(op) => self.expression(&op.expr),
@@ -77,8 +79,8 @@ impl Found {
                 self.bound.truncate(bound);
             }
             Expression::Traversal(traversal) => self.traversal(&traversal.expr, &traversal.operators),
-            // Null, true, 1, "text".
-            _ => {}
+            Expression::Null | Expression::Bool(_) | Expression::Number(_) | Expression::String(_) => {}
+            other => panic!("a kind of expression that this test does not know: {other}"),
         }
     }
 
@@ -95,7 +97,10 @@ impl Found {
                 TraversalOperator::GetAttr(name) => names.push(name.to_string()),
                 // The instance of a resource: its attributes come after the key.
                 TraversalOperator::Index(_) if names.len() == 2 => {}
-                _ => break,
+                TraversalOperator::Index(_)
+                | TraversalOperator::AttrSplat
+                | TraversalOperator::FullSplat
+                | TraversalOperator::LegacyIndex(_) => break,
             }
         }
         self.refer(names);

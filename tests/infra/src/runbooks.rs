@@ -72,7 +72,6 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     for c in rest.chars().chain([';']) {
         match (quote, c) {
             (Some(q), _) if c == q => quote = None,
-            (Some(_), _) => word.push(c),
             (None, '\'' | '"') => quote = Some(c),
             (None, ' ' | ';' | '|' | '&') => {
                 if !word.is_empty() {
@@ -82,7 +81,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
                     all.push(std::mem::take(&mut words));
                 }
             }
-            (None, _) => word.push(c),
+            (Some(_) | None, _) => word.push(c),
         }
     }
     let keyword = |w: &String| w == "do" || w == "export" || w.contains('=') && !w.starts_with('-');
