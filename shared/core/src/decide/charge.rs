@@ -25,12 +25,16 @@ pub(super) struct End {
 }
 
 impl Pass<'_> {
+    /// The first order says why. A person's later one may end it sooner (a cancel during the long grace of a pause), never later.
     pub(super) fn order_stop(&mut self, attempt: u32, cause: StopCause, deadline: Timestamp) {
         let now = self.now;
-        if let Some(a) = self.attempt_mut(attempt)
-            && a.stop.is_none()
-        {
-            a.stop = Some(Stop { cause, at: now, deadline: deadline.max(now) });
+        let Some(a) = self.attempt_mut(attempt) else { return };
+        match &mut a.stop {
+            Some(stop) if matches!(cause, StopCause::Cancel | StopCause::Pause | StopCause::Restart) => {
+                stop.deadline = stop.deadline.min(deadline.max(now));
+            }
+            Some(_) => {}
+            none => *none = Some(Stop { cause, at: now, deadline: deadline.max(now) }),
         }
     }
 
