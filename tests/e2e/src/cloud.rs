@@ -62,7 +62,8 @@ impl Cloud {
         let answer = request.send().await.with_context(|| url.clone())?;
         let status = answer.status();
         let text = answer.text().await.with_context(|| url.clone())?;
-        let value = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).with_context(|| text.clone())? };
+        let value =
+            if text.is_empty() { Value::Null } else { serde_json::from_str(&text).with_context(|| text.clone())? };
         Ok((status, value))
     }
 

@@ -68,23 +68,28 @@ pub struct Dev {
     root: TempDir,
 }
 
-/// The `rekindle` that was built beside the tests.
-pub fn binary() -> Result<PathBuf> {
-    if let Some(given) = std::env::var_os("REKINDLE_E2E_BINARY") {
-        return Ok(given.into());
-    }
+/// A program that was built beside the tests.
+fn built(package: &str, name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("current_exe")?;
     let profile = own.parent().and_then(Path::parent).context("the test is in no target folder")?;
-    let found = profile.join("rekindle");
-    ensure!(found.is_file(), "{} is not built; `cargo build -p rekindle` builds it", found.display());
+    let found = profile.join(name);
+    ensure!(found.is_file(), "{} is not built; `cargo build -p {package}` builds it", found.display());
     Ok(found)
+}
+
+/// The `rekindle` under test: `REKINDLE_E2E_BINARY`, or the one that was built beside the tests.
+pub fn binary() -> Result<PathBuf> {
+    match std::env::var_os("REKINDLE_E2E_BINARY") {
+        Some(given) => Ok(given.into()),
+        None => built("rekindle", "rekindle"),
+    }
 }
 
 impl Dev {
     /// Starts it and waits until it answers.
     pub async fn start(options: Options) -> Result<Self> {
         let root = tempfile::Builder::new().prefix("rekindle-e2e-").tempdir().context("a folder for the state")?;
-        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(60)).build()?;
+        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_mins(1)).build()?;
         let mut dev = Self {
             url: String::new(),
             cloud: Cloud::new("", http.clone()),
@@ -200,7 +205,7 @@ impl Dev {
 
     /// The record of a job's programs; the same for the same job. Checked at the end of the test.
     pub fn ledger(&self, job: &str) -> Result<Ledger> {
-        let ledger = Ledger::new(self.root(), job)?;
+        let ledger = Ledger::new(self.root(), job, built("rekindle-e2e", "rekindle-e2e-program")?)?;
         self.ledgers.borrow_mut().push((job.to_owned(), ledger.clone()));
         Ok(ledger)
     }

@@ -8,16 +8,12 @@ use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Wraps every program; see the file.
-const PROGRAM: &str = include_str!("program.sh");
-/// A program that a test can steer; see the file.
-const STEPS: &str = include_str!("steps.sh");
-
 /// The record of one job's programs.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     folder: PathBuf,
-    scripts: PathBuf,
+    /// `rekindle-e2e-program`.
+    program: PathBuf,
 }
 
 /// What happened to one start of a program.
@@ -70,28 +66,25 @@ impl Event {
 }
 
 impl Ledger {
-    pub(crate) fn new(root: &Path, job: &str) -> Result<Self> {
-        let ledger = Self { folder: root.join("ledgers").join(job), scripts: root.join("scripts") };
+    pub(crate) fn new(root: &Path, job: &str, program: PathBuf) -> Result<Self> {
+        let ledger = Self { folder: root.join("ledgers").join(job), program };
         fs::create_dir_all(&ledger.folder)?;
-        fs::create_dir_all(&ledger.scripts)?;
-        fs::write(ledger.scripts.join("program.sh"), PROGRAM)?;
-        fs::write(ledger.scripts.join("steps.sh"), STEPS)?;
         Ok(ledger)
     }
 
-    fn script(&self, name: &str) -> String {
-        self.scripts.join(name).display().to_string()
+    fn words(&self, order: &str, rest: &[String]) -> Value {
+        let front = [self.program.display().to_string(), self.folder.display().to_string(), order.to_owned()];
+        json!(front.iter().chain(rest).collect::<Vec<_>>())
     }
 
     /// `run` of a job spec: this command, with its start and end written down.
     pub fn run(&self, command: &[String]) -> Value {
-        let front = ["bash".to_owned(), self.script("program.sh"), self.folder.display().to_string()];
-        json!(front.iter().chain(command).collect::<Vec<_>>())
+        self.words("run", command)
     }
 
     /// `run` of a program that counts steps until [`Self::finish`] or [`Self::exit`].
     pub fn steps(&self) -> Value {
-        self.run(&["bash".to_owned(), self.script("steps.sh"), self.folder.display().to_string()])
+        self.words("steps", &[])
     }
 
     /// Lets the counting programs of all workers end, now and in later attempts.
@@ -158,7 +151,7 @@ mod tests {
     #[test]
     fn an_overlap_and_a_second_start_are_found() {
         let folder = tempfile::tempdir().unwrap();
-        let ledger = Ledger::new(folder.path(), "job").unwrap();
+        let ledger = Ledger::new(folder.path(), "job", PathBuf::new()).unwrap();
         let write = |text: &str| fs::write(ledger.folder.join("record"), text).unwrap();
         write("1-0-0 1.000000 start\n2-0-0 2.000000 start\n");
         ledger.check().unwrap();

@@ -16,5 +16,5 @@ mod wait;
 pub use cloud::{Call, Cloud};
 pub use dev::{Answer, Dev, Options, binary};
 pub use ledger::{Event, Ledger, Mark};
-pub use run::{all, is_ci, random_seed, say, scenario};
+pub use run::{Part, all, is_ci, part, random_seed, say, scenario};
 pub use wait::{LONG, holds, until};

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use futures::future::{FutureExt as _, LocalBoxFuture};
 use rand::RngCore as _;
 use serde_json::Value;
 
@@ -47,14 +48,19 @@ pub async fn scenario(name: &str, options: Options, test: impl AsyncFnOnce(&mut 
     result
 }
 
-/// Runs parts of a test beside each other and names those that failed.
-pub async fn all(parts: Vec<(String, impl Future<Output = Result<()>>)>) -> Result<()> {
-    let mut running = Vec::new();
-    for (name, part) in parts {
-        running.push(async move { part.await.with_context(|| name) });
-    }
+/// A named part of a test.
+pub type Part<'a> = (String, LocalBoxFuture<'a, Result<()>>);
+
+/// Names a part of a test.
+pub fn part<'a>(name: &str, work: impl Future<Output = Result<()>> + 'a) -> Part<'a> {
+    (name.to_owned(), work.boxed_local())
+}
+
+/// Runs parts of a test beside each other, all to their end, and names those that failed.
+pub async fn all(parts: Vec<Part<'_>>) -> Result<()> {
+    let named = parts.into_iter().map(|(name, work)| async { work.await.with_context(|| name) });
     let mut failed = String::new();
-    for result in futures::future::join_all(running).await {
+    for result in futures::future::join_all(named).await {
         if let Err(error) = result {
             let _never = writeln!(failed, "{error:#}");
         }

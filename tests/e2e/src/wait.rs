@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 /// Longest wait for anything that takes seconds. A busy machine may take many times what an idle one does.
-pub const LONG: Duration = Duration::from_secs(120);
+pub const LONG: Duration = Duration::from_mins(2);
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -20,7 +20,7 @@ pub async fn until<T>(what: &str, within: Duration, mut look: impl AsyncFnMut() 
         if Instant::now() >= deadline {
             bail!("not within {within:?}: {what}");
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(LOOK_EVERY).await; // between two looks
     }
 }
 
@@ -29,7 +29,7 @@ pub async fn holds(length: Duration, mut look: impl AsyncFnMut() -> Result<()>) 
     let end = Instant::now() + length;
     while Instant::now() < end {
         look().await?;
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(LOOK_EVERY).await; // between two looks
     }
     Ok(())
 }

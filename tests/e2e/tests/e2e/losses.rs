@@ -1,7 +1,7 @@
 //! Every way a slice can be lost is recovered, and the run ends with the parameters of an undisturbed one.
 
 use anyhow::{Result, ensure};
-use rekindle_e2e::{Dev, Mark, Options, all, scenario, until};
+use rekindle_e2e::{Dev, Mark, Options, all, part, scenario, until};
 use serde_json::{Value, json};
 
 use super::jobs::{self, SEED, node_of, training};
@@ -37,8 +37,11 @@ async fn a_preempted_slice_is_replaced_whatever_is_left_of_it() -> Result<()> {
     scenario("losses: preemptions", Options::speed(20.0), async |dev| {
         let dev = &*dev;
         for leave in ["PREEMPTED", "TERMINATED", "STOPPED", "GONE"] {
-            let parts = ["30s", "0s"].map(|notice| (format!("{leave} {notice}"), preempted(dev, leave, notice)));
-            all(parts.into_iter().collect()).await?;
+            all(vec![
+                part(&format!("{leave} with notice"), preempted(dev, leave, "30s")),
+                part(&format!("{leave} at once"), preempted(dev, leave, "0s")),
+            ])
+            .await?;
         }
         // It still says READY, but the notice was heard.
         preempted(dev, "READY", "30s").await
@@ -69,9 +72,12 @@ async fn silence_is_a_loss_although_the_api_says_ready() -> Result<()> {
     // The hard limit of silence is 15 s at this speed.
     scenario("losses: silence", Options::speed(60.0), async |dev| {
         let dev = &*dev;
-        let (a, b, c) = (ready_though_dead(dev), worker_killed(dev, 0), worker_killed(dev, 2));
-        let (a, b, c) = futures::join!(a, b, c);
-        a.and(b).and(c)
+        all(vec![
+            part("all dead", ready_though_dead(dev)),
+            part("worker 0 killed", worker_killed(dev, 0)),
+            part("worker 2 killed", worker_killed(dev, 2)),
+        ])
+        .await
     })
     .await
 }
@@ -100,8 +106,12 @@ async fn maintenance(dev: &Dev) -> Result<()> {
 async fn broken_hosts_and_maintenance_are_survived() -> Result<()> {
     scenario("losses: hosts", Options::speed(20.0), async |dev| {
         let dev = &*dev;
-        let (a, b, c) = futures::join!(host_error(dev, true), host_error(dev, false), maintenance(dev));
-        a.and(b).and(c)
+        all(vec![
+            part("a host that is repaired", host_error(dev, true)),
+            part("a host that is not", host_error(dev, false)),
+            part("maintenance", maintenance(dev)),
+        ])
+        .await
     })
     .await
 }
@@ -142,8 +152,12 @@ async fn preempted_while_creating(dev: &Dev) -> Result<()> {
 async fn queued_slices_and_slices_in_the_making_are_replaced() -> Result<()> {
     scenario("losses: queued, creating", Options::speed(20.0), async |dev| {
         let dev = &*dev;
-        let (a, b, c) = futures::join!(suspended(dev, "30s"), suspended(dev, "0s"), preempted_while_creating(dev));
-        a.and(b).and(c)
+        all(vec![
+            part("suspended with notice", suspended(dev, "30s")),
+            part("suspended at once", suspended(dev, "0s")),
+            part("preempted while creating", preempted_while_creating(dev)),
+        ])
+        .await
     })
     .await
 }
@@ -205,16 +219,16 @@ async fn a_create_that_fails_goes_elsewhere_or_comes_again() -> Result<()> {
         let none = json!({"zone_settings": {"capacity": {"v5litepod": 0}}});
         let quota = json!({"zone_settings": {"quota": {"v5litepod": 0}}});
         let denied = json!({"zone_settings": {"denied": true}});
-        let (a, b, c, d, e, f, g) = futures::join!(
-            elsewhere(dev, "stockout", ["us-west1-c", there], none),
-            elsewhere(dev, "quota", ["asia-southeast1-b", there], quota),
-            elsewhere(dev, "hidden", ["us-south1-a", there], hidden),
-            elsewhere(dev, "denied", ["us-east1-d", "us-central1-b"], denied),
-            there_again(dev, "rate", ["us-west4-a", there], limited),
-            there_again(dev, "before", ["europe-west4-a", there], fault("europe-west4-a", 503, "before")),
-            there_again(dev, "after", ["europe-west4-b", there], fault("europe-west4-b", 503, "after")),
-        );
-        a.and(b).and(c).and(d).and(e).and(f).and(g)?;
+        all(vec![
+            part("stockout", elsewhere(dev, "stockout", ["us-west1-c", there], none)),
+            part("quota", elsewhere(dev, "quota", ["asia-southeast1-b", there], quota)),
+            part("hidden", elsewhere(dev, "hidden", ["us-south1-a", there], hidden)),
+            part("denied", elsewhere(dev, "denied", ["us-east1-d", "us-central1-b"], denied)),
+            part("rate", there_again(dev, "rate", ["us-west4-a", there], limited)),
+            part("before", there_again(dev, "before", ["europe-west4-a", there], fault("europe-west4-a", 503, "before"))),
+            part("after", there_again(dev, "after", ["europe-west4-b", there], fault("europe-west4-b", 503, "after"))),
+        ])
+        .await?;
         until("all faults have struck", rekindle_e2e::LONG, async || {
             Ok((dev.cloud.faults_left().await? == 0).then_some(()))
         })

@@ -4,5 +4,9 @@
 //! Each test starts its own `rekindle dev` on free ports and ends every process of it. `REKINDLE_E2E_KILLS=200` makes
 //! the test of `kill -9` a long one; `REKINDLE_E2E_SEED` repeats what was drawn.
 
+mod bad_input;
+mod commands;
+mod in_place;
 mod jobs;
+mod logs;
 mod losses;
