@@ -132,6 +132,12 @@ impl Pass<'_> {
             }
             return Meaning::Nothing;
         }
+        // Gone before it was ever READY, and nothing names its create's operation: in practice there was no capacity. No slice was lost.
+        let nameless = matches!(&g.create, Create::Sent { operation } if operation.is_empty());
+        if nameless && g.ready_at.is_none() && g.delete.is_none() {
+            let message = "it went away before it was READY".into();
+            return Meaning::CreateFailed(CreateError { kind: CreateErrorKind::HiddenStockout, message });
+        }
         Meaning::Gone("the API says 404".into())
     }
 
