@@ -1,5 +1,7 @@
 //! Every kind of stored document: path, owner, mutability, lifetime. Nothing is stored that is not listed here.
 
+use std::time::Duration;
+
 use sha2::{Digest, Sha256};
 
 use rekindle_core::ids::{JobId, WorkerKey};
@@ -21,17 +23,17 @@ pub enum Kind {
     Job(JobId),
     /// `jobs/{job}/history/{revision}`: one entry for each commit. Append-only.
     History(JobId, u64),
-    /// `jobs/{job}/commands/{hash}`: a command that was carried out. Written once, in the command's own commit.
+    /// `jobs/{job}/commands/{hash}`: a command that was carried out. Written once, in the command's own commit; 40 days.
     Command(JobId, String),
     /// `jobs/{job}/workers/{attempt}-{slice}-{index}`: hello, heartbeat, progress, exit. Written by `api`, fenced by attempt.
     Worker(JobId, u32, WorkerKey),
-    /// `instances/{hash}`: VM name to job. Written by `api` at hello; overwritten.
+    /// `instances/{hash}`: VM name to job. Written by `api` at hello; overwritten; 400 days.
     Instance(String),
     /// `zones/{zone}-{accelerator}-{capacity}`: what recent creates met there. Advisory; may be lost.
     Zone(Placement),
     /// `limits/creates`: permits of this minute, chips and money committed. Written with the job that takes a permit, and by `tick`.
     Creates,
-    /// `dead/{hash}`: a message that could not be used, with its reason. Written once.
+    /// `dead/{hash}`: a message that could not be used, with its reason. Written once; 40 days.
     Dead(String),
 }
 
@@ -53,6 +55,20 @@ impl Kind {
             Self::Creates => "limits/creates".into(),
             Self::Dead(key) => format!("dead/{}", short_hash(key)),
         }
+    }
+}
+
+/// How long after its last write a document may go by itself; `None`: it stays until something deletes it.
+///
+/// A store that can drops it some time after that, never before; readers must not count on either.
+// Deliveries come again for at most 31 days, so a command or a dead letter older than that is asked for no more. A VM is named once for
+// its whole life, and no TPU has been kept for a year.
+pub fn lifetime(path: &str) -> Option<Duration> {
+    const DAY: Duration = Duration::from_hours(24);
+    match path.split('/').collect::<Vec<_>>().as_slice() {
+        ["jobs", _, "commands", _] | ["dead", _] => Some(DAY * 40),
+        ["instances", _] => Some(DAY * 400),
+        _ => None,
     }
 }
 

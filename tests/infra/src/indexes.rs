@@ -238,21 +238,32 @@ fn what_is_never_queried_has_no_index() {
 }
 
 #[test]
-fn fields_that_end_a_documents_life_are_not_indexed() {
+fn documents_with_a_lifetime_are_deleted_and_no_others() {
     let file = file();
-    let ends: Vec<&Override> = file.field_overrides.iter().filter(|o| o.ttl).collect();
-    assert!(!ends.is_empty());
-    for o in ends {
-        assert!(
-            o.indexes.is_empty(),
-            "{}.{}: a field that only grows caps the collection's writes",
-            o.collection_group,
-            o.field_path
-        );
-        assert!(
-            !["jobs", "meta", "history"].contains(&o.collection_group.as_str()),
-            "{} must not go by itself",
-            o.collection_group
-        );
+    let mut ending = BTreeSet::new();
+    for o in file.field_overrides.iter().filter(|o| o.ttl) {
+        let at = format!("{}.{}", o.collection_group, o.field_path);
+        assert!(o.indexes.is_empty(), "{at}: a field that only grows caps the collection's writes");
+        let adapter = text("shared/gcp/src/firestore/shape.rs");
+        assert!(adapter.contains(&format!("\"{}\"", o.field_path)), "{at}: the adapter writes no such field");
+        ending.insert(o.collection_group.clone());
     }
+    let paths = [
+        "meta/x",
+        "jobs/x",
+        "jobs/x/history/x",
+        "jobs/x/commands/x",
+        "jobs/x/workers/x",
+        "instances/x",
+        "zones/x",
+        "limits/x",
+        "dead/x",
+    ];
+    let collection = |path: &str| path.rsplit('/').nth(1).unwrap().to_owned();
+    let all: BTreeSet<String> = paths.iter().map(|p| collection(p)).collect();
+    let listed: BTreeSet<String> = file.field_overrides.iter().map(|o| o.collection_group.clone()).collect();
+    assert_eq!(all, listed, "a kind is missing here");
+    let with_lifetime: BTreeSet<String> =
+        paths.into_iter().filter(|p| rekindle_ports::kinds::lifetime(p).is_some()).map(collection).collect();
+    assert_eq!(ending, with_lifetime);
 }

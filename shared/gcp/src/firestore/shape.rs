@@ -10,12 +10,14 @@ use firestore::gcloud_sdk::google::firestore::v1::structured_query::{
 use firestore::gcloud_sdk::google::firestore::v1::value::ValueType;
 use firestore::gcloud_sdk::prost_types::Timestamp;
 use rekindle_ports::docs::{Content, Doc, IndexValue, Op, Precondition, Query, Revision, Write};
-use rekindle_ports::limits;
+use rekindle_ports::{kinds, limits};
 
 /// The field of the body.
 const BODY: &str = "body";
 /// The field that differs in each write.
 const REV: &str = "rev";
+/// The field with the time after which Firestore may delete the document, by the policy in `infra/firestore.indexes.json`.
+const EXPIRE: &str = "expire_at";
 /// What the names of indexed fields begin with.
 const INDEX: &str = "i_";
 /// Firestore's name for the name of a document.
@@ -56,6 +58,7 @@ pub(super) fn doc(root: &str, document: proto::Document) -> Result<Doc, String> 
 /// A write with its precondition.
 pub(super) fn write(root: &str, write: Write, body: String) -> proto::Write {
     let name = format!("{root}/{}", write.path());
+    let lifetime = kinds::lifetime(write.path());
     let (operation, when) = match write {
         Write::Put { content, when, .. } => {
             let mut fields: HashMap<String, proto::Value> = content
@@ -65,6 +68,12 @@ pub(super) fn write(root: &str, write: Write, body: String) -> proto::Write {
                 .collect();
             fields.insert(BODY.to_owned(), of(ValueType::StringValue(body)));
             fields.insert(REV.to_owned(), of(ValueType::IntegerValue(rand::random())));
+            if let Some(lifetime) = lifetime {
+                let end = Timestamp::from(std::time::SystemTime::now() + lifetime);
+                // A whole second: Firestore deletes within a day or so anyway.
+                let end = Timestamp { nanos: 0, ..end };
+                fields.insert(EXPIRE.to_owned(), of(ValueType::TimestampValue(end)));
+            }
             let document = proto::Document { name, fields, create_time: None, update_time: None };
             (proto::write::Operation::Update(document), when)
         }

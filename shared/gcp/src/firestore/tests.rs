@@ -63,6 +63,25 @@ fn two_equal_writes_differ_so_that_the_update_time_moves() {
     assert_ne!(one["rev"], two["rev"]);
 }
 
+#[test]
+fn only_documents_with_a_lifetime_say_when_they_end() {
+    let end = |path: &str| {
+        let content = rekindle_ports::docs::Content { body: serde_json::json!({}), index: BTreeMap::new() };
+        let write = shape::write("r", Write::Put { path: path.into(), content, when: Precondition::None }, "{}".into());
+        let Some(proto::write::Operation::Update(mut document)) = write.operation else { panic!("no update") };
+        document.fields.remove("expire_at").map(|v| v.value_type)
+    };
+    for path in ["jobs/a", "jobs/a/history/1", "jobs/a/workers/1", "meta/installation", "limits/creates", "zones/z"] {
+        assert_eq!(end(path), None, "{path}");
+    }
+    for path in ["jobs/a/commands/c", "dead/d", "instances/i"] {
+        let lifetime = rekindle_ports::kinds::lifetime(path).unwrap();
+        let wanted = (std::time::SystemTime::now() + lifetime).duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        let Some(Some(proto::value::ValueType::TimestampValue(time))) = end(path) else { panic!("{path} has no end") };
+        assert!(time.seconds.unsigned_abs().abs_diff(wanted) < 60, "{path}: {time:?}");
+    }
+}
+
 /// A server that takes connections and says nothing is not waited for: a read was not possible, a commit may have been.
 #[tokio::test]
 async fn a_silent_server_is_given_up_in_time() {
