@@ -6,7 +6,12 @@
 
 mod bad_input;
 mod commands;
+mod emulators;
+mod hand_over;
 mod in_place;
 mod jobs;
+mod kills;
 mod logs;
 mod losses;
+mod reaction;
+mod sweep;
