@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -135,7 +136,7 @@ pub(crate) async fn list(
     let (jobs, next) =
         api.engine.ports.store.jobs(&filter, after, page::size(query.page_size)).await.map_err(|e| store(&e))?;
     let list = JobList {
-        jobs: jobs.iter().map(|at| JobView::of(&at.value, &[])).collect(),
+        jobs: jobs.into_iter().map(|at| JobView::of(&counted(&api, at.value), &[])).collect(),
         next_page_token: next.as_ref().and_then(page::token),
     };
     Ok(etag::json(&headers, &list))
@@ -149,10 +150,22 @@ pub(crate) async fn show(
 ) -> Result<Response, Problem> {
     let job = load(&api, &job_id(&id)?).await?;
     let workers = reports(&api, &job).await;
-    Ok(etag::json(&headers, &JobView::of(&job, &workers)))
+    Ok(etag::json(&headers, &JobView::of(&counted(&api, job), &workers)))
 }
 
 /// The newest reports of the current attempt. They only make progress fresher, so a failed read is none.
+/// The job with its chip time and cost up to now: stored are those of its last pass.
+fn counted(api: &Api, mut job: Job) -> Job {
+    let now = api.engine.ports.clock.now();
+    // In steps, so that the ETag of a job that only runs on holds for a while.
+    let step = Timestamp::from_second(now.as_second().div_euclid(COST_STEP_SECS) * COST_STEP_SECS).unwrap_or(now);
+    job.usage = rekindle_core::decide::usage_at(&job, step);
+    job
+}
+
+/// The cost of a running job is shown as of so many whole seconds.
+const COST_STEP_SECS: i64 = 10;
+
 async fn reports(api: &Api, job: &Job) -> Vec<WorkerReport> {
     let Some(attempt) = job.attempt().filter(|a| a.ended.is_none()) else { return Vec::new() };
     let Some(g) = job.generation(attempt.generation) else { return Vec::new() };
@@ -199,6 +212,7 @@ pub(crate) async fn explain(
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     let job = load(&api, &job_id(&id)?).await?;
+    let job = counted(&api, job);
     let explanation = explain::explain(&job, api.engine.ports.clock.now());
     let view = ExplainView { id: job.id, phase: job.phase, paragraph: explanation.paragraph, facts: explanation.facts };
     Ok(etag::json(&headers, &view))

@@ -33,9 +33,15 @@ pub enum PassOutcome {
 // Five candidates, four of them refused, is one pass (a job must not wait a minute for each zone).
 const ROUNDS_MAX: u32 = 12;
 
+/// So often a pass tries to store what acting has shown while others write the same job.
+const RACES_MAX: u32 = 10;
+
 enum Round {
     End(PassOutcome),
+    /// Something was refused: the next place is tried.
     Again,
+    /// Another pass or a command wrote first.
+    Lost,
 }
 
 impl Engine {
@@ -45,18 +51,25 @@ impl Engine {
     pub async fn pass(&self, id: &JobId, cause: &str, after: Option<Revision>) -> Result<PassOutcome, PassError> {
         let began = self.ports.clock.now();
         let mut result = PassOutcome::NothingToDo;
+        let mut lost = false;
         for round in 0..ROUNDS_MAX {
             let Some(loaded) = self.ports.store.job(id).await? else { return Ok(PassOutcome::NoSuchJob) };
-            if round == 0 && after.is_some_and(|r| loaded.value.observed_through_us >= r.0) {
-                return Ok(PassOutcome::NothingToDo);
+            if round == 0 || lost {
+                let fact_seen = after.is_some_and(|r| loaded.value.observed_through_us >= r.0);
+                // A hint without a fact (a tick, an event of the cloud) is answered by whoever won: he looked at the same world.
+                if fact_seen || (lost && after.is_none()) {
+                    return Ok(if lost { PassOutcome::Superseded } else { PassOutcome::NothingToDo });
+                }
             }
             if self.past_deadline(began) {
                 return Ok(result);
             }
+            lost = false;
             match self.round(loaded, cause, began).await? {
                 Round::End(PassOutcome::NothingToDo) => return Ok(result),
                 Round::End(outcome) => return Ok(outcome),
                 Round::Again => result = PassOutcome::Done,
+                Round::Lost => lost = true,
             }
         }
         Ok(result)
@@ -89,7 +102,9 @@ impl Engine {
             Err(StoreError::Conflict(path)) if decision.takes_permit && path != Kind::Job(before.id.clone()).path() => {
                 return Ok(Round::Again);
             }
-            Err(StoreError::Conflict(_)) => return self.lost_race(&before, &seen).await,
+            // The next round looks whether the winner had seen what caused this pass; else the last of four exits that come
+            // together would wait for the tick.
+            Err(StoreError::Conflict(_)) => return Ok(Round::Lost),
             Err(error) => return Err(error.into()),
         };
         let outcomes = self.act(&decision.job, &decision.effects, began).await;
@@ -100,13 +115,6 @@ impl Engine {
         }
         self.schedule(&job, decision.wake_precise).await;
         Ok(Round::End(PassOutcome::Done))
-    }
-
-    /// Another pass or a command wrote first. It carries on only if it had seen as much: else what this pass saw would wait for the tick.
-    async fn lost_race(&self, before: &Job, seen: &Seen) -> Result<Round, PassError> {
-        let winner = self.ports.store.job(&before.id).await?;
-        let saw_less = winner.is_some_and(|w| w.value.observed_through_us < seen.observation.read_through_us);
-        Ok(if saw_less { Round::Again } else { Round::End(PassOutcome::Superseded) })
     }
 
     async fn commit(
@@ -129,50 +137,43 @@ impl Engine {
             more.push(Self::take_permit(job, g, seen.creates.as_ref(), now)?);
         }
         let entry = decision.changed.then(|| HistoryEntry {
-            revision: job.revision,
-            at: now,
-            cause: cause.to_owned(),
-            actor: "rekindle".into(),
-            from: before.phase,
-            to: job.phase,
-            reason: job.reason,
-            message: job.message.clone(),
-            notes: decision.notes.clone(),
             effects: decision.effects.clone(),
-            attempt: job.last_attempt,
-            generation: job.last_generation,
+            ..entry_of(before, job, decision.notes.clone(), cause, now)
         });
         log_decision(job, before, decision, cause);
         self.ports.store.commit_job(at, job, entry.as_ref(), more).await
     }
 
-    /// Stores what no later look can show. Losing this race is harmless: the next pass acts again and gets the same answers.
-    async fn record(&self, at: Revision, job: Job, outcomes: &[EffectOutcome], cause: &str) -> Result<Job, PassError> {
-        let now = self.ports.clock.now();
-        let (mut after, notes) = decide::record(&job, outcomes, now);
-        if after == job {
-            return Ok(job);
+    /// Stores what no later look can show: above all the operation's name, without which nobody learns why a create brought nothing. When another
+    /// pass wrote in between, the outcomes are folded into what it wrote.
+    async fn record(
+        &self,
+        at: Revision,
+        acted: Job,
+        outcomes: &[EffectOutcome],
+        cause: &str,
+    ) -> Result<Job, PassError> {
+        let (mut at, mut job) = (at, acted.clone());
+        for _ in 0..RACES_MAX {
+            let now = self.ports.clock.now();
+            let still: Vec<EffectOutcome> = outcomes.iter().filter(|o| o.is_of(&acted, &job)).cloned().collect();
+            let (mut after, notes) = decide::record(&job, &still, now);
+            if after == job {
+                return Ok(job);
+            }
+            after.revision += 1;
+            let entry = (!notes.is_empty()).then(|| entry_of(&job, &after, notes, cause, now));
+            match self.ports.store.commit_job(at, &after, entry.as_ref(), Vec::new()).await {
+                Ok(_) => return Ok(after),
+                Err(StoreError::Conflict(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let Some(current) = self.ports.store.job(&acted.id).await? else { return Ok(acted) };
+            (at, job) = (current.revision, current.value);
         }
-        after.revision += 1;
-        let entry = (!notes.is_empty()).then(|| HistoryEntry {
-            revision: after.revision,
-            at: now,
-            cause: cause.to_owned(),
-            actor: "rekindle".into(),
-            from: job.phase,
-            to: after.phase,
-            reason: after.reason,
-            message: after.message.clone(),
-            notes,
-            effects: Vec::new(),
-            attempt: after.last_attempt,
-            generation: after.last_generation,
-        });
-        match self.ports.store.commit_job(at, &after, entry.as_ref(), Vec::new()).await {
-            Ok(_) => Ok(after),
-            Err(StoreError::Conflict(_)) => Ok(job),
-            Err(error) => Err(error.into()),
-        }
+        // The create is found by its name; only the operation's own words are lost.
+        tracing::warn!(job = %acted.id, "lost every race to store what acting has shown");
+        Ok(job)
     }
 
     /// Asks for a wake-up that is nearer than the next tick is sure to be; later ones are the tick's.
@@ -185,6 +186,23 @@ impl Engine {
         if let Err(error) = self.ports.wakeups.schedule(&job.id, at, &key).await {
             tracing::warn!(job = %job.id, %error, "a wake-up could not be scheduled; the tick will do it");
         }
+    }
+}
+
+fn entry_of(before: &Job, after: &Job, notes: Vec<String>, cause: &str, now: Timestamp) -> HistoryEntry {
+    HistoryEntry {
+        revision: after.revision,
+        at: now,
+        cause: cause.to_owned(),
+        actor: "rekindle".into(),
+        from: before.phase,
+        to: after.phase,
+        reason: after.reason,
+        message: after.message.clone(),
+        notes,
+        effects: Vec::new(),
+        attempt: after.last_attempt,
+        generation: after.last_generation,
     }
 }
 

@@ -125,9 +125,11 @@ pub(crate) async fn until_end(
                     Instant::now()
                 });
                 if since.elapsed() > OUTAGE_MAX {
-                    return Err(fault);
+                    return Err(fault.exits(EXIT_NOT_KNOWN));
                 }
             }
+            // A server that does not answer leaves the end not known, which has a code of its own.
+            Err(fault) if fault.exit_code() == EXIT_UNEXPECTED => return Err(fault.exits(EXIT_NOT_KNOWN)),
             Err(fault) => return Err(fault),
         }
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));

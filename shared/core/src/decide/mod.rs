@@ -35,6 +35,7 @@ use crate::reason::Reason;
 use crate::settings::{Deployment, Settings};
 
 pub use record::{Outcome as EffectOutcome, record};
+pub use usage::usage_at;
 pub use wish::{Command, NoSense, apply_command};
 
 /// What `decide` needs beside job, observation and time; the same for all jobs.

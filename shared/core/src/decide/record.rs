@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::job::{Create, Generation, Job};
+use crate::job::{Create, Generation, Job, Phase};
 use crate::observation::CreateError;
 
 /// What became of one effect.
@@ -55,12 +55,32 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// True if what it speaks of in the job that was acted on is still the same thing in `current`: a number is used again at another place.
+    pub fn is_of(&self, acted: &Job, current: &Job) -> bool {
+        let number = match self {
+            Self::CreateSent { generation, .. }
+            | Self::CreateRefused { generation, .. }
+            | Self::CreateUnclear { generation, .. }
+            | Self::DeleteSent { generation }
+            | Self::DeleteNotFound { generation }
+            | Self::DeleteFailed { generation, .. } => *generation,
+            Self::Published { .. } => return true,
+        };
+        let place = |job: &Job| job.generation(number).map(|g| (g.placement.clone(), g.intended_at));
+        place(acted).is_some() && place(acted) == place(current)
+    }
+}
+
 /// The job with the outcomes folded in, and sentences for the history about what was refused.
 pub fn record(job: &Job, outcomes: &[Outcome], now: Timestamp) -> (Job, Vec<String>) {
     let mut after = job.clone();
     let mut notes = Vec::new();
     for outcome in outcomes {
         fold(&mut after, outcome, now, &mut notes);
+    }
+    if after.outbox.is_empty() && (after.phase.is_terminal() || after.phase == Phase::Paused) {
+        after.wake_at = None;
     }
     (after, notes)
 }
@@ -73,7 +93,9 @@ fn fold(job: &mut Job, outcome: &Outcome, now: Timestamp, notes: &mut Vec<String
     };
     match outcome {
         Outcome::CreateSent { generation, operation } => with(generation, &mut |g| {
-            if g.create == Create::Intended {
+            // A look may have found the resource before its create's answer was stored.
+            let unnamed = matches!(&g.create, Create::Sent { operation } if operation.is_empty());
+            if g.create == Create::Intended || unnamed {
                 g.create = Create::Sent { operation: operation.clone() };
             }
         }),

@@ -281,9 +281,11 @@ fn checkpoint(top: &Object<'_>, deployment: &Deployment, faults: &mut Faults) ->
         if !regions.contains(&region.as_str()) {
             faults.add(path.clone(), format!("is no region with TPUs; {}", reader::advise(region, &regions)));
         }
-        if let Some(folder) = reader::text(value, &path, faults)
-            && is_address(folder, &path, deployment, faults)
-        {
+        // A map names buckets; the plain name of one is enough.
+        let folder = reader::text(value, &path, faults).map(|text| {
+            if text.contains("://") || text.starts_with('/') { text.to_owned() } else { format!("gs://{text}") }
+        });
+        if let Some(folder) = folder.filter(|folder| is_address(folder, &path, deployment, faults)) {
             folders.insert(region.clone(), folder.trim_end_matches('/').to_owned());
         }
     }

@@ -259,3 +259,25 @@ async fn a_grpc_failure_that_repeats_within_its_window_recreates_in_spite_of_pro
     }
     assert_eq!(rig.runs, [(1, 1), (2, 1), (3, 2)]);
 }
+
+#[tokio::test]
+async fn an_operation_whose_name_is_stored_late_still_tells_why_nothing_came() {
+    use rekindle_core::job::Create;
+    let mut rig = Rig::new().await;
+    let stockout = CreateError { kind: CreateErrorKind::Stockout, message: "no more capacity".into() };
+    rig.fakes.tpu.script_create(rekindle_fakes::Script::Operation(stockout));
+    rig.submit(json!({})).await;
+    // Another pass finds the resource between the create and the note of its operation.
+    let id = rekindle_core::ids::JobId::parse("train").unwrap();
+    rig.engine.pass(&id, "test", None).await.unwrap();
+    let before = rig.fakes.store().job(&id).await.unwrap().unwrap();
+    assert!(matches!(before.value.generations[0].create, Create::Sent { .. }));
+    let mut adopted = before.value.clone();
+    adopted.generations[0].create = Create::Sent { operation: String::new() };
+    let sent = rekindle_core::decide::EffectOutcome::CreateSent { generation: 1, operation: "op".into() };
+    assert!(sent.is_of(&before.value, &adopted));
+    let (after, _) = rekindle_core::decide::record(&adopted, &[sent], rig.now());
+    assert_eq!(after.generations[0].create, Create::Sent { operation: "op".into() });
+    let job = rig.until_phase(Phase::Running, 120).await;
+    assert_eq!((job.counters.stockouts, job.counters.preemptions), (1, 0));
+}
