@@ -130,6 +130,7 @@ pub(crate) fn generation(number: u32) -> Generation {
         asked_at: None,
         create: Create::Intended,
         create_tries: 0,
+        queued_until: None,
         blocks_quota: false,
         seen_at: None,
         ready_at: None,

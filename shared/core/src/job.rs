@@ -206,6 +206,9 @@ pub struct Generation {
     pub asked_at: Option<Timestamp>,
     /// How far its creation has come.
     pub create: Create,
+    /// When it was last seen waiting in the provider's queue.
+    #[serde(default)]
+    pub queued_until: Option<Timestamp>,
     /// How often a create request was sent for this placement and not answered clearly.
     pub create_tries: u32,
     /// True once a create of the next generation met a quota while this one still existed: it is waited for.

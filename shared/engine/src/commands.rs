@@ -106,14 +106,21 @@ impl Engine {
             let now = self.ports.clock.now();
             let mut job = match apply_command(&at.value, command, now) {
                 Err(no) => return Ok(Commanded::NoSense(no)),
-                Ok(None) => return Ok(Commanded::AlreadyHolds(Box::new(at.value))),
+                Ok(None) => {
+                    // Carried out, and so a second delivery must not act later, when it holds no more.
+                    let record = record_of(command, actor, key, now);
+                    match self.ports.store.write(&kind, &record, Precondition::Absent).await {
+                        Ok(_) | Err(StoreError::Conflict(_)) => {}
+                        Err(error) => return Err(error),
+                    }
+                    return Ok(Commanded::AlreadyHolds(Box::new(at.value)));
+                }
                 Ok(Some(job)) => job,
             };
             job.revision += 1;
             job.wake_at = Some(now);
             let entry = command_entry(&at.value, &job, command, actor, now);
-            let record =
-                CommandRecord { key: key.to_owned(), command: command.name().into(), actor: actor.to_owned(), at: now };
+            let record = record_of(command, actor, key, now);
             let more = vec![put(&kind, &record, Precondition::Absent)?];
             match self.ports.store.commit_job(at.revision, &job, Some(&entry), more).await {
                 Ok(_) => return Ok(Commanded::Accepted(Box::new(job))),
@@ -123,6 +130,10 @@ impl Engine {
         }
         Err(lost.unwrap_or_else(|| StoreError::Unavailable("lost every race".into())))
     }
+}
+
+fn record_of(command: Command, actor: &str, key: &str, now: Timestamp) -> CommandRecord {
+    CommandRecord { key: key.to_owned(), command: command.name().into(), actor: actor.to_owned(), at: now }
 }
 
 fn submit_entry(job: &Job, actor: &str, now: Timestamp) -> HistoryEntry {

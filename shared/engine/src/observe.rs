@@ -39,7 +39,6 @@ impl Engine {
     }
 
     async fn look(&self, g: &Generation) -> GenerationLook {
-        let looked_at = self.ports.clock.now();
         let operation = async {
             match &g.create {
                 Create::Sent { operation } if !operation.is_empty() => {
@@ -56,8 +55,10 @@ impl Engine {
             }
         };
         let slice_ref = slice_ref(g);
-        let (slice, operation) = futures::join!(self.ports.tpu.get(&slice_ref), operation);
-        let slice = match slice {
+        // One after the other: a resource that is not there yet, and an operation that is done a moment later, would look like a loss.
+        let operation = operation.await;
+        let looked_at = self.ports.clock.now();
+        let slice = match self.ports.tpu.get(&slice_ref).await {
             Ok(Some(view)) => Look::Seen(view),
             Ok(None) => Look::Absent,
             Err(error) => {

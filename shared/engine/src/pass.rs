@@ -51,25 +51,28 @@ impl Engine {
     pub async fn pass(&self, id: &JobId, cause: &str, after: Option<Revision>) -> Result<PassOutcome, PassError> {
         let began = self.ports.clock.now();
         let mut result = PassOutcome::NothingToDo;
-        let mut lost = false;
+        let mut lost: Option<Revision> = None;
         for round in 0..ROUNDS_MAX {
             let Some(loaded) = self.ports.store.job(id).await? else { return Ok(PassOutcome::NoSuchJob) };
-            if round == 0 || lost {
+            // Not every store tells which document of a commit had moved: if it was not the job's, nobody has won anything.
+            let beaten = lost.is_some_and(|revision| revision != loaded.revision);
+            if round == 0 || beaten {
                 let fact_seen = after.is_some_and(|r| loaded.value.observed_through_us >= r.0);
                 // A hint without a fact (a tick, an event of the cloud) is answered by whoever won: he looked at the same world.
-                if fact_seen || (lost && after.is_none()) {
-                    return Ok(if lost { PassOutcome::Superseded } else { PassOutcome::NothingToDo });
+                if fact_seen || (beaten && after.is_none()) {
+                    return Ok(if beaten { PassOutcome::Superseded } else { PassOutcome::NothingToDo });
                 }
             }
             if self.past_deadline(began) {
                 return Ok(result);
             }
-            lost = false;
+            lost = None;
+            let revision = loaded.revision;
             match self.round(loaded, cause, began).await? {
                 Round::End(PassOutcome::NothingToDo) => return Ok(result),
                 Round::End(outcome) => return Ok(outcome),
                 Round::Again => result = PassOutcome::Done,
-                Round::Lost => lost = true,
+                Round::Lost => lost = Some(revision),
             }
         }
         Ok(result)

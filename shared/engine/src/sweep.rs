@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use rekindle_core::ids::JobId;
+use rekindle_core::job::Via;
 use rekindle_core::names;
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::{Installation, StoreError};
@@ -145,9 +146,14 @@ impl Engine {
     ) -> Result<Vec<&'a Listed>, PassError> {
         let mut orphans = Vec::new();
         for resource in ours {
-            // The queued resource is deleted, and its nodes with it.
-            if resource.owned_by.is_some() {
-                continue;
+            // The queued resource is deleted, and its nodes with it; unless the list shows that it is not there any more.
+            if let Some(queued) = &resource.owned_by {
+                let listed = |r: &&Listed| {
+                    r.slice.via == Via::QueuedResource && r.slice.name == *queued && r.slice.zone == resource.slice.zone
+                };
+                if ours.iter().any(listed) || report.unreachable.contains(&resource.slice.zone) {
+                    continue;
+                }
             }
             if !matches!(self.owner_of(resource).await?, Owner::Orphan { .. }) {
                 continue;

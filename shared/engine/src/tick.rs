@@ -61,7 +61,10 @@ impl Engine {
             Ok((granted, chips)) => (report.granted, report.chips) = (granted, chips),
             Err(error) => report.troubles.push(format!("permits: {error}")),
         }
-        report.due = self.hint_due(now).await?;
+        match self.hint_due(now).await {
+            Ok(due) => report.due = due,
+            Err(error) => report.troubles.push(format!("due jobs: {error}")),
+        }
         match self.sweep(now).await {
             Ok(sweep) => report.sweep = Some(sweep),
             Err(error) => report.troubles.push(format!("sweep: {error}")),
@@ -121,11 +124,14 @@ impl Engine {
 
     /// Refreshes the totals, and grants this minute's remaining permits by priority, then age.
     async fn grant(&self, now: Timestamp) -> Result<(usize, u64), StoreError> {
-        let mut survey = self.survey().await?;
-        survey.waiters.sort_by(|a, b| b.priority.cmp(&a.priority).then(a.since.cmp(&b.since)).then(a.id.cmp(&b.id)));
         let minute = minute_of(now);
         for _ in 0..20 {
+            // Read before the survey: a create that is committed meanwhile moves this document, and is counted in the next try.
             let at = self.ports.store.read::<CreatesDoc>(&Kind::Creates).await?;
+            let mut survey = self.survey().await?;
+            survey
+                .waiters
+                .sort_by(|a, b| b.priority.cmp(&a.priority).then(a.since.cmp(&b.since)).then(a.id.cmp(&b.id)));
             let mut doc = at.as_ref().map(|a| a.value.clone()).unwrap_or_default();
             if doc.minute != minute {
                 doc.minute = minute;

@@ -24,9 +24,14 @@ pub(super) fn merge(
         next.exit.clone_from(&report.exit);
     }
     if !is_late {
+        // A heartbeat of an earlier moment that comes late does not take a running program back to its start.
+        let is_old =
+            next.boot_id == report.boot_id && next.state == WorkerState::Running && report.state < WorkerState::Running;
         next.boot_id.clone_from(&report.boot_id);
         next.heard_at = next.heard_at.max(now);
-        next.state = report.state;
+        if !is_old {
+            next.state = report.state;
+        }
         let told = &report.progress;
         if told.step > next.step {
             next.step = told.step;
@@ -46,14 +51,19 @@ pub(super) fn merge(
     next
 }
 
-/// A preemption says more than maintenance; of two alike the earlier deadline holds.
+/// A preemption says more than maintenance; of two preemptions the earlier deadline holds, of two windows what was told last.
+fn says_more(told: &Notice, known: &Notice) -> bool {
+    match (told.kind, known.kind) {
+        (NoticeKind::Preemption, NoticeKind::Maintenance) => true,
+        (NoticeKind::Maintenance, NoticeKind::Preemption) => false,
+        (NoticeKind::Preemption, NoticeKind::Preemption) => told.deadline < known.deadline,
+        (NoticeKind::Maintenance, NoticeKind::Maintenance) => told.seen_at > known.seen_at,
+    }
+}
+
 fn earlier(known: Option<Notice>, told: Option<Notice>) -> Option<Notice> {
     match (known, told) {
-        (Some(known), Some(told)) => {
-            let better = (told.kind == NoticeKind::Preemption && known.kind == NoticeKind::Maintenance)
-                || (told.kind == known.kind && told.deadline < known.deadline);
-            Some(if better { told } else { known })
-        }
+        (Some(known), Some(told)) => Some(if says_more(&told, &known) { told } else { known }),
         (known, told) => known.or(told),
     }
 }
@@ -113,10 +123,7 @@ pub(super) fn change(
     }
     if let Some(notice) = &next.notice {
         let known_to_job = job.generation(next.generation).and_then(|g| g.notice.as_ref());
-        let is_new = known_to_job.is_none_or(|k| {
-            (notice.kind == NoticeKind::Preemption && k.kind == NoticeKind::Maintenance)
-                || (notice.kind == k.kind && notice.deadline < k.deadline)
-        });
+        let is_new = known_to_job.is_none_or(|k| says_more(notice, k));
         // Once for each worker that sees it; a pass that has read past this write has nothing to do.
         if is_new && known.and_then(|k| k.notice.as_ref()) != Some(notice) {
             return Some(Change::Notice);

@@ -9,10 +9,11 @@ use super::charge::End;
 use crate::classify::{self, Evidence, Exit, NodeFact, NoticeFact, WorkerEvidence};
 use crate::failure::FailureKind;
 use crate::job::{Attempt, Desired, Ended, LastEnd, Outcome, StopCause};
-use crate::observation::{Health, Look, NoticeKind, SliceState, WorkerState};
+use crate::observation::{ExitReport, Health, Look, NoticeKind, SliceState, WorkerState};
 use crate::orders::notice_is_urgent;
 use crate::policy::{self, Action, Charge};
 use crate::reason::Reason;
+use crate::spec::Limits;
 
 impl Pass<'_> {
     /// Judges what workers tell: notices first, since exit 0 after a notice is no success.
@@ -67,6 +68,9 @@ impl Pass<'_> {
             NoticeKind::Preemption => FailureKind::Preempted,
             NoticeKind::Maintenance => FailureKind::Maintenance,
         };
+        if self.live_attempt().is_some_and(|a| self.ended_well_before(&a, notice.seen_at)) {
+            return;
+        }
         let Some(a) = self.live_attempt().filter(|a| a.generation == number) else {
             // Judged already: an exit shortly before the notice was its first sign.
             self.take_back(number, kind);
@@ -83,6 +87,14 @@ impl Pass<'_> {
             free,
         };
         self.end(a.number, end, notice.deadline);
+    }
+
+    /// Every worker left with 0 by itself before the notice was seen: that is success, whenever the two are told.
+    fn ended_well_before(&self, a: &Attempt, seen_at: Timestamp) -> bool {
+        let Some(g) = self.job.generation(a.generation) else { return false };
+        let reports = self.reports_of(a.number);
+        let well = |e: &ExitReport| e.evidence.exit == Exit::Code(0) && !e.ordered && e.at < seen_at;
+        reports.len() == (g.slices * g.workers) as usize && reports.iter().all(|r| r.exit.as_ref().is_some_and(well))
     }
 
     /// Called by `look` when a slice is lost: ends its attempt, or takes back what an exit shortly before was charged to.
@@ -200,6 +212,12 @@ impl Pass<'_> {
             match deadline {
                 Some(deadline) if self.over(deadline, self.settings().exits_wait) => {}
                 _ => return,
+            }
+            // Whether the missing ones were taken away is the slice's to tell: after a failed read the next one is waited for.
+            let look = self.job.generation(a.generation).and_then(|g| self.look_of(g));
+            if look.is_none_or(|l| l.slice == Look::Unknown) {
+                self.wake(self.now + self.settings().poll_busy * 5);
+                return;
             }
         }
         self.classify_end(&a, reports_exit, total);
@@ -422,28 +440,19 @@ impl Pass<'_> {
     }
 
     fn judge_limits(&mut self) {
-        let Some(a) = self.live_attempt() else { return };
         let limits = self.job.spec.limits.clone();
-        let now = self.now;
-        let grace = now + limits.stop_grace;
-        if let (Some(total), Some(first)) = (limits.total, self.job.first_started_at)
-            && self.over(first, total)
-        {
-            self.order_stop(a.number, StopCause::Limit, grace);
-            self.fail_by_limit(Reason::TotalTimeout, format!("the limit `total` of {} s passed", total.as_secs()));
+        let grace = self.now + limits.stop_grace;
+        // Also while nothing runs: a limit that passes in a wait must not wait for the next slice.
+        let passed = self.job_limit_passed(&limits);
+        let live = self.live_attempt();
+        if let Some((why, text)) = passed {
+            if let Some(a) = &live {
+                self.order_stop(a.number, StopCause::Limit, grace);
+            }
+            self.fail_by_limit(why, text);
             return;
         }
-        if let Some(usd) = limits.cost_usd {
-            let spent = self.job.usage.cost_usd_micros as f64 / 1e6;
-            if spent > usd {
-                self.order_stop(a.number, StopCause::Limit, grace);
-                self.fail_by_limit(
-                    Reason::CostLimit,
-                    format!("the job has cost {spent:.2} US dollars, its limit is {usd:.2}"),
-                );
-                return;
-            }
-        }
+        let Some(a) = live else { return };
         let Some(started) = a.started_at else { return };
         if let Some(limit) = limits.attempt
             && self.over(started, limit)
@@ -481,6 +490,19 @@ impl Pass<'_> {
         }
     }
 
+    /// `total` and `cost_usd`, which end the job.
+    fn job_limit_passed(&mut self, limits: &Limits) -> Option<(Reason, String)> {
+        if let (Some(total), Some(first)) = (limits.total, self.job.first_started_at)
+            && self.over(first, total)
+        {
+            return Some((Reason::TotalTimeout, format!("the limit `total` of {} s passed", total.as_secs())));
+        }
+        let usd = limits.cost_usd?;
+        let spent = self.job.usage.cost_usd_micros as f64 / 1e6;
+        (spent > usd)
+            .then(|| (Reason::CostLimit, format!("the job has cost {spent:.2} US dollars, its limit is {usd:.2}")))
+    }
+
     pub(super) fn fail_by_limit(&mut self, why: Reason, message: String) {
         if self.job.outcome.is_some() {
             return;
@@ -490,6 +512,7 @@ impl Pass<'_> {
         self.job.reason = why;
         self.job.message = message;
         self.job.next = None;
+        self.job.settling = None;
     }
 
     fn end_with(

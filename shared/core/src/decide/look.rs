@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::Pass;
 use crate::failure::FailureKind;
-use crate::job::{Barred, Create, Generation, Lost, Next, Placement};
+use crate::job::{Barred, Create, Generation, Lost, Next, Placement, StopCause};
 use crate::names;
 use crate::observation::{
     CreateError, CreateErrorKind, GenerationLook, Health, Look, OperationView, SliceState, SliceView, ZoneReport,
@@ -187,7 +187,11 @@ impl Pass<'_> {
                 kind: taken(FailureKind::Lost),
                 fact: "the API says DELETING, and we did not delete it".into(),
             },
-            SliceState::Deleting | SliceState::Queued | SliceState::Creating => Meaning::Nothing,
+            SliceState::Queued => {
+                g.queued_until = Some(self.now);
+                Meaning::Nothing
+            }
+            SliceState::Deleting | SliceState::Creating => Meaning::Nothing,
         }
     }
 
@@ -276,8 +280,21 @@ impl Pass<'_> {
             }
         }
         if nothing_is_ours {
-            self.job.generations.retain(|g| g.number != number);
+            self.let_go_of_failed(number);
         }
+    }
+
+    /// Its number is used again at the next place, unless a VM has spoken for it: then its documents would meet those of other VMs.
+    fn let_go_of_failed(&mut self, number: u32) {
+        let Some(reports) = &self.seen.workers else { return };
+        let heard = reports.iter().any(|r| r.generation == number);
+        self.job.generations.retain(|g| g.number != number);
+        let waiting = self.job.attempts.last().filter(|a| a.generation == number && a.ended.is_none());
+        let Some((attempt, resume)) = waiting.filter(|_| heard).map(|a| (a.number, a.resume)) else { return };
+        self.order_stop(attempt, StopCause::Lost, self.now);
+        self.fence(attempt);
+        let not_before = self.job.next.as_ref().map_or(self.now, |n| n.not_before);
+        self.job.next = Some(Next { not_before, resume, new_generation: true, why: Reason::Stockout });
     }
 
     fn bar(&mut self, placement: Placement, error: &CreateError) {

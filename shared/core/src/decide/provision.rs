@@ -14,6 +14,10 @@ impl Pass<'_> {
             return;
         }
         if !self.needs_generation() {
+            // Waiting in the provider's queue is waiting for capacity.
+            if self.is_in_provider_queue() {
+                self.queue_limit_passed();
+            }
             return;
         }
         if self.queue_limit_passed() {
@@ -129,6 +133,7 @@ impl Pass<'_> {
             usd_micros_per_hour: candidate.usd_micros_per_hour,
             intended_at: self.now,
             asked_at: None,
+            queued_until: None,
             create: Create::Intended,
             create_tries: 0,
             blocks_quota: false,

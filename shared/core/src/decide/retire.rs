@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Pass;
 use crate::job::{Create, Delete, Desired, Generation};
+use crate::observation::{Look, SliceState};
 use crate::orders::notice_is_urgent;
 use crate::reason::Reason;
 
@@ -67,15 +68,14 @@ impl Pass<'_> {
         if g.ready_at.is_some() || g.delete.is_some() || g.lost.is_some() || matches!(g.create, Create::Failed { .. }) {
             return;
         }
-        // In the provider's queue the job's own `queue` limit holds, not the limit of a create.
-        let queued = self.seen.generations.iter().any(|l| {
-            l.number == g.number && l.slice.seen().is_some_and(|v| v.state == crate::observation::SliceState::Queued)
-        });
-        if queued {
+        // In the provider's queue the job's own `queue` limit holds; the limit of a create begins when it comes out of it. And a look that failed
+        // says neither that it is slow nor that it is not.
+        let looked = self.look_of(&g).is_some_and(|l| l.slice != Look::Unknown);
+        if !looked || self.is_in_provider_queue() {
             return;
         }
         let limit = self.settings().create_limit(g.slices * g.workers);
-        if !self.over(g.intended_at, limit) {
+        if !self.over(g.queued_until.unwrap_or(g.intended_at).max(g.intended_at), limit) {
             return;
         }
         self.note(format!("generation {} was not READY within {} s; it is given up", g.number, limit.as_secs()));
@@ -93,6 +93,12 @@ impl Pass<'_> {
             new_generation: true,
             why: Reason::CreateTimeout,
         });
+    }
+
+    /// True while the newest generation waits in the provider's queue.
+    pub(super) fn is_in_provider_queue(&self) -> bool {
+        let look = self.job.generations.last().and_then(|g| self.look_of(g));
+        look.and_then(|l| l.slice.seen()).is_some_and(|v| v.state == SliceState::Queued)
     }
 
     /// An answer in place cannot hold on a slice that is lost or has a notice.

@@ -254,6 +254,7 @@ fn significant(job: &Job) -> Job {
     job.outbox.clear();
     for g in &mut job.generations {
         g.asked_at = None;
+        g.queued_until = None;
     }
     // Steps move with every look; they are progress, not decisions.
     job.highest_step = None;

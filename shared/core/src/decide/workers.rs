@@ -31,7 +31,13 @@ impl Pass<'_> {
             let better = g.notice.as_ref().is_none_or(|known| {
                 // A preemption says more than maintenance; of two alike the earlier deadline holds.
                 (notice.kind == NoticeKind::Preemption && known.kind == NoticeKind::Maintenance)
-                    || (notice.kind == known.kind && notice.deadline < known.deadline)
+                    || (notice.kind == NoticeKind::Preemption
+                        && known.kind == NoticeKind::Preemption
+                        && notice.deadline < known.deadline)
+                    // A window may be moved: what was told last holds.
+                    || (notice.kind == NoticeKind::Maintenance
+                        && known.kind == NoticeKind::Maintenance
+                        && notice.seen_at > known.seen_at)
             });
             if better {
                 let text = format!(

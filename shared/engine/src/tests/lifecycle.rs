@@ -147,3 +147,59 @@ async fn a_cancel_that_all_workers_obey_before_the_next_pass_is_no_success() {
     let job = rig.until_phase(Phase::Cancelled, 60).await;
     assert_eq!(job.outcome, Some(Outcome::Cancelled));
 }
+
+#[tokio::test]
+async fn a_total_limit_that_passes_in_a_wait_ends_the_job() {
+    let mut rig = Rig::new().await;
+    rig.submit(json!({"limits": {"total": "2m"}})).await;
+    rig.until_phase(Phase::Running, 70).await;
+    let stockout = rekindle_core::observation::CreateError {
+        kind: rekindle_core::observation::CreateErrorKind::Stockout,
+        message: "no more capacity".into(),
+    };
+    for _ in 0..200 {
+        let refused = rekindle_ports::tpu::TpuError::Refused(stockout.clone());
+        rig.fakes.tpu.script_create(rekindle_fakes::Script::Before(refused));
+    }
+    rig.power_off(1);
+    rig.fakes.tpu.vanish(&Rig::name(1));
+    let job = rig.until_phase(Phase::Failed, 300).await;
+    assert_eq!(job.reason, Reason::TotalTimeout);
+}
+
+#[tokio::test]
+async fn a_grant_after_a_long_queue_is_kept_and_a_failed_look_ends_nothing() {
+    use rekindle_core::observation::SliceState;
+    let mut rig = Rig::new().await;
+    rig.create_secs = 100_000;
+    rig.submit(json!({"tpu": {"accelerator": "v5litepod-16", "queued": "always"}})).await;
+    rig.until_phase(Phase::Provisioning, 70).await;
+    rig.fakes.tpu.set_state(&Rig::name(1), SliceState::Queued);
+    for n in 0..20 * 60 {
+        if n % 300 == 0 {
+            let unclear = rekindle_ports::tpu::TpuError::Unclear("503".into());
+            rig.fakes.tpu.script_get(rekindle_fakes::Script::Before(unclear));
+        }
+        rig.second().await;
+    }
+    rig.fakes.tpu.set_state(&Rig::name(1), SliceState::Creating);
+    for _ in 0..120 {
+        rig.second().await;
+    }
+    rig.fakes.tpu.finish(&Rig::name(1));
+    let job = rig.until_phase(Phase::Running, 60).await;
+    assert_eq!((job.last_generation, rig.creates()), (1, 1));
+}
+
+#[tokio::test]
+async fn the_queue_limit_holds_in_the_providers_queue() {
+    use rekindle_core::observation::SliceState;
+    let mut rig = Rig::new().await;
+    rig.create_secs = 100_000;
+    rig.submit(json!({"tpu": {"accelerator": "v5litepod-16", "queued": "always"}, "limits": {"queue": "5m"}})).await;
+    rig.until_phase(Phase::Provisioning, 70).await;
+    rig.fakes.tpu.set_state(&Rig::name(1), SliceState::Queued);
+    let job = rig.until_phase(Phase::Failed, 500).await;
+    assert_eq!(job.reason, Reason::QueueTimeout);
+    assert!(rig.fakes.tpu.slices().is_empty());
+}
