@@ -27,6 +27,8 @@ mod runbooks;
 #[cfg(test)]
 mod schema;
 #[cfg(test)]
+mod standins;
+#[cfg(test)]
 mod tools;
 #[cfg(test)]
 mod wiring;

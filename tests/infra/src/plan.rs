@@ -252,6 +252,10 @@ impl Planner<'_> {
     fn resource(&mut self, at: usize, block: &Block, context: &Context<'_>) -> Result<(), String> {
         let (ty, name) = (label(block, 0).to_owned(), label(block, 1).to_owned());
         let base = format!("{}{ty}.{name}", self.instances[at].prefix);
+        // What must be there first is part of the graph, which must have no cycle.
+        if let Some(expr) = attribute(block.body(), "depends_on") {
+            expr.evaluate(context).map_err(|e| e.to_string())?;
+        }
         let mut made: Vec<(Option<Value>, Planned)> = Vec::new();
         for (key, extra) in keys(block, context)? {
             let mut inner = context.clone();
