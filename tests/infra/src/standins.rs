@@ -45,6 +45,11 @@ fn object(body: &Body) -> String {
     text + "}"
 }
 
+/// Fields of an object, a line each.
+fn fields<'a>(all: impl Iterator<Item = (&'a str, String)>) -> String {
+    all.fold(String::new(), |text, (name, value)| text + name + " = " + &value + "\n")
+}
+
 fn dynamic(block: &Block) -> String {
     let content = block.body.blocks().find(|b| b.ident.as_str() == "content").unwrap();
     let each = attribute(&block.body, "for_each").unwrap();
@@ -64,7 +69,7 @@ fn resource(block: &Block, computed: &Computed) -> String {
         }
     }
     let known = computed.resources.get(ty).into_iter().flatten();
-    let known: String = known.map(|(name, _)| format!("{name} = \"unknown\"\n")).collect();
+    let known = fields(known.map(|(name, _)| (name.as_str(), "\"unknown\"".to_owned())));
     let _ = writeln!(text, "input = merge({{\nid = \"unknown\"\n{known}}}, {})\n}}", object(&block.body));
     text
 }
@@ -72,7 +77,7 @@ fn resource(block: &Block, computed: &Computed) -> String {
 fn data(block: &Block, computed: &Computed) -> String {
     let (ty, name) = (label(block, 0), label(block, 1));
     let values = &computed.data[ty].values;
-    let values: String = values.iter().map(|(name, value)| format!("{name} = \"{value}\"\n")).collect();
+    let values = fields(values.iter().map(|(name, value)| (name.as_str(), format!("\"{value}\""))));
     format!("resource \"terraform_data\" \"data_{ty}__{name}\" {{\ninput = {{\n{values}}}\n}}\n")
 }
 
@@ -96,7 +101,7 @@ fn refer(text: &str, schema: &Schema, computed: &Computed) -> String {
     all.replace_all(&text, |found: &Captures<'_>| {
         let (ty, name, space) = (&found[1], &found[2], &found[3]);
         let known = computed.resources.get(ty).into_iter().flat_map(|c| c.keys()).map(String::as_str);
-        let known: String = known.chain(["id"]).map(|n| format!("{n} = r.output.{n}\n")).collect();
+        let known = fields(known.chain(["id"]).map(|n| (n, format!("r.output.{n}"))));
         format!("in {{for k, r in terraform_data.{ty}__{name} : k => merge(r.input, {{\n{known}}})}}{space}")
     })
     .into_owned()
