@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rekindle_core::catalog;
+use rekindle_core::ids::JobId;
 use rekindle_core::job::Via;
 use rekindle_core::observation::{
     CreateError, CreateErrorKind, Health, Notice, OperationView, SliceLabels, SliceState, SliceView,
@@ -266,6 +267,7 @@ pub(crate) async fn bring_up(stage: Arc<Stage>, slice: SliceRef) {
             break;
         }
         world.count("stockouts met");
+        world.trace(|| format!("cloud: no room for {} (hidden {hidden})", slice.name));
         if slice.via == Via::Node || (hidden && world.rolls.chance(For::Cloud, 0.3)) {
             fail_create(&stage, &slice, hidden);
             return;
@@ -280,10 +282,13 @@ pub(crate) async fn bring_up(stage: Arc<Stage>, slice: SliceRef) {
     let slow = world.strikes(Fault::CreateSlow, For::Cloud);
     let time = if slow { world.rolls.between(For::Cloud, 9 * MIN, HOUR) } else { world.plan.create_us };
     let early = world.rolls.chance(For::Cloud, 0.2);
-    let taken = world.strikes(Fault::PreemptedCreating, For::Cloud);
+    let preemptible = with(world, &slice, |r| r.preemptible).unwrap_or(false);
+    let taken = preemptible && world.strikes(Fault::PreemptedCreating, For::Cloud);
     world.exec.sleep(world.rolls.between(For::Cloud, time / 2, time + time / 2)).await;
     if taken {
-        world.count("preemptions");
+        if let Some(job) = with(world, &slice, |r| r.labels.job.clone()).and_then(|id| JobId::parse(&id).ok()) {
+            crate::truth::on_loss(world, &job, Fault::PreemptedCreating);
+        }
         let text = "Cloud TPU received a bad request. update is not supported while in state PREEMPTED";
         preempted_creating(world, &slice, error(CreateErrorKind::PreemptedWhileCreating, text));
         return;

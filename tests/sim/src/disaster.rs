@@ -64,7 +64,10 @@ pub(crate) fn strike(stage: &Arc<Stage>, moment: &Moment) {
 /// A slice that a fault can hit.
 fn target(world: &World, fault: Fault, pick: u64) -> Option<SliceRef> {
     let cloud = lock(&world.cloud);
-    let preempts = matches!(fault, Fault::PreemptNotice | Fault::PreemptSilent | Fault::PreemptLag | Fault::Vanish);
+    let preempts = matches!(
+        fault,
+        Fault::PreemptNotice | Fault::PreemptSilent | Fault::PreemptLag | Fault::NoticeFalse | Fault::PreemptedCreating
+    );
     let fits = |r: &&Resource| {
         let at_hand = r.powered && !r.foreign && r.state == SliceState::Ready && r.labels.job != "orphan";
         let kind = match fault {
@@ -90,6 +93,7 @@ fn job_of(world: &World, slice: &SliceRef) -> Option<JobId> {
 
 fn slice_fault(stage: &Arc<Stage>, fault: Fault, slice: &SliceRef) -> bool {
     let world = &stage.world;
+    world.trace(|| format!("fault: {} on {}", fault.name(), slice.name));
     if let Some(job) = job_of(world, slice) {
         truth::on_loss(world, &job, fault);
     }
@@ -245,8 +249,8 @@ fn worker(stage: &Arc<Stage>, fault: Fault, pick: u64) -> bool {
     }
     let id = all[usize::try_from(pick % all.len() as u64).unwrap_or(0)];
     if let Some(job) = lock(&world.fleet).vms.get(&id).map(|vm| vm.job.clone()) {
-        let mut truth = lock(&world.truth);
-        truth.of(&job).disturbed += 1;
+        world.trace(|| format!("fault: {} on a worker of {job}", fault.name()));
+        lock(&world.truth).of(&job).disturbed += 1;
     }
     match fault {
         Fault::AgentRestart => machine::end_agent(stage, id, false),

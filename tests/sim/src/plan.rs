@@ -169,18 +169,18 @@ impl Plan {
     /// The plan of a seed.
     pub(crate) fn draw(seed: u64) -> Self {
         let mut rng = stream(seed, 0);
-        let chaos_us = rng.random_range(18 * HOUR..48 * HOUR);
+        let chaos_us = rng.random_range(24 * HOUR..72 * HOUR);
         let mut plan = Self {
             chaos_us,
             on: draw_calls(&mut stream(seed, 1)),
-            tick_us: MIN,
+            tick_us: *[MIN, MIN, 2 * MIN].choose(&mut rng).unwrap_or(&MIN),
             chips: *[32_u32, 64, 256, 4096].choose(&mut rng).unwrap_or(&64),
             create_us: rng.random_range(20..240) * SEC,
             delete_us: rng.random_range(5..90) * SEC,
             by_http: rng.random_bool(0.15),
             ..Self::calm(seed)
         };
-        let count = *[1, 1, 2, 2, 3, 3, 4, 6, 10].choose(&mut rng).unwrap_or(&2);
+        let count = *[1, 2, 2, 3, 3, 4, 4, 6, 10].choose(&mut rng).unwrap_or(&2);
         for n in 0..count {
             plan.jobs.push(draw_job(&mut stream(seed, 1000 + n), n as usize, chaos_us));
         }
@@ -310,7 +310,7 @@ fn draw_job(rng: &mut ChaCha8Rng, n: usize, chaos_us: i64) -> JobPlan {
     let queued =
         if accelerator == "v5litepod-1" { "never" } else { *["auto", "auto", "always"].choose(rng).unwrap_or(&"auto") };
     let step_us = rng.random_range(SEC..60 * SEC);
-    let work_us = rng.random_range(HOUR / 2..(chaos_us * 4 / 5).min(2 * DAY));
+    let work_us = rng.random_range(HOUR..(chaos_us * 9 / 10).min(3 * DAY));
     let capacity = match rng.random_range(0..5) {
         0 => vec!["on_demand"],
         1 => vec!["spot", "on_demand"],
