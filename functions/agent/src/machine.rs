@@ -305,7 +305,7 @@ impl Machine {
         });
     }
 
-    fn is_urgent(&self) -> bool {
+    pub(crate) fn is_urgent(&self) -> bool {
         self.own_notice().is_some_and(|n| notice_is_urgent(&n, Timestamp::now()))
     }
 

@@ -299,6 +299,8 @@ impl Machine {
             });
             return;
         };
+        let flushes = self.parts.flushes.clone();
+        let is_urgent = self.is_urgent();
         let closing = Closing {
             attempt: attempt.clone(),
             papers: self.live.map(|live| self.papers(live.name)),
@@ -316,7 +318,10 @@ impl Machine {
                 Some(ended) => ended,
                 None => closing.last_word().await,
             };
-            let report = tokio::task::spawn_blocking(move || closing.report(ended)).await;
+            let patience = output_patience(ended.exit, is_urgent);
+            let report = tokio::task::spawn_blocking(move || closing.report(ended));
+            // Once the last worker's exit is known the machine may be gone within the second.
+            let (report, ()) = tokio::join!(report, flush_all(&flushes, patience));
             if let Ok(report) = report {
                 let _ = events.send(Event::Closed(Some(Box::new(report)))).await;
             }
@@ -350,6 +355,26 @@ impl Machine {
 pub(crate) fn flush(flushes: &mpsc::Sender<logs::Flush>) {
     let (done, _) = oneshot::channel();
     let _ = flushes.try_send(done);
+}
+
+/// How long an exit may be held back until all output is sent.
+// The others of a failed worker are to know within 5 s, and a machine under notice has 2 s left when its program was killed; nobody waits for an exit
+// with code 0.
+fn output_patience(exit: Exit, is_urgent: bool) -> Duration {
+    match exit {
+        _ if is_urgent => Duration::from_secs(1),
+        Exit::Code(0) => Duration::from_secs(30),
+        Exit::Code(_) | Exit::Signal(_) | Exit::Silent => Duration::from_secs(2),
+    }
+}
+
+/// Waits until everything that was written is sent; gives up after `patience`, and then it is sent when it can be.
+async fn flush_all(flushes: &mpsc::Sender<logs::Flush>, patience: Duration) {
+    let (done, is_done) = oneshot::channel();
+    let sent = async { flushes.send(done).await.is_ok() && is_done.await.is_ok() };
+    if !tokio::time::timeout(patience, sent).await.unwrap_or(false) {
+        tracing::warn!("an exit is told before all output is sent");
+    }
 }
 
 /// Everything that an exit report is made of.
