@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use rekindle_e2e::Dev;
 use serde_json::{Value, json};
 
-pub(crate) const STEPS: u64 = 100;
+pub(crate) const STEPS: u64 = 130;
 pub(crate) const CHECKPOINT_EVERY: u64 = 10;
 pub(crate) const SEED: u64 = 3;
 /// Workers of a v5litepod-16.

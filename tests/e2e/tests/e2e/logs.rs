@@ -38,7 +38,8 @@ async fn every_byte_of_the_output_is_kept() -> Result<()> {
             let same = out.iter().zip(&due).take_while(|(a, b)| a == b).count();
             ensure!(out == due, "worker {worker}: {} bytes, not {}; the first {same} agree", out.len(), due.len());
             let errors = dev.bytes(&format!("/v1/jobs/talk/logs?worker={worker}&stream=stderr")).await?;
-            ensure!(String::from_utf8(errors)? == format!("said on stderr by {worker}\n"), "stderr of {worker}");
+            let errors = String::from_utf8(errors)?;
+            ensure!(errors == format!("said on stderr by {worker}\n"), "stderr of {worker}: {errors:?}");
             all += due.len();
         }
         // All workers together: the same lines, each with its worker before it.
