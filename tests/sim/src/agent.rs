@@ -276,6 +276,7 @@ fn due_death(world: &World, id: VmId, now: i64) -> Option<Option<Death>> {
 /// Everything of the attempt has ended: the exit is written down, and told from here on.
 fn close(world: &World, id: VmId, death: &Death) {
     let now = world.now();
+    crate::pulse::settle(world, id);
     program::leave(world, id);
     let mut fleet = lock(&world.fleet);
     let Some(vm) = fleet.vms.get_mut(&id) else { return };

@@ -55,6 +55,14 @@ enum Command {
         #[arg(long)]
         trace: bool,
     },
+    /// Named scenarios.
+    Scenario {
+        /// The beginning of their names; all, if absent.
+        name: Option<String>,
+        /// Print all that happened in what went wrong.
+        #[arg(long)]
+        trace: bool,
+    },
     /// Each of some seeds twice: the traces must be the same, byte for byte.
     Meta {
         /// How many.
@@ -71,6 +79,7 @@ pub fn main() -> ExitCode {
         Command::Replay { seed, trace } => one(&mut out, seed, trace),
         Command::Swarm { seeds, from, keep_going } => swarm(&mut out, from, seeds, keep_going),
         Command::Meta { seeds } => meta(&mut out, seeds),
+        Command::Scenario { name, trace } => scenarios(&mut out, name.as_deref(), trace),
     };
     done.unwrap_or(ExitCode::FAILURE)
 }
@@ -193,6 +202,25 @@ fn report(out: &mut impl Write, counts: &Counts) -> std::io::Result<()> {
     writeln!(out, "effects: {}", effects.join(", "))?;
     let others: Vec<String> = counts.others.iter().map(|(k, n)| format!("{k} {n}")).collect();
     writeln!(out, "counts: {}", others.join(", "))
+}
+
+fn scenarios(out: &mut impl Write, name: Option<&str>, trace: bool) -> std::io::Result<ExitCode> {
+    let played = crate::scenario::play(name);
+    let failed = played.iter().filter(|p| p.wrong.is_some()).count();
+    for one in &played {
+        match &one.wrong {
+            None => writeln!(out, "ok    {}", one.id)?,
+            Some(wrong) => {
+                if trace {
+                    writeln!(out, "{}", one.trace)?;
+                }
+                writeln!(out, "WRONG {} ({}): {wrong}", one.id, one.why)?;
+            }
+        }
+    }
+    writeln!(out, "{} scenarios, {failed} wrong", played.len())?;
+    let none = played.is_empty();
+    Ok(if failed > 0 || none { ExitCode::from(EXIT_SAFETY) } else { ExitCode::SUCCESS })
 }
 
 fn meta(out: &mut impl Write, seeds: u64) -> std::io::Result<ExitCode> {

@@ -18,6 +18,7 @@ mod program;
 mod pulse;
 mod roll;
 mod run;
+mod scenario;
 mod shrink;
 mod stage;
 mod store;

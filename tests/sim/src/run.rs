@@ -61,11 +61,7 @@ fn patience(plan: &Plan) -> i64 {
 /// Runs a plan.
 pub(crate) fn run(plan: &Plan, traced: bool) -> Outcome {
     let world = World::new(plan.clone(), traced);
-    let result = catch_unwind(AssertUnwindSafe(|| drive(&world)));
-    let ending = match result {
-        Err(panic) => Ending::Panic(words(panic.as_ref())),
-        Ok(()) => world.failure().map_or(Ending::Well, Ending::Broken),
-    };
+    let ending = ending(&world, || drive(&world));
     world.exec.clear();
     Outcome {
         ending,
@@ -74,6 +70,23 @@ pub(crate) fn run(plan: &Plan, traced: bool) -> Outcome {
         job_days: job_days(&world),
         calls: world.calls.load(Ordering::Relaxed),
         days: (world.now() - START_US) as f64 / DAY as f64,
+    }
+}
+
+/// Runs a plan, and asks at its end, if all went well.
+pub(crate) fn run_with(plan: &Plan, ask: impl FnOnce(&World) -> Option<String>) -> (Ending, Option<String>) {
+    let world = World::new(plan.clone(), false);
+    let ending = ending(&world, || drive(&world));
+    let told = matches!(ending, Ending::Well).then(|| ask(&world)).flatten();
+    world.exec.clear();
+    (ending, told)
+}
+
+/// How it ends when this is done in a world.
+pub(crate) fn ending(world: &Arc<World>, what: impl FnOnce()) -> Ending {
+    match catch_unwind(AssertUnwindSafe(what)) {
+        Err(panic) => Ending::Panic(words(panic.as_ref())),
+        Ok(()) => world.failure().map_or(Ending::Well, Ending::Broken),
     }
 }
 

@@ -68,6 +68,12 @@ impl Shelf {
         debug_assert!(done.is_ok(), "a write before the run is refused");
     }
 
+    /// Forgets a collection and what is below it.
+    pub(crate) fn forget(&mut self, collection: &str) {
+        let below = format!("{collection}/");
+        self.collections.retain(|name, _| name != collection && !name.starts_with(&below));
+    }
+
     fn check(&self, writes: &[Write]) -> Result<(), DocsError> {
         for write in writes {
             let (Write::Put { path, when, .. } | Write::Delete { path, when }) = write;

@@ -1,0 +1,314 @@
+//! Named scenarios: each case of the catalogue of faults that speaks about the engine, as data, with its right outcome.
+//!
+//! A scenario is a plan written by hand. Every checker watches it; what it expects comes on top. A fault that it names must have struck,
+//! else the scenario proves nothing and fails.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use rekindle_core::ids::JobId;
+use rekindle_core::job::Job;
+
+use crate::exec::lock;
+use crate::fault::Fault;
+use crate::plan::{Act, Fate, JobPlan, Moment, Plan, START_US, Told, Window};
+use crate::roll::{DAY, HOUR, MIN, SEC};
+use crate::run::{self, Ending};
+use crate::world::World;
+
+mod special;
+
+/// The files, by topic.
+const FILES: [&str; 4] = [
+    include_str!("../../scenarios/leaks_and_races.json"),
+    include_str!("../../scenarios/verdicts.json"),
+    include_str!("../../scenarios/stuck_and_stockout.json"),
+    include_str!("../../scenarios/delivery.json"),
+];
+
+/// Seeds that found a bug once, with why.
+const SEEDS: &str = include_str!("../../scenarios/seeds.tsv");
+
+/// A scenario as it is written.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    id: String,
+    why: String,
+    #[serde(default)]
+    jobs: Vec<WrittenJob>,
+    #[serde(default)]
+    copies: Option<usize>,
+    #[serde(default)]
+    moments: Vec<(String, String, u64)>,
+    #[serde(default)]
+    windows: Vec<(String, String, String, usize)>,
+    #[serde(default)]
+    on: BTreeMap<String, f64>,
+    #[serde(default)]
+    acts: Vec<(String, usize, String)>,
+    #[serde(default)]
+    faults_for: Option<String>,
+    #[serde(default)]
+    chips: Option<u32>,
+    #[serde(default)]
+    create: Option<String>,
+    #[serde(default)]
+    quiet: Vec<String>,
+    #[serde(default)]
+    seeds: Option<u64>,
+    expect: Expect,
+}
+
+/// A job, with defaults for what is not said.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct WrittenJob {
+    accelerator: Option<String>,
+    slices: Option<u32>,
+    queued: Option<String>,
+    capacity: Option<Vec<String>>,
+    zones: Option<Vec<usize>>,
+    work: Option<String>,
+    setup: Option<String>,
+    submit: Option<String>,
+    fails_at: Option<u64>,
+    silent: bool,
+    more: Option<Value>,
+}
+
+/// What must be true of every job at the end. What is not said is not asked.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Expect {
+    phase: Option<String>,
+    phases: Option<Vec<String>>,
+    generations: Option<(u32, u32)>,
+    attempts: Option<(u32, u32)>,
+    preemptions: Option<(u32, u32)>,
+    infra_failures: Option<(u32, u32)>,
+    user_failures: Option<(u32, u32)>,
+    stockouts: Option<(u32, u32)>,
+    within: Option<String>,
+    reasons: Vec<String>,
+}
+
+/// How a scenario ended.
+pub(crate) struct Played {
+    /// Its id.
+    pub(crate) id: String,
+    /// Why it is there.
+    pub(crate) why: String,
+    /// What went wrong; `None`: nothing.
+    pub(crate) wrong: Option<String>,
+    /// All that happened in the schedule that went wrong.
+    pub(crate) trace: String,
+}
+
+/// Plays every scenario whose id begins so; all, if `None`.
+pub(crate) fn play(wanted: Option<&str>) -> Vec<Played> {
+    let is = |id: &str| wanted.is_none_or(|w| id.starts_with(w));
+    let mut played = Vec::new();
+    for file in FILES {
+        let all: Vec<Written> = match serde_json::from_str(file) {
+            Ok(all) => all,
+            Err(error) => {
+                let wrong = Some(format!("the file cannot be read: {error}"));
+                played.push(Played { id: "file".into(), why: String::new(), wrong, trace: String::new() });
+                continue;
+            }
+        };
+        played.extend(all.iter().filter(|w| is(&w.id)).map(play_one));
+    }
+    for (seed, why) in seeds() {
+        let id = format!("seed-{seed}");
+        if is(&id) {
+            let outcome = run::run(&Plan::draw(seed), false);
+            let wrong = (!matches!(outcome.ending, Ending::Well)).then(|| format!("{:?}", outcome.ending));
+            played.push(Played { id, why: why.to_owned(), wrong, trace: outcome.trace });
+        }
+    }
+    played.extend(special::all().into_iter().filter(|s| is(s.0)).map(|(id, why, play)| Played {
+        id: id.into(),
+        why: why.into(),
+        wrong: play(),
+        trace: String::new(),
+    }));
+    played
+}
+
+/// Seeds that found a bug, each with one line of why.
+pub(crate) fn seeds() -> Vec<(u64, &'static str)> {
+    let line = |l: &'static str| l.split_once('\t').and_then(|(seed, why)| Some((seed.parse().ok()?, why)));
+    SEEDS.lines().filter(|l| !l.starts_with('#')).filter_map(line).collect()
+}
+
+fn play_one(written: &Written) -> Played {
+    let (mut wrong, mut trace) = (None, String::new());
+    // One schedule is not enough for a race: each scenario is played under several.
+    for seed in 1..=written.seeds.unwrap_or(4) {
+        let done = plan(written, seed).and_then(|plan| {
+            let (ending, told) = run::run_with(&plan, |world| judge(world, written));
+            match ending {
+                Ending::Well => told.map_or(Ok(()), Err),
+                Ending::Panic(text) => Err(format!("panic: {text}")),
+                Ending::Broken(f) => Err(format!("{}: {}", f.checker, f.text)),
+            }
+        });
+        if let Err(why) = done {
+            wrong = Some(format!("(schedule {seed}) {why}"));
+            trace = plan(written, seed).map(|plan| run::run(&plan, true).trace).unwrap_or_default();
+            break;
+        }
+    }
+    Played { id: written.id.clone(), why: written.why.clone(), wrong, trace }
+}
+
+/// `90s`, `30m`, `2h`, `1d`, in microseconds.
+fn time(text: &str) -> Result<i64, String> {
+    let bad = || format!("{text:?} is no time");
+    let (number, unit) = text.split_at(text.len().saturating_sub(1));
+    let unit = match unit {
+        "s" => SEC,
+        "m" => MIN,
+        "h" => HOUR,
+        "d" => DAY,
+        _ => return Err(bad()),
+    };
+    number.parse::<i64>().map(|n| n * unit).map_err(|_| bad())
+}
+
+fn fault(name: &str) -> Result<Fault, String> {
+    Fault::ALL.iter().copied().find(|f| f.name() == name).ok_or_else(|| format!("no fault {name:?}"))
+}
+
+fn told(name: &str) -> Result<Told, String> {
+    Ok(match name {
+        "cancel" => Told::Cancel,
+        "pause" => Told::Pause,
+        "unpause" => Told::Unpause,
+        "wake" => Told::Wake,
+        "restart" => Told::Restart { new_slice: false, from_scratch: false },
+        "restart new slice" => Told::Restart { new_slice: true, from_scratch: false },
+        "restart from scratch" => Told::Restart { new_slice: false, from_scratch: true },
+        _ => return Err(format!("no command {name:?}")),
+    })
+}
+
+fn plan(written: &Written, seed: u64) -> Result<Plan, String> {
+    let mut plan = Plan::calm(seed);
+    plan.chaos_us = time(written.faults_for.as_deref().unwrap_or("6h"))?;
+    plan.chips = written.chips.unwrap_or(plan.chips);
+    if let Some(create) = &written.create {
+        plan.create_us = time(create)?;
+    }
+    let one = [WrittenJob::default()];
+    let jobs = if written.jobs.is_empty() { &one[..] } else { &written.jobs };
+    for n in 0..written.copies.unwrap_or(jobs.len()) {
+        plan.jobs.push(job(&jobs[n % jobs.len()], n)?);
+    }
+    for (at, name, pick) in &written.moments {
+        plan.moments.push(Moment { at: START_US + time(at)?, fault: fault(name)?, pick: *pick });
+    }
+    for (name, from, to, zone) in &written.windows {
+        let (from, to) = (START_US + time(from)?, START_US + time(to)?);
+        plan.windows.push(Window { fault: fault(name)?, from, to, zone: *zone });
+    }
+    for (name, p) in &written.on {
+        plan.on.insert(fault(name)?, *p);
+    }
+    for (at, job, what) in &written.acts {
+        plan.acts.push(Act { at: START_US + time(at)?, job: *job, told: told(what)? });
+    }
+    plan.acts.sort_by_key(|a| a.at);
+    Ok(plan)
+}
+
+fn job(written: &WrittenJob, n: usize) -> Result<JobPlan, String> {
+    let step_us = 10 * SEC;
+    let work = time(written.work.as_deref().unwrap_or("2h"))?;
+    Ok(JobPlan {
+        id: format!("case-{n:04}"),
+        accelerator: leaked(written.accelerator.as_deref().unwrap_or("v5litepod-16")),
+        slices: written.slices.unwrap_or(1),
+        queued: leaked(written.queued.as_deref().unwrap_or("auto")),
+        capacity: written
+            .capacity
+            .as_ref()
+            .map_or_else(|| vec!["spot"], |kinds| kinds.iter().map(|k| leaked(k)).collect()),
+        zones: written.zones.clone().unwrap_or_default(),
+        priority: 50,
+        submit_at: START_US + time(written.submit.as_deref().unwrap_or("1s"))?,
+        steps: u64::try_from(work / step_us).unwrap_or(1),
+        step_us,
+        checkpoint_us: 10 * MIN,
+        setup_us: time(written.setup.as_deref().unwrap_or("30s"))?,
+        writes_progress: !written.silent,
+        fate: written.fails_at.map_or(Fate::Succeeds, |percent| Fate::Fails { percent }),
+        more: written.more.clone().unwrap_or_else(|| serde_json::json!({})),
+    })
+}
+
+/// Names of the few accelerators and kinds that plans know.
+fn leaked(name: &str) -> &'static str {
+    const KNOWN: [&str; 9] = [
+        "v5litepod-16",
+        "v5litepod-8",
+        "v5litepod-1",
+        "v5litepod-32",
+        "auto",
+        "always",
+        "never",
+        "spot",
+        "on_demand",
+    ];
+    KNOWN.into_iter().find(|k| *k == name).unwrap_or("v5litepod-16")
+}
+
+fn judge(world: &World, written: &Written) -> Option<String> {
+    let checks = lock(&world.checks);
+    let named = written.moments.iter().map(|m| &m.1).chain(written.windows.iter().map(|w| &w.0)).chain(written.on.keys());
+    let counts = lock(&world.counts);
+    for name in named.filter(|n| !written.quiet.contains(n)) {
+        let struck = fault(name).is_ok_and(|f| counts.faults.get(&f).is_some_and(|n| *n > 0));
+        if !struck {
+            return Some(format!("the fault {name} never struck"));
+        }
+    }
+    for reason in &written.expect.reasons {
+        if !counts.reasons.contains_key(reason) {
+            return Some(format!("no job ever had the reason {reason}"));
+        }
+    }
+    drop(counts);
+    checks.jobs.values().find_map(|job| wrong(job, &written.expect))
+}
+
+fn wrong(job: &Job, expect: &Expect) -> Option<String> {
+    let id: &JobId = &job.id;
+    let phase = job.phase.as_str();
+    if expect.phase.as_deref().is_some_and(|p| p != phase) {
+        return Some(format!("{id} is {phase} ({}): {}", job.reason.name(), job.message));
+    }
+    if expect.phases.as_ref().is_some_and(|all| !all.iter().any(|p| p == phase)) {
+        return Some(format!("{id} is {phase} ({}): {}", job.reason.name(), job.message));
+    }
+    let numbers = [
+        ("generations", job.last_generation, expect.generations),
+        ("attempts", job.last_attempt, expect.attempts),
+        ("preemptions", job.counters.preemptions, expect.preemptions),
+        ("infra failures", job.counters.infra_failures, expect.infra_failures),
+        ("user failures", job.counters.user_failures, expect.user_failures),
+        ("stockouts", job.counters.stockouts, expect.stockouts),
+    ];
+    for (what, have, wanted) in numbers {
+        if wanted.is_some_and(|(from, to)| have < from || have > to) {
+            return Some(format!("{id} has {have} {what}, not {wanted:?}"));
+        }
+    }
+    let within = expect.within.as_deref().and_then(|t| time(t).ok())?;
+    let took = job.phase_since.as_microsecond() - job.created_at.as_microsecond();
+    (took > within).then(|| format!("{id} took {} s", took / SEC))
+}
