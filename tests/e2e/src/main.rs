@@ -1,4 +1,5 @@
-//! The program that the tests' jobs run: it writes its start, its SIGTERM and its end down, and makes a second copy show.
+//! The program that the tests' jobs run: it writes its start, its SIGTERM and its end down, and makes a second copy
+//! show.
 //!
 //! `rekindle-e2e-program LEDGER run COMMAND...` runs a command; `LEDGER steps` counts steps until the test lets it go:
 //! the files `finish` and `exit-WORKER` in the ledger end all workers, or one of them once, with the code in the file.
@@ -113,6 +114,8 @@ async fn steps(record: &Record, terms: &mut Signal) -> Result<u8> {
     if std::env::var("GRANDCHILD").is_ok_and(|value| value == "1") {
         Command::new("setsid").args(["sleep", "100000"]).spawn().context("start a grandchild")?;
     }
+    let mut pace = tokio::time::interval(STEP);
+    pace.tick().await;
     let stays = std::env::var("STAY").is_ok_and(|value| value == "1");
     loop {
         step += 1;
@@ -133,7 +136,7 @@ async fn steps(record: &Record, terms: &mut Signal) -> Result<u8> {
             return Ok(code);
         }
         tokio::select! {
-            () = tokio::time::sleep(STEP) => {}
+            _ = pace.tick() => {}
             _ = terms.recv() => {
                 record.line("term", "")?;
                 if !stays {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use rekindle_e2e::{Dev, LONG, Options, random_seed, say, scenario, until};
+use rekindle_e2e::{Dev, LONG, Options, holds, random_seed, say, scenario, until};
 use serde_json::{Value, json};
 
 use super::jobs::{self, counting, node_of, training};
@@ -44,6 +44,11 @@ impl Jobs {
             self.live.push(id);
         }
         Ok(())
+    }
+
+    /// No second copy of any of them runs.
+    fn check(&self, dev: &Dev) -> Result<()> {
+        self.live.iter().try_for_each(|id| dev.ledger(id)?.check())
     }
 
     /// Preempts the slice of one of them, if it is READY.
@@ -106,10 +111,12 @@ async fn survive(dev: &mut Dev, kills: u32, seed: u64) -> Result<()> {
         if random.random_bool(0.3) && jobs.preempt(dev, &mut random).await? {
             preemptions += 1;
         }
-        tokio::time::sleep(Duration::from_millis(pause)).await;
+        holds(Duration::from_millis(pause), async || jobs.check(dev)).await?;
         made_once(dev, &mut made).await?;
         dev.kill()?;
-        tokio::time::sleep(Duration::from_millis(random.random_range(0..500))).await;
+        // Workers go on without their manager.
+        let away = random.random_range(0..500);
+        holds(Duration::from_millis(away), async || jobs.check(dev)).await?;
         dev.launch().await.with_context(|| format!("after kill {kill}"))?;
     }
     until("the last jobs end", LONG, async || {

@@ -2,7 +2,7 @@
 //! real training program, and Google's emulators of Firestore and Pub/Sub.
 //!
 //! Each test starts its own `rekindle dev` on free ports and ends every process of it. `REKINDLE_E2E_KILLS=200` makes
-//! the test of `kill -9` a long one; `REKINDLE_E2E_SEED` repeats what was drawn.
+//! the test of `kill -9` a long one (a quarter of an hour); `REKINDLE_E2E_SEED` repeats what was drawn.
 
 mod bad_input;
 mod commands;
