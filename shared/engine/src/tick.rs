@@ -61,10 +61,7 @@ impl Engine {
             Ok((granted, chips)) => (report.granted, report.chips) = (granted, chips),
             Err(error) => report.troubles.push(format!("permits: {error}")),
         }
-        match self.hint_due(now).await {
-            Ok(due) => report.due = due,
-            Err(error) => report.troubles.push(format!("due jobs: {error}")),
-        }
+        let due = self.hint_due(now).await;
         match self.sweep(now).await {
             Ok(sweep) => report.sweep = Some(sweep),
             Err(error) => report.troubles.push(format!("sweep: {error}")),
@@ -72,6 +69,8 @@ impl Engine {
         for trouble in &report.troubles {
             tracing::warn!(trouble, "a part of the tick failed");
         }
+        // Only now: the sweep ran all the same. Without the due jobs the tick should come again.
+        report.due = due?;
         tracing::info!(due = report.due, granted = report.granted, chips = report.chips, "tick");
         Ok(report)
     }

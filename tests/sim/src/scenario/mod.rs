@@ -253,23 +253,15 @@ fn job(written: &WrittenJob, n: usize) -> Result<JobPlan, String> {
 
 /// Names of the few accelerators and kinds that plans know.
 fn leaked(name: &str) -> &'static str {
-    const KNOWN: [&str; 9] = [
-        "v5litepod-16",
-        "v5litepod-8",
-        "v5litepod-1",
-        "v5litepod-32",
-        "auto",
-        "always",
-        "never",
-        "spot",
-        "on_demand",
-    ];
+    const KNOWN: [&str; 9] =
+        ["v5litepod-16", "v5litepod-8", "v5litepod-1", "v5litepod-32", "auto", "always", "never", "spot", "on_demand"];
     KNOWN.into_iter().find(|k| *k == name).unwrap_or("v5litepod-16")
 }
 
 fn judge(world: &World, written: &Written) -> Option<String> {
     let checks = lock(&world.checks);
-    let named = written.moments.iter().map(|m| &m.1).chain(written.windows.iter().map(|w| &w.0)).chain(written.on.keys());
+    let named =
+        written.moments.iter().map(|m| &m.1).chain(written.windows.iter().map(|w| &w.0)).chain(written.on.keys());
     let counts = lock(&world.counts);
     for name in named.filter(|n| !written.quiet.contains(n)) {
         let struck = fault(name).is_ok_and(|f| counts.faults.get(&f).is_some_and(|n| *n > 0));

@@ -23,7 +23,11 @@ type Special = (&'static str, &'static str, fn() -> Option<String>);
 pub(super) fn all() -> Vec<Special> {
     vec![
         ("S01-empty-database", "a store that is empty makes the sweep delete nothing", empty_database),
-        ("S02-database-of-another-time", "a store that was rolled back makes the sweep delete no live fleet", rolled_back),
+        (
+            "S02-database-of-another-time",
+            "a store that was rolled back makes the sweep delete no live fleet",
+            rolled_back,
+        ),
         ("F02-a-thousand-lost-at-once", "marin PR6198: a burst of creates over the quota of a minute", thousand_lost),
         ("G02-a-thousand-submits", "skypilot#5031: a hundred jobs broke the controller", thousand_submits),
     ]

@@ -36,7 +36,7 @@ fn notice(kind: NoticeKind, deadline: i64) -> Notice {
 
 #[test]
 fn levels_replace_and_facts_stay() {
-    let mut first = report(WorkerState::Running);
+    let mut first = report(WorkerState::Preparing);
     first.progress = Progress {
         step: Some(10),
         step_at: Some(at(1)),
@@ -52,6 +52,16 @@ fn levels_replace_and_facts_stay() {
     assert_eq!((next.step, next.checkpoint, next.resumed_from), (Some(10), Some(8), Some(4)));
     assert_eq!((next.loss.as_deref(), next.address.as_str(), next.disk_free_bytes), (Some("3"), "10.0.0.1", Some(7)));
     assert_eq!(next.started_at, Some(at(0)));
+}
+
+#[test]
+fn a_late_heartbeat_does_not_take_a_running_program_back_but_a_reboot_does() {
+    let known = merge(None, &report(WorkerState::Running), "", at(2), false);
+    let late = merge(Some(&known), &report(WorkerState::Ready), "", at(3), false);
+    assert_eq!(late.state, WorkerState::Running);
+    let mut rebooted = report(WorkerState::Preparing);
+    rebooted.boot_id = "another boot".into();
+    assert_eq!(merge(Some(&known), &rebooted, "", at(4), false).state, WorkerState::Preparing);
 }
 
 #[test]
