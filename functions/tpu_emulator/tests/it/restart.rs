@@ -76,6 +76,9 @@ async fn vms_end_by_themselves_when_the_emulator_stays_away_and_the_node_is_then
     bench.until("it lives", || async { !processes_with(&format!("1000.{mark}")).is_empty() }).await;
     bench.stop().await;
     bench.until("nothing is left", || async { processes_with(&format!("1000.{mark}")).is_empty() }).await;
+    // The supervisor ends after its tree; an emulator that comes back in between would find it alive.
+    let folder = node["workers"][0]["folder"].as_str().unwrap().to_owned();
+    bench.until("its supervisor is gone", || async { processes_with(&folder).is_empty() }).await;
     bench.start(|_| {}).await;
     bench.until_state("n1", "TERMINATED").await;
     let reason =
