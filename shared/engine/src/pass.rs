@@ -185,7 +185,11 @@ impl Engine {
         if at > self.ports.clock.now() + Duration::from_secs(90) {
             return;
         }
-        let key = format!("{}-{}", job.revision, at.as_microsecond());
+        // On a grid and named by its time: passes that run side by side ask for one and the same wake-up, so doubled deliveries never multiply.
+        let grid = i64::try_from(self.settings.poll_busy.as_micros() / 4).unwrap_or(250_000).max(1);
+        let slot = at.as_microsecond().div_euclid(grid) + 1;
+        let Ok(at) = Timestamp::from_microsecond(slot * grid) else { return };
+        let key = format!("{}-{slot}", job.id);
         if let Err(error) = self.ports.wakeups.schedule(&job.id, at, &key).await {
             tracing::warn!(job = %job.id, %error, "a wake-up could not be scheduled; the tick will do it");
         }
