@@ -17,6 +17,16 @@ const EXIT_SAFETY: u8 = 10;
 const EXIT_LIVENESS: u8 = 11;
 /// The code panicked.
 const EXIT_PANIC: u8 = 12;
+/// Something that must occur never did.
+const EXIT_COVERAGE: u8 = 13;
+
+/// How a swarm is to go.
+struct Wish {
+    keep_going: bool,
+    no_shrink: bool,
+    coverage: bool,
+    ledger: Option<std::path::PathBuf>,
+}
 
 /// Simulates a cloud that misbehaves around the production code.
 #[derive(Debug, Parser)]
@@ -45,6 +55,15 @@ enum Command {
         /// Go on after a failure, and list all.
         #[arg(long)]
         keep_going: bool,
+        /// Stop at a failure without looking for a smaller plan.
+        #[arg(long)]
+        no_shrink: bool,
+        /// Fail if a reason, an effect, a phase change or a fault never occurred.
+        #[arg(long)]
+        coverage: bool,
+        /// Append the range, the commit and the counts to this file.
+        #[arg(long)]
+        ledger: Option<std::path::PathBuf>,
     },
     /// One seed again, with its history.
     Replay {
@@ -63,6 +82,15 @@ enum Command {
         #[arg(long)]
         trace: bool,
     },
+    /// Days of measured spot availability, under the engine and under other managers' habits.
+    Trace {
+        /// How many days.
+        #[arg(long, default_value_t = 10)]
+        days: i64,
+        /// How many jobs.
+        #[arg(long, default_value_t = 6)]
+        jobs: usize,
+    },
     /// Each of some seeds twice: the traces must be the same, byte for byte.
     Meta {
         /// How many.
@@ -77,7 +105,10 @@ pub fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Run { seed } => one(&mut out, seed, false),
         Command::Replay { seed, trace } => one(&mut out, seed, trace),
-        Command::Swarm { seeds, from, keep_going } => swarm(&mut out, from, seeds, keep_going),
+        Command::Swarm { seeds, from, keep_going, no_shrink, coverage, ledger } => {
+            swarm(&mut out, from, seeds, &Wish { keep_going, no_shrink, coverage, ledger })
+        }
+        Command::Trace { days, jobs } => trace(&mut out, days, jobs),
         Command::Meta { seeds } => meta(&mut out, seeds),
         Command::Scenario { name, trace } => scenarios(&mut out, name.as_deref(), trace),
     };
@@ -155,12 +186,12 @@ fn describe(plan: &Plan) -> String {
     )
 }
 
-fn swarm(out: &mut impl Write, from: u64, seeds: u64, keep_going: bool) -> std::io::Result<ExitCode> {
+fn swarm(out: &mut impl Write, from: u64, seeds: u64, wish: &Wish) -> std::io::Result<ExitCode> {
     let began = Instant::now();
     let mut counts = Counts::default();
     let (mut job_days, mut calls, mut failed) = (0.0, 0, 0_u64);
     let mut last = ExitCode::SUCCESS;
-    let mut done = 0;
+    let mut done = 0_u64;
     for seed in from..from + seeds {
         let plan = Plan::draw(seed);
         let outcome = run(&plan, false);
@@ -173,8 +204,10 @@ fn swarm(out: &mut impl Write, from: u64, seeds: u64, keep_going: bool) -> std::
             writeln!(out, "seed {seed}: {}", sentence(&outcome.ending))?;
             out.flush()?;
             last = code(&outcome.ending);
-            if !keep_going {
-                explain(out, &plan, &outcome)?;
+            if !wish.keep_going {
+                if !wish.no_shrink {
+                    explain(out, &plan, &outcome)?;
+                }
                 break;
             }
         }
@@ -184,10 +217,42 @@ fn swarm(out: &mut impl Write, from: u64, seeds: u64, keep_going: bool) -> std::
     writeln!(
         out,
         "{done} seeds from {from}: {failed} failed; {job_days:.1} job-days, {calls} calls, {secs:.1} s: {:.2} seeds/s, {:.1} job-days/s",
-        f64::from(u32::try_from(done).unwrap_or(u32::MAX)) / secs,
+        done as f64 / secs,
         job_days / secs
     )?;
+    if let Some(path) = &wish.ledger {
+        note(path, from, done, failed, job_days, &counts)?;
+    }
+    let missing = crate::coverage::missing(&counts);
+    if wish.coverage && failed == 0 && !missing.is_empty() {
+        writeln!(out, "never occurred: {}", missing.join(", "))?;
+        return Ok(ExitCode::from(EXIT_COVERAGE));
+    }
     Ok(last)
+}
+
+/// The commit that this is built from, for reports: seeds are only comparable on one.
+fn commit() -> String {
+    let asked = std::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
+    asked
+        .ok()
+        .filter(|o| o.status.success())
+        .map_or_else(|| "unknown".into(), |o| String::from_utf8_lossy(&o.stdout).trim().to_owned())
+}
+
+/// A line of the ledger: first and last seed, commit, failures, job-days, preemptions, crashes, lost messages.
+fn note(path: &std::path::Path, from: u64, done: u64, failed: u64, days: f64, counts: &Counts) -> std::io::Result<()> {
+    let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path)?;
+    let of = |what: &str| counts.others.get(what).copied().unwrap_or(0);
+    writeln!(
+        file,
+        "{from}\t{}\t{}\t{failed}\t{days:.0}\t{}\t{}\t{}",
+        from + done.max(1) - 1,
+        commit(),
+        of("preemptions"),
+        of("crashes"),
+        of("messages lost")
+    )
 }
 
 fn report(out: &mut impl Write, counts: &Counts) -> std::io::Result<()> {
@@ -221,6 +286,24 @@ fn scenarios(out: &mut impl Write, name: Option<&str>, trace: bool) -> std::io::
     writeln!(out, "{} scenarios, {failed} wrong", played.len())?;
     let none = played.is_empty();
     Ok(if failed > 0 || none { ExitCode::from(EXIT_SAFETY) } else { ExitCode::SUCCESS })
+}
+
+fn trace(out: &mut impl Write, days: i64, jobs: usize) -> std::io::Result<ExitCode> {
+    let accounts = match crate::player::play(days, jobs) {
+        Ok(accounts) => accounts,
+        Err(why) => {
+            writeln!(out, "{why}")?;
+            return Ok(ExitCode::from(EXIT_SAFETY));
+        }
+    };
+    writeln!(out, "goodput\tlosses\tidle chip-s a loss\tdecide\twait\tcreate\tsetup\tcompile\trepeat\tmanager")?;
+    for a in &accounts {
+        let goodput = a.useful as f64 / a.paid.max(1) as f64;
+        let idle = (a.paid - a.useful) as f64 / a.losses.max(1) as f64;
+        let split: Vec<String> = a.split.iter().map(|s| format!("{s:.1}")).collect();
+        writeln!(out, "{goodput:.4}\t{}\t{idle:.0}\t{}\t{}", a.losses, split.join("\t"), a.name)?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn meta(out: &mut impl Write, seeds: u64) -> std::io::Result<ExitCode> {

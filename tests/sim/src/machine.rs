@@ -128,14 +128,6 @@ pub(crate) struct Fleet {
     next: VmId,
 }
 
-impl Fleet {
-    /// The VM that serves a worker of a generation.
-    pub(crate) fn of_worker(&self, job: &JobId, generation: u32, key: WorkerKey) -> Option<(VmId, &Vm)> {
-        let found = self.vms.iter().find(|(_, v)| v.job == *job && v.generation == generation && v.key == key);
-        found.map(|(id, vm)| (*id, vm))
-    }
-}
-
 /// Powers on all VMs of a slice that is there.
 pub(crate) fn boot_all(stage: &Arc<Stage>, slice: &SliceRef) {
     let world = &stage.world;

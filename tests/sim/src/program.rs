@@ -21,12 +21,8 @@ pub(crate) const TRACEBACK: &str = "Traceback (most recent call last):\n  File \
 /// The program of one attempt on all its workers.
 #[derive(Debug, Clone)]
 pub(crate) struct Group {
-    /// Workers that it needs.
-    pub(crate) expected: usize,
     /// Workers on which it runs.
     pub(crate) running: BTreeSet<VmId>,
-    /// Generation.
-    pub(crate) generation: u32,
     /// Checkpoint line.
     pub(crate) line: u32,
     /// The step that it began at.
@@ -76,14 +72,12 @@ fn last_step(job: &JobPlan) -> u64 {
 pub(crate) fn join(world: &World, fleet: &mut Fleet, id: VmId, resume: bool, line: u32, expected: usize) {
     let now = world.now();
     let Some(vm) = fleet.vms.get(&id) else { return };
-    let (job, generation) = (vm.job.clone(), vm.generation);
+    let job = vm.job.clone();
     let Some(number) = vm.attempt.as_ref().map(|a| a.number) else { return };
     let Some(plan) = world.job_plan(&job) else { return };
     let saved = fleet.checkpoints.get(&(job.clone(), line)).copied().filter(|_| resume);
     let group = fleet.groups.entry((job.clone(), number)).or_insert_with(|| Group {
-        expected,
         running: BTreeSet::new(),
-        generation,
         line,
         base: saved.unwrap_or(0),
         resumed: saved.is_some(),
@@ -95,7 +89,8 @@ pub(crate) fn join(world: &World, fleet: &mut Fleet, id: VmId, resume: bool, lin
     let complete = group.running.len() == expected && group.began_at.is_none() && group.broken_at.is_none();
     if complete {
         // Compiling takes a while before the first step.
-        let began = now + world.rolls.between(For::Worker, SEC, 3 * MIN);
+        let began = now + world.rolls.between(For::Worker, MIN, 3 * MIN);
+        crate::truth::mark(world, &job, "moving", began);
         group.began_at = Some(began);
         let left = last_step(plan).saturating_sub(group.base);
         let ends = began + i64::try_from(left).unwrap_or(0) * plan.step_us;

@@ -8,7 +8,7 @@ use rekindle_core::job::Phase;
 
 use crate::check::{self, ends};
 use crate::exec::lock;
-use crate::plan::{Plan, START_US, Told};
+use crate::plan::{Plan, Told};
 use crate::roll::{DAY, HOUR, MIN};
 use crate::stage::Stage;
 use crate::world::{Counts, Failure, Promise, World};
@@ -48,8 +48,6 @@ pub(crate) struct Outcome {
     pub(crate) job_days: f64,
     /// Calls of ports.
     pub(crate) calls: u64,
-    /// Virtual time that went by.
-    pub(crate) days: f64,
 }
 
 /// Without faults, so long is enough for any job to come to its end: its work once more, and an hour for waits of each kind.
@@ -69,7 +67,6 @@ pub(crate) fn run(plan: &Plan, traced: bool) -> Outcome {
         trace: world.taken_trace(),
         job_days: job_days(&world),
         calls: world.calls.load(Ordering::Relaxed),
-        days: (world.now() - START_US) as f64 / DAY as f64,
     }
 }
 

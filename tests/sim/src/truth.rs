@@ -36,12 +36,24 @@ pub(crate) struct Facts {
 pub(crate) struct Truth {
     /// By job.
     pub(crate) jobs: BTreeMap<JobId, Facts>,
+    /// Whether moments are written down.
+    pub(crate) keeps_marks: bool,
+    /// Moments of losses and recoveries: `lost`, `decided`, `asked`, `ready`, `started`, `moving`.
+    pub(crate) marks: Vec<(JobId, &'static str, i64)>,
 }
 
 impl Truth {
     /// The facts of a job.
     pub(crate) fn of(&mut self, job: &JobId) -> &mut Facts {
         self.jobs.entry(job.clone()).or_default()
+    }
+}
+
+/// Writes a moment down, if that is wanted.
+pub(crate) fn mark(world: &World, job: &JobId, what: &'static str, at: i64) {
+    let mut truth = lock(&world.truth);
+    if truth.keeps_marks {
+        truth.marks.push((job.clone(), what, at));
     }
 }
 
@@ -83,6 +95,7 @@ pub(crate) fn on_loss(world: &World, job: &JobId, fault: Fault) {
     facts.losses += 1;
     facts.disturbed += 1;
     drop(truth);
+    mark(world, job, "lost", world.now());
     let preempts = matches!(
         fault,
         Fault::PreemptNotice

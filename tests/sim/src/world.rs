@@ -242,11 +242,6 @@ pub(crate) fn micros(at: Timestamp) -> i64 {
     at.as_microsecond()
 }
 
-/// A duration in microseconds.
-pub(crate) fn span(duration: std::time::Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 4)
-}
-
 /// Mean latency of a store call.
 pub(crate) const STORE_HOP: i64 = 15_000;
 /// Mean latency of a call of the TPU API.

@@ -9,7 +9,7 @@ use rekindle_ports::tpu::{CreateRequest, SliceRef};
 use super::Broken;
 use crate::exec::lock;
 use crate::fault::Fault;
-use crate::roll::SEC;
+use crate::roll::{MIN, SEC};
 use crate::world::World;
 
 /// A call sent at the handler's deadline (25 s) may be on its way for a request's time-out (10 s).
@@ -60,10 +60,18 @@ impl Intents {
             !j.phase.is_terminal()
                 && j.generations.iter().any(|g| g.name == slice.name && g.placement.zone == slice.zone)
         });
-        let owner = owner?;
+        let Some(owner) = owner else { return swept_too_young(world, slice) };
         world.trace(|| format!("delete of {} of {}", slice.name, owner.id));
         Some(("intent", format!("{} of {} was deleted without a committed intent", slice.name, owner.id)))
     }
+}
+
+/// The sweep leaves what is younger than the grace period of 10 minutes alone.
+fn swept_too_young(world: &World, slice: &SliceRef) -> Broken {
+    let created = crate::cloud::with(world, slice, |r| r.created_at)?;
+    let age = world.now() - created;
+    let young = age < 10 * MIN && !world.plan.on.contains_key(&Fault::ClockSkew);
+    young.then(|| ("intent", format!("{} was swept when it was {} s old", slice.name, age / SEC)))
 }
 
 fn rekindle_asked(at: jiff::Timestamp) -> i64 {

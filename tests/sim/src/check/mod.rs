@@ -26,6 +26,7 @@ mod intent;
 mod leak;
 mod messages;
 mod monotone;
+mod saving;
 mod terminal;
 
 /// What the checkers remember.
@@ -106,6 +107,9 @@ fn on_job_document(world: &World, changed: &Changed<'_>) {
         let phase = job.phase.as_str();
         format!("job: {} r{} {phase} {} — {}", job.id, job.revision, job.reason.name(), job.message)
     });
+    if before.is_some_and(|b| b.last_end != job.last_end) {
+        crate::truth::mark(world, &job.id, "decided", world.now());
+    }
     checks.changed.push(job.id.clone());
     checks.jobs.insert(job.id.clone(), job);
 }
@@ -154,6 +158,9 @@ pub(crate) fn after_commit(world: &World) {
 pub(crate) fn on_create(world: &World, request: &CreateRequest) {
     let broken = lock(&world.checks).intents.create(world, request);
     tell(world, broken);
+    if let Ok(job) = JobId::parse(&request.labels.job) {
+        crate::truth::mark(world, &job, "asked", world.now());
+    }
     let broken = billing::create(world, &lock(&world.checks).jobs, request);
     tell(world, broken);
 }
@@ -166,6 +173,7 @@ pub(crate) fn on_post(world: &World, in_minute: usize) {
 /// A delete was accepted.
 pub(crate) fn on_delete(world: &World, slice: &SliceRef) {
     tell(world, foreign::delete(world, slice));
+    tell(world, saving::delete(world, slice));
     let broken = {
         let checks = lock(&world.checks);
         checks.intents.delete(world, &checks.jobs, slice)
@@ -174,8 +182,12 @@ pub(crate) fn on_delete(world: &World, slice: &SliceRef) {
 }
 
 /// A slice became READY.
-pub(crate) fn on_ready(world: &World, _: &SliceRef) {
+pub(crate) fn on_ready(world: &World, slice: &SliceRef) {
     world.count("slices made");
+    let job = crate::cloud::with(world, slice, |r| r.labels.job.clone());
+    if let Some(job) = job.and_then(|id| JobId::parse(&id).ok()) {
+        crate::truth::mark(world, &job, "ready", world.now());
+    }
 }
 
 /// A program starts on a worker.
@@ -183,6 +195,7 @@ pub(crate) fn on_program_start(world: &World, fleet: &Fleet, job: &JobId, attemp
     let broken = double_run::start(fleet, job, attempt);
     lock(&world.checks).running.note(job, attempt);
     tell(world, broken);
+    crate::truth::mark(world, job, "started", world.now());
     world.count("programs started");
 }
 

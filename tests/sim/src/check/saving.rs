@@ -1,0 +1,34 @@
+//! A slice with a notice is not deleted while its program saves: only when every worker has ended, or the notice is over.
+
+use rekindle_ports::tpu::SliceRef;
+
+use super::Broken;
+use crate::exec::lock;
+use crate::fault::Fault;
+use crate::machine::Step;
+use crate::roll::SEC;
+use crate::world::{World, micros};
+
+/// A delete was accepted.
+pub(super) fn delete(world: &World, slice: &SliceRef) -> Broken {
+    let notice = crate::cloud::with(world, slice, |r| r.notice.clone())??;
+    let left = micros(notice.deadline) - world.now();
+    // A person's cancel gives `stop_grace`, which may end before a notice an hour away.
+    if left <= SEC || left > 35 * SEC || world.plan.on.contains_key(&Fault::ClockSkew) {
+        return None;
+    }
+    let fleet = lock(&world.fleet);
+    let saving = fleet
+        .vms
+        .values()
+        .find(|vm| vm.slice == *slice && vm.attempt.as_ref().is_some_and(|a| a.step == Step::Running && a.stopping))?;
+    Some((
+        "saving",
+        format!(
+            "{} was deleted {} s before its notice is over, while {} saves",
+            slice.name,
+            left / SEC,
+            saving.instance
+        ),
+    ))
+}

@@ -1,0 +1,84 @@
+//! Coverage: over the seeds of CI every reason, effect, phase change and fault occurs at least once, or CI is red.
+
+use rekindle_core::reason::Reason;
+
+use crate::fault::Fault;
+use crate::world::Counts;
+
+/// Reasons that a job shows. Those that only the history's notes and `next.why` carry for a moment are listed with what shows them.
+const REASONS: &[Reason] = &[
+    Reason::Submitted,
+    Reason::CreateRequested,
+    Reason::Creating,
+    Reason::InProviderQueue,
+    Reason::Stockout,
+    Reason::Quota,
+    Reason::RateLimit,
+    Reason::NoCandidate,
+    Reason::CreateBudget,
+    Reason::Frozen,
+    Reason::OwnDelete,
+    Reason::BackOff,
+    Reason::CreateTimeout,
+    Reason::ApiUnknown,
+    Reason::WorkersPreparing,
+    Reason::Fencing,
+    Reason::Released,
+    Reason::Running,
+    Reason::WorkerExited,
+    Reason::Settling,
+    Reason::Succeeded,
+    Reason::ProgramFailed,
+    Reason::CancelRequested,
+    Reason::PauseRequested,
+];
+
+/// Changes of phase that the machine of phases has.
+const PHASES: &[&str] = &[
+    "pending → provisioning",
+    "provisioning → pending",
+    "provisioning → starting",
+    "provisioning → recovering",
+    "provisioning → stopping",
+    "starting → running",
+    "starting → recovering",
+    "starting → provisioning",
+    "running → provisioning",
+    "running → recovering",
+    "running → starting",
+    "running → stopping",
+    "recovering → provisioning",
+    "recovering → starting",
+    "recovering → stopping",
+    "paused → provisioning",
+    "stopping → paused",
+    "stopping → succeeded",
+    "stopping → failed",
+    "stopping → cancelled",
+];
+
+const EFFECTS: &[&str] = &["create_generation", "delete_generation", "publish_events"];
+
+/// What happened too often to be zero in a swarm that says anything.
+const OTHERS: &[&str] = &["preemptions", "crashes", "messages lost"];
+
+/// What never occurred.
+pub(crate) fn missing(counts: &Counts) -> Vec<String> {
+    let mut missing = Vec::new();
+    for fault in Fault::ALL.iter().filter(|f| !counts.faults.contains_key(f)) {
+        missing.push(format!("fault {}", fault.name()));
+    }
+    for reason in REASONS.iter().map(|r| r.name()).filter(|r| !counts.reasons.contains_key(r)) {
+        missing.push(format!("reason {reason}"));
+    }
+    for phase in PHASES.iter().filter(|p| !counts.phases.contains_key(**p)) {
+        missing.push(format!("phase change {phase}"));
+    }
+    for effect in EFFECTS.iter().filter(|e| !counts.effects.contains_key(*e)) {
+        missing.push(format!("effect {effect}"));
+    }
+    for other in OTHERS.iter().filter(|o| !counts.others.contains_key(*o)) {
+        missing.push((*other).to_owned());
+    }
+    missing
+}
