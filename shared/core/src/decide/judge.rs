@@ -257,6 +257,14 @@ impl Pass<'_> {
             classify::Outcome::Success if killed_after_success => FailureKind::Stalled,
             // `setup` never ends a job well, and a missing worker is no success.
             classify::Outcome::Success => FailureKind::Unknown,
+            // Silence alone is no preemption: without a notice or the API's word, nobody said why.
+            classify::Outcome::Failure(FailureKind::Preempted)
+                if evidence.notice.is_none()
+                    && evidence.node != NodeFact::GoneOrPreempted
+                    && verdict.evidence.first().is_some_and(|line| line.signature == "silent") =>
+            {
+                FailureKind::Lost
+            }
             classify::Outcome::Failure(kind) => kind,
         };
         let summary = verdict.summary.clone();
