@@ -153,6 +153,11 @@ async fn watch(stage: Arc<Stage>) {
 
 fn judge(world: &World) {
     if !ends::all_over(world) {
+        let shelf = lock(&world.shelf);
+        for (path, body) in shelf.small() {
+            world.trace(|| format!("stored: {path} {body}"));
+        }
+        drop(shelf);
         world.broken(Promise::Liveness, "every-job-ends", ends::unfinished(world).join("; "));
     } else if !ends::fleet_is_empty(world) {
         let left: Vec<String> =

@@ -27,7 +27,7 @@ use crate::deliver;
 use crate::exec::lock;
 use crate::fault::Fault;
 use crate::plan::{START_US, ZONES};
-use crate::roll::{For, HOUR, MIN};
+use crate::roll::{For, HOUR};
 use crate::store::SimDocs;
 use crate::tpu::SimTpu;
 use crate::world::{SMALL_HOP, World, stamp};
@@ -131,7 +131,7 @@ fn router(engine: &Engine) -> Router {
 
 fn ports(world: &Arc<World>, stage: &Weak<Stage>) -> Ports {
     let skew = match world.plan.on.contains_key(&Fault::ClockSkew) {
-        true => world.rolls.between(For::Target, -5 * MIN, 5 * MIN),
+        true => world.rolls.between(For::Target, -world.plan.skew_us, world.plan.skew_us),
         false => 0,
     };
     if skew != 0 {

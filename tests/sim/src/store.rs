@@ -68,6 +68,16 @@ impl Shelf {
         debug_assert!(done.is_ok(), "a write before the run is refused");
     }
 
+    /// Liveness and worker reports, for the trace of what did not end.
+    pub(crate) fn small(&self) -> Vec<(String, &serde_json::Value)> {
+        let wanted = self.collections.iter().filter(|(name, _)| *name == "meta" || name.ends_with("/workers"));
+        let docs = |(name, docs): (&String, &BTreeMap<String, Stored>)| -> Vec<String> {
+            docs.keys().map(|id| format!("{name}/{id}")).collect()
+        };
+        let paths: Vec<String> = wanted.flat_map(docs).collect();
+        paths.into_iter().filter_map(|path| self.body(&path).map(|b| (path.clone(), b))).collect()
+    }
+
     /// Forgets a collection and what is below it.
     pub(crate) fn forget(&mut self, collection: &str) {
         let below = format!("{collection}/");
