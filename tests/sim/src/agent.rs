@@ -222,7 +222,7 @@ enum Wanted {
 
 fn step_once(world: &Arc<World>, id: VmId) -> Option<(bool, i64)> {
     let now = world.now();
-    if let Some(death) = due_death(world, id, now)? {
+    if let Some(death) = due_death(world, id, now) {
         close(world, id, &death);
         return Some((true, now));
     }
@@ -266,11 +266,10 @@ fn step_once(world: &Arc<World>, id: VmId) -> Option<(bool, i64)> {
     Some((false, next.max(now + 1)))
 }
 
-/// The end of the program that has come. Outer `None`: the VM is gone.
-fn due_death(world: &World, id: VmId, now: i64) -> Option<Option<Death>> {
+/// The end of the program that has come.
+fn due_death(world: &World, id: VmId, now: i64) -> Option<Death> {
     let fleet = lock(&world.fleet);
-    let vm = fleet.vms.get(&id)?;
-    Some(vm.attempt.as_ref().and_then(|a| a.death.clone()).filter(|d| d.at <= now))
+    fleet.vms.get(&id)?.attempt.as_ref().and_then(|a| a.death.clone()).filter(|d| d.at <= now)
 }
 
 /// Everything of the attempt has ended: the exit is written down, and told from here on.

@@ -76,7 +76,7 @@ pub(crate) enum Got {
 }
 
 /// Sends a hint on its way.
-pub(crate) fn hint(stage: &Arc<Stage>, hint: Hint) {
+pub(crate) fn hint(stage: &Arc<Stage>, hint: &Hint) {
     let world = &stage.world;
     world.count("hints");
     if world.strikes(Fault::HintLost, For::Delivery) {
@@ -93,7 +93,7 @@ pub(crate) fn hint(stage: &Arc<Stage>, hint: Hint) {
 }
 
 /// Sets a wake-up.
-pub(crate) fn wakeup(stage: &Arc<Stage>, job: JobId, at: Timestamp, key: &str) {
+pub(crate) fn wakeup(stage: &Arc<Stage>, job: &JobId, at: Timestamp, key: &str) {
     let world = &stage.world;
     if !lock(&world.mail).tasks.insert(format!("{job}/{key}")) {
         return;

@@ -326,7 +326,7 @@ fn bare(world: &World, name: String, zone: &str, labels: SliceLabels, foreign: b
 /// Somebody else's node: of another installation, or with a name like ours and no labels.
 fn foreign(world: &World, pick: u64) -> bool {
     let zone = ZONES[usize::try_from(pick % 3).unwrap_or(0)];
-    let installation = if pick % 2 == 0 { "others" } else { "" };
+    let installation = if pick.is_multiple_of(2) { "others" } else { "" };
     let labels = SliceLabels { installation: installation.into(), job: "job-a".into(), ..SliceLabels::default() };
     let name = match pick % 4 {
         0 => format!("rk-others-job-a-g{}", pick % 7),

@@ -356,8 +356,7 @@ mod tests {
             });
         }
         assert_eq!(exec.run_until(100, || false), Stopped::Idle);
-        let order = lock(&seen).clone();
-        order
+        std::mem::take(&mut *lock(&seen))
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(crate) fn spec(job: &JobPlan) -> Value {
 pub(crate) fn begin(stage: &Arc<Stage>) {
     for job in &stage.world.plan.jobs {
         let data = serde_json::to_vec(&spec(job)).unwrap_or_default();
-        message(stage, format!("submit-{}", job.id), "submit", data, job.submit_at - stage.world.now());
+        message(stage, &format!("submit-{}", job.id), "submit", &data, job.submit_at - stage.world.now());
     }
     let stage2 = stage.clone();
     stage.world.exec.spawn(async move {
@@ -75,11 +75,11 @@ pub(crate) fn tell(stage: &Arc<Stage>, job: &str, told: Told, key: &str) {
         lock(&stage.world.truth).of(&id).told.push(told);
     }
     stage.world.trace(|| format!("person: {command} {job}"));
-    message(stage, key.to_owned(), command, serde_json::to_vec(&body).unwrap_or_default(), 0);
+    message(stage, key, command, &serde_json::to_vec(&body).unwrap_or_default(), 0);
 }
 
 /// A message, once or up to five times, perhaps late.
-fn message(stage: &Arc<Stage>, id: String, command: &str, data: Vec<u8>, wait: i64) {
+fn message(stage: &Arc<Stage>, id: &str, command: &str, data: &[u8], wait: i64) {
     let world = &stage.world;
     let again = world.strikes(Fault::MessageAgain, For::Delivery);
     let copies = if again { world.rolls.between(For::Delivery, 2, 5) } else { 1 };
@@ -90,7 +90,7 @@ fn message(stage: &Arc<Stage>, id: String, command: &str, data: Vec<u8>, wait: i
         } else {
             world.rolls.about(For::Delivery, SEC / 10)
         };
-        let parcel = Parcel::Message { id: id.clone(), command: command.to_owned(), data: data.clone() };
+        let parcel = Parcel::Message { id: id.to_owned(), command: command.to_owned(), data: data.to_owned() };
         deliver::send(stage, parcel, wait + more);
     }
 }

@@ -197,7 +197,7 @@ fn times(marks: &[(JobId, &'static str, i64)]) -> (i64, [f64; 6]) {
         let (Some(decided), Some(ready), Some(moving)) = (next("decided"), next("ready"), next("moving")) else {
             continue;
         };
-        let asked = later().filter(|m| m.1 == "asked" && m.2 <= ready).map(|m| m.2).last().unwrap_or(decided);
+        let asked = later().rfind(|m| m.1 == "asked" && m.2 <= ready).map_or(decided, |m| m.2);
         let started = later().find(|m| m.1 == "started" && m.2 >= ready).map_or(ready, |m| m.2);
         losses += 1;
         let parts = [decided - at, asked - decided, ready - asked, started - ready, moving - started];

@@ -130,9 +130,10 @@ fn router(engine: &Engine) -> Router {
 }
 
 fn ports(world: &Arc<World>, stage: &Weak<Stage>) -> Ports {
-    let skew = match world.plan.on.contains_key(&Fault::ClockSkew) {
-        true => world.rolls.between(For::Target, -world.plan.skew_us, world.plan.skew_us),
-        false => 0,
+    let skew = if world.plan.on.contains_key(&Fault::ClockSkew) {
+        world.rolls.between(For::Target, -world.plan.skew_us, world.plan.skew_us)
+    } else {
+        0
     };
     if skew != 0 {
         world.count_fault(Fault::ClockSkew);
@@ -181,14 +182,14 @@ impl Small {
 #[async_trait]
 impl Hints for Small {
     async fn publish(&self, hint: &Hint) -> Result<(), WorldError> {
-        self.send("publish a hint", |stage| deliver::hint(stage, hint.clone())).await
+        self.send("publish a hint", |stage| deliver::hint(stage, hint)).await
     }
 }
 
 #[async_trait]
 impl Wakeups for Small {
     async fn schedule(&self, job: &JobId, at: Timestamp, key: &str) -> Result<(), WorldError> {
-        self.send("schedule a wake-up", |stage| deliver::wakeup(stage, job.clone(), at, key)).await
+        self.send("schedule a wake-up", |stage| deliver::wakeup(stage, job, at, key)).await
     }
 }
 

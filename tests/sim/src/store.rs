@@ -245,12 +245,11 @@ impl Docs for SimDocs {
         let done = {
             let mut shelf = lock(&self.0.shelf);
             let now = self.0.now();
-            match shelf.instead.as_mut() {
-                Some(instead) => instead.apply(writes, now, |_| ()),
-                None => {
-                    let world = &self.0;
-                    shelf.apply(writes, now, |changed| crate::check::on_commit(world, changed))
-                }
+            if let Some(instead) = shelf.instead.as_mut() {
+                instead.apply(writes, now, |_| ())
+            } else {
+                let world = &self.0;
+                shelf.apply(writes, now, |changed| crate::check::on_commit(world, changed))
             }
         };
         if done.is_ok() {

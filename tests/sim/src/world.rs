@@ -205,7 +205,10 @@ impl World {
             let line = line();
             let mut trace = lock(trace);
             let at = self.now() - START_US;
-            trace.push_str(&format!("{}  {line}\n", clock(at)));
+            trace.push_str(&clock(at));
+            trace.push_str("  ");
+            trace.push_str(&line);
+            trace.push('\n');
         }
     }
 

@@ -46,7 +46,7 @@ impl Intents {
         };
         let late = world.now() - at;
         // A repeat moves `asked_at` alone, which is clockwork; it is measured from the document itself.
-        (late > IN_FLIGHT && !world.plan.on.contains_key(&Fault::ClockSkew) && !asked_again(world, request, at))
+        (late > IN_FLIGHT && !world.plan.on.contains_key(&Fault::ClockSkew) && !asked_again(world, request, *at))
             .then(|| ("intent", format!("{} was created {} s after its intent", key.1, late / SEC)))
     }
 
@@ -79,7 +79,7 @@ fn rekindle_asked(at: jiff::Timestamp) -> i64 {
 }
 
 /// Whether the stored job says that this create was sent again since.
-fn asked_again(world: &World, request: &CreateRequest, at: &i64) -> bool {
+fn asked_again(world: &World, request: &CreateRequest, at: i64) -> bool {
     let shelf = lock(&world.shelf);
     let Some(body) = shelf.body(&format!("jobs/{}", request.labels.job)) else { return false };
     let mut generations = body["data"]["generations"].as_array().into_iter().flatten();
