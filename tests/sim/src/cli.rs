@@ -188,6 +188,8 @@ fn describe(plan: &Plan) -> String {
 
 fn swarm(out: &mut impl Write, from: u64, seeds: u64, wish: &Wish) -> std::io::Result<ExitCode> {
     let began = Instant::now();
+    // Before the first seed: the tree may move on while the swarm runs.
+    let commit = commit();
     let mut counts = Counts::default();
     let (mut job_days, mut calls, mut failed) = (0.0, 0, 0_u64);
     let mut last = ExitCode::SUCCESS;
@@ -221,7 +223,7 @@ fn swarm(out: &mut impl Write, from: u64, seeds: u64, wish: &Wish) -> std::io::R
         job_days / secs
     )?;
     if let Some(path) = &wish.ledger {
-        note(path, from, done, failed, job_days, &counts)?;
+        note(path, &commit, from, done, failed, job_days, &counts)?;
     }
     let missing = crate::coverage::missing(&counts);
     if wish.coverage && failed == 0 && !missing.is_empty() {
@@ -241,14 +243,22 @@ fn commit() -> String {
 }
 
 /// A line of the ledger: first and last seed, commit, failures, job-days, preemptions, crashes, lost messages.
-fn note(path: &std::path::Path, from: u64, done: u64, failed: u64, days: f64, counts: &Counts) -> std::io::Result<()> {
+fn note(
+    path: &std::path::Path,
+    commit: &str,
+    from: u64,
+    done: u64,
+    failed: u64,
+    days: f64,
+    counts: &Counts,
+) -> std::io::Result<()> {
     let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path)?;
     let of = |what: &str| counts.others.get(what).copied().unwrap_or(0);
     writeln!(
         file,
         "{from}\t{}\t{}\t{failed}\t{days:.0}\t{}\t{}\t{}",
         from + done.max(1) - 1,
-        commit(),
+        commit,
         of("preemptions"),
         of("crashes"),
         of("messages lost")

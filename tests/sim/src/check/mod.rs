@@ -159,6 +159,8 @@ pub(crate) fn on_create(world: &World, request: &CreateRequest) {
     let broken = lock(&world.checks).intents.create(world, request);
     tell(world, broken);
     if let Ok(job) = JobId::parse(&request.labels.job) {
+        let broken = terminal::create(world, lock(&world.checks).jobs.get(&job), request);
+        tell(world, broken);
         crate::truth::mark(world, &job, "asked", world.now());
     }
     let broken = billing::create(world, &lock(&world.checks).jobs, request);

@@ -1,6 +1,7 @@
 //! A terminal job owns nothing.
 
 use rekindle_core::job::Job;
+use rekindle_ports::tpu::CreateRequest;
 
 use super::Broken;
 use crate::exec::lock;
@@ -22,4 +23,10 @@ pub(super) fn step(world: &World, before: Option<&Job>, after: &Job) -> Broken {
         "terminal-owns-nothing",
         format!("{} is {} while {} exists ({:?})", after.id, after.phase.as_str(), left.slice.name, left.state),
     ))
+}
+
+/// A create was accepted: a job that has ended gets nothing any more.
+pub(super) fn create(world: &World, job: Option<&Job>, request: &CreateRequest) -> Broken {
+    let over = job.is_some_and(|j| j.phase.is_terminal()) && !world.plan.on.contains_key(&Fault::ClockSkew);
+    over.then(|| ("terminal-owns-nothing", format!("{} was created after its job had ended", request.name)))
 }
