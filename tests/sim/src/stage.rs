@@ -135,9 +135,6 @@ fn ports(world: &Arc<World>, stage: &Weak<Stage>) -> Ports {
     } else {
         0
     };
-    if skew != 0 {
-        world.count_fault(Fault::ClockSkew);
-    }
     let small = Arc::new(Small { world: world.clone(), stage: stage.clone(), skew });
     Ports {
         store: Store::new(Arc::new(SimDocs(world.clone()))),

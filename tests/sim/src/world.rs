@@ -11,7 +11,7 @@ use rekindle_core::ids::{InstallationId, JobId};
 use crate::check::Checks;
 use crate::cloud::Cloud;
 use crate::exec::{Exec, lock};
-use crate::fault::Fault;
+use crate::fault::{Fault, Sort};
 use crate::machine::Fleet;
 use crate::plan::{Plan, START_US};
 use crate::roll::{For, Rolls, SEC};
@@ -108,7 +108,7 @@ impl World {
     /// A world at its beginning. `traced`: its trace is kept.
     pub(crate) fn new(plan: Plan, traced: bool) -> Arc<Self> {
         let installation = InstallationId::parse("simula").unwrap_or_else(|_| unreachable!("six letters"));
-        Arc::new(Self {
+        let world = Arc::new(Self {
             exec: Arc::new(Exec::new(START_US, plan.seed ^ 0x5eed)),
             rolls: Rolls::new(plan.seed),
             counts: Mutex::default(),
@@ -125,7 +125,12 @@ impl World {
             calm: AtomicBool::new(false),
             muted: Mutex::default(),
             plan,
-        })
+        });
+        // Those of the whole run strike once.
+        for fault in world.plan.on.keys().filter(|f| f.sort() == Sort::Run) {
+            world.count_fault(*fault);
+        }
+        world
     }
 
     /// Now, in microseconds since 1970.
