@@ -7,14 +7,15 @@ use axum::Router;
 use rekindle_core::settings::Settings;
 use rekindle_engine::Engine;
 use rekindle_fn_notify::Sender;
-use rekindle_gcp::auth::{ConnectError, Service};
+use rekindle_gcp::auth::{Access, ConnectError, Service};
 use rekindle_gcp::firestore::FirestoreDocs;
 use rekindle_gcp::oidc::{BadOidcSettings, Mode};
+use rekindle_gcp::probe::ApiProbe;
 use rekindle_gcp::pubsub::PubSub;
 use rekindle_gcp::storage::GcsObjects;
 use rekindle_gcp::tasks::{CloudTasksWakeups, TasksSettings};
 use rekindle_gcp::tpu::GoogleTpu;
-use rekindle_local::{HttpProbe, RandomIds, SystemClock};
+use rekindle_local::{RandomIds, SystemClock};
 use rekindle_ports::Ports;
 use rekindle_ports::store::{Store, StoreError};
 use rekindle_ports::world::{Clock, WorldError};
@@ -71,7 +72,7 @@ pub async fn build(config: &Config) -> Result<Router, StartError> {
         clock,
         ids: Arc::new(RandomIds),
         // The path that agents' calls take, without an agent.
-        probe: Arc::new(HttpProbe::new(format!("{}/agent/v1/ping", deployment.api_url))?),
+        probe: Arc::new(probe(&deployment.api_url)?),
     };
     let engine = Engine {
         ports,
@@ -89,6 +90,12 @@ pub async fn build(config: &Config) -> Result<Router, StartError> {
         uploads: None,
     };
     Ok(routers(config.role, parts))
+}
+
+/// Behind `https` Cloud Run checks who calls; a plain address is a server on this machine.
+fn probe(api: &str) -> Result<ApiProbe, ConnectError> {
+    let access = if api.starts_with("https:") { Access::ApplicationDefault } else { Access::Anonymous };
+    ApiProbe::new(format!("{api}/agent/v1/ping"), api, access)
 }
 
 fn tasks(config: &Config) -> TasksSettings {

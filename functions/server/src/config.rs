@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-use rekindle_core::settings::{CapacityEntry, Deployment};
+use rekindle_core::settings::{CapacityEntry, Deployment, WorkerNetwork};
 use rekindle_fn_jobs::Name;
 use rekindle_gcp::oidc::Mode;
 
@@ -70,6 +70,14 @@ pub struct Config {
     /// Default service account of the workers.
     #[arg(long, env = "REKINDLE_WORKER_SERVICE_ACCOUNT")]
     pub worker_service_account: Option<String>,
+
+    /// Network of the workers of jobs that name none; absent: `default`, with external addresses.
+    #[arg(long, env = "REKINDLE_WORKER_NETWORK")]
+    pub worker_network: Option<String>,
+
+    /// Subnetwork of that network, of the same name in each region.
+    #[arg(long, env = "REKINDLE_WORKER_SUBNETWORK", requires = "worker_network")]
+    pub worker_subnetwork: Option<String>,
 
     /// Address of the agent, for workers: gs://… or https://….
     #[arg(long, env = "REKINDLE_AGENT_URL")]
@@ -227,6 +235,10 @@ impl Config {
             bucket_regions: self.bucket_regions.clone(),
             api_url: self.api_url.trim_end_matches('/').to_owned(),
             worker_service_account: self.worker_service_account.clone(),
+            worker_network: self
+                .worker_network
+                .clone()
+                .map(|network| WorkerNetwork { network, subnetwork: self.worker_subnetwork.clone() }),
             startup_script: Some(rekindle_agent::STARTUP_SCRIPT.to_owned()),
             worker_metadata: metadata,
         })

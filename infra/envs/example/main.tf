@@ -67,6 +67,8 @@ module "service" {
     REKINDLE_MAX_CHIPS              = tostring(var.max_chips)
     REKINDLE_MAX_USD_PER_DAY        = tostring(var.max_usd_per_day)
     REKINDLE_WORKER_SERVICE_ACCOUNT = module.identity.emails["worker"]
+    REKINDLE_WORKER_NETWORK         = module.network.network
+    REKINDLE_WORKER_SUBNETWORK      = module.network.network
     REKINDLE_AGENT_URL              = "gs://${local.bucket}/agents/${var.agent_sha256}"
     REKINDLE_AGENT_SHA256           = var.agent_sha256
     REKINDLE_PEOPLE                 = join(",", var.people)

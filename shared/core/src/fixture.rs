@@ -36,6 +36,7 @@ pub(crate) fn deployment(capacity: Vec<CapacityEntry>) -> Deployment {
         bucket_regions: Vec::new(),
         api_url: "https://api.example.com".into(),
         worker_service_account: None,
+        worker_network: None,
         startup_script: None,
         worker_metadata: BTreeMap::new(),
     }

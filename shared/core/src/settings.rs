@@ -164,6 +164,15 @@ pub struct CapacityEntry {
     pub usd_per_chip_hour: f64,
 }
 
+/// A network of the deployment's own, without external addresses: its routes out are Private Google Access and NAT.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerNetwork {
+    /// VPC network.
+    pub network: String,
+    /// Subnetwork, of the same name in each region; absent: the region's.
+    pub subnetwork: Option<String>,
+}
+
 /// What the deployment allows and where its things are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Deployment {
@@ -181,6 +190,8 @@ pub struct Deployment {
     pub api_url: String,
     /// Default service account of the workers.
     pub worker_service_account: Option<String>,
+    /// The workers' network for jobs that name none; absent: `default`, with external addresses.
+    pub worker_network: Option<WorkerNetwork>,
     /// The workers' startup script, which fetches and starts the agent.
     pub startup_script: Option<String>,
     /// Node metadata that every worker gets, such as the agent's address and digest.

@@ -6,6 +6,7 @@
 pub mod auth;
 pub mod firestore;
 pub mod oidc;
+pub mod probe;
 pub mod pubsub;
 pub mod storage;
 pub mod tasks;

@@ -189,6 +189,7 @@ mod tests {
             bucket_regions: Vec::new(),
             api_url: "https://api.example.com".into(),
             worker_service_account: None,
+            worker_network: None,
             startup_script: None,
             worker_metadata: BTreeMap::new(),
         }

@@ -121,6 +121,7 @@ pub fn deployment() -> Deployment {
         bucket_regions: Vec::new(),
         api_url: "http://127.0.0.1:1".into(),
         worker_service_account: None,
+        worker_network: None,
         startup_script: None,
         worker_metadata: BTreeMap::new(),
     }

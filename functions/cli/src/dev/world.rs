@@ -28,6 +28,7 @@ pub(crate) fn deployment(places: &Places, api_url: &str, metadata: BTreeMap<Stri
         bucket_regions: Vec::new(),
         api_url: api_url.to_owned(),
         worker_service_account: None,
+        worker_network: None,
         startup_script: Some(rekindle_agent::STARTUP_SCRIPT.to_owned()),
         worker_metadata: metadata,
     }

@@ -41,6 +41,7 @@ fn deployment() -> Deployment {
         bucket_regions: Vec::new(),
         api_url: "https://api".into(),
         worker_service_account: None,
+        worker_network: None,
         startup_script: None,
         worker_metadata: BTreeMap::new(),
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::failure::FailureKind;
 use crate::fixture::{deployment, entry, open_deployment, small, with};
-use crate::policy::{Action, Preset, Rule};
+use crate::policy::{self, Action, Charge, Preset, Rule};
 use crate::settings::{CapacityEntry, Deployment};
 use crate::{catalog, placement};
 
@@ -37,6 +37,22 @@ fn refuses(value: &Value, field: &str, says: &str) {
 }
 
 #[test]
+fn a_job_that_names_no_network_gets_the_deployments() {
+    use crate::settings::WorkerNetwork;
+    let own = WorkerNetwork { network: "rekindle".into(), subnetwork: Some("rekindle".into()) };
+    let deployment = Deployment { worker_network: Some(own), ..open_deployment() };
+    let network = |tpu: Value| {
+        let job = json!({"run": ["true"], "tpu": tpu});
+        parse_in(&deployment, &job).unwrap().spec.tpu.network
+    };
+    let usual = network(json!({"accelerator": "v5litepod-8"}));
+    assert_eq!((usual.network.as_str(), usual.subnetwork.as_deref()), ("rekindle", Some("rekindle")));
+    assert!(!usual.external_ips);
+    let named = network(json!({"accelerator": "v5litepod-8", "network": "default"}));
+    assert_eq!((named.subnetwork, named.external_ips), (None, true));
+}
+
+#[test]
 fn the_smallest_spec_has_every_default_of_the_contract() {
     let spec = good(&small());
     assert_eq!(spec.run, CommandLine::Argv(vec!["python3".into(), "train.py".into()]));
@@ -45,7 +61,12 @@ fn the_smallest_spec_has_every_default_of_the_contract() {
     assert_eq!(spec.tpu.capacity, [CapacityKind::Spot]);
     assert_eq!(spec.tpu.network.network, "default");
     assert!(spec.tpu.network.external_ips);
-    assert_eq!(spec.recovery, PolicyTable::preset(Preset::Pre));
+    let pre = PolicyTable::preset(Preset::Pre);
+    assert!(spec.recovery.rules.iter().all(|(kind, rule)| match policy::charge(*kind) {
+        // None is allowed, so that the first is the end.
+        Charge::User if *kind != FailureKind::Environment => *rule == Rule::always(Action::Fail),
+        Charge::User | Charge::Infra | Charge::Preemptions => *rule == pre.rules[kind],
+    }));
     let budgets = Budgets { user_failures: Some(0), infra_failures: Some(10), preemptions: None, no_progress: Some(5) };
     assert_eq!(spec.budgets, budgets);
     let limits = Limits {
@@ -158,7 +179,8 @@ fn wrong_everywhere() -> Value {
         "env": {"A=B": "1", "N": 5, "REKINDLE_JOB": "me"},
         "secrets": {"K": "projects/p/secrets/k/versions/latest"},
         "workspace": true,
-        "regions": "any",
+        "regions": "some",
+        "source": {"commit": 5, "dirt": true},
         "tpu": {
             "accelerator": ["v5e-16", "v5litepod-16"],
             "zones": ["us-central1-a", "us-centrall-a", "us-central1"],
@@ -199,6 +221,8 @@ const WRONG_FIELDS: [&str; 46] = [
     "secrets",
     "workspace",
     "regions",
+    "source.commit",
+    "source.dirt",
     "tpu.accelerator[0]",
     "tpu.zones[1]",
     "tpu.zones[2]",
@@ -325,10 +349,11 @@ fn several_slices_need_a_queue_that_takes_them() {
 }
 
 #[test]
-fn reserved_capacity_may_name_its_reservation() {
+fn reserved_capacity_names_its_reservation() {
     let mut value = with(&["tpu", "capacity"], json!(["reserved"]));
     value["tpu"]["reservation"] = json!("my-reservation");
     assert_eq!(good(&value).tpu.reservation.as_deref(), Some("my-reservation"));
+    refuses(&with(&["tpu", "capacity"], json!(["spot", "reserved"])), "tpu.reservation", "is missing");
     refuses(&with(&["tpu", "reservation"], json!("r")), "tpu.reservation", "add reserved to `tpu.capacity`");
 }
 
@@ -386,6 +411,12 @@ fn zones_lie_in_the_regions_of_the_checkpoints() {
     let (field, message) = fault(&deployment, &with(&["tpu", "accelerator"], json!("v4-8")));
     assert_eq!(field, "tpu.accelerator");
     assert!(message.contains("it is offered in us-central2-b"), "{message}");
+    let mut anywhere = with(&["tpu", "accelerator"], json!("v4-8"));
+    anywhere["regions"] = json!("any");
+    let spec = parse_in(&deployment, &anywhere).unwrap().spec;
+    assert_eq!(placement::candidates(&spec, &deployment)[0].placement.zone, "us-central2-b");
+    anywhere["checkpoint"] = json!({"us-central1": "gs://central"});
+    assert_eq!(fault(&deployment, &anywhere).0, "regions");
     // Another bucket's regions are not known; a map says its own.
     let mut value = with(&["checkpoint"], json!("gs://other/x"));
     value["tpu"]["zones"] = json!(["us-west4-a"]);
@@ -403,6 +434,25 @@ fn zones_lie_in_the_regions_of_the_checkpoints() {
     );
     deployment.bucket_regions = vec!["US".into()];
     assert!(parse_in(&deployment, &with(&["tpu", "zones"], json!(["us-west4-a"]))).is_ok());
+}
+
+#[test]
+fn the_default_of_stall_can_be_written_down() {
+    let value = with(&["limits"], json!({"stall": {"steps": "60m"}}));
+    assert_eq!(good(&value), good(&small()));
+    refuses(&with(&["limits"], json!({"stall": {"steps": "0s"}})), "limits.stall.steps", "above zero");
+}
+
+#[test]
+fn where_the_code_comes_from_is_told_and_is_no_other_job() {
+    let mut value = small();
+    value["source"] = json!({"folder": "train", "commit": "1a2b3c4", "branch": "main", "dirty": true});
+    let spec = good(&value);
+    let source = spec.source.clone().unwrap();
+    assert_eq!((source.folder.as_str(), source.commit.as_deref(), source.dirty), ("train", Some("1a2b3c4"), true));
+    assert_eq!(hash(&spec), hash(&good(&small())));
+    value["source"]["folder"] = json!("a\u{1b}[2J");
+    refuses(&value, "source.folder", "one line");
 }
 
 #[test]

@@ -36,7 +36,7 @@ const SLICES_MAX: u64 = 256;
 /// The section `tpu`. What is wrong is left out of the answer, and is a fault.
 pub(super) fn read(
     top: &Object<'_>,
-    checkpoint: &CheckpointSpec,
+    (checkpoint, any_region): (&CheckpointSpec, bool),
     deployment: &Deployment,
     faults: &mut Faults,
 ) -> TpuSpec {
@@ -49,7 +49,7 @@ pub(super) fn read(
         runtime_version: None,
         topology: None,
         slices: 1,
-        network: network_default(),
+        network: network_default(deployment),
     };
     let Some(value) = top.get("tpu") else {
         faults.add("tpu", "is missing; give at least `tpu: {accelerator: v5litepod-8}`");
@@ -66,9 +66,11 @@ pub(super) fn read(
     tpu.reservation = reservation(&object, &tpu.capacity, faults);
     tpu.runtime_version = runtime_version(&object, &accelerators, faults);
     tpu.topology = topology(&object, &accelerators, faults);
-    tpu.network = network(&object, faults);
+    tpu.network = network(&object, deployment, faults);
     if is_clear {
-        Places { accelerators: &accelerators, zones: &zones, tpu: &tpu, checkpoint, deployment }.check(faults);
+        let regions =
+            if any_region { None } else { placement::checkpoint_regions(checkpoint, deployment) };
+        Places { accelerators: &accelerators, zones: &zones, tpu: &tpu, regions, deployment }.check(faults);
     }
     tpu.accelerators = accelerators.into_iter().map(|(word, _)| word.text).collect();
     tpu.zones = zones.known.into_iter().map(|word| word.text).collect();
@@ -181,8 +183,13 @@ fn queued(object: &Object<'_>, slices: u32, accelerators: &[Known], faults: &mut
 }
 
 fn reservation(object: &Object<'_>, capacity: &[CapacityKind], faults: &mut Faults) -> Option<String> {
-    let name = object.text("reservation", faults)?;
     let path = object.at("reservation");
+    let Some(name) = object.text("reservation", faults) else {
+        if capacity.contains(&CapacityKind::Reserved) && object.get("reservation").is_none() {
+            faults.add(path, "is missing; reserved capacity is bought by the name of its reservation");
+        }
+        return None;
+    };
     if !capacity.contains(&CapacityKind::Reserved) {
         faults.add(path, "is of use with reserved capacity only; add reserved to `tpu.capacity`");
     } else if name.chars().any(|c| c.is_whitespace() || c.is_control()) {
@@ -229,27 +236,34 @@ fn topology(object: &Object<'_>, accelerators: &[Known], faults: &mut Faults) ->
     Some(topology)
 }
 
-fn network_default() -> NetworkSpec {
+/// The network of a job that names none.
+fn network_default(deployment: &Deployment) -> NetworkSpec {
+    let own = deployment.worker_network.as_ref();
     NetworkSpec {
-        network: "default".into(),
-        subnetwork: None,
-        external_ips: true,
+        network: own.map_or_else(|| "default".into(), |own| own.network.clone()),
+        subnetwork: own.and_then(|own| own.subnetwork.clone()),
+        external_ips: own.is_none(),
         service_account: None,
         tags: Vec::new(),
         labels: BTreeMap::new(),
     }
 }
 
-fn network(object: &Object<'_>, faults: &mut Faults) -> NetworkSpec {
-    let mut network = network_default();
+fn network(object: &Object<'_>, deployment: &Deployment, faults: &mut Faults) -> NetworkSpec {
+    let mut network = network_default(deployment);
     match object.get("network") {
+        None => {}
         Some(value) if value.is_object() => {
             let beside = "subnetwork, external_ips, service_account, tags and labels stand beside it under `tpu`";
             faults.add(object.at("network"), format!("must be the network's name; {beside}"));
         }
-        _ => network.network = resource_name(object, "network", faults).unwrap_or(network.network),
+        Some(_) => {
+            network.network = resource_name(object, "network", faults).unwrap_or(network.network);
+            // The deployment's subnetwork is of the deployment's network.
+            network.subnetwork = None;
+        }
     }
-    network.subnetwork = resource_name(object, "subnetwork", faults);
+    network.subnetwork = resource_name(object, "subnetwork", faults).or(network.subnetwork);
     network.service_account = resource_name(object, "service_account", faults);
     // Networks made by hand usually have no route out but by NAT, and addresses have a quota.
     network.external_ips = network.network == "default";
@@ -329,19 +343,20 @@ struct Places<'a> {
     accelerators: &'a [Known],
     zones: &'a Zones,
     tpu: &'a TpuSpec,
-    checkpoint: &'a CheckpointSpec,
+    /// Those of the checkpoints; `None`: all.
+    regions: Option<Vec<String>>,
     deployment: &'a Deployment,
 }
 
 impl Places<'_> {
     fn check(&self, faults: &mut Faults) {
-        let regions = placement::checkpoint_regions(self.checkpoint, self.deployment);
+        let regions = &self.regions;
         let is_near = |zone: &str| regions.as_ref().is_none_or(|regions| placement::is_in_regions(zone, regions));
         for word in &self.zones.known {
             if !is_near(&word.text) {
                 let regions = list(regions.as_deref().unwrap_or_default());
                 let message = format!("{} is outside the regions of the checkpoint bucket ({regions})", word.text);
-                faults.add(word.path.clone(), format!("{message}; take a zone there, or another `checkpoint`"));
+                faults.add(word.path.clone(), format!("{message}; take a zone there, another `checkpoint`, or regions: any"));
             }
         }
         // With a wrong zone among them, the zones that were meant are not known.
@@ -388,9 +403,9 @@ impl Places<'_> {
         }
         let name = &accelerator.name;
         if any(&self.tpu.capacity, zones, 0) {
-            let slices = self.tpu.slices;
+            let slices = placement::slices(self.tpu.slices);
             return Some(format!(
-                "{slices} slice(s) of {name} are {chips} chips, more than the capacity list allows at once; \
+                "{slices} of {name} are {chips} chips, more than the capacity list allows at once; \
                  take fewer slices or a smaller type"
             ));
         }
