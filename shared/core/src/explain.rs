@@ -249,7 +249,7 @@ fn active_next(job: &Job, now: Timestamp) -> Option<String> {
 /// A resume after the notice is not promised: the policy may say otherwise.
 fn running_next(job: &Job, now: Timestamp) -> String {
     let notice = job.current_generation().and_then(|g| g.notice.as_ref());
-    if let Some(notice) = notice.filter(|notice| notice.deadline > now) {
+    if let Some(notice) = notice.filter(|notice| notice.takes_away() && notice.deadline > now) {
         return format!("Next: its slice will be taken away at {:.0}.", notice.deadline);
     }
     let total = job.spec.limits.total.zip(job.first_started_at);
@@ -322,7 +322,7 @@ fn asked(g: &Generation, now: Timestamp) -> String {
         Create::Failed { .. } => "was refused",
         Create::Done => "was made",
     };
-    format!("{} {state} {via}, {} ago", slice(g), since(g.intended_at, now))
+    format!("{} {state} {via}, {}", slice(g), ago(g.intended_at, now))
 }
 
 /// The names of what the job still owns.
@@ -339,9 +339,17 @@ fn without_stop(text: &str) -> &str {
     text.trim().trim_end_matches('.')
 }
 
-/// How long ago, in words.
+/// How long it has lasted, in words.
 fn since(at: Timestamp, now: Timestamp) -> String {
     span(gap(at, now))
+}
+
+/// How long ago it was, in words.
+fn ago(at: Timestamp, now: Timestamp) -> String {
+    match gap(at, now) {
+        Duration::ZERO => "just now".to_owned(),
+        gap => format!("{} ago", span(gap)),
+    }
 }
 
 /// From `at` to `now`, in whole seconds; zero if `at` is later.
@@ -353,7 +361,8 @@ fn gap(at: Timestamp, now: Timestamp) -> Duration {
 fn span(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let rounded = match seconds {
-        0..3600 => seconds,
+        0 => return "less than a second".to_owned(),
+        1..3600 => seconds,
         3600..86400 => seconds / 60 * 60,
         _ => seconds / 3600 * 3600,
     };

@@ -3,7 +3,7 @@
 //! Knows the catalogue, the deployment's capacity list and what creates met lately. It does not know permits, budgets
 //! or generations: whether a create is allowed now is `decide`'s. Entry points: [`candidates`] and [`choose`].
 //!
-//! **Invariant:** no candidate lies outside the capacity list or outside the regions of the job's checkpoints.
+//! **Invariant:** no candidate lies outside the capacity list or outside the regions of the job's checkpoints (unless the job says `regions: any`).
 
 use std::time::Duration;
 
@@ -195,7 +195,8 @@ fn candidate(
     if !catalog::is_offered(accelerator, zone) {
         return None;
     }
-    if let Some(regions) = checkpoint_regions(&spec.checkpoint, deployment)
+    if !spec.any_region
+        && let Some(regions) = checkpoint_regions(&spec.checkpoint, deployment)
         && !is_in_regions(zone, &regions)
     {
         return None;
@@ -266,6 +267,11 @@ fn via(job: &Job, accelerator: &str) -> Via {
     if queue { Via::QueuedResource } else { Via::Node }
 }
 
+/// `1 slice`, `2 slices`.
+pub(crate) fn slices(count: u32) -> String {
+    if count == 1 { "1 slice".to_owned() } else { format!("{count} slices") }
+}
+
 /// `spot v5litepod-16 in us-central1-a`.
 pub fn describe(placement: &Placement) -> String {
     format!("{} {} in {}", placement.capacity.as_str(), placement.accelerator, placement.zone)
@@ -306,9 +312,9 @@ fn never(spec: &JobSpec, refused: &[String]) -> String {
     const SHOWN: usize = 3;
     if refused.is_empty() {
         return format!(
-            "the capacity list allows none of {} any more, for {} slice(s) in the regions of the job's checkpoints",
+            "the capacity list allows none of {} any more, for {} in the regions of the job's checkpoints",
             spec.tpu.accelerators.join(", "),
-            spec.tpu.slices
+            slices(spec.tpu.slices)
         );
     }
     let more = match refused.len().saturating_sub(SHOWN) {

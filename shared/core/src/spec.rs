@@ -14,6 +14,7 @@ mod limits;
 mod parse;
 mod reader;
 mod recovery;
+mod source;
 mod tpu;
 
 #[cfg(test)]
@@ -189,6 +190,28 @@ pub struct JobSpec {
     pub notes: Option<String>,
     /// Webhooks.
     pub notify: Vec<Notify>,
+    /// True: also slices outside the regions of the checkpoint bucket.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub any_region: bool,
+    /// Where `code` comes from, for people; no part of what the job is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+}
+
+/// Where a bundle was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// Name of the folder.
+    pub folder: String,
+    /// The commit that was checked out, if it is a repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// Its branch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    /// True if files differed from the commit.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dirty: bool,
 }
 
 /// Where checkpoints live.

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use rekindle_core::job::Job;
 use rekindle_core::policy::{PolicyTable, Rule};
+use rekindle_core::settings::Deployment;
+use rekindle_core::{catalog, orders, placement};
 use rekindle_core::spec::{Budgets, CheckpointSpec, JobSpec, Limits, NetworkSpec, Queued, TpuSpec};
 
 /// The outside form of a spec.
@@ -42,7 +45,53 @@ pub fn spec(of: &JobSpec) -> Value {
         "notify",
         of.notify.iter().map(|n| if n.events.is_empty() { json!({"webhook": n.webhook}) } else { json!(n) }).collect(),
     );
+    set("regions", if of.any_region { json!("any") } else { Value::Null });
+    set("source", json!(of.source));
     Value::Object(map)
+}
+
+/// What a list of jobs shows of a spec: a page of whole ones would be mostly recovery tables.
+pub fn brief(of: &JobSpec) -> Value {
+    let accelerator = match of.tpu.accelerators.as_slice() {
+        [one] => json!(one),
+        list => json!(list),
+    };
+    json!({"tpu": {"accelerator": accelerator}})
+}
+
+/// What the fields that a spec leaves out mean in this deployment now: the deployment decides them, not the spec, so
+/// that they are no part of it.
+pub fn defaults(job: &Job, deployment: &Deployment) -> Map<String, Value> {
+    let mut map = Map::new();
+    let spec = &job.spec;
+    let of_each = |value: fn(&str) -> Option<String>| match spec.tpu.accelerators.as_slice() {
+        [one] => json!(value(one)),
+        several => several.iter().map(|name| (name.clone(), json!(value(name)))).collect::<Map<_, _>>().into(),
+    };
+    if spec.tpu.zones.is_empty() {
+        let mut zones: Vec<String> = Vec::new();
+        for candidate in placement::candidates(spec, deployment) {
+            if !zones.contains(&candidate.placement.zone) {
+                zones.push(candidate.placement.zone);
+            }
+        }
+        map.insert("tpu.zones".to_owned(), json!(zones));
+    }
+    if spec.tpu.runtime_version.is_none() {
+        map.insert("tpu.runtime_version".to_owned(), of_each(|name| Some(catalog::default_runtime(name).to_owned())));
+    }
+    if spec.tpu.topology.is_none() {
+        let usual = of_each(|name| catalog::accelerator(name).map(|a| a.topology.clone()));
+        map.insert("tpu.topology".to_owned(), usual);
+    }
+    if let (None, Some(account)) = (&spec.tpu.network.service_account, &deployment.worker_service_account) {
+        map.insert("tpu.service_account".to_owned(), json!(account));
+    }
+    if spec.checkpoint == CheckpointSpec::Default {
+        let folder = orders::checkpoint_dir(job, 0, "", &deployment.bucket);
+        map.insert("checkpoint".to_owned(), json!(folder));
+    }
+    map
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -106,6 +155,9 @@ fn recovery(of: &PolicyTable) -> Value {
 }
 
 fn rule(of: &Rule) -> Value {
+    if of.first == of.again && of.within.is_none() && of.max.is_none() {
+        return json!(of.first);
+    }
     let mut map = Map::from_iter([("first".to_owned(), json!(of.first)), ("again".to_owned(), json!(of.again))]);
     if let Some(within) = of.within {
         map.insert("within".into(), json!(duration(within)));
@@ -139,10 +191,12 @@ fn limits(of: &Limits) -> Value {
         ]
         .map(|(name, value)| (name.to_owned(), value)),
     );
-    // Naming it makes it `stall_by_hand`, which means more than its value.
-    if of.stall_by_hand || of.stall.is_none() {
-        map.insert("stall".into(), time(of.stall));
-    }
+    let stall = match of.stall {
+        // Written as a duration it would be `stall_by_hand`, which means more than its value.
+        Some(stall) if !of.stall_by_hand => json!({"steps": duration(stall)}),
+        stall => time(stall),
+    };
+    map.insert("stall".into(), stall);
     Value::Object(map)
 }
 
@@ -238,6 +292,10 @@ mod tests {
             full,
             one("limits", json!({"stall": "none"})),
             one("limits", json!({"stall": "60m"})),
+            one("limits", json!({"stall": {"steps": "2h"}})),
+            one("regions", json!("any")),
+            one("source", json!({"folder": "train", "commit": "1a2b3c4", "dirty": true})),
+            one("budgets", json!({"user_failures": 2})),
             one("checkpoint", json!("gs://bucket/c")),
             one("recovery", json!({"preset": "pass"})),
             one("recovery", json!({"preset": "resume"})),
@@ -250,6 +308,19 @@ mod tests {
             let again = parse(&shown, &context).unwrap_or_else(|e| panic!("{shown}: {e:?}")).spec;
             assert_eq!(again, first, "{shown}");
         }
+    }
+
+    #[test]
+    fn every_default_is_shown_and_what_ends_a_job_is_called_so() {
+        let deployment = deployment();
+        let context = ParseContext { deployment: &deployment, caller: "ann@example.com", caller_is_admin: true };
+        let body = json!({"run": ["true"], "tpu": {"accelerator": "v5litepod-8"}});
+        let shown = spec(&parse(&body, &context).unwrap().spec);
+        assert_eq!(shown["limits"]["stall"], json!({"steps": "1h"}));
+        assert_eq!(shown["recovery"]["overrides"]["user_error"], "fail");
+        assert_eq!(shown["recovery"]["overrides"]["oom_hbm"], "fail");
+        assert_eq!(shown["recovery"]["overrides"]["preempted"], "recreate");
+        assert_eq!(shown["tpu"]["capacity"], json!(["spot"]));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use rekindle_core::explain;
 use rekindle_core::failure::FailureKind;
@@ -12,6 +12,7 @@ use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::{Create, Desired, Generation, Job, LastEnd, Outcome, Phase};
 use rekindle_core::observation::WorkerReport;
 use rekindle_core::reason::Reason;
+use rekindle_core::settings::Deployment;
 use rekindle_core::spec::CapacityKind;
 
 use crate::spec_view;
@@ -69,8 +70,11 @@ pub struct JobView {
     pub line: u32,
     /// Grows with every change.
     pub revision: u64,
-    /// The spec with every default filled in.
+    /// The spec, with every default that is the spec's own; in a list asked for with `view=list` only its accelerator.
     pub spec: Value,
+    /// What fields that the spec leaves out mean in this deployment now, by their path; with one job alone.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub defaults: Map<String, Value>,
 }
 
 /// A TPU that a job owns.
@@ -170,6 +174,10 @@ const MICROS: f64 = 1e6;
 impl JobView {
     /// The view of a job, with the newest reports of its current attempt's workers (none: the job document alone).
     pub fn of(job: &Job, workers: &[WorkerReport]) -> Self {
+        Self::build(job, workers, spec_view::spec(&job.spec))
+    }
+
+    fn build(job: &Job, workers: &[WorkerReport], spec: Value) -> Self {
         let usage = &job.usage;
         let hours = |secs: u64| secs as f64 / CHIP_SECS_PER_HOUR;
         Self {
@@ -210,8 +218,21 @@ impl JobView {
             run_id: job.run_id.clone(),
             line: job.line,
             revision: job.revision,
-            spec: spec_view::spec(&job.spec),
+            spec,
+            defaults: Map::new(),
         }
+    }
+
+    /// The same with what its spec leaves out.
+    #[must_use]
+    pub fn with_defaults(mut self, job: &Job, deployment: &Deployment) -> Self {
+        self.defaults = spec_view::defaults(job, deployment);
+        self
+    }
+
+    /// The view for a list: of its spec only what a list shows.
+    pub fn in_list(job: &Job) -> Self {
+        Self::build(job, &[], spec_view::brief(&job.spec))
     }
 }
 
@@ -258,7 +279,7 @@ fn resource(g: &Generation) -> ResourceView {
         state: state.into(),
         created_at: g.intended_at,
         ready_at: g.ready_at,
-        notice_deadline: g.notice.as_ref().map(|n| n.deadline),
+        notice_deadline: g.notice.as_ref().filter(|n| n.takes_away()).map(|n| n.deadline),
         usd_per_hour: g.usd_micros_per_hour as f64 / MICROS,
     }
 }

@@ -9,7 +9,7 @@ use super::charge::End;
 use crate::classify::{self, Evidence, Exit, NodeFact, NoticeFact, WorkerEvidence};
 use crate::failure::FailureKind;
 use crate::job::{Attempt, Desired, Ended, LastEnd, Outcome, StopCause};
-use crate::observation::{ExitReport, Health, Look, NoticeKind, SliceState, WorkerState};
+use crate::observation::{ExitReport, Health, Look, Notice, NoticeKind, SliceState, WorkerState};
 use crate::orders::notice_is_urgent;
 use crate::policy::{self, Action, Charge};
 use crate::reason::Reason;
@@ -59,14 +59,14 @@ impl Pass<'_> {
 
     fn judge_notice(&mut self) {
         let Some(g) = self.job.generations.last() else { return };
-        let (number, Some(notice)) = (g.number, g.notice.clone()) else { return };
+        let (number, Some(notice)) = (g.number, g.notice.clone().filter(Notice::takes_away)) else { return };
         if !notice_is_urgent(&notice, self.now) {
             self.wake((notice.deadline - Duration::from_mins(1)).max(self.now));
             return;
         }
         let kind = match notice.kind {
             NoticeKind::Preemption => FailureKind::Preempted,
-            NoticeKind::Maintenance => FailureKind::Maintenance,
+            NoticeKind::Maintenance | NoticeKind::Migration => FailureKind::Maintenance,
         };
         if self.live_attempt().is_some_and(|a| self.ended_well_before(&a, notice.seen_at)) {
             return;
@@ -79,7 +79,7 @@ impl Pass<'_> {
         let free = self.take_back(number, kind);
         let end = End {
             kind,
-            summary: format!("generation {number} will be taken away at {} ({kind})", notice.deadline),
+            summary: format!("generation {number} will be taken away at {:.0} ({kind})", notice.deadline),
             verdict: None,
             stop: StopCause::Notice,
             why: Reason::PreemptionNotice,
@@ -241,9 +241,10 @@ impl Pass<'_> {
         let evidence = Evidence {
             workers,
             node: self.node_fact(a.generation),
-            notice: self.job.generation(a.generation).and_then(|g| g.notice.as_ref()).map(|n| match n.kind {
-                NoticeKind::Preemption => NoticeFact::Preemption,
-                NoticeKind::Maintenance => NoticeFact::Maintenance,
+            notice: self.job.generation(a.generation).and_then(|g| g.notice.as_ref()).and_then(|n| match n.kind {
+                NoticeKind::Preemption => Some(NoticeFact::Preemption),
+                NoticeKind::Maintenance => Some(NoticeFact::Maintenance),
+                NoticeKind::Migration => None,
             }),
             multi_worker_expected: Some(total),
         };

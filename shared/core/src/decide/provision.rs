@@ -27,7 +27,7 @@ impl Pass<'_> {
             && self.now < next.not_before
         {
             self.wake(next.not_before);
-            let text = format!("waits until {} before the next slice is asked for", next.not_before);
+            let text = format!("waits until {:.0} before the next slice is asked for", next.not_before);
             let own = matches!(next.why, Reason::CreateTimeout | Reason::RateLimit);
             self.waiting = Some((if own { next.why } else { Reason::BackOff }, text));
             return;

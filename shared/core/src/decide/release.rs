@@ -2,6 +2,7 @@
 
 use super::Pass;
 use super::workers::keys;
+use crate::failure::FailureKind;
 use crate::job::Attempt;
 use crate::observation::WorkerState;
 use crate::reason::Reason;
@@ -26,7 +27,7 @@ impl Pass<'_> {
         if self.now < next.not_before {
             self.wake(next.not_before);
             self.waiting =
-                Some((Reason::BackOff, format!("waits until {} before it resumes in place", next.not_before)));
+                Some((Reason::BackOff, format!("waits until {:.0} before it resumes in place", next.not_before)));
             return;
         }
         if self.job.attempts.iter().any(|a| a.fenced_at.is_none()) {
@@ -52,6 +53,7 @@ impl Pass<'_> {
             resume,
             stage: self.job.counters.resumes,
             line: self.job.line,
+            is_clean: self.begins_clean(generation),
             created_at: self.now,
             released_at: None,
             started_at: None,
@@ -64,6 +66,14 @@ impl Pass<'_> {
             step_at: None,
             resumed_from: None,
         });
+    }
+
+    /// True if the next attempt on this generation must not find what the last one left in its working directory.
+    fn begins_clean(&self, generation: u32) -> bool {
+        // Marks of an older end say nothing: a person's restart comes after an end of its own.
+        let ended = self.job.last_end.as_ref().filter(|end| end.generation == generation);
+        let newest = ended.filter(|end| end.attempt + 1 == self.job.last_attempt);
+        newest.and_then(|end| end.ended.kind).is_some_and(FailureKind::soils)
     }
 
     fn release_run(&mut self) {

@@ -84,8 +84,9 @@ pub fn apply_command(job: &Job, command: Command, now: Timestamp) -> Result<Opti
         }
         Command::Unpause => {
             if job.phase != Phase::Paused {
-                let holds = job.desired == Desired::Run && !job.phase.is_terminal() && job.phase != Phase::Stopping;
-                return if holds { Ok(None) } else { no };
+                // The first of two has been recorded and not yet acted on; later the job is simply not paused.
+                let is_going_on = job.next.as_ref().is_some_and(|next| next.why == Reason::UnpauseRequested);
+                return if job.desired == Desired::Run && is_going_on { Ok(None) } else { no };
             }
             resume_from_pause(&mut after, Reason::UnpauseRequested, true, now);
         }

@@ -11,7 +11,7 @@ use crate::policy::Charge;
 pub(super) fn facts(job: &Job, now: Timestamp) -> Vec<String> {
     let mut facts = vec![
         format!(
-            "phase {} since {:.0} ({}), reason {}",
+            "phase {} since {:.0} (for {}), reason {}",
             job.phase.as_str(),
             job.phase_since,
             since(job.phase_since, now),
@@ -65,7 +65,9 @@ fn generation(g: &Generation) -> String {
         }
     };
     let unhealthy = g.unhealthy_since.map_or_else(String::new, |at| format!(", not healthy since {at:.0}"));
-    let notice = g.notice.as_ref().map_or_else(String::new, |n| format!(", notice: goes at {:.0}", n.deadline));
+    let notice = g.notice.as_ref().map_or_else(String::new, |n| {
+        format!(", notice: {} at {:.0}", if n.takes_away() { "goes" } else { "is moved to another host" }, n.deadline)
+    });
     format!("{}, {}: {state}{unhealthy}{notice}", slice(g), g.name)
 }
 
@@ -97,7 +99,7 @@ fn progress(job: &Job) -> Option<String> {
     let step = job.highest_step?;
     let saved = job.highest_checkpoint.map_or_else(|| "none reported".to_owned(), |step| format!("at step {step}"));
     let line = if job.line > 0 { format!(", checkpoint line {}", job.line) } else { String::new() };
-    Some(format!("highest step {step}, last checkpoint {saved}, {} steps repeated{line}", job.counters.steps_repeated))
+    Some(format!("highest step {step}, last checkpoint {saved}, {} repeated{line}", steps(job.counters.steps_repeated)))
 }
 
 fn counters(job: &Job) -> String {
@@ -117,6 +119,10 @@ fn usage(job: &Job) -> String {
         hours(usage.repeated_chip_secs),
         hours(usage.waiting_chip_secs)
     )
+}
+
+fn steps(count: u64) -> String {
+    if count == 1 { "1 step".into() } else { format!("{count} steps") }
 }
 
 fn times(count: u32) -> String {

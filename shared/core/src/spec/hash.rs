@@ -5,11 +5,16 @@ use sha2::{Digest, Sha256};
 
 use super::JobSpec;
 
-/// sha256 of the spec's canonical JSON (sorted keys, no spaces), in lower-case hex.
+/// sha256 of the spec's canonical JSON (sorted keys, no spaces), in lower-case hex. `source` is left out: the bytes of
+/// `code` are what the job runs, wherever they come from.
 pub fn hash(spec: &JobSpec) -> String {
     let mut text = String::new();
     // A spec has only string keys and finite numbers, so that it always has a JSON form.
-    canonical(&serde_json::to_value(spec).unwrap_or(Value::Null), &mut text);
+    let mut value = serde_json::to_value(spec).unwrap_or(Value::Null);
+    if let Value::Object(fields) = &mut value {
+        fields.remove("source");
+    }
+    canonical(&value, &mut text);
     hex::encode(Sha256::digest(text.as_bytes()))
 }
 

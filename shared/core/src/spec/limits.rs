@@ -70,7 +70,14 @@ pub(super) fn limits(top: &Object<'_>, faults: &mut Faults) -> Limits {
             *slot = given.value();
         }
     }
-    if let Some(stall) = limit(&object, "stall", true, faults) {
+    if let Some(Value::Object(_)) = object.get("stall") {
+        // As the default is written: it watches steps alone.
+        let path = object.at("stall");
+        let steps = object.get("stall").and_then(|value| Object::open(value, &path, &["steps"], faults));
+        if let Some(Bound::At(steps)) = steps.and_then(|stall| limit(&stall, "steps", false, faults)) {
+            limits.stall = Some(steps);
+        }
+    } else if let Some(stall) = limit(&object, "stall", true, faults) {
         limits.stall = stall.value();
         limits.stall_by_hand = limits.stall.is_some();
     }

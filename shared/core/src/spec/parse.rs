@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::reader::{self, Faults, Object, quote};
-use super::{CheckpointSpec, CommandLine, JobSpec, Notify, limits, recovery, tpu};
+use super::{CheckpointSpec, CommandLine, JobSpec, Notify, limits, recovery, source, tpu};
 use crate::catalog;
 use crate::ids::JobId;
 use crate::job::Phase;
@@ -66,6 +66,7 @@ const FIELDS: &[&str] = &[
     "tags",
     "notes",
     "notify",
+    "source",
 ];
 
 /// Fields that the outside interface names and this version does not build, and what to do instead.
@@ -73,7 +74,6 @@ const NOT_BUILT: &[(&str, &str)] = &[
     ("image", "leave it out and install what the program needs in `setup`"),
     ("secrets", "leave it out and let the program read them with the worker's service account"),
     ("workspace", "leave it out and give a `run`"),
-    ("regions", "leave it out; slices are made in the regions of the checkpoint bucket"),
 ];
 
 /// The longest spec, in bytes of JSON.
@@ -118,8 +118,10 @@ pub fn parse(value: &Value, context: &ParseContext<'_>) -> Result<Submit, Vec<Fi
     let code = code(&top, context.deployment, &mut faults);
     let env = env(&top, &mut faults);
     let checkpoint = checkpoint(&top, context.deployment, &mut faults);
-    let tpu = tpu::read(&top, &checkpoint, context.deployment, &mut faults);
-    let recovery = recovery::read(&top, policy::default_preset(&tpu.capacity), &mut faults);
+    let any_region = any_region(&top, &checkpoint, &mut faults);
+    let tpu = tpu::read(&top, (&checkpoint, any_region), context.deployment, &mut faults);
+    let budgets = limits::budgets(&top, &mut faults);
+    let recovery = recovery::read(&top, policy::default_preset(&tpu.capacity), &budgets, &mut faults);
     let spec = JobSpec {
         run,
         setup,
@@ -127,7 +129,7 @@ pub fn parse(value: &Value, context: &ParseContext<'_>) -> Result<Submit, Vec<Fi
         env,
         tpu,
         recovery,
-        budgets: limits::budgets(&top, &mut faults),
+        budgets,
         limits: limits::limits(&top, &mut faults),
         checkpoint,
         priority: priority(&top, &mut faults),
@@ -135,6 +137,8 @@ pub fn parse(value: &Value, context: &ParseContext<'_>) -> Result<Submit, Vec<Fi
         tags: top.words("tags", &mut faults).into_iter().map(|word| word.text).collect(),
         notes: top.text("notes", &mut faults),
         notify: notify(&top, &mut faults),
+        any_region,
+        source: source::read(&top, &mut faults),
     };
     let size = serde_json::to_vec(&spec).map_or(0, |bytes| bytes.len());
     if size > SPEC_MAX {
@@ -290,6 +294,19 @@ fn checkpoint(top: &Object<'_>, deployment: &Deployment, faults: &mut Faults) ->
         }
     }
     CheckpointSpec::ByRegion(folders)
+}
+
+/// `regions: any`.
+fn any_region(top: &Object<'_>, checkpoint: &CheckpointSpec, faults: &mut Faults) -> bool {
+    let Some(word) = top.text("regions", faults) else { return false };
+    if word != "any" {
+        faults.add("regions", format!("{} is not known; write any, or leave it out", quote(&word)));
+        return false;
+    }
+    if matches!(checkpoint, CheckpointSpec::ByRegion(_)) {
+        faults.add("regions", "any needs one folder in `checkpoint`; a map says itself which regions there are");
+    }
+    true
 }
 
 fn priority(top: &Object<'_>, faults: &mut Faults) -> u8 {

@@ -4,13 +4,28 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::limits;
 use super::reader::{self, Faults, Object, advise};
+use super::{Budgets, limits};
 use crate::failure::FailureKind;
-use crate::policy::{Action, PolicyTable, Preset, Rule};
+use crate::policy::{self, Action, Charge, PolicyTable, Preset, Rule};
 
 /// The section `recovery`; without a preset, the one given.
-pub(super) fn read(top: &Object<'_>, default: Preset, faults: &mut Faults) -> PolicyTable {
+///
+/// Where no failure of the user's is allowed, the table says `fail` for them, as the budget would: it is what people
+/// are shown.
+pub(super) fn read(top: &Object<'_>, default: Preset, budgets: &Budgets, faults: &mut Faults) -> PolicyTable {
+    let mut table = table(top, default, faults);
+    if budgets.user_failures == Some(0) {
+        for kind in FailureKind::ALL {
+            if policy::charge(kind) == Charge::User && policy::budget_decides(&table, kind) {
+                table.rules.insert(kind, Rule::always(Action::Fail));
+            }
+        }
+    }
+    table
+}
+
+fn table(top: &Object<'_>, default: Preset, faults: &mut Faults) -> PolicyTable {
     let opened =
         top.get("recovery").and_then(|value| Object::open(value, "recovery", &["preset", "overrides"], faults));
     let Some(object) = opened else { return PolicyTable::preset(default) };

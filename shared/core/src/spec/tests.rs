@@ -209,7 +209,7 @@ fn wrong_everywhere() -> Value {
 }
 
 /// The faults of [`wrong_everywhere`], by field.
-const WRONG_FIELDS: [&str; 46] = [
+const WRONG_FIELDS: [&str; 48] = [
     "id",
     "run",
     "comand",

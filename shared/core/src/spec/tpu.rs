@@ -68,8 +68,7 @@ pub(super) fn read(
     tpu.topology = topology(&object, &accelerators, faults);
     tpu.network = network(&object, deployment, faults);
     if is_clear {
-        let regions =
-            if any_region { None } else { placement::checkpoint_regions(checkpoint, deployment) };
+        let regions = if any_region { None } else { placement::checkpoint_regions(checkpoint, deployment) };
         Places { accelerators: &accelerators, zones: &zones, tpu: &tpu, regions, deployment }.check(faults);
     }
     tpu.accelerators = accelerators.into_iter().map(|(word, _)| word.text).collect();
@@ -356,7 +355,10 @@ impl Places<'_> {
             if !is_near(&word.text) {
                 let regions = list(regions.as_deref().unwrap_or_default());
                 let message = format!("{} is outside the regions of the checkpoint bucket ({regions})", word.text);
-                faults.add(word.path.clone(), format!("{message}; take a zone there, another `checkpoint`, or regions: any"));
+                faults.add(
+                    word.path.clone(),
+                    format!("{message}; take a zone there, another `checkpoint`, or regions: any"),
+                );
             }
         }
         // With a wrong zone among them, the zones that were meant are not known.
