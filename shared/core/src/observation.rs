@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::classify::WorkerEvidence;
 use crate::ids::WorkerKey;
 use crate::job::Placement;
+use crate::limits::InUse;
 
 /// Three-valued knowledge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,17 +156,42 @@ pub enum NoticeKind {
     Preemption,
     /// Maintenance is coming.
     Maintenance,
+    /// The machine will be moved to another host while it runs: shown, and nothing else.
+    Migration,
 }
 
-/// A notice that the slice will be taken away.
+/// A notice of what will happen to the slice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// Its sort.
     pub kind: NoticeKind,
     /// When a worker saw it.
     pub seen_at: Timestamp,
-    /// When the slice goes.
+    /// When that is: the slice goes, or is moved.
     pub deadline: Timestamp,
+}
+
+impl Notice {
+    /// True if the slice is lost by it.
+    pub const fn takes_away(&self) -> bool {
+        match self.kind {
+            NoticeKind::Preemption | NoticeKind::Maintenance => true,
+            NoticeKind::Migration => false,
+        }
+    }
+
+    /// True if it holds instead of the one known. A preemption says more than anything else, and of two the earlier deadline
+    /// holds; a window may be moved, or become another kind of window, so that of two the one told last holds.
+    pub fn says_more(&self, known: &Self) -> bool {
+        match (self.kind, known.kind) {
+            (NoticeKind::Preemption, NoticeKind::Preemption) => self.deadline < known.deadline,
+            (NoticeKind::Preemption, _) => true,
+            (_, NoticeKind::Preemption) => false,
+            (NoticeKind::Maintenance | NoticeKind::Migration, NoticeKind::Maintenance | NoticeKind::Migration) => {
+                self.seen_at > known.seen_at
+            }
+        }
+    }
 }
 
 /// What a worker's agent does.
@@ -276,10 +302,6 @@ pub enum Permit {
     Granted,
     /// The installation is frozen.
     Frozen,
-    /// `max_chips` of the deployment or the owner would be passed.
-    MaxChips,
-    /// `max_usd_per_day` of the deployment or the owner would be passed.
-    MaxUsd,
 }
 
 /// The stretch of time over which silence can be held against a worker: ticks ran and `api` took calls all through it.
@@ -304,6 +326,8 @@ pub struct Observation {
     pub zones: Vec<ZoneReport>,
     /// Whether a create is allowed now.
     pub permit: Permit,
+    /// What all jobs use of the limits.
+    pub used: InUse,
     /// Since when silence counts.
     pub liveness: Liveness,
 }

@@ -201,5 +201,6 @@ pub fn notice_is_urgent(notice: &Notice, now: Timestamp) -> bool {
     match notice.kind {
         NoticeKind::Preemption => true,
         NoticeKind::Maintenance => notice.deadline <= now + Duration::from_mins(1),
+        NoticeKind::Migration => false,
     }
 }

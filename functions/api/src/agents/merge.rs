@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use rekindle_core::job::{Attempt, Job};
-use rekindle_core::observation::{Notice, NoticeKind, WorkerReport, WorkerState};
+use rekindle_core::observation::{Notice, WorkerReport, WorkerState};
 use rekindle_wire::agent::Report;
 
 /// The document after a report.
@@ -51,19 +51,9 @@ pub(super) fn merge(
     next
 }
 
-/// A preemption says more than maintenance; of two preemptions the earlier deadline holds, of two windows what was told last.
-fn says_more(told: &Notice, known: &Notice) -> bool {
-    match (told.kind, known.kind) {
-        (NoticeKind::Preemption, NoticeKind::Maintenance) => true,
-        (NoticeKind::Maintenance, NoticeKind::Preemption) => false,
-        (NoticeKind::Preemption, NoticeKind::Preemption) => told.deadline < known.deadline,
-        (NoticeKind::Maintenance, NoticeKind::Maintenance) => told.seen_at > known.seen_at,
-    }
-}
-
 fn earlier(known: Option<Notice>, told: Option<Notice>) -> Option<Notice> {
     match (known, told) {
-        (Some(known), Some(told)) => Some(if says_more(&told, &known) { told } else { known }),
+        (Some(known), Some(told)) => Some(if told.says_more(&known) { told } else { known }),
         (known, told) => known.or(told),
     }
 }
@@ -123,7 +113,7 @@ pub(super) fn change(
     }
     if let Some(notice) = &next.notice {
         let known_to_job = job.generation(next.generation).and_then(|g| g.notice.as_ref());
-        let is_new = known_to_job.is_none_or(|k| says_more(notice, k));
+        let is_new = known_to_job.is_none_or(|k| notice.says_more(k));
         // Once for each worker that sees it; a pass that has read past this write has nothing to do.
         if is_new && known.and_then(|k| k.notice.as_ref()) != Some(notice) {
             return Some(Change::Notice);

@@ -245,7 +245,8 @@ impl Pass<'_> {
             self.lose(number, kind, fact);
         }
         // While a notice runs, its programs may still be saving: the slice counts as gone when the notice is over.
-        let notice_until = self.job.generation(number).and_then(|g| g.notice.as_ref()).map(|n| n.deadline);
+        let notice = self.job.generation(number).and_then(|g| g.notice.as_ref()).filter(|n| n.takes_away());
+        let notice_until = notice.map(|n| n.deadline);
         if let Some(until) = notice_until
             && self.now < until
             && self

@@ -50,7 +50,7 @@ impl Pass<'_> {
             return true;
         }
         let deadline = running.iter().filter_map(|a| a.stop.as_ref().map(|s| s.deadline)).max();
-        let deadline = deadline.max(g.notice.as_ref().map(|n| n.deadline));
+        let deadline = deadline.max(g.notice.as_ref().filter(|n| n.takes_away()).map(|n| n.deadline));
         match deadline {
             Some(at) if self.now >= at => true,
             Some(at) => {

@@ -28,18 +28,7 @@ impl Pass<'_> {
         for report in reports {
             let Some(notice) = &report.notice else { continue };
             let Some(g) = self.generation_mut(report.generation) else { continue };
-            let better = g.notice.as_ref().is_none_or(|known| {
-                // A preemption says more than maintenance; of two alike the earlier deadline holds.
-                (notice.kind == NoticeKind::Preemption && known.kind == NoticeKind::Maintenance)
-                    || (notice.kind == NoticeKind::Preemption
-                        && known.kind == NoticeKind::Preemption
-                        && notice.deadline < known.deadline)
-                    // A window may be moved: what was told last holds.
-                    || (notice.kind == NoticeKind::Maintenance
-                        && known.kind == NoticeKind::Maintenance
-                        && notice.seen_at > known.seen_at)
-            });
-            if better {
+            if g.notice.as_ref().is_none_or(|known| notice.says_more(known)) {
                 let text = format!(
                     "worker {} of generation {} has a notice of {}, deadline {}",
                     report.key.worker,
@@ -47,6 +36,7 @@ impl Pass<'_> {
                     match notice.kind {
                         NoticeKind::Preemption => "preemption",
                         NoticeKind::Maintenance => "maintenance",
+                        NoticeKind::Migration => "a migration, which ends nothing",
                     },
                     notice.deadline
                 );

@@ -1,6 +1,7 @@
 //! What a report leaves of what was known.
 
 use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_core::observation::NoticeKind;
 use rekindle_wire::agent::Progress;
 
 use super::*;
