@@ -7,13 +7,13 @@ use http::HeaderMap;
 use rekindle_core::catalog as table;
 use rekindle_core::placement;
 use rekindle_core::spec::CapacityKind;
-use rekindle_web::etag;
+use rekindle_web::{NoQuery, Query, etag};
 use rekindle_wire::v1::{Catalog, CatalogEntry, CatalogZone};
 
 use crate::Api;
 
 /// Accelerators, chips, workers, zones, prices, runtime versions.
-pub(crate) async fn catalog(State(api): State<Api>, headers: HeaderMap) -> Response {
+pub(crate) async fn catalog(State(api): State<Api>, headers: HeaderMap, _: Query<NoQuery>) -> Response {
     let zone = |accelerator: &str, zone: &str| CatalogZone {
         zone: zone.to_owned(),
         allowed: allowed(&api, accelerator, zone),

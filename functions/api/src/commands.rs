@@ -14,6 +14,7 @@ use crate::Api;
 use crate::jobs::{hint, job_id, key, store};
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct CommandQuery {
     if_attempt: Option<u32>,
 }

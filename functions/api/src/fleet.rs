@@ -11,13 +11,13 @@ use rekindle_core::spec::CapacityKind;
 use rekindle_core::{catalog, placement};
 use rekindle_engine::PassError;
 use rekindle_ports::tpu::Listed;
-use rekindle_web::{Problem, etag};
+use rekindle_web::{NoQuery, Problem, Query, etag};
 use rekindle_wire::v1::{Fleet, FleetEntry, Owner};
 
 use crate::Api;
 
 /// Reads the TPU API's lists: the one read of it that `api` may do.
-pub(crate) async fn fleet(State(api): State<Api>, headers: HeaderMap) -> Result<Response, Problem> {
+pub(crate) async fn fleet(State(api): State<Api>, headers: HeaderMap, _: Query<NoQuery>) -> Result<Response, Problem> {
     let (entries, unreachable) = Box::pin(api.engine.fleet()).await.map_err(|error| match error {
         PassError::Transient(why) | PassError::Invariant(why) => Problem::unavailable("the TPU API", &why),
     })?;

@@ -16,7 +16,7 @@ use rekindle_core::spec::{ParseContext, parse};
 use rekindle_engine::Submitted;
 use rekindle_ports::store::{JobFilter, StoreError};
 use rekindle_web::problem::FieldFault;
-use rekindle_web::{Caller, Json, Path, Problem, Query, etag, problem};
+use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, etag, faulty_query, problem};
 use rekindle_wire::v1::{ExplainView, HistoryList, JobList, JobView};
 
 use crate::{Api, page};
@@ -70,9 +70,12 @@ pub(crate) async fn submit(
     let context =
         ParseContext { deployment: &api.engine.deployment, caller: &caller.identity, caller_is_admin: caller.is_admin };
     let mut submit = parse(&body, &context).map_err(|faults| {
-        let count = faults.len();
+        let count = match faults.len() {
+            1 => "a fault".to_owned(),
+            count => format!("{count} faults"),
+        };
         let errors = faults.into_iter().map(|f| FieldFault { field: f.field, message: f.message }).collect();
-        problem(StatusCode::BAD_REQUEST, "job-spec", format!("the job spec has {count} faults")).with_errors(errors)
+        problem(StatusCode::BAD_REQUEST, "job-spec", format!("the job spec has {count}")).with_errors(errors)
     })?;
     let key = key(&api, &caller, &headers)?;
     let id = submit.id.get_or_insert_with(|| names::generated_job_id(&key)).clone();
@@ -109,7 +112,10 @@ pub(crate) async fn hint(api: &Api, id: &JobId, cause: &str) {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
+    /// `list`: of each spec only its accelerator.
+    view: Option<String>,
     phase: Option<String>,
     owner: Option<String>,
     tag: Option<String>,
@@ -127,16 +133,25 @@ pub(crate) async fn list(
         None => None,
         Some(name) => Some(Phase::parse(&name.to_ascii_lowercase()).ok_or_else(|| {
             let known = Phase::ALL.map(Phase::as_str).join(", ");
-            problem(StatusCode::BAD_REQUEST, "query", format!("phase {name:?} is unknown; one of {known}"))
+            faulty_query("phase", &format!("{name:?} is unknown; one of {known}"))
         })?),
+    };
+    let is_brief = match query.view.as_deref() {
+        None | Some("" | "full") => false,
+        Some("list") => true,
+        Some(other) => return Err(faulty_query("view", &format!("{other:?} is unknown; full or list"))),
     };
     let given = |text: Option<String>| text.filter(|t| !t.is_empty());
     let filter = JobFilter { phase, owner: given(query.owner), tag: given(query.tag) };
     let after = page::cursor(query.page_token.as_deref())?;
-    let (jobs, next) =
-        api.engine.ports.store.jobs(&filter, after, page::size(query.page_size)).await.map_err(|e| store(&e))?;
+    let size = page::size(query.page_size)?;
+    let (jobs, next) = api.engine.ports.store.jobs(&filter, after, size).await.map_err(|e| store(&e))?;
+    let view = |job: Job| {
+        let job = counted(&api, job);
+        if is_brief { JobView::in_list(&job) } else { JobView::of(&job, &[]) }
+    };
     let list = JobList {
-        jobs: jobs.into_iter().map(|at| JobView::of(&counted(&api, at.value), &[])).collect(),
+        jobs: jobs.into_iter().map(|at| view(at.value)).collect(),
         next_page_token: next.as_ref().and_then(page::token),
     };
     Ok(etag::json(&headers, &list))
@@ -147,13 +162,14 @@ pub(crate) async fn show(
     State(api): State<Api>,
     headers: HeaderMap,
     Path(id): Path<String>,
+    _: Query<NoQuery>,
 ) -> Result<Response, Problem> {
     let job = load(&api, &job_id(&id)?).await?;
     let workers = reports(&api, &job).await;
-    Ok(etag::json(&headers, &JobView::of(&counted(&api, job), &workers)))
+    let job = counted(&api, job);
+    Ok(etag::json(&headers, &JobView::of(&job, &workers).with_defaults(&job, &api.engine.deployment)))
 }
 
-/// The newest reports of the current attempt. They only make progress fresher, so a failed read is none.
 /// The job with its chip time and cost up to now: stored are those of its last pass.
 fn counted(api: &Api, mut job: Job) -> Job {
     let now = api.engine.ports.clock.now();
@@ -166,6 +182,7 @@ fn counted(api: &Api, mut job: Job) -> Job {
 /// The cost of a running job is shown as of so many whole seconds.
 const COST_STEP_SECS: i64 = 10;
 
+/// The newest reports of the current attempt. They only make progress fresher, so a failed read is none.
 async fn reports(api: &Api, job: &Job) -> Vec<WorkerReport> {
     let Some(attempt) = job.attempt().filter(|a| a.ended.is_none()) else { return Vec::new() };
     let Some(g) = job.generation(attempt.generation) else { return Vec::new() };
@@ -181,6 +198,7 @@ async fn reports(api: &Api, job: &Job) -> Vec<WorkerReport> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct HistoryQuery {
     page_size: Option<usize>,
     page_token: Option<u64>,
@@ -194,7 +212,7 @@ pub(crate) async fn history(
     Query(query): Query<HistoryQuery>,
 ) -> Result<Response, Problem> {
     let id = job_id(&id)?;
-    let limit = page::size(query.page_size);
+    let limit = page::size(query.page_size)?;
     let after = query.page_token.unwrap_or(0);
     let entries = api.engine.ports.store.history(&id, after, limit).await.map_err(|e| store(&e))?;
     if entries.is_empty() && after == 0 {
@@ -210,6 +228,7 @@ pub(crate) async fn explain(
     State(api): State<Api>,
     headers: HeaderMap,
     Path(id): Path<String>,
+    _: Query<NoQuery>,
 ) -> Result<Response, Problem> {
     let job = load(&api, &job_id(&id)?).await?;
     let job = counted(&api, job);

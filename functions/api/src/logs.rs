@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::Job;
-use rekindle_web::{Path, Problem, Query, body, problem};
+use rekindle_web::{Path, Problem, Query, body, faulty_query, problem};
 use rekindle_wire::agent::LogChunk;
 use rekindle_wire::v1;
 
@@ -64,6 +64,7 @@ pub(crate) async fn put_chunk(
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct LogsQuery {
     attempt: Option<u32>,
     worker: Option<String>,
@@ -79,23 +80,32 @@ pub(crate) async fn read(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let job = load(&api, &job_id(&id)?).await?;
-    let bad = |what: &str, text: &str| problem(StatusCode::BAD_REQUEST, "query", format!("{what} {text:?} is none"));
     let worker = match query.worker.as_deref().filter(|w| !w.is_empty() && *w != "all") {
-        Some(text) => Some(v1::worker_key(text).ok_or_else(|| bad("worker", text))?),
+        Some(text) => Some(worker(&job, text)?),
         None => None,
     };
     let follow = match query.follow.as_deref() {
         None | Some("false" | "0") => false,
         Some("" | "true" | "1") => true,
-        Some(other) => return Err(bad("follow", other)),
+        Some(other) => return Err(faulty_query("follow", &format!("{other:?} is neither true nor false"))),
     };
+    if let Some(stream) = query.stream.as_deref().filter(|s| !["", "stdout", "stderr"].contains(s)) {
+        return Err(faulty_query("stream", &format!("{stream:?} is none; stdout or stderr")));
+    }
+    if let Some(attempt) = query.attempt {
+        check_attempt(&job, attempt, follow)?;
+    }
     let filter = Filter { worker, stream: query.stream.filter(|s| !s.is_empty()), attempt: query.attempt };
-    let style = Style { has_prefix: worker.is_none() && workers_of(&job) > 1, has_slices: job.spec.tpu.slices > 1 };
+    let workers = workers_each(&job) * job.spec.tpu.slices;
+    let style = Style { has_prefix: worker.is_none() && workers > 1, has_slices: job.spec.tpu.slices > 1 };
     if !follow {
         return Ok(text(&api, &job, filter, style));
     }
     let from = match headers.get("last-event-id").and_then(|v| v.to_str().ok()).filter(|t| !t.is_empty()) {
-        Some(text) => Position::parse(text).ok_or_else(|| bad("Last-Event-ID", text))?,
+        Some(text) => {
+            let why = format!("{text:?} was not given out here");
+            Position::parse(text).ok_or_else(|| faulty_query("Last-Event-ID", &why))?
+        }
         None => Position::default(),
     };
     let events = events(api, job, filter, style, from);
@@ -126,10 +136,36 @@ impl Style {
     }
 }
 
-/// Workers of all slices, as the spec has it; the generation may be gone.
-fn workers_of(job: &Job) -> u32 {
-    let each = job.spec.tpu.accelerators.first().and_then(|a| rekindle_core::catalog::accelerator(a));
-    each.map_or(1, |a| a.workers).max(job.current_generation().map_or(1, |g| g.workers)) * job.spec.tpu.slices
+/// Workers of a slice, of the largest that the spec takes; the generation may be gone.
+fn workers_each(job: &Job) -> u32 {
+    let known = job.spec.tpu.accelerators.iter().filter_map(|a| rekindle_core::catalog::accelerator(a));
+    let each = known.map(|a| a.workers).chain(job.generations.iter().map(|g| g.workers));
+    each.max().unwrap_or(1)
+}
+
+/// A worker of the job. 400 for one that it does not have.
+fn worker(job: &Job, text: &str) -> Result<WorkerKey, Problem> {
+    let (slices, workers) = (job.spec.tpu.slices, workers_each(job));
+    let range = match (slices, workers) {
+        (1, 1) => "the job has worker 0 alone".to_owned(),
+        (1, _) => format!("the job has the workers 0 to {}", workers - 1),
+        _ => format!("the job has the workers 0-0 to {}-{} (slice-worker)", slices - 1, workers - 1),
+    };
+    let key = v1::worker_key(text).filter(|key| key.slice < slices && key.worker < workers);
+    key.ok_or_else(|| faulty_query("worker", &format!("{text:?} is none; {range}")))
+}
+
+/// 400 for an attempt that has not been, unless it is waited for.
+fn check_attempt(job: &Job, attempt: u32, follow: bool) -> Result<(), Problem> {
+    if attempt > 0 && (follow || attempt <= job.last_attempt) {
+        return Ok(());
+    }
+    let has = match job.last_attempt {
+        0 => "the job has had none yet".to_owned(),
+        1 => "the job has had attempt 1 alone".to_owned(),
+        last => format!("the job has had the attempts 1 to {last}"),
+    };
+    Err(faulty_query("attempt", &format!("{attempt} is none; {has}")))
 }
 
 fn heading(attempt: u32) -> String {

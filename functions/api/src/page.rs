@@ -2,10 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::StatusCode;
 
 use rekindle_ports::docs::Cursor;
-use rekindle_web::{Problem, problem};
+use rekindle_web::{Problem, faulty_query};
 
 /// Entries of a page when the caller names no size.
 const SIZE: usize = 50;
@@ -13,9 +12,12 @@ const SIZE: usize = 50;
 // A job is a few kB as JSON; more would pass what one answer should hold in memory.
 const SIZE_MAX: usize = 500;
 
-/// The size of a page: 1 to 500, 50 by default.
-pub(crate) fn size(asked: Option<usize>) -> usize {
-    asked.filter(|n| *n > 0).unwrap_or(SIZE).min(SIZE_MAX)
+/// The size of a page: 1 to 500, 50 by default. 400 for none; more than the most is the most.
+pub(crate) fn size(asked: Option<usize>) -> Result<usize, Problem> {
+    match asked {
+        Some(0) => Err(faulty_query("page_size", &format!("must be 1 to {SIZE_MAX}"))),
+        asked => Ok(asked.unwrap_or(SIZE).min(SIZE_MAX)),
+    }
 }
 
 /// A cursor as text for the caller, opaque to them.
@@ -27,5 +29,5 @@ pub(crate) fn token(cursor: &Cursor) -> Option<String> {
 pub(crate) fn cursor(token: Option<&str>) -> Result<Option<Cursor>, Problem> {
     let Some(token) = token.filter(|t| !t.is_empty()) else { return Ok(None) };
     let read = URL_SAFE_NO_PAD.decode(token).ok().and_then(|json| serde_json::from_slice(&json).ok());
-    read.map(Some).ok_or_else(|| problem(StatusCode::BAD_REQUEST, "page-token", "page_token was not made here"))
+    read.map(Some).ok_or_else(|| faulty_query("page_token", "was not made here"))
 }

@@ -16,7 +16,7 @@ pub mod problem;
 pub use answer::Answer;
 pub use body::{BODY_MAX, Deliveries, Json, Raw};
 pub use caller::{Caller, Door, Refused, Verifier};
-pub use extract::{Path, Query};
+pub use extract::{NoQuery, Path, Query, faulty_query};
 pub use problem::{Problem, problem};
 
 #[cfg(test)]

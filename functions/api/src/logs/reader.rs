@@ -144,7 +144,9 @@ impl Reader {
                     return Ok(None);
                 }
                 self.discover().await?;
-                self.turn = self.streams.keys().rev().cloned().collect();
+                self.turn = self.streams.keys().cloned().collect();
+                // Popped from the end: worker by worker, what it said before what it complained of.
+                self.turn.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.cmp(other)));
                 rounds += 1;
             }
             let Some(key) = self.turn.pop() else { return Ok(None) };

@@ -73,13 +73,23 @@ async fn lines_are_whole_prefixed_by_worker_and_taken_in_turn() {
     put(&served, 1, 1, "stderr", 0, "oops\n").await;
     assert_eq!(
         text(&served, "").await,
-        "[w0] one 0\n[w1] oops\n[w1] one 1\n[w0] two 0\n[w1] two 1\n[w0] thr\n[w1] thr\n"
+        "[w0] one 0\n[w1] one 1\n[w1] oops\n[w0] two 0\n[w1] two 1\n[w0] thr\n[w1] thr\n"
     );
     assert_eq!(text(&served, "?worker=0").await, "one 0\ntwo 0\nthr\n");
     assert_eq!(text(&served, "?worker=0-1&stream=stderr").await, "oops\n");
-    assert_eq!(text(&served, "?attempt=2").await, "");
-    for bad in ["?worker=x", "?follow=maybe", "?attempt=x"] {
-        assert_eq!(served.get(&format!("/v1/jobs/train/logs{bad}")).await.status, 400, "{bad}");
+    for (bad, says) in [
+        ("?worker=x", "workers 0 to 3"),
+        ("?worker=9", "workers 0 to 3"),
+        ("?worker=1-0", "workers 0 to 3"),
+        ("?follow=maybe", "neither true nor false"),
+        ("?attempt=x", "attempt"),
+        ("?attempt=2", "attempt 1 alone"),
+        ("?attempt=0&follow=true", "attempt 1 alone"),
+        ("?stream=stdin", "stdout or stderr"),
+        ("?wroker=1", "wroker"),
+    ] {
+        let answer = served.get(&format!("/v1/jobs/train/logs{bad}")).await;
+        assert!(answer.status == 400 && answer.text().contains(says), "{bad}: {}", answer.text());
     }
 }
 

@@ -153,11 +153,33 @@ async fn lists_are_paged_newest_first_and_filtered() {
         let page: JobList = serde_json::from_slice(&served.get(&format!("/v1/jobs?{query}")).await.body).unwrap();
         assert_eq!(page.jobs.len(), count, "{query}");
     }
-    for bad in ["phase=nonsense", "page_token=%21", "page_size=x"] {
+    for (bad, field) in [
+        ("phase=nonsense", "phase"),
+        ("page_token=%21", "page_token"),
+        ("page_size=x", "page_size"),
+        ("page_size=0", "page_size"),
+        ("page_sise=1", "page_sise"),
+        ("view=long", "view"),
+    ] {
         let answer = served.get(&format!("/v1/jobs?{bad}")).await;
         assert_eq!(answer.status, 400, "{bad}");
         assert_eq!(answer.headers["content-type"], "application/problem+json");
+        assert_eq!(answer.json()["errors"][0]["field"], field, "{}", answer.text());
     }
+    for path in ["/v1/jobs/job-0?x=1", "/v1/jobs/job-0/explain?x=1", "/v1/fleet?x=1", "/v1/catalog?x=1"] {
+        let answer = served.get(path).await;
+        assert_eq!((answer.status.as_u16(), &answer.json()["errors"][0]["field"]), (400, &json!("x")), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_may_leave_the_specs_out() {
+    let served = Served::with_job().await;
+    let page = served.get("/v1/jobs?view=list").await;
+    let list: JobList = serde_json::from_slice(&page.body).unwrap();
+    assert_eq!(list.jobs[0].spec, json!({"tpu": {"accelerator": "v5litepod-16"}}));
+    let full: JobList = serde_json::from_slice(&served.get("/v1/jobs").await.body).unwrap();
+    assert!(full.jobs[0].spec["recovery"].is_object());
 }
 
 #[tokio::test]
@@ -222,6 +244,9 @@ async fn history_is_paged_and_explain_explains() {
 async fn commands_are_202_200_and_409() {
     let served = Served::with_job().await;
     assert_eq!(served.tell("/v1/jobs/train/wake").await.status, 202);
+    let never_paused = served.tell("/v1/jobs/train/unpause").await;
+    let phase = served.get("/v1/jobs/train").await.json()["phase"].clone();
+    assert_eq!((never_paused.status.as_u16(), &never_paused.json()["phase"]), (409, &phase));
     let wrong = served.post("/v1/jobs/train/restart", &json!({"if_attempt": 7})).await;
     assert_eq!((wrong.status.as_u16(), &wrong.json()["attempt"]), (409, &json!(1)));
     assert_eq!(served.tell("/v1/jobs/train/restart?if_attempt=7").await.status, 409);
