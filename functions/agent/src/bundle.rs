@@ -43,6 +43,34 @@ pub(crate) async fn prepare(layout: &Layout, metadata: &Metadata, code: Option<&
     tokio::task::spawn_blocking(move || install(&layout, &bundle, &code)).await.context("the unpacking ended")?
 }
 
+/// Empties the working directory and forgets that code and `setup` are there.
+///
+/// The folder itself stays, since something may be mounted on it. A crash in between leaves pieces, and nothing that
+/// takes them for a whole.
+pub(crate) fn clean(layout: &Layout) -> anyhow::Result<()> {
+    for mark in [layout.setup_done(), layout.unpacked()] {
+        if let Err(error) = std::fs::remove_file(&mark)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(error).with_context(|| format!("cannot remove {}", mark.display()));
+        }
+    }
+    let work = layout.work();
+    let entries = match std::fs::read_dir(&work) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", work.display())),
+    };
+    for entry in entries {
+        let entry = entry?;
+        let path = entry.path();
+        let removed =
+            if entry.file_type()?.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        removed.with_context(|| format!("cannot remove {}", path.display()))?;
+    }
+    Ok(())
+}
+
 fn digest_of(code: &str) -> anyhow::Result<String> {
     let name = code.split(['?', '#']).next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
     let digest = name.strip_suffix(".tar.zst").unwrap_or_default();
@@ -191,6 +219,31 @@ mod tests {
         let error = fetch(&metadata, &format!("file://{}", wrong.display()), &"0".repeat(64), &to).await.unwrap_err();
         assert!(format!("{error:#}").contains("the bundle has digest"), "{error:#}");
         assert!(!to.exists());
+    }
+
+    #[tokio::test]
+    async fn an_emptied_folder_holds_nothing_but_the_code() {
+        let folder = tempfile::tempdir().unwrap();
+        let code = bundle(folder.path());
+        let layout = Layout::new(&folder.path().join("home"), &JobId::parse("a").unwrap(), 1);
+        layout.make().unwrap();
+        clean(&layout).unwrap();
+        let metadata = Metadata::new("127.0.0.1:9").unwrap();
+        prepare(&layout, &metadata, Some(&code)).await.unwrap();
+        files::replace_json(&layout.setup_done(), &"x").unwrap();
+        let work = layout.work();
+        std::fs::create_dir_all(work.join("cache/deep")).unwrap();
+        std::fs::write(work.join("cache/deep/shard"), "x").unwrap();
+        std::fs::write(work.join("bin/train.sh"), "changed").unwrap();
+        std::fs::write(folder.path().join("elsewhere"), "kept").unwrap();
+        std::os::unix::fs::symlink(folder.path(), work.join("link")).unwrap();
+
+        clean(&layout).unwrap();
+        assert!(work.is_dir() && std::fs::read_dir(&work).unwrap().next().is_none());
+        assert!(!layout.setup_done().exists(), "setup runs again");
+        assert_eq!(std::fs::read(folder.path().join("elsewhere")).unwrap(), b"kept", "links are not followed");
+        prepare(&layout, &metadata, Some(&code)).await.unwrap();
+        assert_eq!(std::fs::read(work.join("bin/train.sh")).unwrap(), b"hi\n", "the code is unpacked anew");
     }
 
     #[test]

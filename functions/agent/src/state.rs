@@ -43,6 +43,9 @@ pub(crate) struct Attempt {
     pub(crate) work: Option<Work>,
     /// How far it has come.
     pub(crate) step: Step,
+    /// Its working directory was emptied, as its work asks.
+    #[serde(default)]
+    pub(crate) is_cleaned: bool,
     /// We ended it: when, and when it is killed. Never taken back.
     pub(crate) stop: Option<Stop>,
     /// Where the output of the step under way begins.

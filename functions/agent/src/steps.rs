@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -14,8 +15,9 @@ use rekindle_wire::agent::{ExitReport, Work};
 
 use crate::devices::{self, Devices};
 use crate::evidence::{self, OomKills, Since};
-use crate::files::{self, CLOSED};
+use crate::files::{self, CLOSED, Layout};
 use crate::machine::{Doing, Event, Live, Machine, Name, Unprepared};
+use crate::metadata::Metadata;
 use crate::program::{self, Standing};
 use crate::shim::{Ended, Papers, Spec, Started};
 use crate::state::{Attempt, Step, Stop};
@@ -93,14 +95,16 @@ impl Machine {
     }
 
     fn prepare(&mut self) {
-        let Some(work) = self.state.attempt.as_ref().and_then(|a| a.work.clone()) else { return };
+        let Some(attempt) = &self.state.attempt else { return };
+        let Some(work) = attempt.work.clone() else { return };
+        let is_to_clean = work.clean && !attempt.is_cleaned;
         let (home, layout) = (self.parts.config.home.clone(), self.parts.layout.clone());
         let (metadata, devices, events) = (self.parts.metadata.clone(), self.devices.clone(), self.events.clone());
         self.doing = Doing::Preparing(tokio::spawn(async move {
             let (_hold, kill_at) = watch::channel(Instant::now() + STALE_GRACE);
             procs::end(home, None, false, kill_at).await;
             let done = match free_devices(devices).await {
-                Ok(()) => bundle::prepare(&layout, &metadata, work.code.as_deref())
+                Ok(()) => lay_out(&layout, &metadata, &work, is_to_clean)
                     .await
                     .map_err(|error| Unprepared { message: format!("rekindle: {error:#}") }),
                 Err(held) => Err(held),
@@ -119,6 +123,8 @@ impl Machine {
         match done {
             Ok(()) => {
                 attempt.step = Step::Prepared;
+                // The emptying is done once: what `setup` puts there afterwards must stay.
+                attempt.is_cleaned = attempt.work.as_ref().is_some_and(|work| work.clean);
                 self.is_dirty = true;
             }
             Err(Unprepared { message }) => {
@@ -440,6 +446,16 @@ impl Closing {
             },
         }
     }
+}
+
+/// Brings the working directory to what the attempt is to find there.
+async fn lay_out(layout: &Layout, metadata: &Metadata, work: &Work, is_to_clean: bool) -> anyhow::Result<()> {
+    if is_to_clean {
+        let layout = layout.clone();
+        tokio::task::spawn_blocking(move || bundle::clean(&layout)).await.context("the emptying ended")??;
+        tracing::info!("the working directory was emptied");
+    }
+    bundle::prepare(layout, metadata, work.code.as_deref()).await
 }
 
 /// Waits until nobody holds a device; tells who does.

@@ -79,6 +79,12 @@ impl FailureKind {
         }
     }
 
+    /// True for failures that may lie in what the program left in its working directory, or what `setup` put there: a
+    /// resume in place after one begins with a clean one (contract section 5: a clean resume, `setup` once more).
+    pub const fn soils(self) -> bool {
+        matches!(self, Self::Stalled | Self::TpuRuntime | Self::DiskFull | Self::Environment)
+    }
+
     /// The kind with that name, if there is one.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)

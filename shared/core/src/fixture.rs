@@ -154,6 +154,7 @@ pub(crate) fn attempt(number: u32, generation: u32) -> Attempt {
         created_at: noon(),
         released_at: None,
         started_at: None,
+        is_clean: false,
         stop: None,
         first_exit_at: None,
         ended: None,

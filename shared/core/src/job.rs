@@ -288,6 +288,9 @@ pub struct Attempt {
     pub created_at: Timestamp,
     /// When `run` was released to all workers together.
     pub released_at: Option<Timestamp>,
+    /// True if it begins in place with a working directory that holds nothing but the code, and `setup` is run again.
+    #[serde(default)]
+    pub is_clean: bool,
     /// When all workers had reported that the program runs.
     pub started_at: Option<Timestamp>,
     /// Set when its program must end.

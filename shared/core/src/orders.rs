@@ -58,6 +58,9 @@ pub struct Work {
     pub code: Option<String>,
     /// The job's own environment and ours (contract section 4), ours not overridden where it must not be.
     pub env: BTreeMap<String, String>,
+    /// Empty the working directory before this attempt, unpack the code anew and run `setup` again.
+    #[serde(default)]
+    pub clean: bool,
     /// Between SIGTERM and SIGKILL, in milliseconds, when the agent itself ends the program (a notice it saw).
     pub stop_grace_ms: u64,
 }
@@ -186,6 +189,7 @@ fn work_for(job: &Job, g: &Generation, attempt: &Attempt, key: WorkerKey, at: &C
         setup: job.spec.setup.clone(),
         code: job.spec.code.clone(),
         env,
+        clean: attempt.is_clean,
         stop_grace_ms: u64::try_from(job.spec.limits.stop_grace.as_millis()).unwrap_or(30_000),
     }
 }

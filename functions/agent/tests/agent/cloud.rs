@@ -180,6 +180,7 @@ pub(crate) fn work(attempt: u32, run: &str) -> Work {
             ("REKINDLE_JOB".to_owned(), "train".to_owned()),
             ("REKINDLE_ATTEMPT".to_owned(), attempt.to_string()),
         ]),
+        clean: false,
         stop_grace_ms: 5000,
     }
 }

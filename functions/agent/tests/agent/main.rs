@@ -1,6 +1,7 @@
 //! The real agent with real processes, against a small `api` and metadata server.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod clean;
 mod cloud;
 mod logs;
 mod machine;
