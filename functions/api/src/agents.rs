@@ -4,6 +4,8 @@
 //! report is a level, not
 //! an edge: it is merged into the document, and a hint is published only for what changes a decision.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use http::{HeaderMap, StatusCode, header};
 
@@ -121,7 +123,7 @@ async fn tell(api: &Api, job: &JobId, news: &News) -> Result<(), Problem> {
     Err(Problem::unavailable("the hint topic", &last))
 }
 
-async fn job(api: &Api, id: &JobId) -> Result<Job, Problem> {
+async fn job(api: &Api, id: &JobId) -> Result<Arc<Job>, Problem> {
     match api.engine.ports.store.job(id).await {
         Ok(Some(at)) => Ok(at.value),
         Ok(None) => Err(problem(StatusCode::GONE, "gone", format!("there is no job {id}"))),

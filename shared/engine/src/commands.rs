@@ -1,5 +1,7 @@
 //! Submits and commands: each recorded in the same commit as its effect, so that a second delivery changes nothing.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use rekindle_core::decide::{Command, NoSense, apply_command};
@@ -53,12 +55,12 @@ impl Engine {
     pub async fn submit(&self, submit: spec::Submit, actor: &str, key: &str) -> Result<Submitted, StoreError> {
         let id = submit.id.clone().unwrap_or_else(|| names::generated_job_id(key));
         let now = self.ports.clock.now();
-        let job = new_job(id.clone(), submit.spec, actor, now);
+        let job = Arc::new(new_job(id.clone(), submit.spec, actor, now));
         let entry = submit_entry(&job, actor, now);
         let record = CommandRecord { key: key.to_owned(), command: "submit".into(), actor: actor.to_owned(), at: now };
-        let more = vec![put(&Kind::Command(id.clone(), key.to_owned()), &record, Precondition::None)?];
+        let more = vec![put(&Kind::Command(id.clone(), key.to_owned()), &record, Precondition::None)];
         match self.ports.store.create_job(&job, &entry, more).await {
-            Ok(_) => Ok(Submitted::Created(Box::new(job))),
+            Ok(_) => Ok(Submitted::Created(boxed(job))),
             Err(StoreError::Conflict(_)) => self.existing(&id, &job, key).await,
             Err(error) => Err(error),
         }
@@ -74,10 +76,10 @@ impl Engine {
         }
         let again = self.ports.store.read::<CommandRecord>(&Kind::Command(id.clone(), key.to_owned())).await?;
         if again.is_some_and(|r| r.value.command == "submit") && job.spec_hash == wanted.spec_hash {
-            return Ok(Submitted::Same(Box::new(job)));
+            return Ok(Submitted::Same(boxed(job)));
         }
         if job.spec_hash == wanted.spec_hash && !job.phase.is_terminal() {
-            return Ok(Submitted::Same(Box::new(job)));
+            return Ok(Submitted::Same(boxed(job)));
         }
         Ok(Submitted::Conflict { phase: Some(job.phase) })
     }
@@ -96,7 +98,7 @@ impl Engine {
             let Some(at) = self.ports.store.job(id).await? else { return Ok(Commanded::NoSuchJob) };
             let kind = Kind::Command(id.clone(), format!("{}/{key}", command.name()));
             if self.ports.store.read::<CommandRecord>(&kind).await?.is_some() {
-                return Ok(Commanded::AlreadyHolds(Box::new(at.value)));
+                return Ok(Commanded::AlreadyHolds(boxed(at.value)));
             }
             if let Some(wanted) = if_attempt
                 && wanted != at.value.last_attempt
@@ -113,23 +115,28 @@ impl Engine {
                         Ok(_) | Err(StoreError::Conflict(_)) => {}
                         Err(error) => return Err(error),
                     }
-                    return Ok(Commanded::AlreadyHolds(Box::new(at.value)));
+                    return Ok(Commanded::AlreadyHolds(boxed(at.value)));
                 }
                 Ok(Some(job)) => job,
             };
             job.revision += 1;
             job.wake_at = Some(now);
+            let job = Arc::new(job);
             let entry = command_entry(&at.value, &job, command, actor, now);
             let record = record_of(command, actor, key, now);
-            let more = vec![put(&kind, &record, Precondition::Absent)?];
+            let more = vec![put(&kind, &record, Precondition::Absent)];
             match self.ports.store.commit_job(at.revision, &job, Some(&entry), more).await {
-                Ok(_) => return Ok(Commanded::Accepted(Box::new(job))),
+                Ok(_) => return Ok(Commanded::Accepted(boxed(job))),
                 Err(error @ StoreError::Conflict(_)) => lost = Some(error),
                 Err(error) => return Err(error),
             }
         }
         Err(lost.unwrap_or_else(|| StoreError::Unavailable("lost every race".into())))
     }
+}
+
+fn boxed(job: Arc<Job>) -> Box<Job> {
+    Box::new(Arc::unwrap_or_clone(job))
 }
 
 fn record_of(command: Command, actor: &str, key: &str, now: Timestamp) -> CommandRecord {

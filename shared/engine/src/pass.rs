@@ -1,5 +1,6 @@
 //! The pass: the whole loop on one screen.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -83,7 +84,7 @@ impl Engine {
         self.ports.clock.now() >= began + self.settings.handler_deadline
     }
 
-    async fn round(&self, loaded: At<Job>, cause: &str, began: Timestamp) -> Result<Round, PassError> {
+    async fn round(&self, loaded: At<Arc<Job>>, cause: &str, began: Timestamp) -> Result<Round, PassError> {
         let before = loaded.value;
         if before.phase.is_terminal() && before.outbox.is_empty() {
             return Ok(Round::End(PassOutcome::NothingToDo));
@@ -132,12 +133,12 @@ impl Engine {
         let job = &decision.job;
         let mut more = Vec::new();
         for report in &decision.zone_reports {
-            more.push(put(&Kind::Zone(report.placement.clone()), report, Precondition::None)?);
+            more.push(put(&Kind::Zone(report.placement.clone()), report, Precondition::None));
         }
         if decision.takes_permit
             && let Some(g) = job.generations.last()
         {
-            more.push(Self::take_permit(job, g, seen.creates.as_ref(), now)?);
+            more.push(Self::take_permit(job, g, seen.creates.as_ref(), now));
         }
         let entry = decision.changed.then(|| HistoryEntry {
             effects: decision.effects.clone(),
@@ -152,20 +153,24 @@ impl Engine {
     async fn record(
         &self,
         at: Revision,
-        acted: Job,
+        acted: Arc<Job>,
         outcomes: &[EffectOutcome],
         cause: &str,
-    ) -> Result<Job, PassError> {
+    ) -> Result<Arc<Job>, PassError> {
+        if outcomes.is_empty() {
+            return Ok(acted);
+        }
         let (mut at, mut job) = (at, acted.clone());
         for _ in 0..RACES_MAX {
             let now = self.ports.clock.now();
             let still: Vec<EffectOutcome> = outcomes.iter().filter(|o| o.is_of(&acted, &job)).cloned().collect();
             let (mut after, notes) = decide::record(&job, &still, now);
-            if after == job {
+            if after == *job {
                 return Ok(job);
             }
             after.revision += 1;
             let entry = (!notes.is_empty()).then(|| entry_of(&job, &after, notes, cause, now));
+            let after = Arc::new(after);
             match self.ports.store.commit_job(at, &after, entry.as_ref(), Vec::new()).await {
                 Ok(_) => return Ok(after),
                 Err(StoreError::Conflict(_)) => {}

@@ -7,7 +7,7 @@ use rekindle_core::observation::Permit;
 use rekindle_core::placement;
 use rekindle_ports::docs::{Precondition, Write};
 use rekindle_ports::kinds::Kind;
-use rekindle_ports::store::{At, CreatesDoc, FreezeDoc, StoreError, put};
+use rekindle_ports::store::{At, CreatesDoc, FreezeDoc, put};
 
 use crate::Engine;
 
@@ -58,12 +58,7 @@ impl Engine {
     }
 
     /// The write that takes a permit for a generation, to go into the job's own commit.
-    pub(crate) fn take_permit(
-        job: &Job,
-        g: &Generation,
-        creates: Option<&At<CreatesDoc>>,
-        now: Timestamp,
-    ) -> Result<Write, StoreError> {
+    pub(crate) fn take_permit(job: &Job, g: &Generation, creates: Option<&At<CreatesDoc>>, now: Timestamp) -> Write {
         let mut doc = creates.map(|c| c.value.clone()).unwrap_or_default();
         let minute = minute_of(now);
         if doc.minute != minute {

@@ -111,7 +111,11 @@ impl Engine {
                     *survey.usd_micros_per_hour.entry(job.spec.owner.clone()).or_default() += g.usd_micros_per_hour;
                 }
                 if job.reason == Reason::CreateBudget {
-                    survey.waiters.push(Waiter { id: job.id, priority: job.spec.priority, since: job.queued_since });
+                    survey.waiters.push(Waiter {
+                        id: job.id.clone(),
+                        priority: job.spec.priority,
+                        since: job.queued_since,
+                    });
                 }
             }
             after = next;

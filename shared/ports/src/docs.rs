@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+use crate::body::Body;
+
 /// Commit time of the store, in microseconds. Later commits of one document have greater revisions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Revision(pub i64);
@@ -31,7 +33,7 @@ pub enum IndexValue {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Content {
     /// JSON, at most 900 kB as text.
-    pub body: serde_json::Value,
+    pub body: Body,
     /// Indexed fields. Names are `[a-z_]+`.
     pub index: BTreeMap<String, IndexValue>,
 }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+pub mod body;
 pub mod docs;
 pub mod kinds;
 pub mod limits;

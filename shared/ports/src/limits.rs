@@ -105,7 +105,7 @@ fn check_segments(path: &str, odd: usize) -> Result<(), DocsError> {
 }
 
 fn check_content(path: &str, content: &Content) -> Result<String, DocsError> {
-    let body = content.body.to_string();
+    let Ok(body) = content.body.text() else { return refuse(format!("the body of {path} is no JSON")) };
     if body.len() > BODY_BYTES_MAX {
         return refuse(format!("the body of {path} has {} bytes; at most {BODY_BYTES_MAX}", body.len()));
     }

@@ -14,6 +14,7 @@ use rekindle_core::ids::{InstallationId, JobId, WorkerKey};
 use rekindle_core::job::{Job, Phase, Placement};
 use rekindle_core::observation::{WorkerReport, ZoneReport};
 
+use crate::body::Body;
 use crate::docs::{Content, Cursor, Doc, Docs, DocsError, IndexValue, Op, Precondition, Query, Revision, Write};
 use crate::kinds::{Kind, SCHEMA};
 
@@ -164,10 +165,24 @@ pub struct JobFilter {
     pub tag: Option<String>,
 }
 
+/// Bounds of what is stored: written and read as JSON, or handed on within the process.
+pub trait Stored: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {}
+
+impl<T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> Stored for T {}
+
 #[derive(Serialize, Deserialize)]
 struct Versioned<T> {
     schema: u32,
     data: T,
+}
+
+/// What a body is made of.
+struct Source<T>(Arc<T>);
+
+impl<T: Serialize> Serialize for Source<T> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Versioned { schema: SCHEMA, data: &*self.0 }.serialize(serializer)
+    }
 }
 
 /// The typed store.
@@ -176,23 +191,35 @@ pub struct Store {
     docs: Arc<dyn Docs>,
 }
 
-fn body<T: Serialize>(path: &str, data: &T) -> Result<serde_json::Value, StoreError> {
-    serde_json::to_value(Versioned { schema: SCHEMA, data })
-        .map_err(|e| StoreError::Unreadable { path: path.to_owned(), why: e.to_string() })
+/// The body of a document that holds this.
+pub fn encode<T: Stored>(data: Arc<T>) -> Body {
+    Body::of(Arc::new(Source(data)))
 }
 
-fn read<T: DeserializeOwned>(doc: Doc) -> Result<At<T>, StoreError> {
-    let Doc { path, content, revision } = doc;
-    let unreadable = |why: String| StoreError::Unreadable { path: path.clone(), why };
-    let schema = content.body.get("schema").and_then(serde_json::Value::as_u64);
+/// What the body of the document at `path` holds.
+pub fn decode<T: Stored>(path: &str, body: &Body) -> Result<Arc<T>, StoreError> {
+    if let Some(source) = body.made_of::<Source<T>>() {
+        return Ok(source.0.clone());
+    }
+    let unreadable = |why: String| StoreError::Unreadable { path: path.to_owned(), why };
+    let schema = body.get("schema").and_then(serde_json::Value::as_u64);
     if schema.is_none_or(|v| v > u64::from(SCHEMA)) {
         return Err(unreadable(format!("schema {schema:?}; this version reads up to {SCHEMA}")));
     }
-    let versioned: Versioned<T> = serde_json::from_value(content.body).map_err(|e| unreadable(e.to_string()))?;
-    Ok(At { value: versioned.data, revision })
+    let versioned = Versioned::<T>::deserialize(&**body).map_err(|e| unreadable(e.to_string()))?;
+    Ok(Arc::new(versioned.data))
 }
 
-fn job_content(job: &Job) -> Result<Content, StoreError> {
+fn read<T: Stored>(doc: &Doc) -> Result<At<Arc<T>>, StoreError> {
+    Ok(At { value: decode(&doc.path, &doc.content.body)?, revision: doc.revision })
+}
+
+fn owned<T: Stored>(doc: &Doc) -> Result<At<T>, StoreError> {
+    let At { value, revision } = read(doc)?;
+    Ok(At { value: Arc::unwrap_or_clone(value), revision })
+}
+
+fn job_content(job: &Arc<Job>) -> Content {
     let mut index = BTreeMap::from([
         ("created_us".to_owned(), IndexValue::Int(job.created_at.as_microsecond())),
         ("phase".to_owned(), IndexValue::Text(job.phase.as_str().to_owned())),
@@ -203,18 +230,13 @@ fn job_content(job: &Job) -> Result<Content, StoreError> {
     if let Some(at) = job.wake_at {
         index.insert("wake_us".to_owned(), IndexValue::Int(at.as_microsecond()));
     }
-    Ok(Content { body: body(&Kind::Job(job.id.clone()).path(), job)?, index })
-}
-
-fn plain<T: Serialize>(path: &str, data: &T) -> Result<Content, StoreError> {
-    Ok(Content { body: body(path, data)?, index: BTreeMap::new() })
+    Content { body: encode(job.clone()), index }
 }
 
 /// A write of a plain document, for commits that carry more than the job.
-pub fn put<T: Serialize>(kind: &Kind, data: &T, when: Precondition) -> Result<Write, StoreError> {
-    let path = kind.path();
-    let content = plain(&path, data)?;
-    Ok(Write::Put { path, content, when })
+pub fn put<T: Stored>(kind: &Kind, data: &T, when: Precondition) -> Write {
+    let content = Content { body: encode(Arc::new(data.clone())), index: BTreeMap::new() };
+    Write::Put { path: kind.path(), content, when }
 }
 
 impl Store {
@@ -229,30 +251,30 @@ impl Store {
     }
 
     /// Reads any plain document.
-    pub async fn read<T: DeserializeOwned>(&self, kind: &Kind) -> Result<Option<At<T>>, StoreError> {
-        self.docs.get(&kind.path()).await?.map(read).transpose()
+    pub async fn read<T: Stored>(&self, kind: &Kind) -> Result<Option<At<T>>, StoreError> {
+        self.docs.get(&kind.path()).await?.as_ref().map(owned).transpose()
     }
 
     /// Writes any plain document.
-    pub async fn write<T: Serialize>(&self, kind: &Kind, data: &T, when: Precondition) -> Result<Revision, StoreError> {
-        Ok(self.docs.commit(vec![put(kind, data, when)?]).await?)
+    pub async fn write<T: Stored>(&self, kind: &Kind, data: &T, when: Precondition) -> Result<Revision, StoreError> {
+        Ok(self.docs.commit(vec![put(kind, data, when)]).await?)
     }
 
     /// Reads a job.
-    pub async fn job(&self, id: &JobId) -> Result<Option<At<Job>>, StoreError> {
-        self.read(&Kind::Job(id.clone())).await
+    pub async fn job(&self, id: &JobId) -> Result<Option<At<Arc<Job>>>, StoreError> {
+        self.docs.get(&Kind::Job(id.clone()).path()).await?.as_ref().map(read).transpose()
     }
 
     /// Writes a new job with its first history entry and further writes; `Conflict` if the id is taken.
     pub async fn create_job(
         &self,
-        job: &Job,
+        job: &Arc<Job>,
         entry: &HistoryEntry,
         mut more: Vec<Write>,
     ) -> Result<Revision, StoreError> {
         let path = Kind::Job(job.id.clone()).path();
-        let mut writes = vec![Write::Put { path, content: job_content(job)?, when: Precondition::Absent }];
-        writes.push(put(&Kind::History(job.id.clone(), entry.revision), entry, Precondition::Absent)?);
+        let mut writes = vec![Write::Put { path, content: job_content(job), when: Precondition::Absent }];
+        writes.push(put(&Kind::History(job.id.clone(), entry.revision), entry, Precondition::Absent));
         writes.append(&mut more);
         Ok(self.docs.commit(writes).await?)
     }
@@ -261,14 +283,14 @@ impl Store {
     pub async fn commit_job(
         &self,
         at: Revision,
-        job: &Job,
+        job: &Arc<Job>,
         entry: Option<&HistoryEntry>,
         mut more: Vec<Write>,
     ) -> Result<Revision, StoreError> {
         let path = Kind::Job(job.id.clone()).path();
-        let mut writes = vec![Write::Put { path, content: job_content(job)?, when: Precondition::At(at) }];
+        let mut writes = vec![Write::Put { path, content: job_content(job), when: Precondition::At(at) }];
         if let Some(entry) = entry {
-            writes.push(put(&Kind::History(job.id.clone(), entry.revision), entry, Precondition::Absent)?);
+            writes.push(put(&Kind::History(job.id.clone(), entry.revision), entry, Precondition::Absent));
         }
         writes.append(&mut more);
         Ok(self.docs.commit(writes).await?)
@@ -280,7 +302,7 @@ impl Store {
         filter: &JobFilter,
         after: Option<Cursor>,
         limit: usize,
-    ) -> Result<(Vec<At<Job>>, Option<Cursor>), StoreError> {
+    ) -> Result<(Vec<At<Arc<Job>>>, Option<Cursor>), StoreError> {
         let mut filters = Vec::new();
         if let Some(phase) = filter.phase {
             filters.push(("phase".to_owned(), Op::Eq, IndexValue::Text(phase.as_str().to_owned())));
@@ -300,7 +322,7 @@ impl Store {
         now: Timestamp,
         after: Option<Cursor>,
         limit: usize,
-    ) -> Result<(Vec<At<Job>>, Option<Cursor>), StoreError> {
+    ) -> Result<(Vec<At<Arc<Job>>>, Option<Cursor>), StoreError> {
         let due = ("wake_us".to_owned(), Op::Le, IndexValue::Int(now.as_microsecond()));
         self.job_page(vec![due], "wake_us", false, after, limit).await
     }
@@ -310,7 +332,7 @@ impl Store {
         &self,
         after: Option<Cursor>,
         limit: usize,
-    ) -> Result<(Vec<At<Job>>, Option<Cursor>), StoreError> {
+    ) -> Result<(Vec<At<Arc<Job>>>, Option<Cursor>), StoreError> {
         let live = ("live".to_owned(), Op::Eq, IndexValue::Bool(true));
         self.job_page(vec![live], "created_us", false, after, limit).await
     }
@@ -322,7 +344,7 @@ impl Store {
         descending: bool,
         after: Option<Cursor>,
         limit: usize,
-    ) -> Result<(Vec<At<Job>>, Option<Cursor>), StoreError> {
+    ) -> Result<(Vec<At<Arc<Job>>>, Option<Cursor>), StoreError> {
         let query =
             Query { collection: "jobs".into(), filters, order_by: Some(order_by.into()), descending, after, limit };
         let page = self.docs.query(&query).await?;
@@ -330,7 +352,7 @@ impl Store {
         // One document that this version cannot read must not hide all others; it is told where somebody looks.
         let jobs = page
             .docs
-            .into_iter()
+            .iter()
             .filter_map(|doc| {
                 read(doc).inspect_err(|error| tracing::error!(%error, "a job is left out of a list")).ok()
             })
@@ -349,7 +371,7 @@ impl Store {
             limit,
         };
         let page = self.docs.query(&query).await?;
-        page.docs.into_iter().map(|d| read(d).map(|at| at.value)).collect()
+        page.docs.iter().map(|d| owned(d).map(|at| at.value)).collect()
     }
 
     /// The reports of these workers of these attempts that exist, and the commit time up to which they were read.
@@ -360,7 +382,7 @@ impl Store {
     ) -> Result<(Vec<At<WorkerReport>>, Revision), StoreError> {
         let paths: Vec<String> = of.iter().map(|(a, k)| Kind::Worker(id.clone(), *a, *k).path()).collect();
         let (docs, through) = self.docs.get_many(&paths).await?;
-        let reports = docs.into_iter().flatten().map(read).collect::<Result<Vec<_>, _>>()?;
+        let reports = docs.iter().flatten().map(owned).collect::<Result<Vec<_>, _>>()?;
         Ok((reports, through))
     }
 
@@ -368,7 +390,7 @@ impl Store {
     pub async fn zones(&self, placements: &[Placement]) -> Result<Vec<ZoneReport>, StoreError> {
         let paths: Vec<String> = placements.iter().map(|p| Kind::Zone(p.clone()).path()).collect();
         let (docs, _) = self.docs.get_many(&paths).await?;
-        docs.into_iter().flatten().map(|d| read(d).map(|at| at.value)).collect()
+        docs.iter().flatten().map(|d| owned(d).map(|at| at.value)).collect()
     }
 
     /// Commits anything.

@@ -135,7 +135,9 @@ impl State {
             let (collection, id) = limits::split(write.path());
             let (collection, id) = (collection.to_owned(), id.to_owned());
             match write {
-                Write::Put { content, .. } => {
+                Write::Put { mut content, .. } => {
+                    // Only the JSON is kept: what is read back has been written and read as text, as with every real store.
+                    content.body = (*content.body).clone().into();
                     self.collections.entry(collection).or_default().insert(id, Stored { content, revision });
                 }
                 Write::Delete { .. } => {

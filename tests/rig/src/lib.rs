@@ -71,7 +71,7 @@ impl Rig {
     /// The job with that id.
     pub async fn job(&self, id: &str) -> Option<Job> {
         let id = JobId::parse(id).expect("a job id");
-        self.fakes.store().job(&id).await.expect("the store is in memory").map(|at| at.value)
+        self.fakes.store().job(&id).await.expect("the store is in memory").map(|at| Job::clone(&at.value))
     }
 
     /// One pass of a job.

@@ -2,9 +2,12 @@
 //!
 //! Seeds with the fault `heartbeats` send each one through `api` instead, and nothing here applies.
 
-use serde_json::Value;
+use std::sync::Arc;
 
-use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_core::ids::JobId;
+use rekindle_core::observation::{WorkerReport, WorkerState};
+use rekindle_ports::body::Body;
+use rekindle_ports::store::{decode, encode};
 use rekindle_wire::agent::Progress;
 
 use crate::exec::lock;
@@ -48,46 +51,38 @@ fn beat(world: &World, vm: &Vm, number: u32) -> Option<i64> {
     Some(away.map_or(at, |w| w.from))
 }
 
-fn write(body: &mut Value, at: i64, told: &Progress) {
-    let Some(data) = body.get_mut("data").and_then(Value::as_object_mut) else { return };
-    if data.get("state").and_then(Value::as_str) != Some("running") {
+fn write(report: &mut WorkerReport, at: i64, told: &Progress) {
+    if report.state != WorkerState::Running {
         return;
     }
-    let heard = stamp(at).to_string();
-    let older = |v: &Value| v.as_str().and_then(|t| t.parse::<jiff::Timestamp>().ok()).is_none_or(|t| t < stamp(at));
-    if data.get("heard_at").is_none_or(older) {
-        data.insert("heard_at".into(), heard.into());
+    report.heard_at = report.heard_at.max(stamp(at));
+    if told.step > report.step {
+        report.step = told.step;
+        report.step_at = told.step_at;
     }
-    let known = data.get("step").and_then(Value::as_u64);
-    if told.step > known {
-        data.insert("step".into(), told.step.into());
-        data.insert("step_at".into(), told.step_at.map(|t| t.to_string()).into());
-    }
-    let more = |key: &str, value: Option<u64>, data: &mut serde_json::Map<String, Value>| {
-        if value > data.get(key).and_then(Value::as_u64) {
-            data.insert(key.into(), value.into());
-        }
-    };
-    more("checkpoint", told.checkpoint, data);
-    more("resumed_from", told.resumed_from, data);
+    report.checkpoint = report.checkpoint.max(told.checkpoint);
+    report.resumed_from = report.resumed_from.max(told.resumed_from);
 }
 
 fn applies(world: &World) -> bool {
     !world.plan.on.contains_key(&Fault::Heartbeats)
 }
 
-/// Puts the newest heartbeat of a healthy worker into its document, as a reader gets it.
-pub(crate) fn freshen(world: &World, path: &str, body: &mut Value) {
+/// The newest heartbeat of a healthy worker put into its document, as a reader gets it; `None`: as it is stored.
+pub(crate) fn fresh(world: &World, path: &str, body: &Body) -> Option<Body> {
     if !applies(world) {
-        return;
+        return None;
     }
-    let Some((job, number, key)) = parse(path) else { return };
+    let report = decode::<WorkerReport>(path, body).ok().filter(|r| r.state == WorkerState::Running)?;
     let fleet = lock(&world.fleet);
-    let Some(group) = fleet.groups.get(&(job, number)) else { return };
-    let vm = group.running.iter().filter_map(|id| fleet.vms.get(id)).find(|vm| vm.key == key);
-    let Some(vm) = vm else { return };
-    let Some(at) = beat(world, vm, number) else { return };
-    write(body, at, &progress(world, &fleet, vm, at));
+    let id = path.split('/').nth(1).and_then(|id| JobId::parse(id).ok())?;
+    let group = fleet.groups.get(&(id, report.attempt))?;
+    let vm = group.running.iter().filter_map(|id| fleet.vms.get(id)).find(|vm| vm.key == report.key)?;
+    let at = beat(world, vm, report.attempt)?;
+    let told = progress(world, &fleet, vm, at);
+    let mut report = Arc::unwrap_or_clone(report);
+    write(&mut report, at, &told);
+    Some(encode(Arc::new(report)))
 }
 
 /// Writes the last heartbeat of a worker down, before it falls silent.
@@ -105,16 +100,12 @@ pub(crate) fn settle(world: &World, id: VmId) {
         })
     };
     if let Some((path, at, told)) = known {
-        lock(&world.shelf).change(&path, world.now(), |body| write(body, at, &told));
+        lock(&world.shelf).change(&path, world.now(), |body| {
+            if let Ok(report) = decode::<WorkerReport>(&path, body) {
+                let mut report = Arc::unwrap_or_clone(report);
+                write(&mut report, at, &told);
+                *body = encode(Arc::new(report));
+            }
+        });
     }
-}
-
-/// `jobs/<job>/workers/<attempt>-<slice>-<worker>`.
-fn parse(path: &str) -> Option<(JobId, u32, WorkerKey)> {
-    let mut parts = path.split('/');
-    let (_, job, _, id) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let mut numbers = id.split('-').map(str::parse::<u32>);
-    let attempt = numbers.next()?.ok()?;
-    let key = WorkerKey { slice: numbers.next()?.ok()?, worker: numbers.next()?.ok()? };
-    Some((JobId::parse(job).ok()?, attempt, key))
 }

@@ -155,7 +155,7 @@ fn judge(world: &World) {
     if !ends::all_over(world) {
         let shelf = lock(&world.shelf);
         for (path, body) in shelf.small() {
-            world.trace(|| format!("stored: {path} {body}"));
+            world.trace(|| format!("stored: {path} {}", **body));
         }
         drop(shelf);
         world.broken(Promise::Liveness, "every-job-ends", ends::unfinished(world).join("; "));

@@ -86,8 +86,7 @@ impl Stage {
 }
 
 fn seed_store(world: &Arc<World>, installation: &Installation) {
-    let Ok(write) = rekindle_ports::store::put(&Kind::Installation, installation, Precondition::None) else { return };
-    lock(&world.shelf).insert(vec![write]);
+    lock(&world.shelf).insert(vec![rekindle_ports::store::put(&Kind::Installation, installation, Precondition::None)]);
 }
 
 /// The deployment of every seed: v5e, spot and on demand, in the world's zones.

@@ -3,10 +3,13 @@
 //! Each commit that takes effect is shown to the checkers. Heartbeats of healthy workers are one fact, "last heard", and are written into
 //! what a reader gets.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use rekindle_ports::body::Body;
 use rekindle_ports::docs::{Content, Doc, Docs, DocsError, IndexValue, Op, Page, Precondition, Query, Revision, Write};
 use rekindle_ports::limits;
 
@@ -15,13 +18,28 @@ use crate::fault::Fault;
 use crate::roll::For;
 use crate::world::{STORE_HOP, World};
 
+/// One commit of so many is written as text and read back, so that what documents hold survives it, and stays small.
+// Encoding and decoding every body costs as much as all the rest.
+const AS_TEXT: usize = 32;
+
+/// Entries of one job's history that are kept: nothing that runs here reads them, and a long run must not grow.
+const HISTORY_KEPT: usize = 64;
+
 /// What is stored.
 #[derive(Default, Clone)]
 pub(crate) struct Shelf {
-    collections: BTreeMap<String, BTreeMap<String, Stored>>,
+    docs: HashMap<String, Stored, BuildHasherDefault<DefaultHasher>>,
+    collections: BTreeMap<String, Collection>,
     revision: i64,
     /// While set, every read and commit meets this shelf instead (a wrong or empty database).
     pub(crate) instead: Option<Box<Shelf>>,
+}
+
+/// The ids of a collection, and the same in the order of each indexed number.
+#[derive(Default, Clone)]
+struct Collection {
+    ids: BTreeSet<String>,
+    ordered: BTreeMap<String, BTreeSet<(IndexValue, String)>>,
 }
 
 #[derive(Clone)]
@@ -40,22 +58,38 @@ pub(crate) struct Changed<'a> {
     pub(crate) after: Option<&'a Content>,
 }
 
+impl Collection {
+    /// Moves a document from its old place in the orders to its new one.
+    fn order(&mut self, id: &str, before: Option<&Content>, after: Option<&Content>) {
+        for (name, value) in before.into_iter().flat_map(|c| &c.index) {
+            if after.and_then(|c| c.index.get(name)) != Some(value)
+                && let Some(order) = self.ordered.get_mut(name)
+            {
+                order.remove(&(value.clone(), id.to_owned()));
+            }
+        }
+        for (name, value) in after.into_iter().flat_map(|c| &c.index) {
+            if matches!(value, IndexValue::Int(_)) && before.and_then(|c| c.index.get(name)) != Some(value) {
+                self.ordered.entry(name.clone()).or_default().insert((value.clone(), id.to_owned()));
+            }
+        }
+    }
+}
+
 impl Shelf {
     fn stored(&self, path: &str) -> Option<&Stored> {
-        let (collection, id) = limits::split(path);
-        self.collections.get(collection)?.get(id)
+        self.docs.get(path)
     }
 
     /// The body of a document.
-    pub(crate) fn body(&self, path: &str) -> Option<&serde_json::Value> {
+    pub(crate) fn body(&self, path: &str) -> Option<&Body> {
         self.stored(path).map(|s| &s.content.body)
     }
 
     /// Changes the body of a document in place, at a new revision. For the world, not for handlers.
-    pub(crate) fn change(&mut self, path: &str, now: i64, change: impl FnOnce(&mut serde_json::Value)) {
-        let (collection, id) = limits::split(path);
+    pub(crate) fn change(&mut self, path: &str, now: i64, change: impl FnOnce(&mut Body)) {
         let revision = now.max(self.revision + 1);
-        if let Some(stored) = self.collections.get_mut(collection).and_then(|c| c.get_mut(id)) {
+        if let Some(stored) = self.docs.get_mut(path) {
             change(&mut stored.content.body);
             stored.revision = Revision(revision);
             self.revision = revision;
@@ -69,29 +103,26 @@ impl Shelf {
     }
 
     /// Liveness and worker reports, for the trace of what did not end.
-    pub(crate) fn small(&self) -> Vec<(String, &serde_json::Value)> {
+    pub(crate) fn small(&self) -> Vec<(String, &Body)> {
         let wanted = self.collections.iter().filter(|(name, _)| *name == "meta" || name.ends_with("/workers"));
-        let docs = |(name, docs): (&String, &BTreeMap<String, Stored>)| -> Vec<String> {
-            docs.keys().map(|id| format!("{name}/{id}")).collect()
-        };
-        let paths: Vec<String> = wanted.flat_map(docs).collect();
-        paths.into_iter().filter_map(|path| self.body(&path).map(|b| (path.clone(), b))).collect()
+        let paths = wanted.flat_map(|(name, all)| all.ids.iter().map(move |id| format!("{name}/{id}")));
+        paths.filter_map(|path| self.body(&path).map(|b| (path.clone(), b))).collect()
     }
 
     /// Forgets a collection and what is below it.
     pub(crate) fn forget(&mut self, collection: &str) {
         let below = format!("{collection}/");
         self.collections.retain(|name, _| name != collection && !name.starts_with(&below));
+        self.docs.retain(|path, _| !path.starts_with(&below));
     }
 
     fn check(&self, writes: &[Write]) -> Result<(), DocsError> {
         for write in writes {
             let (Write::Put { path, when, .. } | Write::Delete { path, when }) = write;
-            let at = self.stored(path).map(|s| s.revision);
             let holds = match when {
                 Precondition::None => true,
-                Precondition::Absent => at.is_none(),
-                Precondition::At(revision) => at == Some(*revision),
+                Precondition::Absent => self.stored(path).is_none(),
+                Precondition::At(revision) => self.stored(path).is_some_and(|s| s.revision == *revision),
             };
             if !holds {
                 return Err(DocsError::Conflict { path: path.clone() });
@@ -110,22 +141,32 @@ impl Shelf {
         self.revision = now.max(self.revision + 1);
         let revision = Revision(self.revision);
         for write in writes {
-            let (collection, id) = limits::split(write.path());
-            let before = self.collections.get(collection).and_then(|c| c.get(id));
-            let before = before.map(|s| &s.content);
-            match &write {
-                Write::Put { path, content, .. } => seen(&Changed { path, before, after: Some(content) }),
-                Write::Delete { path, .. } => seen(&Changed { path, before, after: None }),
+            let (path, after) = match write {
+                Write::Put { path, content, .. } => (path, Some(content)),
+                Write::Delete { path, .. } => (path, None),
+            };
+            let before = self.docs.get(&path).map(|s| &s.content);
+            seen(&Changed { path: &path, before, after: after.as_ref() });
+            let (collection, id) = limits::split(&path);
+            if !self.collections.contains_key(collection) {
+                self.collections.insert(collection.to_owned(), Collection::default());
             }
-            let (collection, id) = (collection.to_owned(), id.to_owned());
-            match write {
-                Write::Put { content, .. } => {
-                    self.collections.entry(collection).or_default().insert(id, Stored { content, revision });
-                }
-                Write::Delete { .. } => {
-                    if let Some(docs) = self.collections.get_mut(&collection) {
-                        docs.remove(&id);
+            let Some(all) = self.collections.get_mut(collection) else { continue };
+            all.order(id, before, after.as_ref());
+            match after {
+                Some(content) => {
+                    if before.is_none() {
+                        all.ids.insert(id.to_owned());
                     }
+                    let old = (collection.ends_with("/history") && all.ids.len() > HISTORY_KEPT)
+                        .then(|| all.ids.pop_first().map(|id| format!("{collection}/{id}")))
+                        .flatten();
+                    self.docs.insert(path, Stored { content, revision });
+                    old.map(|path| self.docs.remove(&path));
+                }
+                None => {
+                    all.ids.remove(id);
+                    self.docs.remove(&path);
                 }
             }
         }
@@ -134,34 +175,55 @@ impl Shelf {
 
     fn page(&self, query: &Query) -> Vec<Doc> {
         let Some(all) = self.collections.get(&query.collection) else { return Vec::new() };
-        let mut found: Vec<(&String, &Stored)> =
-            all.iter().filter(|(_, stored)| matches(query, &stored.content.index)).collect();
-        let value = |s: &Stored| query.order_by.as_ref().and_then(|name| s.content.index.get(name)).cloned();
-        if query.order_by.is_some() {
-            found.sort_by(|a, b| (value(a.1), a.0).cmp(&(value(b.1), b.0)));
+        let after = query.after.as_ref().map(|a| (a.value.clone(), limits::split(&a.path).1.to_owned()));
+        let found = |id: &String| -> Option<Doc> {
+            let path = format!("{}/{id}", query.collection);
+            let stored = self.stored(&path).filter(|s| matches(query, &s.content.index))?;
+            Some(doc(path, stored))
+        };
+        let order = query.order_by.as_ref().and_then(|name| all.ordered.get(name));
+        let (Some(order), false) = (order, query.descending) else { return self.sorted(query, all, after) };
+        // In the order of the index, from the cursor on; a bound from above ends it.
+        let first = match after {
+            Some((Some(value), id)) => std::ops::Bound::Excluded((value, id)),
+            _ => std::ops::Bound::Unbounded,
+        };
+        let most = query.filters.iter().find(|(n, op, _)| *op == Op::Le && Some(n) == query.order_by.as_ref());
+        order
+            .range((first, std::ops::Bound::Unbounded))
+            .take_while(|(value, _)| most.is_none_or(|(.., most)| value <= most))
+            .filter_map(|(_, id)| found(id))
+            .take(query.limit)
+            .collect()
+    }
+
+    /// A page of a query that no order is kept for.
+    fn sorted(&self, query: &Query, all: &Collection, after: Option<(Option<IndexValue>, String)>) -> Vec<Doc> {
+        let value = |d: &Doc| query.order_by.as_ref().and_then(|name| d.content.index.get(name)).cloned();
+        let mut found: Vec<(Option<IndexValue>, &String, Doc)> = Vec::new();
+        for id in &all.ids {
+            let path = format!("{}/{id}", query.collection);
+            if let Some(stored) = self.stored(&path).filter(|s| matches(query, &s.content.index)) {
+                let doc = doc(path, stored);
+                found.push((value(&doc), id, doc));
+            }
         }
+        found.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
         if query.descending {
             found.reverse();
         }
-        let after = query.after.as_ref().map(|a| (a.value.clone(), limits::split(&a.path).1.to_owned()));
-        let past = |(id, stored): &(&String, &Stored)| {
+        let past = |(value, id, _): &(Option<IndexValue>, &String, Doc)| {
             after.as_ref().is_none_or(|(v, last)| {
-                let here = (value(stored), (*id).clone());
-                let end = (v.clone(), last.clone());
+                let (here, end) = ((value, *id), (v, last));
                 if query.descending { here < end } else { here > end }
             })
         };
-        found
-            .into_iter()
-            .filter(past)
-            .take(query.limit)
-            .map(|(id, stored)| doc(&query.collection, id, stored))
-            .collect()
+        found.into_iter().filter(past).take(query.limit).map(|(.., doc)| doc).collect()
     }
 }
 
-fn doc(collection: &str, id: &str, stored: &Stored) -> Doc {
-    Doc { path: format!("{collection}/{id}"), content: stored.content.clone(), revision: stored.revision }
+fn doc(path: String, stored: &Stored) -> Doc {
+    Doc { path, content: stored.content.clone(), revision: stored.revision }
 }
 
 fn matches(query: &Query, index: &BTreeMap<String, IndexValue>) -> bool {
@@ -182,6 +244,13 @@ fn holds(have: &IndexValue, op: Op, wanted: &IndexValue) -> bool {
     }
 }
 
+/// Only the JSON is left: what is read has been written.
+fn as_text(write: &mut Write) {
+    if let Write::Put { content, .. } = write {
+        content.body = (*content.body).clone().into();
+    }
+}
+
 /// The store as handlers see it.
 pub(crate) struct SimDocs(pub(crate) Arc<World>);
 
@@ -196,10 +265,11 @@ impl SimDocs {
 
     /// The document as it is read now: with the newest heartbeat of a healthy worker.
     fn read(&self, shelf: &Shelf, path: &str) -> Option<Doc> {
-        let (collection, id) = limits::split(path);
-        let mut doc = shelf.stored(path).map(|stored| doc(collection, id, stored))?;
-        if collection.ends_with("/workers") {
-            crate::pulse::freshen(&self.0, path, &mut doc.content.body);
+        let mut doc = doc(path.to_owned(), shelf.stored(path)?);
+        if limits::split(path).0.ends_with("/workers")
+            && let Some(fresh) = crate::pulse::fresh(&self.0, path, &doc.content.body)
+        {
+            doc.content.body = fresh;
         }
         Some(doc)
     }
@@ -230,10 +300,10 @@ impl Docs for SimDocs {
         Ok(Page { docs: shelf.page(query), read_through: Revision(shelf.revision) })
     }
 
-    async fn commit(&self, writes: Vec<Write>) -> Result<Revision, DocsError> {
-        // Measuring every body costs as much as all the rest: some are enough to see that documents stay small.
-        if self.0.rolls.index(For::Latency, 16) == 0 {
+    async fn commit(&self, mut writes: Vec<Write>) -> Result<Revision, DocsError> {
+        if self.0.rolls.index(For::Latency, AS_TEXT) == 0 {
             limits::check_commit(&writes)?;
+            writes.iter_mut().for_each(as_text);
         }
         self.begin().await?;
         if self.0.strikes(Fault::StoreConflict, For::Fault) {

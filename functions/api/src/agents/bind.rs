@@ -67,12 +67,12 @@ async fn first(api: &Api, job: &Job, hello: &Hello) -> Result<Option<News>, Stor
         key: hello.key,
     };
     let mut writes = vec![
-        put(&binding(&hello.job, hello.generation, hello.key), &doc, Precondition::Absent)?,
-        put(&Kind::Instance(hello.instance.clone()), &doc, Precondition::None)?,
+        put(&binding(&hello.job, hello.generation, hello.key), &doc, Precondition::Absent),
+        put(&Kind::Instance(hello.instance.clone()), &doc, Precondition::None),
     ];
     if let Some(attempt) = attempt_of(job, hello.generation) {
         let report = fresh(api, attempt, hello);
-        writes.push(put(&Kind::Worker(hello.job.clone(), attempt.number, hello.key), &report, Precondition::Absent)?);
+        writes.push(put(&Kind::Worker(hello.job.clone(), attempt.number, hello.key), &report, Precondition::Absent));
     }
     api.engine.ports.store.commit(writes).await?;
     Ok(None)

@@ -23,6 +23,7 @@ mod usage;
 mod wish;
 mod workers;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -53,7 +54,7 @@ pub struct Rules<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
     /// The job's next state.
-    pub job: Job,
+    pub job: Arc<Job>,
     /// Effects to be carried out after the commit.
     pub effects: Vec<Effect>,
     /// Everything that was found out or decided, in sentences, for the history.

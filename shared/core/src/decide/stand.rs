@@ -1,5 +1,6 @@
 //! Says where the job stands: phase, reason, events, wake-up, effects.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -140,7 +141,7 @@ impl Pass<'_> {
             self.job.usage = self.before.usage.clone();
         }
         Decision {
-            job: self.job,
+            job: Arc::new(self.job),
             effects,
             notes: self.notes,
             zone_reports: self.zone_reports,

@@ -272,7 +272,7 @@ async fn an_operation_whose_name_is_stored_late_still_tells_why_nothing_came() {
     rig.engine.pass(&id, "test", None).await.unwrap();
     let before = rig.fakes.store().job(&id).await.unwrap().unwrap();
     assert!(matches!(before.value.generations[0].create, Create::Sent { .. }));
-    let mut adopted = before.value.clone();
+    let mut adopted = rekindle_core::job::Job::clone(&before.value);
     adopted.generations[0].create = Create::Sent { operation: String::new() };
     let sent = rekindle_core::decide::EffectOutcome::CreateSent { generation: 1, operation: "op".into() };
     assert!(sent.is_of(&before.value, &adopted));

@@ -127,7 +127,7 @@ impl Rig {
         }
     }
 
-    pub(super) async fn job(&self) -> Job {
+    pub(super) async fn job(&self) -> Arc<Job> {
         self.fakes.store().job(&JobId::parse("train").unwrap()).await.unwrap().unwrap().value
     }
 

@@ -44,7 +44,8 @@ pub(super) fn doc(root: &str, document: proto::Document) -> Result<Doc, String> 
     for (name, value) in document.fields {
         if name == BODY {
             if let Some(ValueType::StringValue(text)) = value.value_type {
-                body = Some(serde_json::from_str(&text).map_err(|e| format!("the body of {path} is no JSON: {e}"))?);
+                let json = serde_json::from_str::<serde_json::Value>(&text);
+                body = Some(json.map_err(|e| format!("the body of {path} is no JSON: {e}"))?.into());
             }
         } else if let Some(name) = name.strip_prefix(INDEX) {
             let value = index_value(value).ok_or_else(|| format!("{path} has a strange field {name}"))?;

@@ -13,7 +13,7 @@ const TASKS: usize = 8;
 const EACH: usize = 25;
 
 fn put(path: String, n: u64, when: Precondition) -> Write {
-    Write::Put { path, content: Content { body: json!(n), index: BTreeMap::new() }, when }
+    Write::Put { path, content: Content { body: json!(n).into(), index: BTreeMap::new() }, when }
 }
 
 /// Reads, adds one, and commits with a second document of its own that tells what was read, until it is done. Answers
@@ -62,7 +62,7 @@ async fn many_writers(store: Store) {
         lost += task.await.unwrap();
     }
     let counter = docs.get("meta/counter").await.unwrap().unwrap();
-    assert_eq!(counter.content.body, json!(TASKS * EACH), "{}", store.name());
+    assert_eq!(*counter.content.body, json!(TASKS * EACH), "{}", store.name());
     let steps = Query {
         collection: "meta/counter/steps".into(),
         filters: Vec::new(),

@@ -154,7 +154,7 @@ impl Run {
             json!({"f": self.rng.random::<f64>(), "max": u64::MAX, "min": i64::MIN, "text": "a\0\u{7f}\"\\日"}),
             json!({"schema": 1, "data": {"deep": {"deeper": [true, false, 1e300, -0.0]}}, "long": "x".repeat(3_000)}),
         ];
-        Content { body: bodies.choose(&mut self.rng).unwrap().clone(), index }
+        Content { body: bodies.choose(&mut self.rng).unwrap().clone().into(), index }
     }
 
     /// A precondition, mostly one that holds.
@@ -259,7 +259,7 @@ impl Run {
         let content = self.content();
         let put = |path: &str| Write::Put { path: path.into(), content: content.clone(), when: Precondition::None };
         let mut long = content.clone();
-        long.body = json!("x".repeat(1_000_000));
+        long.body = json!("x".repeat(1_000_000)).into();
         let mut field = content.clone();
         field.index.insert("Bad".into(), IndexValue::Int(1));
         let cases = [
@@ -414,7 +414,7 @@ impl Run {
             docs.iter()
                 .map(|d| {
                     let commit = self.commits.iter().position(|c| of(c) == d.revision);
-                    (d.path.clone(), d.content.body.clone(), d.content.index.clone(), commit)
+                    (d.path.clone(), (*d.content.body).clone(), d.content.index.clone(), commit)
                 })
                 .collect()
         };

@@ -1,6 +1,7 @@
 //! No two generations of one job bill at the same time outside the hand-over window.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rekindle_core::ids::JobId;
 use rekindle_core::job::Job;
@@ -20,7 +21,7 @@ pub(super) struct Billing {
 }
 
 /// A create was accepted: an older slice that bills must have a notice, or be known as lost.
-pub(super) fn create(world: &World, jobs: &BTreeMap<JobId, Job>, request: &CreateRequest) -> Broken {
+pub(super) fn create(world: &World, jobs: &BTreeMap<JobId, Arc<Job>>, request: &CreateRequest) -> Broken {
     let id = JobId::parse(&request.labels.job).ok()?;
     let job = jobs.get(&id)?;
     let cloud = lock(&world.cloud);
@@ -38,7 +39,7 @@ pub(super) fn create(world: &World, jobs: &BTreeMap<JobId, Job>, request: &Creat
 }
 
 /// Looks at every job.
-pub(super) fn audit(world: &World, jobs: &BTreeMap<JobId, Job>, billing: &mut Billing) -> Broken {
+pub(super) fn audit(world: &World, jobs: &BTreeMap<JobId, Arc<Job>>, billing: &mut Billing) -> Broken {
     let cloud = lock(&world.cloud);
     let mut count: BTreeMap<&str, u32> = BTreeMap::new();
     for r in cloud.resources.values().filter(|r| !r.foreign && r.bills()) {

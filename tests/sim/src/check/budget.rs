@@ -1,19 +1,19 @@
 //! Creates never exceed the budget of a minute.
 
-use serde_json::Value;
+use rekindle_ports::store::CreatesDoc;
 
 use super::Broken;
 
 /// The budget of the default settings.
-const PERMITS: u64 = 60;
+const PERMITS: u32 = 60;
 
 /// Requests in any 60 s. A permit taken at the end of one minute may be used for a handler's deadline longer, and one of the next minute at
 /// its very beginning; the platform refuses from 91 on.
 const POSTS: usize = 90;
 
 /// The permits were written.
-pub(super) fn permits(body: &Value) -> Broken {
-    let used = body["data"]["used"].as_u64().unwrap_or(0);
+pub(super) fn permits(doc: &CreatesDoc) -> Broken {
+    let used = doc.used;
     (used > PERMITS).then(|| ("create-budget", format!("{used} create permits were given in one minute")))
 }
 

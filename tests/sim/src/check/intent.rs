@@ -1,9 +1,11 @@
 //! No effect without a committed intent, and no call after its handler's deadline.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use rekindle_core::ids::JobId;
 use rekindle_core::job::Job;
+use rekindle_ports::store::decode;
 use rekindle_ports::tpu::{CreateRequest, SliceRef};
 
 use super::Broken;
@@ -51,7 +53,7 @@ impl Intents {
     }
 
     /// A delete was accepted.
-    pub(super) fn delete(&self, world: &World, jobs: &BTreeMap<JobId, Job>, slice: &SliceRef) -> Broken {
+    pub(super) fn delete(&self, world: &World, jobs: &BTreeMap<JobId, Arc<Job>>, slice: &SliceRef) -> Broken {
         let key = (slice.zone.clone(), slice.name.clone());
         if self.deletes.contains(&key) {
             return None;
@@ -81,10 +83,7 @@ fn rekindle_asked(at: jiff::Timestamp) -> i64 {
 /// Whether the stored job says that this create was sent again since.
 fn asked_again(world: &World, request: &CreateRequest, at: i64) -> bool {
     let shelf = lock(&world.shelf);
-    let Some(body) = shelf.body(&format!("jobs/{}", request.labels.job)) else { return false };
-    let mut generations = body["data"]["generations"].as_array().into_iter().flatten();
-    generations.any(|g| {
-        g["name"].as_str() == Some(request.name.as_str())
-            && g["asked_at"].as_str().and_then(|t| t.parse().ok()).map_or(0, rekindle_asked) > at + SEC
-    })
+    let path = format!("jobs/{}", request.labels.job);
+    let Some(job) = shelf.body(&path).and_then(|body| decode::<Job>(&path, body).ok()) else { return false };
+    job.generations.iter().any(|g| g.name == request.name && g.asked_at.map_or(0, rekindle_asked) > at + SEC)
 }

@@ -4,6 +4,7 @@
 //! person) do not count.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rekindle_core::ids::JobId;
 use rekindle_core::job::Job;
@@ -26,15 +27,15 @@ pub(super) struct Leaks {
 }
 
 /// Whether a job that is not over has this resource among its generations.
-pub(super) fn owner<'a>(jobs: &'a BTreeMap<JobId, Job>, slice: &SliceRef, job: &str) -> Option<&'a Job> {
+pub(super) fn owner<'a>(jobs: &'a BTreeMap<JobId, Arc<Job>>, slice: &SliceRef, job: &str) -> Option<&'a Job> {
     let id = JobId::parse(job).ok()?;
-    jobs.get(&id).filter(|j| {
+    jobs.get(&id).map(Arc::as_ref).filter(|j| {
         !j.phase.is_terminal() && j.generations.iter().any(|g| g.name == slice.name && g.placement.zone == slice.zone)
     })
 }
 
 /// Looks at every resource.
-pub(super) fn audit(world: &World, jobs: &BTreeMap<JobId, Job>, leaks: &mut Leaks) -> Broken {
+pub(super) fn audit(world: &World, jobs: &BTreeMap<JobId, Arc<Job>>, leaks: &mut Leaks) -> Broken {
     let now = world.now();
     let away = [Fault::StoreOutage, Fault::TpuOutage, Fault::TpuDenied, Fault::ZoneUnreachable, Fault::TickOutage];
     let blocked = !world.is_calm() && away.iter().any(|f| world.plan.in_window(*f, now, None));

@@ -19,8 +19,7 @@ pub(super) struct Messages {
 }
 
 /// A history entry was written.
-pub(super) fn entry(world: &World, messages: &mut Messages, job: &str, body: &Value) -> Broken {
-    let cause = body["data"]["cause"].as_str().unwrap_or_default();
+pub(super) fn entry(world: &World, messages: &mut Messages, job: &str, cause: &str) -> Broken {
     if !matches!(cause, "cancel" | "pause" | "unpause" | "restart" | "wake" | "submit") {
         return None;
     }

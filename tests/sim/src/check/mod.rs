@@ -5,9 +5,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rekindle_core::effect::Effect;
+use rekindle_core::history::HistoryEntry;
 use rekindle_core::ids::JobId;
 use rekindle_core::job::{Job, OutEvent};
 use rekindle_engine::TickReport;
+use rekindle_ports::body::Body;
+use rekindle_ports::store::{CreatesDoc, Stored, decode};
 use rekindle_ports::tpu::{CreateRequest, SliceRef};
 
 use crate::exec::lock;
@@ -33,7 +37,7 @@ mod terminal;
 #[derive(Default)]
 pub(crate) struct Checks {
     /// Every job as it was last committed.
-    pub(crate) jobs: BTreeMap<JobId, Job>,
+    pub(crate) jobs: BTreeMap<JobId, Arc<Job>>,
     changed: Vec<JobId>,
     intents: intent::Intents,
     running: double_run::Running,
@@ -66,15 +70,18 @@ pub(crate) fn on_commit(world: &World, changed: &Changed<'_>) {
         return;
     };
     if changed.path == "limits/creates" {
-        tell(world, budget::permits(&after.body));
+        if let Some(creates) = held::<CreatesDoc>(world, changed.path, &after.body) {
+            tell(world, budget::permits(&creates));
+        }
         return;
     }
     let Some(rest) = changed.path.strip_prefix("jobs/") else { return };
     if let Some((id, sub)) = rest.split_once('/') {
         if sub.starts_with("history/") {
             tell(world, monotone::history(changed));
-            count_entry(world, &after.body);
-            let broken = messages::entry(world, &mut lock(&world.checks).messages, id, &after.body);
+            let Some(entry) = held::<HistoryEntry>(world, changed.path, &after.body) else { return };
+            count_entry(world, &entry);
+            let broken = messages::entry(world, &mut lock(&world.checks).messages, id, &entry.cause);
             tell(world, broken);
         }
         return;
@@ -84,18 +91,15 @@ pub(crate) fn on_commit(world: &World, changed: &Changed<'_>) {
 
 fn on_job_document(world: &World, changed: &Changed<'_>) {
     let Some(after) = changed.after else { return };
-    let revision = |body: &serde_json::Value| body["data"]["revision"].as_u64();
-    // Only the clockwork moved: no checker looks at it.
-    if changed.before.is_some_and(|b| revision(&b.body) == revision(&after.body)) {
-        return;
-    }
-    let Ok(job) = serde_json::from_value::<Job>(after.body["data"].clone()) else {
-        world.broken(Promise::Safety, "readable", format!("{} cannot be read back", changed.path));
-        return;
-    };
+    let Some(job) = held::<Job>(world, changed.path, &after.body) else { return };
     let mut checks = lock(&world.checks);
     let checks = &mut *checks;
     let before = checks.jobs.get(&job.id);
+    // Only the clockwork moved: no checker looks at it.
+    if before.is_some_and(|b| b.revision == job.revision) {
+        return;
+    }
+    let before = before.map(Arc::as_ref);
     if let Some(before) = before {
         tell(world, monotone::step(before, &job));
         tell(world, charge::step(world, before, &job));
@@ -125,25 +129,25 @@ fn count_job(world: &World, before: Option<&Job>, job: &Job) {
     }
 }
 
-fn count_entry(world: &World, body: &serde_json::Value) {
+fn count_entry(world: &World, entry: &HistoryEntry) {
     let mut counts = lock(&world.counts);
-    for effect in body["data"]["effects"].as_array().into_iter().flatten() {
-        let name = match effect["effect"].as_str() {
-            Some("create_generation") => "create_generation",
-            Some("delete_generation") => "delete_generation",
-            Some("publish_events") => "publish_events",
-            _ => "other",
+    for effect in &entry.effects {
+        let name = match effect {
+            Effect::CreateGeneration { .. } => "create_generation",
+            Effect::DeleteGeneration { .. } => "delete_generation",
+            Effect::PublishEvents => "publish_events",
         };
         *counts.effects.entry(name).or_default() += 1;
     }
-    if world.is_traced() {
-        drop(counts);
-        let notes: Vec<&str> =
-            body["data"]["notes"].as_array().into_iter().flatten().filter_map(|n| n.as_str()).collect();
-        if !notes.is_empty() {
-            world.trace(|| format!("  note: {}", notes.join("; ")));
-        }
+    drop(counts);
+    if !entry.notes.is_empty() {
+        world.trace(|| format!("  note: {}", entry.notes.join("; ")));
     }
+}
+
+/// What a document holds; that it cannot be read is a broken promise.
+fn held<T: Stored>(world: &World, path: &str, body: &Body) -> Option<Arc<T>> {
+    decode(path, body).inspect_err(|error| world.broken(Promise::Safety, "readable", error.to_string())).ok()
 }
 
 /// After a commit, with nothing locked: agents learn of it at their next poll.
@@ -159,7 +163,7 @@ pub(crate) fn on_create(world: &World, request: &CreateRequest) {
     let broken = lock(&world.checks).intents.create(world, request);
     tell(world, broken);
     if let Ok(job) = JobId::parse(&request.labels.job) {
-        let broken = terminal::create(world, lock(&world.checks).jobs.get(&job), request);
+        let broken = terminal::create(world, lock(&world.checks).jobs.get(&job).map(Arc::as_ref), request);
         tell(world, broken);
         crate::truth::mark(world, &job, "asked", world.now());
     }
