@@ -1,5 +1,7 @@
 //! Jobs: submit, list, one, history, explain.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -29,7 +31,7 @@ pub(crate) fn job_id(text: &str) -> Result<JobId, Problem> {
 /// Loads a job. 404 and 503.
 pub(crate) async fn load(api: &Api, id: &JobId) -> Result<Job, Problem> {
     match api.engine.ports.store.job(id).await {
-        Ok(Some(at)) => Ok(at.value),
+        Ok(Some(at)) => Ok(Arc::unwrap_or_clone(at.value)),
         Ok(None) => Err(Problem::not_found(&format!("job {id}"))),
         Err(error) => Err(store(&error)),
     }
@@ -151,7 +153,7 @@ pub(crate) async fn list(
         if is_brief { JobView::in_list(&job) } else { JobView::of(&job, &[]) }
     };
     let list = JobList {
-        jobs: jobs.into_iter().map(|at| view(at.value)).collect(),
+        jobs: jobs.into_iter().map(|at| view(Arc::unwrap_or_clone(at.value))).collect(),
         next_page_token: next.as_ref().and_then(page::token),
     };
     Ok(etag::json(&headers, &list))
