@@ -25,7 +25,7 @@ mod queued;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use disasters::{MaintenanceOrder, PreemptOrder, no_maintenance, upcoming_value};
+pub(crate) use disasters::{MaintenanceOrder, PreemptOrder, no_maintenance, policy, upcoming_value};
 
 /// Version of the stored format.
 const VERSION: u32 = 1;

@@ -11,7 +11,7 @@ use sha2::Digest as _;
 use super::Vm;
 use crate::model::{Node, Worker, World, short_name};
 use crate::vm::VmSpec;
-use crate::world::{no_maintenance, project_number, upcoming_value};
+use crate::world::{no_maintenance, policy, project_number, upcoming_value};
 
 /// What is the same for every VM of an emulator.
 #[derive(Debug, Clone)]
@@ -111,7 +111,7 @@ fn tree(world: &World, node: &Node, worker: &Worker, vm: &str, egress: &str, boo
             "preempted": flag(node.is_preempting),
             "scheduling": {
                 "automatic-restart": flag(!node.is_spot),
-                "on-host-maintenance": "TERMINATE",
+                "on-host-maintenance": policy(node.maintenance.as_ref()),
                 "preemptible": flag(node.is_spot),
             },
             "service-accounts": {"default": account, email: account},

@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
-use http::StatusCode;
+use http::{Method, StatusCode, Uri};
 use rekindle_core::catalog;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::log::Entry;
+use super::route::RPCS;
 use crate::duration::Span;
 use crate::fleet::vm_of;
 use crate::model::{Fault, Node, When, World};
@@ -25,11 +27,49 @@ use crate::wire::render;
 use crate::world::{MaintenanceOrder, PreemptOrder};
 
 type App = State<Arc<Shared>>;
+type Asked<T> = Result<Query<T>, QueryRejection>;
+
+/// The emulator's own paths.
+const PATHS: [&str; 7] = [
+    "GET /emulator/v1/state",
+    "GET /emulator/v1/requests",
+    "GET /emulator/v1/audit",
+    "GET /emulator/v1/jwks",
+    "GET, POST, DELETE /emulator/v1/faults",
+    "GET, PUT /emulator/v1/zones/{zone}",
+    "POST /emulator/v1/nodes/{node}/{action}",
+];
+
+/// What can be done to a node.
+const ACTIONS: [&str; 8] =
+    ["preempt", "host-error", "maintenance", "health", "kill-worker", "reboot-worker", "cut-connections", "freeze"];
+
+/// What a fault may hit beside the methods of the API: the making of the nodes of a queued request.
+const PROVISION: &str = "ProvisionQueuedResource";
+
+/// A path below `/emulator/` that leads nowhere.
+pub(super) async fn unknown(uri: Uri) -> ApiError {
+    ApiError::unknown("path", uri.path(), &PATHS)
+}
+
+/// A path of ours with a method that it does not take.
+pub(super) async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::wrong_method(&format!("{} does not take {method}; there is {}", uri.path(), PATHS.join(", ")))
+}
+
+fn asked<T>(query: Asked<T>) -> Result<T, ApiError> {
+    query.map(|query| query.0).map_err(|rejection| ApiError::invalid(&rejection.body_text()))
+}
 
 /// A body that may be empty, with unknown fields refused by name.
 fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
-    let body: &[u8] = if body.iter().all(u8::is_ascii_whitespace) { b"{}" } else { body };
-    serde_json::from_slice(body).map_err(|error| ApiError::invalid(&error.to_string()))
+    let body = body.trim_ascii();
+    let body: &[u8] = if body.is_empty() { b"{}" } else { body };
+    // A list would be taken for the fields in their order.
+    if body.first() != Some(&b'{') {
+        return Err(ApiError::invalid("the body must be a JSON object"));
+    }
+    serde_json::from_slice(body).map_err(|error| ApiError::invalid(&format!("the body cannot be used: {error}")))
 }
 
 /// `GET /emulator/v1/state`.
@@ -106,9 +146,13 @@ pub(super) struct RequestQuery {
 /// `GET /emulator/v1/requests?since=SEQ&method=RPC`.
 pub(super) async fn requests(
     State(shared): App,
-    Query(query): Query<RequestQuery>,
-) -> Json<BTreeMap<&'static str, Vec<Entry>>> {
-    Json(BTreeMap::from([("requests", shared.log.since(query.since, query.method.as_deref()))]))
+    query: Asked<RequestQuery>,
+) -> Result<Json<BTreeMap<&'static str, Vec<Entry>>>, ApiError> {
+    let query = asked(query)?;
+    if let Some(method) = query.method.as_deref().filter(|method| !RPCS.contains(method)) {
+        return Err(ApiError::invalid(&format!("no method {method:?}; methods are {}", RPCS.join(", "))));
+    }
+    Ok(Json(BTreeMap::from([("requests", shared.log.since(query.since, query.method.as_deref()))])))
 }
 
 /// `GET /emulator/v1/audit`: the audit log.
@@ -129,14 +173,38 @@ pub(super) async fn faults(State(shared): App) -> Json<Value> {
 /// `POST /emulator/v1/faults`.
 pub(super) async fn add_fault(State(shared): App, body: Bytes) -> Result<Json<Value>, ApiError> {
     let fault: Fault = parse(&body)?;
-    if fault.times == 0 {
-        return Err(ApiError::invalid("times must be at least 1"));
-    }
-    if fault.when != When::Operation && !(400..600).contains(&fault.status) {
-        return Err(ApiError::invalid("status must be 400 to 599"));
-    }
+    check_fault(&fault)?;
     shared.change(|world, _| world.faults.push(fault.clone()));
     Ok(Json(json!(fault)))
+}
+
+/// Refuses a fault that could never strike, or not as it says.
+fn check_fault(fault: &Fault) -> Result<(), ApiError> {
+    let refuse = |text: &str| Err(ApiError::invalid(text));
+    let is_operation = fault.when == When::Operation;
+    if fault.method != "*" && fault.method != PROVISION && !RPCS.contains(&fault.method.as_str()) {
+        let known = RPCS.join(", ");
+        return refuse(&format!("no method {:?}; methods are *, {PROVISION}, {known}", fault.method));
+    }
+    if fault.method == PROVISION && !is_operation {
+        return refuse("ProvisionQueuedResource is no call: it goes with \"when\": \"operation\" only");
+    }
+    if is_operation && ["Get", "List"].iter().any(|read| fault.method.starts_with(read)) {
+        return refuse(&format!("{} begins no operation", fault.method));
+    }
+    if let Some(zone) = &fault.zone {
+        check_zone(zone).map_err(|error| ApiError::invalid(&error.to_string()))?;
+    }
+    if fault.times == 0 {
+        return refuse("times must be at least 1");
+    }
+    if !is_operation && !(400..600).contains(&fault.status) {
+        return refuse("status must be 400 to 599");
+    }
+    if fault.code.is_some_and(|code| !is_operation || !(1..=16).contains(&code)) {
+        return refuse("code is a gRPC code, 1 to 16, and goes with \"when\": \"operation\"");
+    }
+    Ok(())
 }
 
 /// `DELETE /emulator/v1/faults`.
@@ -179,7 +247,15 @@ fn find(world: &World, name: &str, query: &NodeQuery) -> Result<Node, ApiError> 
             && query.project.as_ref().is_none_or(|project| *project == node.location.project)
     };
     let mut found = world.nodes.values().filter(fits);
-    let Some(node) = found.next() else { return Err(ApiError::not_found(name)) };
+    let Some(node) = found.next() else {
+        let known: Vec<String> = world
+            .nodes
+            .values()
+            .map(|node| format!("{} in {}", crate::model::short_name(&node.name), node.location))
+            .collect();
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        return Err(ApiError::unknown("node", name, &known));
+    };
     if found.next().is_some() {
         return Err(ApiError::conflict(&format!("several nodes are named {name}: add ?zone= and ?project=")));
     }
@@ -190,9 +266,13 @@ fn find(world: &World, name: &str, query: &NodeQuery) -> Result<Node, ApiError> 
 pub(super) async fn act(
     State(shared): App,
     Path((name, action)): Path<(String, String)>,
-    Query(query): Query<NodeQuery>,
+    query: Asked<NodeQuery>,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
+    let query = asked(query)?;
+    if let Some(zone) = &query.zone {
+        check_zone(zone).map_err(|error| ApiError::invalid(&error.to_string()))?;
+    }
     let node = shared.read(|world| find(world, &name, &query))?;
     let answer = match action.as_str() {
         "preempt" => preempt(&shared, &node, &parse(&body)?),
@@ -203,7 +283,7 @@ pub(super) async fn act(
         "kill-worker" => return kill_worker(&shared, &node, &parse(&body)?).await,
         "cut-connections" => return cut_connections(&shared, &node, &parse(&body)?).await,
         "freeze" => return freeze(&shared, &node, &parse(&body)?).await,
-        other => return Err(ApiError::no_such_method(&format!("/emulator/v1/nodes/{name}/{other}"))),
+        other => return Err(ApiError::unknown("action", other, &ACTIONS)),
     }?;
     // The workers know by the time the caller does.
     shared.fleet.settle(&node).await;
@@ -279,7 +359,7 @@ struct WorkerOrder {
 /// Waits for what the node's VMs are at, and checks that there is such a worker.
 async fn worker_vm(shared: &Arc<Shared>, node: &Node, worker: u32) -> Result<crate::fleet::Vm, ApiError> {
     if worker as usize >= node.workers.len() {
-        return Err(ApiError::not_found(&format!("{}/workers/{worker}", node.name)));
+        return Err(no_worker(node, worker));
     }
     shared.fleet.settle(node).await;
     let vm = vm_of(node, worker);
@@ -289,15 +369,25 @@ async fn worker_vm(shared: &Arc<Shared>, node: &Node, worker: u32) -> Result<cra
     Ok(vm)
 }
 
-fn failed(error: &anyhow::Error) -> ApiError {
-    ApiError::unavailable(&format!("{error:#}"))
+fn no_worker(node: &Node, worker: u32) -> ApiError {
+    let known: Vec<String> = node.workers.iter().map(|worker| worker.index.to_string()).collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    ApiError::unknown("worker", &worker.to_string(), &known)
+}
+
+/// A supervisor could not be asked: its VM went off meanwhile, or something is wrong.
+fn failed(shared: &Arc<Shared>, vm: &crate::fleet::Vm, error: &anyhow::Error) -> ApiError {
+    if shared.fleet.machine().alive(vm).is_none() {
+        return ApiError::conflict(&format!("VM {} went off meanwhile", vm.name));
+    }
+    ApiError::unavailable(&format!("the supervisor of VM {}: {error:#}", vm.name))
 }
 
 /// Ends all processes of one worker; its VM and metadata server stay.
 async fn kill_worker(shared: &Arc<Shared>, node: &Node, order: &WorkerOrder) -> Result<Json<Value>, ApiError> {
     let vm = worker_vm(shared, node, order.worker).await?;
     let killed: anyhow::Result<Option<()>> = shared.fleet.machine().post(&vm, "kill-program", &()).await;
-    killed.map_err(|error| failed(&error))?;
+    killed.map_err(|error| failed(shared, &vm, &error))?;
     Ok(Json(json!({"node": node.name, "worker": order.worker})))
 }
 
@@ -319,8 +409,22 @@ impl Default for FreezeOrder {
 async fn freeze(shared: &Arc<Shared>, node: &Node, order: &FreezeOrder) -> Result<Json<Value>, ApiError> {
     let vm = worker_vm(shared, node, order.worker).await?;
     let millis = shared.scaled(order.length.0).as_millis() as u64;
-    let frozen: usize = shared.fleet.machine().post(&vm, "freeze", &millis).await.map_err(|error| failed(&error))?;
+    let frozen: anyhow::Result<usize> = shared.fleet.machine().post(&vm, "freeze", &millis).await;
+    let frozen = frozen.map_err(|error| failed(shared, &vm, &error))?;
     Ok(Json(json!({"node": node.name, "worker": order.worker, "processes": frozen})))
+}
+
+/// The connections of a VM's programs; one that is off, or went off meanwhile, has none.
+async fn connections(shared: &Arc<Shared>, vm: &crate::fleet::Vm) -> Result<Vec<Connection>, ApiError> {
+    let machine = shared.fleet.machine();
+    if machine.alive(vm).is_none() {
+        return Ok(Vec::new());
+    }
+    match machine.get(vm, "connections").await {
+        Ok(found) => Ok(found),
+        Err(_) if machine.alive(vm).is_none() => Ok(Vec::new()),
+        Err(error) => Err(failed(shared, vm, &error)),
+    }
 }
 
 /// Cuts the live connections between one worker's programs and those of the other workers of the node (and of the
@@ -328,28 +432,22 @@ async fn freeze(shared: &Arc<Shared>, node: &Node, order: &FreezeOrder) -> Resul
 /// the manager stay.
 async fn cut_connections(shared: &Arc<Shared>, node: &Node, order: &WorkerOrder) -> Result<Json<Value>, ApiError> {
     let vm = worker_vm(shared, node, order.worker).await?;
-    let machine = shared.fleet.machine();
     let is_peer = |other: &&Node| {
         other.name == node.name || (node.queued_resource.is_some() && other.queued_resource == node.queued_resource)
     };
     let peers: Vec<Node> = shared.read(|world| world.nodes.values().filter(is_peer).cloned().collect());
-    let mut theirs: Vec<Connection> = Vec::new();
-    for peer in &peers {
-        for worker in peer.workers.iter().filter(|worker| peer.name != node.name || worker.index != order.worker) {
-            let other = vm_of(peer, worker.index);
-            if machine.alive(&other).is_some() {
-                let found: Vec<Connection> =
-                    machine.get(&other, "connections").await.map_err(|error| failed(&error))?;
-                theirs.extend(found);
-            }
-        }
-    }
-    let own: Vec<Connection> = machine.get(&vm, "connections").await.map_err(|error| failed(&error))?;
+    let others = peers.iter().flat_map(|peer| peer.workers.iter().map(move |worker| vm_of(peer, worker.index)));
+    let others = others.filter(|other| *other != vm).map(|other| async move { connections(shared, &other).await });
+    // All at once: there may be many, and each supervisor has to look through the whole process table.
+    let theirs: Vec<Vec<Connection>> = futures::future::try_join_all(others).await?;
+    let theirs: Vec<Connection> = theirs.into_iter().flatten().collect();
+    let own = connections(shared, &vm).await?;
     let has_other_end = |connection: &&Connection| {
         theirs.iter().any(|other| other.local == connection.remote && other.remote == connection.local)
     };
     let wanted: Vec<&Connection> = own.iter().filter(has_other_end).collect();
-    let report: CutReport = machine.post(&vm, "cut", &wanted).await.map_err(|error| failed(&error))?;
+    let report: anyhow::Result<CutReport> = shared.fleet.machine().post(&vm, "cut", &wanted).await;
+    let report = report.map_err(|error| failed(shared, &vm, &error))?;
     match report.refused {
         Some(reason) if report.cut == 0 => Err(ApiError::refused(&format!(
             "the kernel does not let the supervisor cut connections ({reason}); use \

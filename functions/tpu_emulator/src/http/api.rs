@@ -370,14 +370,14 @@ fn look_up_catalogue(world: &crate::model::World, route: &Route, parameters: &Pa
             let mut shown = Vec::new();
             for zone in &zones {
                 let rows = catalog::accelerators_in(zone).into_iter();
-                shown.extend(rows.map(|row| lists::accelerator(&here(zone), row)));
+                shown.extend(rows.map(|row| lists::accelerator(&here(zone), row, route.version)));
             }
             let named = shown.into_iter().map(|value| (value["name"].as_str().unwrap_or_default().to_owned(), value));
             lists::page("acceleratorTypes", named.collect(), &silent, parameters)
         }
         "GetAcceleratorType" => {
             let row = catalog::accelerator(id).filter(|row| catalog::is_offered(&row.name, &location.zone));
-            row.map(|row| lists::accelerator(location, row))
+            row.map(|row| lists::accelerator(location, row, route.version))
                 .ok_or_else(|| ApiError::not_found(&format!("{location}/acceleratorTypes/{id}")))
         }
         "ListRuntimeVersions" => {

@@ -75,13 +75,13 @@ pub(super) fn location(project: &str, zone: &str) -> Value {
     })
 }
 
-/// An accelerator type of a zone.
-pub(super) fn accelerator(location: &Location, row: &catalog::Accelerator) -> Value {
-    json!({
-        "name": format!("{location}/acceleratorTypes/{}", row.name),
-        "type": row.name,
-        "acceleratorConfigs": [{"type": row.api_type, "topology": row.topology}],
-    })
+/// An accelerator type of a zone. Version 1 knows no topologies.
+pub(super) fn accelerator(location: &Location, row: &catalog::Accelerator, version: &str) -> Value {
+    let mut shown = json!({"name": format!("{location}/acceleratorTypes/{}", row.name), "type": row.name});
+    if version.starts_with("v2") {
+        shown["acceleratorConfigs"] = json!([{"type": row.api_type, "topology": row.topology}]);
+    }
+    shown
 }
 
 /// A runtime version of a zone.

@@ -9,13 +9,48 @@ use crate::model::Location;
 pub(super) struct Route {
     /// RPC name.
     pub(super) rpc: &'static str,
-    /// `v2` or `v2alpha1`.
+    /// `v2` or `v2alpha1`; `v1` and `v1alpha1` for some that only read.
     pub(super) version: &'static str,
     /// Project, and zone: `-` for all zones, empty for calls above zones.
     pub(super) location: Location,
     /// The last segment of the resource, for calls on one.
     pub(super) id: String,
 }
+
+/// Every RPC there is.
+pub(super) const RPCS: [&str; 27] = [
+    "CreateNode",
+    "GetNode",
+    "ListNodes",
+    "DeleteNode",
+    "UpdateNode",
+    "StopNode",
+    "StartNode",
+    "GetGuestAttributes",
+    "SimulateMaintenanceEvent",
+    "PerformMaintenance",
+    "CreateQueuedResource",
+    "GetQueuedResource",
+    "ListQueuedResources",
+    "DeleteQueuedResource",
+    "ResetQueuedResource",
+    "GetOperation",
+    "ListOperations",
+    "DeleteOperation",
+    "CancelOperation",
+    "GetAcceleratorType",
+    "ListAcceleratorTypes",
+    "GetRuntimeVersion",
+    "ListRuntimeVersions",
+    "GetLocation",
+    "ListLocations",
+    "ListReservations",
+    "GenerateServiceIdentity",
+];
+
+/// What of version 1 is answered: gcloud's commands outside of `tpu-vm` and `queued-resources` ask for it.
+const RPCS_OF_V1: [&str; 6] =
+    ["ListLocations", "GetLocation", "ListAcceleratorTypes", "GetAcceleratorType", "ListNodes", "GetNode"];
 
 /// The RPC of a request; `None` where the API has no method.
 pub(super) fn route(method: &Method, path: &str) -> Option<Route> {
@@ -25,6 +60,8 @@ pub(super) fn route(method: &Method, path: &str) -> Option<Route> {
     let version = match parts.next()? {
         "v2" => "v2",
         "v2alpha1" => "v2alpha1",
+        "v1" => "v1",
+        "v1alpha1" => "v1alpha1",
         _ => return None,
     };
     let rest: Vec<&str> = parts.collect();
@@ -46,6 +83,9 @@ pub(super) fn route(method: &Method, path: &str) -> Option<Route> {
         }
         _ => return None,
     };
+    if version.starts_with("v1") && !RPCS_OF_V1.contains(&rpc) {
+        return None;
+    }
     let location = Location { project: project.to_owned(), zone: zone.to_owned() };
     Some(Route { rpc, version, location, id: id.to_owned() })
 }
@@ -114,11 +154,42 @@ mod tests {
         assert_eq!(rpc(Method::POST, &format!("{nodes}/n1%3Astop")), found("StopNode", "us-central2-b", "n1"));
         assert_eq!(rpc(Method::GET, "/v2/projects/p/locations"), found("ListLocations", "", ""));
         assert_eq!(rpc(Method::PUT, nodes), None);
-        assert_eq!(rpc(Method::GET, "/v1/projects/p/locations"), None);
+        assert_eq!(rpc(Method::GET, "/v3/projects/p/locations"), None);
+        assert_eq!(rpc(Method::GET, "/v1/projects/p/locations"), found("ListLocations", "", ""));
+        assert_eq!(rpc(Method::GET, "/v1/projects/p/locations/z/nodes"), found("ListNodes", "z", ""));
+        assert_eq!(rpc(Method::POST, "/v1/projects/p/locations/z/nodes"), None, "version 1 only reads");
+        assert_eq!(rpc(Method::GET, "/v1/projects/p/locations/z/queuedResources"), None);
         assert_eq!(rpc(Method::GET, "/v2/projects/p/locations/z/reservations"), None);
         assert_eq!(
             rpc(Method::GET, "/v2alpha1/projects/p/locations/z/reservations"),
             found("ListReservations", "z", "")
         );
+    }
+
+    #[test]
+    fn every_method_has_a_path_and_is_named() {
+        let kinds = ["nodes", "queuedResources", "operations", "acceleratorTypes", "runtimeVersions", "reservations"];
+        let verbs = [
+            "",
+            ":stop",
+            ":start",
+            ":getGuestAttributes",
+            ":simulateMaintenanceEvent",
+            ":performMaintenance",
+            ":reset",
+            ":cancel",
+            ":generateServiceIdentity",
+        ];
+        let mut paths = vec!["".to_owned(), "/z".to_owned()];
+        paths.extend(kinds.iter().flat_map(|kind| [format!("/z/{kind}"), format!("/z/{kind}/x")]));
+        let mut found = std::collections::BTreeSet::new();
+        for path in paths {
+            for verb in verbs {
+                let path = format!("/v2alpha1/projects/p/locations{path}{verb}");
+                let methods = [Method::GET, Method::POST, Method::DELETE, Method::PATCH];
+                found.extend(methods.iter().filter_map(|method| route(method, &path)).map(|route| route.rpc));
+            }
+        }
+        assert_eq!(found, RPCS.into_iter().collect());
     }
 }

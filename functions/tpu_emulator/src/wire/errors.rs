@@ -80,6 +80,22 @@ impl ApiError {
         }))
     }
 
+    /// 403: the caller is none of ours.
+    pub(crate) fn forbidden(text: &str) -> Self {
+        Self::new(403, text)
+    }
+
+    /// 404 of the admin paths, with what there is.
+    pub(crate) fn unknown(what: &str, name: &str, known: &[&str]) -> Self {
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        Self::new(404, format!("no {what} {name:?}; there is {known}"))
+    }
+
+    /// 405 of the admin paths.
+    pub(crate) fn wrong_method(text: &str) -> Self {
+        Self::new(405, text)
+    }
+
     /// 404.
     pub(crate) fn not_found(name: &str) -> Self {
         Self::new(404, format!("Resource '{name}' was not found")).with(resource_info(name))

@@ -230,7 +230,9 @@ impl World {
             return Err(ApiError::conflict(&format!("the node is in state {}; its VMs are off", node.state.as_str())));
         }
         if worker as usize >= node.workers.len() {
-            return Err(ApiError::not_found(&format!("{}/workers/{worker}", key.name)));
+            let known: Vec<String> = (0..node.workers.len()).map(|index| index.to_string()).collect();
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
+            return Err(ApiError::unknown("worker", &worker.to_string(), &known));
         }
         Ok(node)
     }
@@ -257,7 +259,10 @@ impl World {
         let entries: Vec<Value> =
             node.workers.iter().map(|worker| audit::upcoming_maintenance(node, worker.index, moment.now)).collect();
         self.effects.extend(entries.into_iter().map(Effect::Audit));
-        let upcoming = vec![("instance/upcoming-maintenance".to_owned(), upcoming_value(&maintenance))];
+        let upcoming = vec![
+            ("instance/scheduling/on-host-maintenance".to_owned(), json!(policy(Some(&maintenance)))),
+            ("instance/upcoming-maintenance".to_owned(), upcoming_value(&maintenance)),
+        ];
         self.tell_workers(key, upcoming);
         self.schedule(moment, order.starts_in.0, TimerAction::MaintenanceStart(key.clone()));
         if maintenance.is_terminating {
@@ -314,9 +319,19 @@ impl World {
             let changes = vec![
                 ("instance/upcoming-maintenance".to_owned(), no_maintenance()),
                 ("instance/maintenance-event".to_owned(), json!("NONE")),
+                ("instance/scheduling/on-host-maintenance".to_owned(), json!(policy(None))),
             ];
             self.tell_workers(key, changes);
         }
+    }
+}
+
+/// `instance/scheduling/on-host-maintenance`. TPU VMs are switched off; one that is to be moved says so beforehand.
+pub(crate) fn policy(maintenance: Option<&Maintenance>) -> &'static str {
+    if maintenance.is_some_and(|maintenance| maintenance.event == "MIGRATE_ON_HOST_MAINTENANCE") {
+        "MIGRATE"
+    } else {
+        "TERMINATE"
     }
 }
 

@@ -64,7 +64,7 @@ async fn the_catalogue_is_served_by_zone() {
     assert!(versions["runtimeVersions"].as_array().unwrap().iter().any(|one| one["version"] == "v2-alpha-tpuv5-lite"));
     assert_eq!(bench.get(&format!("{here}/runtimeVersions/v2-alpha-tpuv5-lite")).await.0, 200);
     assert_eq!(bench.get("v2/projects/p/locations/us-west9-z/nodes").await.0, 400);
-    assert_eq!(bench.get("v1/projects/p/locations").await.0, 404);
+    assert_eq!(bench.get("v3/projects/p/locations").await.0, 404);
     let identity = bench.post(&format!("{here}:generateServiceIdentity"), json!({})).await.1;
     assert!(identity["identity"]["email"].as_str().unwrap().ends_with("gcp-sa-tpu.iam.gserviceaccount.com"));
     bench.end().await;

@@ -133,6 +133,10 @@ async fn gcloud_manages_nodes_and_queued_resources() {
     done(&format!("tpu-vm start n1 {zone}")).await;
     done(&format!("tpu-vm delete n1 {zone}")).await;
     assert!(run(&format!("tpu-vm describe n1 {zone}")).await.unwrap_err().contains("was not found"));
+    // The older commands speak version 1.
+    assert!(done("accelerator-types list --zone=us-central2-b").await.contains("v4-8"));
+    assert!(done("accelerator-types describe v4-8 --zone=us-central2-b").await.contains("type: v4-8"));
+    assert!(done("locations list --format=value(locationId)").await.contains("us-central2-b"));
     bench.set_zone("us-central2-b", json!({"capacity": {"v4": 0}})).await;
     assert!(run(&format!("tpu-vm create n2 {zone} {kind}")).await.unwrap_err().contains("no more capacity"));
 

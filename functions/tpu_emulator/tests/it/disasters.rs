@@ -149,6 +149,25 @@ async fn maintenance_is_announced_begins_switches_off_and_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_migration_is_announced_and_switches_nothing_off() {
+    let bench = Bench::new().await;
+    let node = bench.ready("n1", spot("v5litepod-8", "exec sleep 1000")).await;
+    let worker = node["workers"][0].clone();
+    let of = async |path: &str| bench.metadata(&worker, &format!("instance/{path}")).await.1;
+    assert_eq!(of("scheduling/on-host-maintenance").await, "TERMINATE");
+    let order = json!({"in": "2s", "duration": "5s", "event": "MIGRATE_ON_HOST_MAINTENANCE"});
+    bench.admin("nodes/n1/maintenance", order).await;
+    assert_eq!(of("scheduling/on-host-maintenance").await, "MIGRATE");
+    bench.until("the window begins", || async { of("maintenance-event").await == "MIGRATE_ON_HOST_MAINTENANCE" }).await;
+    bench.until("the window is over", || async { of("maintenance-event").await == "NONE" }).await;
+    assert_eq!(of("scheduling/on-host-maintenance").await, "TERMINATE");
+    let after = bench.state_of("n1").await;
+    assert_eq!((&after["state"], &after["workers"][0]["boot"]), (&json!("READY"), &json!(1)));
+    assert_eq!(after["workers"][0]["pid"], worker["pid"]);
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn several_nodes_of_one_name_are_told_apart_by_zone() {
     let bench = Bench::with(|config| config.speed = 0.01).await;
     for zone in [ZONE, "us-west4-a"] {

@@ -181,24 +181,3 @@ async fn faults_strike_before_after_and_in_the_operation() {
     assert!(times.is_sorted() && calls[0]["faulted"] == true && calls[2]["faulted"] == false);
     bench.end().await;
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn admin_requests_are_checked_too() {
-    let bench = Bench::new().await;
-    bench.ready("n1", spot("v5litepod-8", "")).await;
-    for (path, body, wanted) in [
-        ("nodes/n1/preempt", json!({"notic": "1s"}), 400),
-        ("nodes/n1/preempt", json!({"leave": "LOST"}), 400),
-        ("nodes/n1/health", json!({"health": "SICK"}), 400),
-        ("nodes/n1/kill-worker", json!({"worker": 7}), 404),
-        ("nodes/n2/preempt", json!({}), 404),
-        ("nodes/n1/explode", json!({}), 404),
-        ("faults", json!({"method": "GetNode", "times": 0}), 400),
-    ] {
-        let (status, answer) = bench.post(&format!("emulator/v1/{path}"), body).await;
-        assert_eq!(status, wanted, "{path}: {answer}");
-    }
-    let (status, answer) = bench.call("PUT", "emulator/v1/zones/us-west9-z", Some(&json!({}))).await;
-    assert_eq!(status, 404, "{answer}");
-    bench.end().await;
-}

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod admin;
 mod bench;
 mod catalogue;
 mod clients;
