@@ -317,7 +317,7 @@ impl Machine {
     /// Puts the notice, ours or the slice's, where the program looks for it.
     fn tell_program(&mut self) {
         let Some(attempt) = self.state.attempt.as_ref().filter(|a| a.exit.is_none()) else { return };
-        let notice = self.own_notice().or_else(|| self.order.as_ref()?.notice.clone());
+        let notice = self.own_notice().or_else(|| self.order.as_ref()?.notice.clone()).filter(Notice::takes_away);
         let path = self.parts.layout.attempt(attempt.number).join("notice");
         match notice {
             Some(notice) => {

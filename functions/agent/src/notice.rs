@@ -20,10 +20,32 @@ const TERMINATE_NOTICE: Duration = Duration::from_mins(1);
 pub(crate) enum Word {
     /// `preempted`.
     Preempted(bool),
-    /// `maintenance-event` is TERMINATE_ON_HOST_MAINTENANCE.
-    Terminate(bool),
-    /// `upcoming-maintenance`.
-    Upcoming(Option<Window>),
+    /// `maintenance-event`.
+    Event(HostEvent),
+    /// `upcoming-maintenance`, and whether the machine is one that is moved then.
+    Upcoming(Option<Window>, bool),
+}
+
+/// What the host is about to do to this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum HostEvent {
+    /// Nothing, or nothing that we know.
+    #[default]
+    None,
+    /// `MIGRATE_ON_HOST_MAINTENANCE`: it is moved while it runs.
+    Migrate,
+    /// `TERMINATE_ON_HOST_MAINTENANCE`: it is switched off.
+    Terminate,
+}
+
+impl HostEvent {
+    fn of(text: Option<&str>) -> Self {
+        match text {
+            Some("MIGRATE_ON_HOST_MAINTENANCE") => Self::Migrate,
+            Some("TERMINATE_ON_HOST_MAINTENANCE") => Self::Terminate,
+            _ => Self::None,
+        }
+    }
 }
 
 /// A window in which the host goes into maintenance.
@@ -42,7 +64,17 @@ pub(crate) struct Window {
 pub(crate) struct Words {
     preempted: Option<Timestamp>,
     terminate: Option<Timestamp>,
-    upcoming: Option<(Timestamp, Window)>,
+    migrate: Option<Timestamp>,
+    upcoming: Option<Upcoming>,
+}
+
+/// An announced window, with the time at which it was first told as it is.
+#[derive(Debug, Clone, Copy)]
+struct Upcoming {
+    seen_at: Timestamp,
+    window: Window,
+    /// The machine is moved then, not switched off.
+    is_migration: bool,
 }
 
 impl Words {
@@ -51,11 +83,18 @@ impl Words {
         match word {
             // Nobody is un-preempted; a server that says so was asked for the wrong machine.
             Word::Preempted(yes) => self.preempted = self.preempted.or(yes.then_some(now)),
-            Word::Terminate(yes) => self.terminate = if *yes { self.terminate.or(Some(now)) } else { None },
-            Word::Upcoming(window) => {
+            Word::Event(event) => {
+                self.terminate = self.terminate.or(Some(now)).filter(|_| *event == HostEvent::Terminate);
+                self.migrate = self.migrate.or(Some(now)).filter(|_| *event == HostEvent::Migrate);
+                // Stays known of the window when the event is over before it.
+                if let Some(known) = self.upcoming.as_mut().filter(|u| !u.is_migration && self.migrate.is_some()) {
+                    (known.is_migration, known.seen_at) = (true, now);
+                }
+            }
+            Word::Upcoming(window, is_migration) => {
                 self.upcoming = window.map(|window| match self.upcoming {
-                    Some((seen_at, known)) if known == window => (seen_at, known),
-                    _ => (now, window),
+                    Some(known) if known.window == window && known.is_migration == *is_migration => known,
+                    _ => Upcoming { seen_at: now, window, is_migration: *is_migration },
                 });
             }
         }
@@ -67,24 +106,68 @@ impl Words {
             return Some(Notice { kind: NoticeKind::Preemption, seen_at, deadline: seen_at + grace });
         }
         // A window that is over, and still told of, threatens nobody.
-        let upcoming = self.upcoming.filter(|(_, window)| window.end.is_none_or(|end| end > now));
+        let upcoming = self.upcoming.filter(|upcoming| upcoming.window.end.is_none_or(|end| end > now));
+        let start = upcoming.map(|upcoming| upcoming.window.start);
         if let Some(seen_at) = self.terminate {
-            let start = upcoming.map(|(_, window)| window.start).filter(|start| *start > seen_at);
-            let deadline = start.unwrap_or(seen_at + TERMINATE_NOTICE);
+            let deadline = start.filter(|start| *start > seen_at).unwrap_or(seen_at + TERMINATE_NOTICE);
             return Some(Notice { kind: NoticeKind::Maintenance, seen_at, deadline });
         }
-        upcoming.map(|(seen_at, window)| Notice { kind: NoticeKind::Maintenance, seen_at, deadline: window.start })
+        if let Some(seen_at) = self.migrate {
+            return Some(Notice { kind: NoticeKind::Migration, seen_at, deadline: start.unwrap_or(seen_at) });
+        }
+        upcoming.map(|Upcoming { seen_at, window, is_migration }| Notice {
+            kind: if is_migration { NoticeKind::Migration } else { NoticeKind::Maintenance },
+            seen_at,
+            deadline: window.start,
+        })
     }
 }
 
 /// Watches the three values and sends each change; returns when nobody listens.
 pub(crate) fn watch(metadata: &Metadata, words: &mpsc::Sender<Word>) {
-    let one = |path: &'static str, read: fn(Option<&str>) -> Word| {
-        tokio::spawn(watch_one(metadata.clone(), words.clone(), path, read));
-    };
-    one("preempted", |v| Word::Preempted(v.is_some_and(|v| v.eq_ignore_ascii_case("true"))));
-    one("maintenance-event", |v| Word::Terminate(v == Some("TERMINATE_ON_HOST_MAINTENANCE")));
-    one("upcoming-maintenance", |v| Word::Upcoming(v.and_then(window)));
+    for key in [Key::Preempted, Key::Event, Key::Upcoming] {
+        tokio::spawn(watch_one(metadata.clone(), words.clone(), key));
+    }
+}
+
+/// A value that is watched.
+#[derive(Debug, Clone, Copy)]
+enum Key {
+    Preempted,
+    Event,
+    Upcoming,
+}
+
+impl Key {
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Preempted => "preempted",
+            Self::Event => "maintenance-event",
+            Self::Upcoming => "upcoming-maintenance",
+        }
+    }
+
+    /// What its value says.
+    async fn read(self, metadata: &Metadata, value: Option<&str>) -> anyhow::Result<Word> {
+        Ok(match self {
+            Self::Preempted => Word::Preempted(value.is_some_and(|value| value.eq_ignore_ascii_case("true"))),
+            Self::Event => Word::Event(HostEvent::of(value)),
+            Self::Upcoming => {
+                let window = value.and_then(window);
+                // Together with the window, so that no program is ended by a window whose sort is not known yet.
+                Word::Upcoming(window, window.is_some() && migrates(metadata).await?)
+            }
+        })
+    }
+}
+
+/// True if host maintenance moves this machine. TPU VMs are switched off today.
+async fn migrates(metadata: &Metadata) -> anyhow::Result<bool> {
+    match HostEvent::of(metadata.get("maintenance-event").await?.as_deref()) {
+        HostEvent::Migrate => Ok(true),
+        HostEvent::Terminate => Ok(false),
+        HostEvent::None => Ok(metadata.get("scheduling/on-host-maintenance").await?.as_deref() == Some("MIGRATE")),
+    }
 }
 
 /// The window in `upcoming-maintenance`; without one the value is an error in JSON.
@@ -92,7 +175,8 @@ fn window(text: &str) -> Option<Window> {
     serde_json::from_str(text).ok()
 }
 
-async fn watch_one(metadata: Metadata, words: mpsc::Sender<Word>, path: &'static str, read: fn(Option<&str>) -> Word) {
+async fn watch_one(metadata: Metadata, words: mpsc::Sender<Word>, key: Key) {
+    let path = key.path();
     let mut failures = 0;
     let mut known: Option<Tagged> = None;
     let mut told: Option<Word> = None;
@@ -106,10 +190,13 @@ async fn watch_one(metadata: Metadata, words: mpsc::Sender<Word>, path: &'static
             }
             None => metadata.get_tagged(path).await,
         };
-        match answer {
-            Ok(tagged) => {
+        let word = match answer {
+            Ok(tagged) => key.read(&metadata, tagged.value.as_deref()).await.map(|word| (tagged, word)),
+            Err(error) => Err(error),
+        };
+        match word {
+            Ok((tagged, word)) => {
                 failures = 0;
-                let word = read(tagged.value.as_deref());
                 known = Some(tagged);
                 if told.as_ref() != Some(&word) {
                     told = Some(word.clone());
@@ -141,7 +228,7 @@ mod tests {
     #[test]
     fn preemption_outweighs_all_and_keeps_its_first_deadline() {
         let mut words = Words::default();
-        words.hear(&Word::Upcoming(Some(Window { start: at(9000), end: None })), at(0));
+        words.hear(&Word::Upcoming(Some(Window { start: at(9000), end: None }), false), at(0));
         words.hear(&Word::Preempted(true), at(5));
         words.hear(&Word::Preempted(true), at(9));
         words.hear(&Word::Preempted(false), at(10));
@@ -152,16 +239,43 @@ mod tests {
     #[test]
     fn termination_waits_for_an_announced_window() {
         let mut words = Words::default();
-        words.hear(&Word::Terminate(true), at(0));
+        words.hear(&Word::Event(HostEvent::Terminate), at(0));
         let deadline = |words: &Words, now| words.notice(GRACE, now).map(|n| n.deadline);
         assert_eq!(deadline(&words, at(0)), Some(at(60)));
-        words.hear(&Word::Upcoming(Some(Window { start: at(3600), end: Some(at(7200)) })), at(1));
+        words.hear(&Word::Upcoming(Some(Window { start: at(3600), end: Some(at(7200)) }), false), at(1));
         assert_eq!(deadline(&words, at(1)), Some(at(3600)));
-        words.hear(&Word::Terminate(false), at(2));
+        words.hear(&Word::Event(HostEvent::None), at(2));
         assert_eq!(deadline(&words, at(7199)), Some(at(3600)));
         assert_eq!(deadline(&words, at(7200)), None, "the window is over");
-        words.hear(&Word::Upcoming(None), at(3));
+        words.hear(&Word::Upcoming(None, false), at(3));
         assert_eq!(deadline(&words, at(3)), None);
+    }
+
+    #[test]
+    fn a_migration_is_no_reason_to_leave_whether_it_is_told_before_or_at_its_start() {
+        let window = Some(Window { start: at(100), end: Some(at(900)) });
+        let told = |words: &Words, now| {
+            let notice = words.notice(GRACE, now).unwrap();
+            (notice.kind, rekindle_core::orders::notice_is_urgent(&notice, now))
+        };
+        let mut words = Words::default();
+        words.hear(&Word::Upcoming(window, true), at(0));
+        assert_eq!(told(&words, at(99)), (NoticeKind::Migration, false), "told before");
+        words.hear(&Word::Event(HostEvent::Migrate), at(100));
+        assert_eq!(told(&words, at(200)), (NoticeKind::Migration, false), "begun");
+        words.hear(&Word::Preempted(true), at(201));
+        assert_eq!(told(&words, at(201)), (NoticeKind::Preemption, true), "a preemption outweighs it");
+
+        let mut words = Words::default();
+        words.hear(&Word::Upcoming(window, false), at(0));
+        assert_eq!(told(&words, at(0)), (NoticeKind::Maintenance, false));
+        assert_eq!(told(&words, at(100)), (NoticeKind::Maintenance, true), "a window that has begun");
+        words.hear(&Word::Event(HostEvent::Migrate), at(101));
+        assert_eq!(told(&words, at(101)), (NoticeKind::Migration, false), "told at its start");
+        words.hear(&Word::Event(HostEvent::None), at(102));
+        assert_eq!(told(&words, at(102)), (NoticeKind::Migration, false), "it was moved; the window is still told of");
+        words.hear(&Word::Event(HostEvent::Terminate), at(103));
+        assert_eq!(told(&words, at(103)), (NoticeKind::Maintenance, true), "it is switched off after all");
     }
 
     #[test]

@@ -214,6 +214,43 @@ async fn a_notice_reaches_program_and_api_and_only_an_urgent_one_ends_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_is_told_and_ends_nothing() {
+    let run = r#"
+        trap 'cat "$REKINDLE_NOTICE_FILE"; exit 5' TERM
+        echo up > up
+        while :; do sleep 0.02; done"#;
+    let cloud = Cloud::start(run).await;
+    cloud.set(|inner| inner.values.insert("scheduling/on-host-maintenance".into(), "TERMINATE".into()));
+    let worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    worker.line("up").await;
+    let window = Timestamp::now();
+    let text = format!(r#"{{"maintenance_status":"ONGOING","window_start_time":"{window}"}}"#);
+    cloud.set(|inner| {
+        inner.values.insert("maintenance-event".into(), "MIGRATE_ON_HOST_MAINTENANCE".into());
+        inner.values.insert("upcoming-maintenance".into(), text.clone());
+    });
+    let of = |kind: NoticeKind| {
+        move |inner: &crate::cloud::Inner| {
+            inner.last().filter(|report| report.notice.as_ref().is_some_and(|notice| notice.kind == kind)).cloned()
+        }
+    };
+    let report = cloud.until("the migration is reported", of(NoticeKind::Migration)).await;
+    assert_eq!((report.state, report.exit), (WorkerState::Running, None));
+    // The event is over, the window is still told of.
+    cloud.set(|inner| inner.values.insert("maintenance-event".into(), "NONE".into()));
+    cloud.set(|inner| inner.values.insert("preempted".into(), "TRUE".into()));
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(5), true));
+    // Its only notice is the preemption, and nothing ended it before.
+    assert!(exit.evidence.tail.contains("preemption") && !exit.evidence.tail.contains("migration"), "{exit:?}");
+    let kinds: Vec<NoticeKind> = cloud.set(|inner| {
+        inner.reports.iter().filter_map(|report| report.notice.as_ref().map(|notice| notice.kind)).collect()
+    });
+    assert!(!kinds.contains(&NoticeKind::Maintenance), "{kinds:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_told_in_the_name_of_another_generations_attempt() {
     let cloud = Cloud::start("exit 0").await;
     cloud.set(|inner| inner.order = order(4, Want::Stop, None));
