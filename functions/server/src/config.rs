@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-use rekindle_core::settings::{CapacityEntry, Deployment, WorkerNetwork};
+use rekindle_core::settings::{CapacityEntry, Deployment, Limits, WorkerNetwork};
 use rekindle_fn_jobs::Name;
 use rekindle_gcp::oidc::Mode;
 
@@ -58,6 +58,10 @@ pub struct Config {
     /// Most US dollars a day of all jobs.
     #[arg(long, env = "REKINDLE_MAX_USD_PER_DAY")]
     pub max_usd_per_day: Option<f64>,
+
+    /// Limits of single owners: YAML or JSON, a map of owner to {max_chips, max_usd_per_day}.
+    #[arg(long, env = "REKINDLE_OWNER_LIMITS", value_parser = owner_limits)]
+    pub owner_limits: Option<OwnerLimits>,
 
     /// Address at which workers reach the service `api`.
     #[arg(long, env = "REKINDLE_API_URL")]
@@ -115,6 +119,10 @@ pub struct Config {
     #[arg(long, env = "RUST_LOG", default_value = "info")]
     pub log: String,
 }
+
+/// Limits by owner.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OwnerLimits(BTreeMap<String, Limits>);
 
 /// Accounts that may call, by door; an empty list lets nobody in.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -231,6 +239,7 @@ impl Config {
             capacity: self.capacity_list()?,
             max_chips: self.max_chips,
             max_usd_per_day: self.max_usd_per_day,
+            owners: self.owner_limits.clone().map(|limits| limits.0).unwrap_or_default(),
             bucket: self.bucket.trim_end_matches('/').to_owned(),
             bucket_regions: self.bucket_regions.clone(),
             api_url: self.api_url.trim_end_matches('/').to_owned(),
@@ -292,6 +301,10 @@ fn bucket(text: &str) -> Result<String, String> {
         Some(name) if !name.is_empty() && !name.contains('/') => Ok(format!("gs://{name}")),
         _ => Err("is not of the form gs://NAME".into()),
     }
+}
+
+fn owner_limits(text: &str) -> Result<OwnerLimits, String> {
+    serde_saphyr::from_str(text).map(OwnerLimits).map_err(|e| e.to_string())
 }
 
 fn name(text: &str) -> Result<Name, String> {

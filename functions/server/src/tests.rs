@@ -45,10 +45,12 @@ fn config(more: &[&str]) -> Result<Config, clap::Error> {
 
 #[test]
 fn a_configuration_becomes_a_deployment() {
-    let config = config(&["--capacity", CAPACITY, "--max-chips=64", "--agent-url=gs://b/agent/x"]).unwrap();
+    let owners = "--owner-limits={ann@example.com: {max_chips: 16}}";
+    let config = config(&["--capacity", CAPACITY, "--max-chips=64", "--agent-url=gs://b/agent/x", owners]).unwrap();
     let deployment = config.deployment().unwrap();
     assert_eq!((deployment.bucket.as_str(), deployment.api_url.as_str()), ("gs://b", "https://api.example.com"));
     assert_eq!((deployment.capacity.len(), deployment.max_chips), (1, Some(64)));
+    assert_eq!(deployment.owners["ann@example.com"].max_chips, Some(16));
     assert_eq!(deployment.worker_metadata["rekindle-agent-url"], "gs://b/agent/x");
     assert!(deployment.startup_script.is_some());
     assert_eq!(config.bucket_name(), "b");
@@ -76,9 +78,14 @@ fn the_capacity_list_may_be_a_file_in_yaml_or_json() {
 #[test]
 fn configurations_that_cannot_be_meant_are_refused() {
     assert!(config(&[]).is_err(), "no capacity list");
-    for bad in
-        ["--bucket=b", "--bucket=gs://", "--bucket=gs://b/folder", "--auth=maybe", "--messages-may=submit,destroy"]
-    {
+    for bad in [
+        "--bucket=b",
+        "--bucket=gs://",
+        "--bucket=gs://b/folder",
+        "--auth=maybe",
+        "--messages-may=submit,destroy",
+        "--owner-limits={ann: {max_chip: 1}}",
+    ] {
         assert!(config(&["--capacity", CAPACITY, bad]).is_err(), "{bad}");
     }
     for empty in ["[]", "- {accelerator: v4-8}", "not a list"] {

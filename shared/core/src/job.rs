@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::classify::Verdict;
 use crate::failure::FailureKind;
 use crate::ids::JobId;
+use crate::limits::Vacated;
 use crate::observation::{CreateError, Notice};
 use crate::policy::{Action, Charge};
 use crate::reason::Reason;
@@ -190,6 +191,9 @@ pub struct Generation {
     pub name: String,
     /// Where and how.
     pub placement: Placement,
+    /// The entry of the capacity list that allowed it, by its key; its `max_chips` holds over all jobs.
+    #[serde(default)]
+    pub entry: String,
     /// Node or queued resource.
     pub via: Via,
     /// Number of slices.
@@ -284,13 +288,13 @@ pub struct Attempt {
     pub stage: u32,
     /// REKINDLE_LINE: the checkpoint line.
     pub line: u32,
+    /// True if it begins in place with a working directory that holds nothing but the code, and `setup` is run again.
+    #[serde(default)]
+    pub is_clean: bool,
     /// When it was made.
     pub created_at: Timestamp,
     /// When `run` was released to all workers together.
     pub released_at: Option<Timestamp>,
-    /// True if it begins in place with a working directory that holds nothing but the code, and `setup` is run again.
-    #[serde(default)]
-    pub is_clean: bool,
     /// When all workers had reported that the program runs.
     pub started_at: Option<Timestamp>,
     /// Set when its program must end.
@@ -505,6 +509,9 @@ pub struct Job {
     pub queued_since: Timestamp,
     /// Candidates that are not tried for a while.
     pub barred: Vec<Barred>,
+    /// What it gave back since the use of all jobs was last counted.
+    #[serde(default)]
+    pub vacated: Option<Vacated>,
     /// When the next pass is due; `None`: only an event can change anything.
     pub wake_at: Option<Timestamp>,
     /// Events that may not be published yet.

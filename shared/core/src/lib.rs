@@ -14,6 +14,7 @@ mod fixture;
 pub mod history;
 pub mod ids;
 pub mod job;
+pub mod limits;
 pub mod names;
 pub mod observation;
 pub mod orders;

@@ -1,6 +1,6 @@
 //! Where a slice is asked for next: the candidates of a job in order, and the choice among them.
 //!
-//! Knows the catalogue, the deployment's capacity list and what creates met lately. It does not know permits, budgets
+//! Knows the catalogue, the deployment's capacity list and limits, and what creates met lately. It does not know permits
 //! or generations: whether a create is allowed now is `decide`'s. Entry points: [`candidates`] and [`choose`].
 //!
 //! **Invariant:** no candidate lies outside the capacity list or outside the regions of the job's checkpoints (unless the job says `regions: any`).
@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use crate::catalog;
 use crate::job::{Job, Placement, Via};
+use crate::limits::{self, InUse};
 use crate::observation::{CreateError, CreateErrorKind, ZoneReport};
 use crate::reason::Reason;
 use crate::settings::{CapacityEntry, Deployment, Settings};
@@ -33,6 +34,10 @@ pub struct Candidate {
     pub chips: u32,
     /// Micro US dollars for each hour of all chips, by the capacity list; 0 for granted quota.
     pub usd_micros_per_hour: u64,
+    /// The entry of the capacity list that allows it, by its key.
+    pub entry: String,
+    /// That entry's `max_chips`, over all jobs.
+    pub entry_max_chips: Option<u32>,
 }
 
 /// What to do about a slice now.
@@ -63,16 +68,19 @@ pub enum Choice {
 
 /// The candidates of a job in order: by kind of capacity, then accelerator, then zone, each as the job prefers them.
 ///
-/// Without zones in the job: as the capacity list has them, and by name where an entry allows every zone. An entry
-/// whose `max_chips` is below what the job needs at once brings none.
+/// Without zones in the job: as the capacity list has them, and by name where an entry allows every zone. A place that
+/// several entries allow comes once for each, in their order: what one has no chips left for, the next may have. An
+/// entry whose `max_chips` is below what the job needs at once brings none.
 pub fn candidates(spec: &JobSpec, deployment: &Deployment) -> Vec<Candidate> {
     let mut found: Vec<Candidate> = Vec::new();
     for kind in &spec.tpu.capacity {
         for accelerator in &spec.tpu.accelerators {
             for zone in zones_in_order(spec, accelerator, deployment) {
-                let Some(candidate) = candidate(spec, deployment, *kind, accelerator, zone) else { continue };
-                if !found.iter().any(|other| other.placement == candidate.placement) {
-                    found.push(candidate);
+                for candidate in candidates_at(spec, deployment, *kind, accelerator, zone) {
+                    let same = |c: &Candidate| c.placement == candidate.placement && c.entry == candidate.entry;
+                    if !found.iter().any(same) {
+                        found.push(candidate);
+                    }
                 }
             }
         }
@@ -80,41 +88,52 @@ pub fn candidates(spec: &JobSpec, deployment: &Deployment) -> Vec<Candidate> {
     found
 }
 
-/// The first candidate that is neither barred for the job nor cooling down, and how it is asked for.
+/// The first candidate that is neither barred for the job nor cooling down and that the limits have room for, and how
+/// it is asked for.
 ///
+/// `used` is what live generations use of the limits, without those that this one takes the place of.
 /// `zones` is what others met. It is advisory: a report that would last longer than any cool-down of the settings comes
 /// from a clock that runs ahead, and is not believed.
-pub fn choose(job: &Job, deployment: &Deployment, zones: &[ZoneReport], now: Timestamp, settings: &Settings) -> Choice {
-    let candidates = candidates(&job.spec, deployment);
-    let mut earliest: Option<(Timestamp, CreateError, Placement)> = None;
+pub fn choose(
+    job: &Job,
+    deployment: &Deployment,
+    zones: &[ZoneReport],
+    used: &InUse,
+    now: Timestamp,
+    settings: &Settings,
+) -> Choice {
+    let mut earliest: Option<(Timestamp, Reason, String)> = None;
     let mut refused: Vec<String> = Vec::new();
-    for candidate in candidates {
-        match obstacle(&candidate.placement, job, zones, now, settings) {
-            None => {
-                let via = via(job, &candidate.placement.accelerator);
-                return Choice::Go { candidate, via };
-            }
-            Some(Obstacle { until: Some(until), error }) => {
-                if earliest.as_ref().is_none_or(|(first, ..)| until < *first) {
-                    earliest = Some((until, error, candidate.placement));
+    for candidate in candidates(&job.spec, deployment) {
+        let place = describe(&candidate.placement);
+        let (until, reason, message) = match obstacle(&candidate.placement, job, zones, now, settings) {
+            None => match limits::hindrance(&candidate, deployment, &job.spec.owner, used) {
+                None => {
+                    let via = via(job, &candidate.placement.accelerator);
+                    return Choice::Go { candidate, via };
                 }
+                // Nobody knows when room comes; each tick looks.
+                Some((reason, told)) => (after(now, settings.rate_cooldown), reason, format!("{place}: {told}")),
+            },
+            Some(Obstacle { until: Some(until), error }) => {
+                let told = format!("{} ({place})", headline(error.kind));
+                let told = format!(
+                    "{told}; every other candidate waits longer or is refused; next try at {until:.0}: {}",
+                    error.message
+                );
+                (until, reason_of(error.kind), told)
             }
             Some(Obstacle { until: None, error }) => {
-                refused.push(format!("{}: {}", describe(&candidate.placement), error.message));
+                refused.push(format!("{place}: {}", error.message));
+                continue;
             }
+        };
+        if earliest.as_ref().is_none_or(|(first, ..)| until < *first) {
+            earliest = Some((until, reason, message));
         }
     }
     match earliest {
-        Some((until, error, placement)) => Choice::Wait {
-            until,
-            reason: reason_of(error.kind),
-            message: format!(
-                "{} ({}); every other candidate waits longer or is refused; next try at {until:.0}: {}",
-                headline(error.kind),
-                describe(&placement),
-                error.message
-            ),
-        },
+        Some((until, reason, message)) => Choice::Wait { until, reason, message },
         None => Choice::Never { message: never(&job.spec, &refused) },
     }
 }
@@ -143,7 +162,7 @@ pub fn is_in_regions(zone: &str, regions: &[String]) -> bool {
     })
 }
 
-/// The entry of the capacity list that allows so many chips of this accelerator in this zone.
+/// The first entry of the capacity list that allows so many chips of this accelerator in this zone.
 pub fn entry_for<'a>(
     deployment: &'a Deployment,
     kind: CapacityKind,
@@ -151,7 +170,17 @@ pub fn entry_for<'a>(
     zone: &str,
     chips: u32,
 ) -> Option<&'a CapacityEntry> {
-    deployment.capacity.iter().find(|entry| {
+    entries_for(deployment, kind, accelerator, zone, chips).next()
+}
+
+fn entries_for<'a>(
+    deployment: &'a Deployment,
+    kind: CapacityKind,
+    accelerator: &str,
+    zone: &str,
+    chips: u32,
+) -> impl Iterator<Item = &'a CapacityEntry> {
+    deployment.capacity.iter().filter(move |entry| {
         entry.kind == kind
             && covers_accelerator(&entry.accelerator, accelerator)
             && (entry.zone == "*" || entry.zone == zone)
@@ -183,33 +212,34 @@ fn zones_in_order<'a>(spec: &'a JobSpec, accelerator: &str, deployment: &'a Depl
     zones
 }
 
-fn candidate(
+fn candidates_at(
     spec: &JobSpec,
     deployment: &Deployment,
     kind: CapacityKind,
     accelerator: &str,
     zone: &str,
-) -> Option<Candidate> {
-    let known = catalog::accelerator(accelerator)?;
+) -> Vec<Candidate> {
+    let Some(known) = catalog::accelerator(accelerator) else { return Vec::new() };
     let chips = known.chips.saturating_mul(spec.tpu.slices.max(1));
     if !catalog::is_offered(accelerator, zone) {
-        return None;
+        return Vec::new();
     }
     if !spec.any_region
         && let Some(regions) = checkpoint_regions(&spec.checkpoint, deployment)
         && !is_in_regions(zone, &regions)
     {
-        return None;
+        return Vec::new();
     }
-    let entry = entry_for(deployment, kind, accelerator, zone, chips)?;
-    // A negative, infinite or absurd price in a configuration becomes 0 or the largest number, never a panic.
-    let usd_micros_per_hour = (entry.usd_per_chip_hour * f64::from(chips) * 1e6).round() as u64;
-    Some(Candidate {
+    let of = |entry: &CapacityEntry| Candidate {
         placement: Placement { accelerator: accelerator.to_owned(), zone: zone.to_owned(), capacity: kind },
         workers: known.workers,
         chips,
-        usd_micros_per_hour,
-    })
+        // A negative, infinite or absurd price in a configuration becomes 0 or the largest number, never a panic.
+        usd_micros_per_hour: (entry.usd_per_chip_hour * f64::from(chips) * 1e6).round() as u64,
+        entry: entry.key(),
+        entry_max_chips: entry.max_chips,
+    };
+    entries_for(deployment, kind, accelerator, zone, chips).map(of).collect()
 }
 
 struct Obstacle {

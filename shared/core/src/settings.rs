@@ -173,6 +173,18 @@ pub struct WorkerNetwork {
     pub subnetwork: Option<String>,
 }
 
+/// Most that may be in use at once.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Most chips at once.
+    #[serde(default)]
+    pub max_chips: Option<u32>,
+    /// Most US dollars a day, at the prices of the capacity list.
+    #[serde(default)]
+    pub max_usd_per_day: Option<f64>,
+}
+
 /// What the deployment allows and where its things are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Deployment {
@@ -182,6 +194,9 @@ pub struct Deployment {
     pub max_chips: Option<u32>,
     /// Most US dollars a day of all jobs.
     pub max_usd_per_day: Option<f64>,
+    /// Limits of single owners; who is not named has none of their own.
+    #[serde(default)]
+    pub owners: BTreeMap<String, Limits>,
     /// Bucket or folder for checkpoints, logs and bundles, such as `gs://bucket` or `file:///path`.
     pub bucket: String,
     /// Regions of that bucket; empty: not known, every region is allowed.

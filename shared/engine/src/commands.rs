@@ -210,6 +210,7 @@ fn new_job(id: JobId, spec: spec::JobSpec, actor: &str, now: Timestamp) -> Job {
         first_started_at: None,
         queued_since: now,
         barred: Vec::new(),
+        vacated: None,
         // Due at once: if the hint is lost, the next tick finds it.
         wake_at: Some(now),
         outbox: Vec::new(),

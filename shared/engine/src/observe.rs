@@ -13,6 +13,7 @@ use rekindle_ports::store::{At, CreatesDoc, LivenessDoc};
 use rekindle_ports::tpu::SliceRef;
 
 use crate::Engine;
+use crate::permits::Permits;
 
 /// An observation with what the commit needs of it.
 pub(crate) struct Seen {
@@ -28,13 +29,14 @@ pub(crate) fn slice_ref(g: &Generation) -> SliceRef {
 impl Engine {
     pub(crate) async fn observe(&self, job: &Job, now: Timestamp) -> Seen {
         let looks = join_all(job.generations.iter().map(|g| self.look(g)));
-        let (generations, workers, zones, (permit, creates), liveness) =
+        let (generations, workers, zones, Permits { permit, used, creates }, liveness) =
             futures::join!(looks, self.reports(job), self.zones(job), self.permit(job, now), self.liveness());
         let (workers, through) = match workers {
             Some((reports, through)) => (Some(reports), through),
             None => (None, Revision::default()),
         };
-        let observation = Observation { generations, workers, read_through_us: through.0, zones, permit, liveness };
+        let read_through_us = through.0;
+        let observation = Observation { generations, workers, read_through_us, zones, permit, used, liveness };
         Seen { observation, creates }
     }
 

@@ -1,10 +1,12 @@
-//! Create permits: a budget of creates a minute for the project, and the limits of the deployment, in one small document.
+//! Create permits: a budget of creates a minute for the project, and what is in use of the limits, in one small document.
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
 use rekindle_core::job::{Generation, Job};
+use rekindle_core::limits::{Amount, InUse, Share};
 use rekindle_core::observation::Permit;
-use rekindle_core::placement;
 use rekindle_ports::docs::{Precondition, Write};
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::{At, CreatesDoc, FreezeDoc, put};
@@ -16,49 +18,57 @@ pub(crate) fn minute_of(now: Timestamp) -> i64 {
     now.as_second().div_euclid(60)
 }
 
+/// A create permit, and what it rests on.
+pub(crate) struct Permits {
+    pub(crate) permit: Permit,
+    pub(crate) used: InUse,
+    pub(crate) creates: Option<At<CreatesDoc>>,
+}
+
+/// What the document says of a job's limits.
+fn in_use(doc: &CreatesDoc, owner: &str) -> InUse {
+    let of = |map: &BTreeMap<String, u64>| map.get(owner).copied().unwrap_or_default();
+    let all = |map: &BTreeMap<String, u64>| map.values().fold(0, |sum: u64, one| sum.saturating_add(*one));
+    InUse {
+        survey: doc.survey,
+        all: Amount { chips: all(&doc.chips), usd_micros_per_hour: all(&doc.usd_micros_per_hour) },
+        owner: Amount { chips: of(&doc.chips), usd_micros_per_hour: of(&doc.usd_micros_per_hour) },
+        entries: doc.entries.clone(),
+    }
+}
+
 impl Engine {
-    /// Whether a create of this job is allowed now.
-    pub(crate) async fn permit(&self, job: &Job, now: Timestamp) -> (Permit, Option<At<CreatesDoc>>) {
+    /// Whether a create of this job is allowed now, and what is in use.
+    pub(crate) async fn permit(&self, job: &Job, now: Timestamp) -> Permits {
         let (creates, freeze) = futures::join!(
             self.ports.store.read::<CreatesDoc>(&Kind::Creates),
             self.ports.store.read::<FreezeDoc>(&Kind::Freeze)
         );
-        let (Ok(creates), Ok(freeze)) = (creates, freeze) else { return (Permit::Wait, None) };
-        if freeze.is_some_and(|f| f.value.frozen) {
-            return (Permit::Frozen, creates);
-        }
-        let doc = creates.as_ref().map(|c| c.value.clone()).unwrap_or_default();
-        if let Some(limit) = self.over_limit(job, &doc) {
-            return (limit, creates);
-        }
-        if doc.granted.contains_key(&job.id) {
-            return (Permit::Granted, creates);
-        }
-        let used = if doc.minute == minute_of(now) { doc.used } else { 0 };
-        let permit = if used < self.settings.creates_free_per_minute { Permit::Free } else { Permit::Wait };
-        (permit, creates)
+        let (Ok(creates), Ok(freeze)) = (creates, freeze) else {
+            return Permits { permit: Permit::Wait, used: InUse::default(), creates: None };
+        };
+        let none = CreatesDoc::default();
+        let doc = creates.as_ref().map_or(&none, |at| &at.value);
+        let used = in_use(doc, &job.spec.owner);
+        let permit = if freeze.is_some_and(|f| f.value.frozen) {
+            Permit::Frozen
+        } else if doc.granted.contains_key(&job.id) {
+            Permit::Granted
+        } else {
+            let taken = if doc.minute == minute_of(now) { doc.used } else { 0 };
+            if taken < self.settings.creates_free_per_minute { Permit::Free } else { Permit::Wait }
+        };
+        Permits { permit, used, creates }
     }
 
-    fn over_limit(&self, job: &Job, doc: &CreatesDoc) -> Option<Permit> {
-        let first = placement::candidates(&job.spec, &self.deployment).into_iter().next()?;
-        if let Some(max) = self.deployment.max_chips {
-            let chips: u64 = doc.chips.values().sum();
-            if chips + u64::from(first.chips) > u64::from(max) {
-                return Some(Permit::MaxChips);
-            }
-        }
-        if let Some(max) = self.deployment.max_usd_per_day {
-            let hourly: u64 = doc.usd_micros_per_hour.values().sum();
-            let daily = (hourly + first.usd_micros_per_hour) as f64 * 24.0 / 1e6;
-            if daily > max {
-                return Some(Permit::MaxUsd);
-            }
-        }
-        None
-    }
-
-    /// The write that takes a permit for a generation, to go into the job's own commit.
-    pub(crate) fn take_permit(job: &Job, g: &Generation, creates: Option<&At<CreatesDoc>>, now: Timestamp) -> Write {
+    /// The write that takes a permit for a generation, to go into the job's own commit. `given_back` is taken off.
+    pub(crate) fn take_permit(
+        job: &Job,
+        g: &Generation,
+        given_back: &[Share],
+        creates: Option<&At<CreatesDoc>>,
+        now: Timestamp,
+    ) -> Write {
         let mut doc = creates.map(|c| c.value.clone()).unwrap_or_default();
         let minute = minute_of(now);
         if doc.minute != minute {
@@ -69,9 +79,24 @@ impl Engine {
         if doc.granted.remove(&job.id).is_none() {
             doc.used += 1;
         }
-        *doc.chips.entry(job.spec.owner.clone()).or_default() += u64::from(g.chips);
-        *doc.usd_micros_per_hour.entry(job.spec.owner.clone()).or_default() += g.usd_micros_per_hour;
+        for share in given_back {
+            count(&mut doc, &job.spec.owner, share, u64::saturating_sub);
+        }
+        if let Some(share) = g.share() {
+            count(&mut doc, &job.spec.owner, &share, u64::saturating_add);
+        }
         let when = creates.map_or(Precondition::Absent, |c| Precondition::At(c.revision));
         put(&Kind::Creates, &doc, when)
     }
+}
+
+/// Adds a share to what is in use, or takes it off.
+pub(crate) fn count(doc: &mut CreatesDoc, owner: &str, share: &Share, by: impl Fn(u64, u64) -> u64) {
+    let slot = |map: &mut BTreeMap<String, u64>, key: &str, amount: u64| {
+        let slot = map.entry(key.to_owned()).or_default();
+        *slot = by(*slot, amount);
+    };
+    slot(&mut doc.chips, owner, share.chips);
+    slot(&mut doc.usd_micros_per_hour, owner, share.usd_micros_per_hour);
+    slot(&mut doc.entries, &share.entry, share.chips);
 }

@@ -1,18 +1,17 @@
 //! The tick, each minute: liveness, totals and grants, due jobs, orphan sweep. Every part goes on when another fails.
 
-use std::collections::BTreeMap;
-
 use futures::future::join_all;
 use jiff::Timestamp;
 
 use rekindle_core::ids::JobId;
+use rekindle_core::job::Generation;
 use rekindle_core::reason::Reason;
 use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::{At, CreatesDoc, LivenessDoc, StoreError};
 use rekindle_ports::world::Hint;
 
-use crate::permits::minute_of;
+use crate::permits::{count, minute_of};
 use crate::sweep::SweepReport;
 use crate::{Engine, PassError};
 
@@ -44,9 +43,10 @@ struct Waiter {
     since: Timestamp,
 }
 
+#[derive(Default)]
 struct Survey {
-    chips: BTreeMap<String, u64>,
-    usd_micros_per_hour: BTreeMap<String, u64>,
+    /// Only what is in use.
+    used: CreatesDoc,
     waiters: Vec<Waiter>,
 }
 
@@ -101,14 +101,13 @@ impl Engine {
     }
 
     async fn survey(&self) -> Result<Survey, StoreError> {
-        let mut survey = Survey { chips: BTreeMap::new(), usd_micros_per_hour: BTreeMap::new(), waiters: Vec::new() };
+        let mut survey = Survey::default();
         let mut after = None;
         loop {
             let (jobs, next) = self.ports.store.live_jobs(after, PAGE).await?;
             for At { value: job, .. } in jobs {
-                for g in job.generations.iter().filter(|g| g.lost.is_none()) {
-                    *survey.chips.entry(job.spec.owner.clone()).or_default() += u64::from(g.chips);
-                    *survey.usd_micros_per_hour.entry(job.spec.owner.clone()).or_default() += g.usd_micros_per_hour;
+                for share in job.generations.iter().filter_map(Generation::share) {
+                    count(&mut survey.used, &job.spec.owner, &share, u64::saturating_add);
                 }
                 if job.reason == Reason::CreateBudget {
                     survey.waiters.push(Waiter {
@@ -141,8 +140,9 @@ impl Engine {
                 doc.used = 0;
             }
             doc.granted.retain(|_, granted| *granted + GRANT_MINUTES > minute);
-            doc.chips.clone_from(&survey.chips);
-            doc.usd_micros_per_hour.clone_from(&survey.usd_micros_per_hour);
+            let CreatesDoc { chips, usd_micros_per_hour, entries, .. } = survey.used;
+            (doc.chips, doc.usd_micros_per_hour, doc.entries) = (chips, usd_micros_per_hour, entries);
+            doc.survey += 1;
             let free =
                 self.settings.creates_per_minute.saturating_sub(doc.used.max(self.settings.creates_free_per_minute));
             let mut chosen = Vec::new();

@@ -111,6 +111,12 @@ pub struct CreatesDoc {
     pub chips: BTreeMap<String, u64>,
     /// Micro US dollars an hour of all live generations, by owner; as `chips`.
     pub usd_micros_per_hour: BTreeMap<String, u64>,
+    /// Chips of all live generations, by the entry of the capacity list that allowed them; as `chips`.
+    #[serde(default)]
+    pub entries: BTreeMap<String, u64>,
+    /// Grows with each tick's count of these.
+    #[serde(default)]
+    pub survey: u64,
 }
 
 /// `jobs/{job}/commands/{hash}`.

@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use rekindle_core::job::Job;
 use rekindle_core::policy::{PolicyTable, Rule};
 use rekindle_core::settings::Deployment;
-use rekindle_core::{catalog, orders, placement};
 use rekindle_core::spec::{Budgets, CheckpointSpec, JobSpec, Limits, NetworkSpec, Queued, TpuSpec};
+use rekindle_core::{catalog, orders, placement};
 
 /// The outside form of a spec.
 pub fn spec(of: &JobSpec) -> Value {
@@ -239,6 +239,7 @@ mod tests {
             capacity: kinds.map(entry).into(),
             max_chips: None,
             max_usd_per_day: None,
+            owners: BTreeMap::new(),
             bucket: "gs://bucket".into(),
             bucket_regions: Vec::new(),
             api_url: "https://api.example.com".into(),

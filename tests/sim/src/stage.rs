@@ -107,6 +107,7 @@ pub(crate) fn deployment() -> Deployment {
         capacity,
         max_chips: None,
         max_usd_per_day: None,
+        owners: BTreeMap::new(),
         bucket: "gs://simulated".into(),
         bucket_regions: Vec::new(),
         api_url: "https://api.example.com".into(),

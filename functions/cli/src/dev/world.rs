@@ -24,6 +24,7 @@ pub(crate) fn deployment(places: &Places, api_url: &str, metadata: BTreeMap<Stri
         capacity: capacity(),
         max_chips: None,
         max_usd_per_day: None,
+        owners: BTreeMap::new(),
         bucket: format!("file://{}", places.bucket().display()),
         bucket_regions: Vec::new(),
         api_url: api_url.to_owned(),

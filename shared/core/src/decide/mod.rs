@@ -31,6 +31,7 @@ use jiff::Timestamp;
 use crate::effect::Effect;
 use crate::ids::InstallationId;
 use crate::job::{Attempt, Create, Generation, Job};
+use crate::limits::Share;
 use crate::observation::{Observation, ZoneReport};
 use crate::reason::Reason;
 use crate::settings::{Deployment, Settings};
@@ -63,6 +64,8 @@ pub struct Decision {
     pub zone_reports: Vec<ZoneReport>,
     /// True if the commit must take a create permit.
     pub takes_permit: bool,
+    /// With `takes_permit`: what the commit takes off the use that was observed, since this job has given it back.
+    pub given_back: Vec<Share>,
     /// Attempts that this step proved to be over.
     pub fenced: Vec<u32>,
     /// When a wake-up of its own is worth it; the job's `wake_at` may be earlier, for the tick.
@@ -175,6 +178,22 @@ impl Pass<'_> {
 
     fn attempt_mut(&mut self, number: u32) -> Option<&mut Attempt> {
         self.job.attempts.iter_mut().find(|a| a.number == number)
+    }
+
+    /// What this job has given back since its use was last counted: what its document remembers, and what this step found lost or gone.
+    fn given_back(&self) -> Vec<Share> {
+        let remembered = self.before.vacated.as_ref().filter(|v| v.survey == self.seen.used.survey);
+        let mut shares = remembered.map(|v| v.shares.clone()).unwrap_or_default();
+        for was in &self.before.generations {
+            let kept =
+                self.job.generations.iter().find(|g| {
+                    g.number == was.number && g.placement == was.placement && g.intended_at == was.intended_at
+                });
+            if kept.and_then(Generation::share).is_none() {
+                shares.extend(was.share());
+            }
+        }
+        shares
     }
 
     /// How long after an intent a create may still be on its way.

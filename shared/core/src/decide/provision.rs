@@ -36,7 +36,9 @@ impl Pass<'_> {
             self.waiting = Some((Reason::OwnDelete, "waits until the earlier slice is gone".into()));
             return;
         }
-        match placement::choose(&self.job, self.rules.deployment, &self.seen.zones, self.now, self.rules.settings) {
+        let used = self.seen.used.clone().without(&self.given_back());
+        let rules = self.rules;
+        match placement::choose(&self.job, rules.deployment, &self.seen.zones, &used, self.now, rules.settings) {
             Choice::Go { candidate, via } => self.ask(&candidate, via),
             Choice::Wait { until, reason, message } => {
                 self.wake(until);
@@ -102,16 +104,6 @@ impl Pass<'_> {
                 self.waiting = Some((Reason::Frozen, "creates are frozen; `rekindle thaw` lets them go on".into()));
                 return;
             }
-            Permit::MaxChips => {
-                self.wake(self.now + self.settings().rate_cooldown);
-                self.waiting = Some((Reason::MaxChips, "waits, since `max_chips` would be passed".into()));
-                return;
-            }
-            Permit::MaxUsd => {
-                self.wake(self.now + self.settings().rate_cooldown);
-                self.waiting = Some((Reason::MaxUsd, "waits, since `max_usd_per_day` would be passed".into()));
-                return;
-            }
         }
         self.takes_permit = true;
         let number = self.number_for_ask();
@@ -126,6 +118,7 @@ impl Pass<'_> {
             number,
             name,
             placement: candidate.placement.clone(),
+            entry: candidate.entry.clone(),
             via,
             slices: self.job.spec.tpu.slices,
             workers: candidate.workers,

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::{Decision, Pass};
 use crate::effect::Effect;
 use crate::job::{Create, Desired, Generation, Job, OutEvent, Phase};
+use crate::limits::{Share, Vacated};
 use crate::observation::{Look, SliceState};
 use crate::reason::Reason;
 
@@ -134,6 +135,7 @@ impl Pass<'_> {
         let effects = self.effects();
         let (wake_at, wake_precise) = self.wake_times();
         self.job.wake_at = wake_at;
+        let given_back = self.remember_what_was_given_back();
         let changed = significant(&self.job) != significant(self.before);
         if changed {
             self.job.revision += 1;
@@ -146,10 +148,25 @@ impl Pass<'_> {
             notes: self.notes,
             zone_reports: self.zone_reports,
             takes_permit: self.takes_permit,
+            given_back,
             fenced: self.fenced,
             wake_precise,
             changed,
         }
+    }
+
+    /// Until the next count; a create takes it off the count with its own commit.
+    fn remember_what_was_given_back(&mut self) -> Vec<Share> {
+        let shares = self.given_back();
+        if self.takes_permit {
+            self.job.vacated = None;
+            return shares;
+        }
+        let is_new = self.before.vacated.as_ref().is_none_or(|v| v.shares != shares);
+        if !shares.is_empty() && is_new {
+            self.job.vacated = Some(Vacated { survey: self.seen.used.survey, shares });
+        }
+        Vec::new()
     }
 
     fn effects(&mut self) -> Vec<Effect> {

@@ -13,6 +13,7 @@ use crate::classify::{Exit, WorkerEvidence};
 use crate::effect::Effect;
 use crate::ids::{InstallationId, JobId, WorkerKey};
 use crate::job::{Counters, Desired, Generation, Job, Phase, Spent, Usage};
+use crate::limits::InUse;
 use crate::names;
 use crate::observation::{
     CreateError, CreateErrorKind, ExitReport, GenerationLook, Health, Liveness, Look, Notice, NoticeKind, Observation,
@@ -37,6 +38,7 @@ fn deployment() -> Deployment {
         }],
         max_chips: None,
         max_usd_per_day: None,
+        owners: BTreeMap::new(),
         bucket: "gs://b".into(),
         bucket_regions: Vec::new(),
         api_url: "https://api".into(),
@@ -87,6 +89,7 @@ fn new_job() -> Job {
         first_started_at: None,
         queued_since: start(),
         barred: Vec::new(),
+        vacated: None,
         wake_at: None,
         outbox: Vec::new(),
         sequence: 0,
@@ -237,9 +240,9 @@ fn observe(job: &Job, step: &Step, now: Timestamp) -> Observation {
         permit: match step.permit % 8 {
             0 => Permit::Wait,
             1 => Permit::Frozen,
-            2 => Permit::MaxChips,
             _ => Permit::Free,
         },
+        used: InUse::default(),
         liveness: Liveness { since: Some(start()), through: Some(now) },
     }
 }
@@ -260,6 +263,7 @@ fn blind(job: &Job, now: Timestamp) -> Observation {
         read_through_us: 0,
         zones: Vec::new(),
         permit: Permit::Wait,
+        used: InUse::default(),
         liveness: Liveness::default(),
     }
 }

@@ -33,7 +33,7 @@ fn three_zones() -> Job {
 }
 
 fn choose_now(job: &Job, zones: &[ZoneReport]) -> Choice {
-    choose(job, &open_deployment(), zones, noon(), &Settings::default())
+    choose(job, &open_deployment(), zones, &InUse::default(), noon(), &Settings::default())
 }
 
 #[track_caller]
@@ -146,7 +146,7 @@ fn a_zone_that_cools_down_is_passed_over_until_it_has_cooled() {
     let job = three_zones();
     let zones = [report("us-west4-a", CreateErrorKind::Stockout, at(60))];
     assert_eq!(goes_to(&choose_now(&job, &zones)), "us-central1-a");
-    let later = choose(&job, &open_deployment(), &zones, at(60), &Settings::default());
+    let later = choose(&job, &open_deployment(), &zones, &InUse::default(), at(60), &Settings::default());
     assert_eq!(goes_to(&later), "us-west4-a");
     // What others met with another type says nothing of this one.
     let mut other = zones[0].clone();
@@ -204,7 +204,7 @@ fn when_all_are_refused_for_good_there_is_nothing_to_wait_for() {
 
 #[test]
 fn a_capacity_list_that_was_emptied_leaves_no_candidate() {
-    let choice = choose(&three_zones(), &deployment(Vec::new()), &[], noon(), &Settings::default());
+    let choice = choose(&three_zones(), &deployment(Vec::new()), &[], &InUse::default(), noon(), &Settings::default());
     assert!(matches!(&choice, Choice::Never { message } if message.contains("capacity list")), "{choice:?}");
 }
 
@@ -262,7 +262,7 @@ proptest! {
             Choice::Wait { until, .. } => {
                 prop_assert!(zones.iter().all(|zone| held(zone)) && until > noon());
                 // When it comes, something is free.
-                let then = choose(&job, &open_deployment(), &reports, until, &Settings::default());
+                let then = choose(&job, &open_deployment(), &reports, &InUse::default(), until, &Settings::default());
                 prop_assert!(matches!(then, Choice::Go { .. }), "{:?}", then);
             }
             Choice::Never { .. } => prop_assert!(zones.iter().all(|zone| for_good(zone))),

@@ -31,6 +31,8 @@ pub(super) struct Rig {
     pub(super) delete_secs: i64,
     /// Agents of these generations do not call.
     pub(super) cut_off: BTreeSet<u32>,
+    /// The VMs of these slices of generations are off.
+    pub(super) dead_slices: BTreeSet<(u32, u32)>,
     /// Programs end like this, once, in the given attempt: worker to exit and last words.
     pub(super) exits: BTreeMap<u32, BTreeMap<u32, (Exit, String)>>,
     /// Notices by generation.
@@ -67,6 +69,7 @@ pub(super) fn deployment() -> Deployment {
             .collect(),
         max_chips: None,
         max_usd_per_day: None,
+        owners: BTreeMap::new(),
         bucket: "file:///state".into(),
         bucket_regions: Vec::new(),
         api_url: "http://127.0.0.1:1".into(),
@@ -79,9 +82,19 @@ pub(super) fn deployment() -> Deployment {
 
 impl Rig {
     pub(super) async fn new() -> Self {
-        let fakes = Fakes::new(start(), 7);
+        Self::with(Fakes::new(start(), 7), "abcdef").await
+    }
+
+    /// Another installation, with a store of its own, in the same project.
+    pub(super) async fn beside(&self, id: &str) -> Self {
+        let clock = self.fakes.clock.clone();
+        let docs = Arc::new(rekindle_fakes::MemoryDocs::with_clock(clock.clone()));
+        Self::with(Fakes { docs, clock, tpu: self.fakes.tpu.clone(), ..Fakes::new(start(), 8) }, id).await
+    }
+
+    async fn with(fakes: Fakes, id: &str) -> Self {
         let installation = Installation {
-            id: InstallationId::parse("abcdef").unwrap(),
+            id: InstallationId::parse(id).unwrap(),
             secret: "secret".into(),
             born_at: start() - SignedDuration::from_hours(1),
         };
@@ -98,6 +111,7 @@ impl Rig {
             create_secs: 2,
             delete_secs: 3,
             cut_off: BTreeSet::new(),
+            dead_slices: BTreeSet::new(),
             exits: BTreeMap::new(),
             notices: BTreeMap::new(),
             steps_per_sec: 10,
@@ -129,6 +143,11 @@ impl Rig {
 
     pub(super) async fn job(&self) -> Arc<Job> {
         self.fakes.store().job(&JobId::parse("train").unwrap()).await.unwrap().unwrap().value
+    }
+
+    /// What `rekindle explain` says.
+    pub(super) async fn explain(&self) -> String {
+        rekindle_core::explain::explain(&*self.job().await, self.now()).paragraph
     }
 
     pub(super) async fn command(&self, command: Command, key: &str) -> Commanded {
@@ -175,7 +194,7 @@ impl Rig {
         for _ in 0..secs {
             let job = self.job().await;
             if wanted(&job) {
-                return job;
+                return Job::clone(&job);
             }
             self.second().await;
         }
@@ -188,7 +207,17 @@ impl Rig {
 
     /// One second of the world.
     pub(super) async fn second(&mut self) {
-        self.fakes.clock.advance(SignedDuration::from_secs(1));
+        self.seconds(1).await;
+    }
+
+    /// So many seconds of the world in one step.
+    pub(super) async fn seconds(&mut self, secs: i64) {
+        self.fakes.clock.advance(SignedDuration::from_secs(secs));
+        self.step().await;
+    }
+
+    /// What happens in a stretch that has passed.
+    pub(super) async fn step(&mut self) {
         self.cloud();
         self.agents().await;
         self.deliver().await;
@@ -259,8 +288,12 @@ impl Rig {
             if !alive || self.cut_off.contains(&g.number) || g.ready_at.is_none() {
                 continue;
             }
-            for worker in 0..g.workers {
-                changed |= self.agent(&job, g.number, WorkerKey { slice: 0, worker }).await;
+            for slice in
+                (0..g.slices).filter(|slice| !self.dead_slices.contains(&(g.number, *slice))).collect::<Vec<_>>()
+            {
+                for worker in 0..g.workers {
+                    changed |= self.agent(&job, g.number, WorkerKey { slice, worker }).await;
+                }
             }
         }
         if changed {
@@ -331,6 +364,18 @@ impl Rig {
             report.exit = Some(exit_report(report.key.worker, exit, &tail, false, now));
             report.state = WorkerState::Exited;
         }
+    }
+
+    /// The VMs of one slice of several are powered off.
+    pub(super) fn power_off_slice(&mut self, generation: u32, slice: u32) {
+        self.dead_slices.insert((generation, slice));
+        let attempts: BTreeSet<u32> = self.runs.iter().filter(|(_, g)| *g == generation).map(|(a, _)| *a).collect();
+        self.running.retain(|(a, key), _| !attempts.contains(a) || key.slice != slice);
+    }
+
+    /// Workers whose program runs, of any attempt.
+    pub(super) fn running(&self) -> usize {
+        self.running.len()
     }
 
     /// The slice's VMs are powered off: what runs there is dead.
