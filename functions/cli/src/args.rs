@@ -129,10 +129,25 @@ pub(crate) enum Client {
     Freeze,
     /// Create TPUs again
     Thaw,
-    /// Check what this machine and the server need
-    Doctor,
+    /// Check what this machine, the server and its project need
+    Doctor(Doctor),
     /// Version of this program, and of the server if it answers
     Version,
+}
+
+/// `doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle doctor\n  rekindle doctor --project=my-project --region=us-central1")]
+pub(crate) struct Doctor {
+    /// Project of the deployment: its parts are checked with gcloud and your own rights
+    #[arg(long, requires = "region", value_name = "ID")]
+    pub(crate) project: Option<String>,
+    /// Region of its services
+    #[arg(long, requires = "project", value_name = "REGION")]
+    pub(crate) region: Option<String>,
+    /// Its Firestore database
+    #[arg(long, default_value = "rekindle", value_name = "NAME")]
+    pub(crate) database: String,
 }
 
 /// `run`.

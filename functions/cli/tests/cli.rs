@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod demo;
+mod doctor;
 mod server;
 
 use std::fmt::Write as _;

@@ -2,6 +2,7 @@
 //! for unknown paths.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -9,10 +10,16 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode};
+use tokio::sync::Semaphore;
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument;
 
 use crate::problem::{Problem, problem};
+
+/// Most requests that a process works on at once; more get 503 at once and come again.
+// Above the concurrency that any service is deployed with, and low enough that as many bodies of the largest size fit
+// into its memory.
+pub const AT_ONCE_MAX: usize = 256;
 
 /// The router with all common layers. `deadline`: no handler works longer; what it has not answered by then gets 503.
 ///
@@ -24,6 +31,7 @@ pub fn common(router: Router, deadline: Duration) -> Router {
             problem(StatusCode::METHOD_NOT_ALLOWED, "method", "this path does not know that method")
         })
         .layer(middleware::from_fn_with_state(deadline, bounded))
+        .layer(middleware::from_fn_with_state(Arc::new(Semaphore::new(AT_ONCE_MAX)), admitted))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn(observed))
 }
@@ -34,6 +42,16 @@ async fn bounded(State(deadline): State<Duration>, request: Request, next: Next)
     }
     tracing::warn!(deadline_ms = deadline.as_millis() as u64, "the handler's deadline passed");
     problem(StatusCode::SERVICE_UNAVAILABLE, "deadline", "it took too long; try again").into_response()
+}
+
+/// Sheds what is too much: a late answer helps nobody, and memory must not grow with the load.
+async fn admitted(State(places): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
+    let Ok(_place) = places.try_acquire() else {
+        tracing::warn!(at_once_max = AT_ONCE_MAX, "too many requests at once");
+        return problem(StatusCode::SERVICE_UNAVAILABLE, "overloaded", "too many requests at once; try again")
+            .into_response();
+    };
+    next.run(request).await
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the layer hands it over")]

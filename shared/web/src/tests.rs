@@ -182,3 +182,31 @@ fn trace_contexts() {
         assert_eq!(TraceContext::parse(bad), None, "{bad}");
     }
 }
+
+#[tokio::test]
+async fn what_is_too_much_at_once_is_told_to_come_again_and_nothing_is_lost() {
+    let (begun, gate) = (Arc::new(tokio::sync::Semaphore::new(0)), Arc::new(tokio::sync::Semaphore::new(0)));
+    let (tell, wait) = (Arc::clone(&begun), Arc::clone(&gate));
+    let slow = move || {
+        let (tell, wait) = (Arc::clone(&tell), Arc::clone(&wait));
+        async move {
+            tell.add_permits(1);
+            let _held = wait.acquire().await;
+            StatusCode::NO_CONTENT
+        }
+    };
+    let router = layers::common(Router::new().route("/slow", axum::routing::get(slow)), Duration::from_mins(1));
+    let ask = || {
+        let router = router.clone();
+        async move { router.oneshot(Request::get("/slow").body(Body::empty()).unwrap()).await.unwrap().status() }
+    };
+    let held: Vec<_> = (0..layers::AT_ONCE_MAX).map(|_| tokio::spawn(ask())).collect();
+    let all = u32::try_from(layers::AT_ONCE_MAX).unwrap();
+    begun.acquire_many(all).await.unwrap().forget();
+    assert_eq!(ask().await, StatusCode::SERVICE_UNAVAILABLE);
+    gate.add_permits(layers::AT_ONCE_MAX);
+    for one in held {
+        assert_eq!(one.await.unwrap(), StatusCode::NO_CONTENT);
+    }
+    assert_eq!(ask().await, StatusCode::NO_CONTENT, "there is room again");
+}

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p rekindle-bench`; nothing here asserts a time.
 
+mod load;
+
 use std::hint::black_box;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -17,6 +19,7 @@ const AT_LEAST: Duration = Duration::from_secs(1);
 fn main() -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     classify_tails(&mut out)?;
+    load::events(&mut out)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(passes(&mut out))
 }

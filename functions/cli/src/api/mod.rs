@@ -65,6 +65,14 @@ impl Api {
         self.server.origin == Origin::Default
     }
 
+    /// How far the server's clock is ahead of this one, to the second; `None`: it does not tell.
+    pub(crate) async fn clock_ahead(&self) -> Option<jiff::SignedDuration> {
+        let response = self.send(Method::GET, "/version", &[], &Body::None, Some(CALL_TIMEOUT)).await.ok()?;
+        let told = response.headers().get(header::DATE)?.to_str().ok()?;
+        let time = jiff::fmt::rfc2822::parse(told).ok()?.timestamp();
+        Some(time.duration_since(jiff::Timestamp::now()))
+    }
+
     /// GET, as JSON.
     pub(crate) async fn get(&self, path: &str, query: Query<'_>) -> Result<Value> {
         let response = self.send(Method::GET, path, query, &Body::None, Some(CALL_TIMEOUT)).await?;

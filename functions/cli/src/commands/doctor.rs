@@ -1,19 +1,25 @@
-//! `doctor`: what this machine and the server need, checked one by one.
+//! `doctor`: what this machine, the server and its project need, checked one by one.
+
+mod cloud;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use jiff::SignedDuration;
 use owo_colors::OwoColorize as _;
 use rekindle_wire::v1::VersionView;
 use serde_json::json;
 
 use super::Context;
 use crate::api::typed;
+use crate::args::Doctor;
 use crate::fault::Result;
 
 /// Below this a local run with checkpoints and logs may fail.
 const DISK_FREE_MIN: u64 = 1 << 30;
+/// Tokens and the order of events bear this much; a person's own clock that is further off confuses what is shown.
+const CLOCK_OFF_MAX: SignedDuration = SignedDuration::from_secs(30);
 /// An answer that takes longer makes every command feel slow.
 const ANSWER_SLOW: Duration = Duration::from_secs(1);
 
@@ -30,25 +36,32 @@ struct Check {
     name: &'static str,
     verdict: Verdict,
     found: String,
-    next: Option<&'static str>,
+    next: Option<String>,
 }
 
 fn good(name: &'static str, found: impl Into<String>) -> Check {
     Check { name, verdict: Verdict::Good, found: found.into(), next: None }
 }
 
-fn warning(name: &'static str, found: impl Into<String>, next: &'static str) -> Check {
-    Check { name, verdict: Verdict::Warning, found: found.into(), next: Some(next) }
+fn warning(name: &'static str, found: impl Into<String>, next: impl Into<String>) -> Check {
+    Check { name, verdict: Verdict::Warning, found: found.into(), next: Some(next.into()) }
 }
 
-fn bad(name: &'static str, found: impl Into<String>, next: &'static str) -> Check {
-    Check { name, verdict: Verdict::Bad, found: found.into(), next: Some(next) }
+fn bad(name: &'static str, found: impl Into<String>, next: impl Into<String>) -> Check {
+    Check { name, verdict: Verdict::Bad, found: found.into(), next: Some(next.into()) }
 }
 
 /// Checks everything; 1 if something is bad.
-pub(crate) async fn run(context: &Context) -> Result<ExitCode> {
+pub(crate) async fn run(context: &Context, options: &Doctor) -> Result<ExitCode> {
     let mut checks = server(context).await;
     checks.extend([gcloud(), loopback(), processes(), disk()]);
+    match (&options.project, &options.region) {
+        (Some(project), Some(region)) => {
+            let place = cloud::Place { project, region, database: &options.database };
+            checks.extend(cloud::checks(&place).await);
+        }
+        _ => checks.push(cloud::unnamed()),
+    }
     for check in &checks {
         show(context, check)?;
     }
@@ -72,7 +85,7 @@ fn show(context: &Context, check: &Check) -> Result<()> {
         Verdict::Bad => "bad    ".red().to_string(),
     };
     context.printer.line(&format!("{mark}  {:<10} {}", check.name, check.found))?;
-    match check.next {
+    match &check.next {
         Some(next) => context.printer.line(&format!("{:21}{} {next}", "", "next:".cyan())),
         None => Ok(()),
     }
@@ -111,6 +124,14 @@ async fn server(context: &Context) -> Vec<Check> {
         let found = format!("{own} here, {} on the server", version.version);
         warning("version", found, "use the same version on both sides")
     });
+    if let Some(ahead) = api.clock_ahead().await {
+        let found = format!("the server's clock and this one differ by {} s", ahead.as_secs().abs());
+        checks.push(if ahead.abs() > CLOCK_OFF_MAX {
+            warning("clock", found, "set this machine's clock (`timedatectl set-ntp true`)")
+        } else {
+            good("clock", found)
+        });
+    }
     checks.push(match api.get_text("/ready", &[], |_| Ok(())).await {
         Ok(()) => good("ready", "the server reaches what it needs"),
         Err(fault) if fault.status().is_some_and(|status| status < 500) => good("ready", "the server is up"),

@@ -62,7 +62,7 @@ async fn ask(context: &Context, command: Client) -> Result<ExitCode> {
     match command {
         Client::Run(options) => return run::run(context, &options).await,
         Client::Wait(options) => return wait::run(context, &options).await,
-        Client::Doctor => return doctor::run(context).await,
+        Client::Doctor(options) => return doctor::run(context, &options).await,
         Client::Ps(options) => ps::run(context, &options).await?,
         Client::Monitor(options) => ps::run(context, &Ps { watch: true, ..options }).await?,
         Client::Show(options) => show::run(context, &options).await?,

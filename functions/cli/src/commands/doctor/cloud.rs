@@ -1,0 +1,148 @@
+//! The project of a deployment, seen through gcloud: with the rights of the person who asks, and nothing that cannot be
+//! asked again by hand.
+
+mod judge;
+
+use std::process::Stdio;
+
+use futures::{StreamExt as _, stream};
+use serde_json::Value;
+use tokio::process::Command;
+
+use super::{Check, bad, good};
+use judge::Judged;
+
+/// gcloud is a large program: more at once only wait for each other.
+const AT_ONCE: usize = 3;
+
+/// Where the deployment is.
+pub(super) struct Place<'a> {
+    pub(super) project: &'a str,
+    pub(super) region: &'a str,
+    pub(super) database: &'a str,
+}
+
+/// One question to gcloud, and what its answer means.
+struct Question {
+    name: &'static str,
+    words: Vec<String>,
+    judge: fn(&Value, &Place<'_>) -> Judged,
+}
+
+/// Asks everything. The services come first: their environment names the bucket, the zones and the agent.
+pub(super) async fn checks(place: &Place<'_>) -> Vec<Check> {
+    let services = Question {
+        name: "services",
+        words: words(place, &["run", "services", "list", &format!("--region={}", place.region)]),
+        judge: judge::services,
+    };
+    let (answer, first) = ask(services, place).await;
+    let mut questions = questions(place);
+    if let Some(services) = &answer {
+        questions.extend(of_environment(place, &judge::Environment::of(services)));
+    }
+    let rest = stream::iter(questions).map(|question| async { ask(question, place).await.1 }).buffered(AT_ONCE);
+    let mut checks = vec![first];
+    if let Some(services) = &answer {
+        checks.push(checked("zones", judge::zones(&judge::Environment::of(services))));
+    }
+    checks.extend(rest.collect::<Vec<_>>().await);
+    checks
+}
+
+fn words(place: &Place<'_>, own: &[&str]) -> Vec<String> {
+    let shared = [format!("--project={}", place.project), "--format=json".to_owned(), "--quiet".to_owned()];
+    own.iter().map(|word| (*word).to_owned()).chain(shared).collect()
+}
+
+fn questions(place: &Place<'_>) -> Vec<Question> {
+    let question = |name, own: &[&str], judge| Question { name, words: words(place, own), judge };
+    let location = format!("--location={}", place.region);
+    let refused = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=~\"^rekindle-\" AND \
+                   jsonPayload.message=(\"unauthenticated\" OR \"forbidden\")";
+    vec![
+        question("apis", &["services", "list", "--enabled"], judge::apis),
+        question("topics", &["pubsub", "topics", "list"], judge::topics),
+        question("pushes", &["pubsub", "subscriptions", "list"], judge::subscriptions),
+        question("tick", &["scheduler", "jobs", "describe", "rekindle-tick", &location], judge::tick),
+        question("wake-ups", &["tasks", "queues", "describe", "rekindle-wakeups", &location], judge::queue),
+        question("triggers", &["eventarc", "triggers", "list", "--location=global"], judge::triggers),
+        question("sink", &["logging", "sinks", "describe", "rekindle-tpu-events"], judge::sink),
+        question(
+            "indexes",
+            &["firestore", "indexes", "composite", "list", &format!("--database={}", place.database)],
+            judge::indexes,
+        ),
+        question("roles", &["projects", "get-iam-policy", place.project], judge::roles),
+        question("quotas", &["beta", "quotas", "info", "list", "--service=tpu.googleapis.com"], judge::quotas),
+        question("callers", &["logging", "read", refused, "--freshness=1h", "--limit=20"], judge::refused),
+    ]
+}
+
+/// What is known only from the services' environment.
+fn of_environment(place: &Place<'_>, of: &judge::Environment) -> Vec<Question> {
+    let mut questions = Vec::new();
+    if let Some(bucket) = &of.bucket {
+        let words = words(place, &["storage", "buckets", "describe", bucket]);
+        questions.push(Question { name: "bucket", words, judge: judge::bucket });
+    }
+    if let Some(agent) = &of.agent {
+        let words = words(place, &["storage", "objects", "describe", agent]);
+        questions.push(Question { name: "agent", words, judge: judge::agent });
+    }
+    questions
+}
+
+fn checked(name: &'static str, judged: Judged) -> Check {
+    Check { name, verdict: judged.verdict, found: judged.found, next: judged.next }
+}
+
+async fn ask(question: Question, place: &Place<'_>) -> (Option<Value>, Check) {
+    let shown = format!("gcloud {}", shown(&question.words));
+    match gcloud(&question.words).await {
+        Ok(answer) => {
+            let check = checked(question.name, (question.judge)(&answer, place));
+            (Some(answer), check)
+        }
+        Err(why) => {
+            (None, bad(question.name, why, format!("`{shown}` must work; see infra/runbooks/first-deployment.md")))
+        }
+    }
+}
+
+/// As a person would type it.
+fn shown(words: &[String]) -> String {
+    let quoted = |word: &String| {
+        if word.contains([' ', '"', '(', '~']) { format!("'{word}'") } else { word.clone() }
+    };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+async fn gcloud(words: &[String]) -> Result<Value, String> {
+    let output = Command::new("gcloud").args(words).stdin(Stdio::null()).kill_on_drop(true).output().await;
+    let output = output.map_err(|error| format!("gcloud cannot be run: {error}"))?;
+    if !output.status.success() {
+        let told = String::from_utf8_lossy(&output.stderr);
+        let line = told.lines().find(|line| line.contains("ERROR")).or_else(|| told.lines().last());
+        return Err(line.unwrap_or("gcloud failed and said nothing").trim().to_owned());
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("gcloud's answer is no JSON: {error}"))
+}
+
+/// Checked only where a project is named.
+pub(super) fn unnamed() -> Check {
+    good("project", "not checked: --project and --region name a deployment")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_shown_as_they_are_typed() {
+        let place = Place { project: "p", region: "r", database: "rekindle" };
+        let texts: Vec<String> = questions(&place).iter().map(|question| shown(&question.words)).collect();
+        assert!(texts[0].starts_with("services list --enabled --project=p"), "{}", texts[0]);
+        assert!(texts.iter().any(|text| text.contains("'resource.type=")), "{texts:?}");
+    }
+}

@@ -1,0 +1,356 @@
+//! What gcloud's answers mean. Pure: answers in, verdicts out, each with the command that mends what is wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::super::Verdict;
+use super::Place;
+
+/// What the functions call; the rest of `infra/modules/bootstrap` is for Terraform.
+const APIS: [&str; 10] = [
+    "tpu.googleapis.com",
+    "run.googleapis.com",
+    "firestore.googleapis.com",
+    "pubsub.googleapis.com",
+    "eventarc.googleapis.com",
+    "cloudscheduler.googleapis.com",
+    "cloudtasks.googleapis.com",
+    "storage.googleapis.com",
+    "logging.googleapis.com",
+    "compute.googleapis.com",
+];
+const TOPICS: [&str; 5] =
+    ["rekindle-jobs", "rekindle-hints", "rekindle-events", "rekindle-tpu-events", "rekindle-dead-letter"];
+const SERVICES: [&str; 3] = ["rekindle-api", "rekindle-events", "rekindle-reconcile"];
+/// Indexes as they are deployed.
+const INDEXES: &str = include_str!("../../../../../../infra/firestore.indexes.json");
+/// The tick runs each minute; a few may be late.
+const TICK_AGE_MAX: SignedDuration = SignedDuration::from_mins(5);
+const APPLY: &str = "`terraform -chdir=infra/envs/example apply`";
+
+/// The outcome of one check.
+pub(super) struct Judged {
+    pub(super) verdict: Verdict,
+    pub(super) found: String,
+    pub(super) next: Option<String>,
+}
+
+fn good(found: impl Into<String>) -> Judged {
+    Judged { verdict: Verdict::Good, found: found.into(), next: None }
+}
+
+fn warning(found: impl Into<String>, next: impl Into<String>) -> Judged {
+    Judged { verdict: Verdict::Warning, found: found.into(), next: Some(next.into()) }
+}
+
+fn bad(found: impl Into<String>, next: impl Into<String>) -> Judged {
+    Judged { verdict: Verdict::Bad, found: found.into(), next: Some(next.into()) }
+}
+
+fn list(answer: &Value) -> &[Value] {
+    answer.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The last part of a resource's name.
+fn short(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}
+
+/// What is wanted and not there.
+fn missing<'a>(wanted: &[&'a str], there: &BTreeSet<&str>) -> Vec<&'a str> {
+    wanted.iter().copied().filter(|name| !there.contains(name)).collect()
+}
+
+/// The APIs that the functions call are on.
+pub(super) fn apis(answer: &Value, place: &Place<'_>) -> Judged {
+    let there: BTreeSet<&str> = list(answer).iter().map(|api| text(api, "/config/name")).collect();
+    let missing = missing(&APIS, &there);
+    if missing.is_empty() {
+        return good("all that the functions call are on");
+    }
+    bad(
+        format!("off: {}", missing.join(", ")),
+        format!("`gcloud services enable {} --project={}`", missing.join(" "), place.project),
+    )
+}
+
+/// Three services are ready, from one image.
+pub(super) fn services(answer: &Value, _: &Place<'_>) -> Judged {
+    let ours = ours(answer);
+    let missing = missing(&SERVICES, &ours.keys().copied().collect());
+    if !missing.is_empty() {
+        return bad(format!("missing: {}", missing.join(", ")), APPLY);
+    }
+    let is_ready = |service: &Value| {
+        let conditions = service.pointer("/status/conditions").map_or(&[][..], list);
+        conditions.iter().any(|c| text(c, "/type") == "Ready" && text(c, "/status") == "True")
+    };
+    let unready: Vec<&str> = ours.iter().filter(|(_, service)| !is_ready(service)).map(|(name, _)| *name).collect();
+    if let Some(first) = unready.first() {
+        let look = format!("`gcloud run services logs read {first} --limit=50` says why");
+        return bad(format!("not ready: {}", unready.join(", ")), look);
+    }
+    let images: BTreeSet<&str> =
+        ours.values().map(|service| text(service, "/spec/template/spec/containers/0/image")).collect();
+    match images.first() {
+        Some(image) if images.len() == 1 => good(format!("{} ready, from {}", ours.len(), short(image))),
+        _ => warning(format!("{} different images", images.len()), format!("{APPLY} rolls one image out to all")),
+    }
+}
+
+fn ours(answer: &Value) -> BTreeMap<&str, &Value> {
+    list(answer)
+        .iter()
+        .map(|service| (text(service, "/metadata/name"), service))
+        .filter(|(name, _)| SERVICES.contains(name))
+        .collect()
+}
+
+/// What the services were told.
+#[derive(Default)]
+pub(super) struct Environment {
+    pub(super) bucket: Option<String>,
+    pub(super) agent: Option<String>,
+    regions: Vec<String>,
+    zones: Vec<String>,
+}
+
+impl Environment {
+    /// From the service that creates TPUs.
+    pub(super) fn of(services: &Value) -> Self {
+        let ours = ours(services);
+        let Some(reconcile) = ours.get("rekindle-reconcile") else { return Self::default() };
+        let pairs = reconcile.pointer("/spec/template/spec/containers/0/env").map_or(&[][..], list);
+        let get = |name: &str| pairs.iter().find(|pair| text(pair, "/name") == name).map(|pair| text(pair, "/value"));
+        let capacity: Value =
+            get("REKINDLE_CAPACITY").and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let regions = get("REKINDLE_BUCKET_REGIONS").unwrap_or_default();
+        Self {
+            bucket: get("REKINDLE_BUCKET").map(str::to_owned),
+            agent: get("REKINDLE_AGENT_URL").map(str::to_owned),
+            regions: regions.split(',').filter(|region| !region.is_empty()).map(str::to_owned).collect(),
+            zones: list(&capacity).iter().map(|entry| text(entry, "/zone").to_owned()).collect(),
+        }
+    }
+}
+
+/// Every zone of the capacity list is in a region of the bucket: else no job may use it.
+pub(super) fn zones(of: &Environment) -> Judged {
+    if of.zones.is_empty() {
+        return bad("the capacity list is empty: nothing can be created", format!("set `capacity`, then {APPLY}"));
+    }
+    let region = |zone: &str| zone.rsplit_once('-').map_or(zone, |(region, _)| region).to_owned();
+    let far: BTreeSet<&str> = of
+        .zones
+        .iter()
+        .filter(|zone| *zone != "*" && !of.regions.is_empty() && !of.regions.contains(&region(zone)))
+        .map(String::as_str)
+        .collect();
+    if far.is_empty() {
+        return good(format!("{} in the regions of the bucket", crate::human::count(of.zones.len() as u64, "zone")));
+    }
+    let far = far.into_iter().collect::<Vec<_>>().join(", ");
+    let told = format!("{far}: outside the bucket's regions ({}); jobs do not go there", of.regions.join(", "));
+    warning(told, format!("change `capacity` or `bucket_locations`, then {APPLY}"))
+}
+
+/// Every topic is there.
+pub(super) fn topics(answer: &Value, _: &Place<'_>) -> Judged {
+    let there: BTreeSet<&str> = list(answer).iter().map(|topic| short(text(topic, "/name"))).collect();
+    let missing = missing(&TOPICS, &there);
+    if missing.is_empty() { good("all five") } else { bad(format!("missing: {}", missing.join(", ")), APPLY) }
+}
+
+/// Pushes prove who they are, to the root of the service; they never expire, and give up into the dead-letter topic.
+pub(super) fn subscriptions(answer: &Value, place: &Place<'_>) -> Judged {
+    let of = |name: &str| list(answer).iter().find(|s| short(text(s, "/name")) == name);
+    let mut faults = Vec::new();
+    for topic in ["jobs", "hints", "events", "tpu-events"] {
+        let name = format!("rekindle-{topic}-push");
+        match of(&name) {
+            None => faults.push(format!("{name} is missing")),
+            Some(subscription) => faults.extend(fault(subscription).map(|why| format!("{name} {why}"))),
+        }
+    }
+    if of("rekindle-dead-letter-pull").is_none() {
+        faults.push("rekindle-dead-letter-pull is missing: dead letters are lost".to_owned());
+    }
+    if faults.is_empty() {
+        return good("four pushes with identity, audience and dead letters");
+    }
+    let look = format!("`gcloud pubsub subscriptions list --project={}`", place.project);
+    bad(faults.join("; "), format!("{APPLY}; {look} shows them"))
+}
+
+fn fault(subscription: &Value) -> Option<&'static str> {
+    let endpoint = text(subscription, "/pushConfig/pushEndpoint");
+    let audience = text(subscription, "/pushConfig/oidcToken/audience");
+    let root = endpoint.split('/').take(3).collect::<Vec<_>>().join("/");
+    if endpoint.is_empty() {
+        Some("pushes nowhere")
+    } else if text(subscription, "/pushConfig/oidcToken/serviceAccountEmail").is_empty() {
+        Some("sends no identity")
+    } else if audience != root {
+        Some("has an audience that is not the root of its service")
+    } else if text(subscription, "/deadLetterPolicy/deadLetterTopic").is_empty() {
+        Some("has no dead-letter topic")
+    } else if !text(subscription, "/expirationPolicy/ttl").is_empty() {
+        Some("expires when it is idle")
+    } else {
+        None
+    }
+}
+
+/// The minute job runs.
+pub(super) fn tick(answer: &Value, place: &Place<'_>) -> Judged {
+    tick_at(answer, place, Timestamp::now())
+}
+
+fn tick_at(answer: &Value, place: &Place<'_>, now: Timestamp) -> Judged {
+    let verb = |verb: &str| {
+        format!("`gcloud scheduler jobs {verb} rekindle-tick --project={} --location={}`", place.project, place.region)
+    };
+    let state = text(answer, "/state");
+    if state != "ENABLED" {
+        return bad(format!("the minute job is {state}: nothing repairs a lost event"), verb("resume"));
+    }
+    let code = answer.pointer("/status/code").and_then(Value::as_i64).unwrap_or_default();
+    let last: Option<Timestamp> = text(answer, "/lastAttemptTime").parse().ok();
+    match last {
+        None => bad("it never ran", verb("run")),
+        Some(last) if now.duration_since(last) > TICK_AGE_MAX => bad(format!("last ran at {last}"), verb("run")),
+        Some(_) if code != 0 => bad(format!("its last run failed (code {code})"), verb("run")),
+        Some(last) => good(format!("ran at {last}")),
+    }
+}
+
+/// The queue of wake-ups runs.
+pub(super) fn queue(answer: &Value, place: &Place<'_>) -> Judged {
+    match text(answer, "/state") {
+        "RUNNING" => good("the queue runs"),
+        state => {
+            let at = format!("--project={} --location={}", place.project, place.region);
+            bad(format!("the queue is {state}"), format!("`gcloud tasks queues resume rekindle-wakeups {at}`"))
+        }
+    }
+}
+
+/// Eventarc's triggers are there. The sink tells the same events, so that their lack is no fault.
+pub(super) fn triggers(answer: &Value, _: &Place<'_>) -> Judged {
+    match list(answer).iter().filter(|trigger| short(text(trigger, "/name")).starts_with("rekindle-")).count() {
+        0 => warning("none; the Logging sink alone tells what happens to TPUs", APPLY),
+        count => good(format!("{count} in location global")),
+    }
+}
+
+/// The sink writes to the topic.
+pub(super) fn sink(answer: &Value, _: &Place<'_>) -> Judged {
+    let destination = text(answer, "/destination");
+    if answer.pointer("/disabled").and_then(Value::as_bool) == Some(true) {
+        return bad("the sink is disabled", "`gcloud logging sinks update rekindle-tpu-events --no-disabled`");
+    }
+    if destination.ends_with("/topics/rekindle-tpu-events") {
+        good("writes to rekindle-tpu-events")
+    } else {
+        bad(format!("writes to {destination:?}"), APPLY)
+    }
+}
+
+/// Every index of the index file is there and ready.
+pub(super) fn indexes(answer: &Value, _: &Place<'_>) -> Judged {
+    let wanted: Value = serde_json::from_str(INDEXES).unwrap_or_default();
+    let shape = |index: &Value| -> Vec<String> {
+        let fields = index.pointer("/fields").map_or(&[][..], list);
+        let parts = fields.iter().filter(|field| text(field, "/fieldPath") != "__name__");
+        parts.map(|f| format!("{} {}{}", text(f, "/fieldPath"), text(f, "/order"), text(f, "/arrayConfig"))).collect()
+    };
+    let state =
+        |want: &Value| list(answer).iter().find(|have| shape(have) == shape(want)).map(|have| text(have, "/state"));
+    let wanted = wanted.pointer("/indexes").map_or(&[][..], list);
+    let missing = wanted.iter().filter(|want| state(want).is_none()).count();
+    let building = wanted.iter().filter(|want| state(want).is_some_and(|state| state != "READY")).count();
+    match (missing, building) {
+        (0, 0) => good(format!("all {} are ready", wanted.len())),
+        (0, building) => warning(format!("{building} of {} are being built", wanted.len()), "wait some minutes"),
+        (missing, _) => bad(format!("{missing} of {} are missing", wanted.len()), APPLY),
+    }
+}
+
+/// Only `reconcile` may touch TPUs.
+pub(super) fn roles(answer: &Value, place: &Place<'_>) -> Judged {
+    let holders: BTreeSet<&str> = answer
+        .pointer("/bindings")
+        .map_or(&[][..], list)
+        .iter()
+        .filter(|binding| text(binding, "/role").ends_with("/rekindleTpu"))
+        .flat_map(|binding| binding.pointer("/members").map_or(&[][..], list))
+        .filter_map(Value::as_str)
+        .collect();
+    let reconcile = format!("serviceAccount:rekindle-reconcile@{}.iam.gserviceaccount.com", place.project);
+    if !holders.contains(reconcile.as_str()) {
+        return bad("rekindle-reconcile has no rights on TPUs", APPLY);
+    }
+    let others: Vec<&str> = holders.into_iter().filter(|holder| *holder != reconcile).collect();
+    if others.is_empty() {
+        return good("rekindle-reconcile alone holds the rights on TPUs");
+    }
+    let role = format!("projects/{}/roles/rekindleTpu", place.project);
+    let command = format!("gcloud projects remove-iam-policy-binding {} --role={role}", place.project);
+    warning(format!("{} holds rights on TPUs too", others.join(", ")), format!("`{command} --member={}`", others[0]))
+}
+
+/// Some quota of TPUs is not zero.
+pub(super) fn quotas(answer: &Value, place: &Place<'_>) -> Judged {
+    let value = |info: &Value| -> f64 {
+        let dimensions = info.pointer("/dimensionsInfos").map_or(&[][..], list);
+        let values = dimensions.iter().map(|d| text(d, "/details/value").parse::<f64>().unwrap_or_default());
+        // -1 is "without limit".
+        values.map(|value| if value < 0.0 { f64::INFINITY } else { value }).fold(0.0, f64::max)
+    };
+    let infos = list(answer);
+    let some = infos.iter().filter(|info| text(info, "/quotaId").starts_with("TPU") && value(info) > 0.0).count();
+    let per_minute = infos.iter().find(|info| text(info, "/quotaId").contains("CreateNode"));
+    if some == 0 {
+        let page = format!("https://console.cloud.google.com/iam-admin/quotas?project={}", place.project);
+        return bad("no quota of TPUs: every create will be refused", format!("ask for quota at {page}"));
+    }
+    let creates = per_minute.map(|info| format!(", {} creates a minute", value(info))).unwrap_or_default();
+    good(format!("{}{creates}", crate::human::count(some as u64, "kind of TPU")))
+}
+
+/// Callers that could not be verified lately.
+pub(super) fn refused(answer: &Value, place: &Place<'_>) -> Judged {
+    let lines = list(answer);
+    let Some(last) = lines.first() else { return good("none was refused in the last hour") };
+    let why = text(last, "/jsonPayload/error");
+    let found =
+        format!("{} refused in the last hour, the last: {why}", crate::human::count(lines.len() as u64, "call"));
+    let filter = "jsonPayload.message=(\"unauthenticated\" OR \"forbidden\")";
+    warning(found, format!("`gcloud logging read '{filter}' --project={} --freshness=1h` lists them", place.project))
+}
+
+/// The bucket is there.
+pub(super) fn bucket(answer: &Value, _: &Place<'_>) -> Judged {
+    let location = text(answer, "/location");
+    if location.is_empty() { bad("its location is not told", APPLY) } else { good(format!("in {location}")) }
+}
+
+/// The agent is where workers fetch it, under the name of its digest.
+pub(super) fn agent(answer: &Value, _: &Place<'_>) -> Judged {
+    let name = short(text(answer, "/name"));
+    let is_digest = name.len() == 64 && name.bytes().all(|b| b.is_ascii_hexdigit());
+    let size = answer.pointer("/size").and_then(|size| size.as_u64().or_else(|| size.as_str()?.parse().ok()));
+    match size {
+        Some(size) if is_digest && size > 0 => good(format!("sha256 {}…, {:.1} MB", &name[..12], size as f64 / 1e6)),
+        _ => bad(format!("{name:?} is no published agent"), format!("`infra/publish.sh`, then {APPLY}")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

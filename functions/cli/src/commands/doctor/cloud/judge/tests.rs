@@ -1,0 +1,176 @@
+//! Each judgement over answers in gcloud's shape: a deployment that is well, and each fault alone.
+
+use serde_json::json;
+
+use super::*;
+
+const PLACE: Place<'static> = Place { project: "p", region: "us-central1", database: "rekindle" };
+
+fn service(name: &str, image: &str, ready: &str, env: &Value) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {"template": {"spec": {"containers": [{"image": image, "env": env}]}}},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+    })
+}
+
+fn three(ready: &str, last_image: &str, env: &Value) -> Value {
+    json!([
+        service("rekindle-api", "r/i@sha256:1", "True", &json!([])),
+        service("rekindle-events", "r/i@sha256:1", ready, &json!([])),
+        service("rekindle-reconcile", last_image, "True", env),
+        service("another", "x", "False", &json!([])),
+    ])
+}
+
+fn next(judged: &Judged) -> &str {
+    judged.next.as_deref().unwrap_or_default()
+}
+
+#[test]
+fn services_are_ready_and_of_one_image() {
+    let judge = |answer: &Value| services(answer, &PLACE);
+    assert_eq!(judge(&three("True", "r/i@sha256:1", &json!([]))).verdict, Verdict::Good);
+    let unready = judge(&three("False", "r/i@sha256:1", &json!([])));
+    assert!(unready.verdict == Verdict::Bad && next(&unready).contains("logs read rekindle-events"));
+    assert_eq!(judge(&three("True", "r/i@sha256:2", &json!([]))).verdict, Verdict::Warning);
+    let none = judge(&json!([]));
+    assert!(none.found.contains("rekindle-api") && next(&none).contains("apply"));
+}
+
+#[test]
+fn zones_lie_in_the_regions_of_the_bucket() {
+    let capacity = r#"[{"zone":"us-central1-a"},{"zone":"europe-west4-b"}]"#;
+    let env = |regions: &str| {
+        let env = json!([
+            {"name": "REKINDLE_CAPACITY", "value": capacity},
+            {"name": "REKINDLE_BUCKET", "value": "gs://b"},
+            {"name": "REKINDLE_BUCKET_REGIONS", "value": regions},
+        ]);
+        Environment::of(&three("True", "i", &env))
+    };
+    assert_eq!(env("us-central1").bucket.as_deref(), Some("gs://b"));
+    let far = zones(&env("us-central1"));
+    assert!(far.verdict == Verdict::Warning && far.found.contains("europe-west4-b"), "{}", far.found);
+    assert_eq!(zones(&env("us-central1,europe-west4")).verdict, Verdict::Good);
+    assert_eq!(zones(&Environment::default()).verdict, Verdict::Bad);
+}
+
+#[test]
+fn apis_and_topics_that_are_missing_are_named_with_their_command() {
+    let all: Vec<Value> = APIS.iter().map(|name| json!({"config": {"name": name}})).collect();
+    assert_eq!(apis(&json!(all), &PLACE).verdict, Verdict::Good);
+    let off = apis(&json!(all[1..]), &PLACE);
+    assert_eq!(next(&off), "`gcloud services enable tpu.googleapis.com --project=p`");
+    let there: Vec<Value> = TOPICS.iter().map(|name| json!({"name": format!("projects/p/topics/{name}")})).collect();
+    assert_eq!(topics(&json!(there), &PLACE).verdict, Verdict::Good);
+    assert!(topics(&json!(there[..4]), &PLACE).found.contains("rekindle-dead-letter"));
+}
+
+#[test]
+fn pushes_carry_identity_audience_and_dead_letters_and_never_expire() {
+    let push = |topic: &str| {
+        json!({
+            "name": format!("projects/p/subscriptions/rekindle-{topic}-push"),
+            "pushConfig": {
+                "pushEndpoint": "https://s.run.app/functions/x",
+                "oidcToken": {"serviceAccountEmail": "push@p", "audience": "https://s.run.app"},
+            },
+            "deadLetterPolicy": {"deadLetterTopic": "projects/p/topics/rekindle-dead-letter"},
+            "expirationPolicy": {},
+        })
+    };
+    let pull = json!({"name": "projects/p/subscriptions/rekindle-dead-letter-pull"});
+    let all = |first: Value| json!([first, push("hints"), push("events"), push("tpu-events"), pull]);
+    assert_eq!(subscriptions(&all(push("jobs")), &PLACE).verdict, Verdict::Good);
+    for (pointer, value, why) in [
+        ("/pushConfig/pushEndpoint", "", "pushes nowhere"),
+        ("/pushConfig/oidcToken/serviceAccountEmail", "", "sends no identity"),
+        ("/pushConfig/oidcToken/audience", "https://s.run.app/functions/x", "not the root"),
+        ("/deadLetterPolicy/deadLetterTopic", "", "no dead-letter topic"),
+    ] {
+        let mut jobs = push("jobs");
+        *jobs.pointer_mut(pointer).unwrap() = json!(value);
+        let judged = subscriptions(&all(jobs), &PLACE);
+        assert!(judged.found.contains(why), "{why}: {}", judged.found);
+    }
+    let mut expiring = push("jobs");
+    expiring["expirationPolicy"] = json!({"ttl": "2678400s"});
+    assert!(subscriptions(&all(expiring), &PLACE).found.contains("expires"));
+    assert!(subscriptions(&json!([]), &PLACE).found.contains("dead letters are lost"));
+}
+
+#[test]
+fn the_tick_is_on_and_ran_lately() {
+    let now: Timestamp = "2026-11-20T10:00:00Z".parse().unwrap();
+    let judge = |answer: Value| tick_at(&answer, &PLACE, now);
+    let at = |time: &str| json!({"state": "ENABLED", "lastAttemptTime": time});
+    assert_eq!(judge(at("2026-11-20T09:59:01Z")).verdict, Verdict::Good);
+    assert!(next(&judge(at("2026-11-20T09:50:00Z"))).contains("jobs run rekindle-tick"));
+    assert!(next(&judge(json!({"state": "PAUSED"}))).contains("jobs resume rekindle-tick"));
+    let failed = json!({"state": "ENABLED", "lastAttemptTime": "2026-11-20T09:59:01Z", "status": {"code": 7}});
+    assert!(judge(failed).found.contains("code 7"));
+    assert_eq!(judge(json!({"state": "ENABLED"})).verdict, Verdict::Bad);
+}
+
+#[test]
+fn indexes_are_those_of_the_file() {
+    let file: Value = serde_json::from_str(INDEXES).unwrap();
+    let wanted = file["indexes"].as_array().unwrap();
+    let answer = |state: &str, count: usize| -> Value {
+        let with_name = |index: &Value| {
+            let mut fields = index["fields"].as_array().unwrap().clone();
+            fields.push(json!({"fieldPath": "__name__", "order": "DESCENDING"}));
+            json!({"state": state, "fields": fields})
+        };
+        wanted.iter().take(count).map(with_name).collect()
+    };
+    assert_eq!(indexes(&answer("READY", wanted.len()), &PLACE).verdict, Verdict::Good);
+    assert_eq!(indexes(&answer("CREATING", wanted.len()), &PLACE).verdict, Verdict::Warning);
+    assert!(indexes(&answer("READY", wanted.len() - 2), &PLACE).found.starts_with("2 of"));
+}
+
+#[test]
+fn only_reconcile_holds_rights_on_tpus() {
+    let policy = |members: Value| json!({"bindings": [{"role": "projects/p/roles/rekindleTpu", "members": members}]});
+    let own = "serviceAccount:rekindle-reconcile@p.iam.gserviceaccount.com";
+    assert_eq!(roles(&policy(json!([own])), &PLACE).verdict, Verdict::Good);
+    let shared = roles(&policy(json!([own, "user:ann@example.com"])), &PLACE);
+    assert!(shared.verdict == Verdict::Warning && next(&shared).contains("--member=user:ann@example.com"));
+    assert_eq!(roles(&policy(json!([])), &PLACE).verdict, Verdict::Bad);
+}
+
+#[test]
+fn quota_of_nothing_is_told_before_the_first_create() {
+    let info = |id: &str, value: &str| json!({"quotaId": id, "dimensionsInfos": [{"details": {"value": value}}]});
+    let some = json!([info("TPUV5litePod", "16"), info("TPUV6e", "0"), info("CreateNodePerMinute", "60")]);
+    let judged = quotas(&some, &PLACE);
+    assert_eq!((judged.verdict, judged.found.as_str()), (Verdict::Good, "1 kind of TPU, 60 creates a minute"));
+    assert_eq!(quotas(&json!([info("TPUV6e", "0")]), &PLACE).verdict, Verdict::Bad);
+    assert_eq!(quotas(&json!([info("TPUV6e", "-1")]), &PLACE).verdict, Verdict::Good, "-1 is no limit");
+}
+
+#[test]
+fn the_rest() {
+    assert_eq!(queue(&json!({"state": "RUNNING"}), &PLACE).verdict, Verdict::Good);
+    assert!(next(&queue(&json!({"state": "PAUSED"}), &PLACE)).contains("queues resume"));
+    assert_eq!(triggers(&json!([]), &PLACE).verdict, Verdict::Warning);
+    assert_eq!(
+        triggers(&json!([{"name": "projects/p/locations/global/triggers/rekindle-x"}]), &PLACE).verdict,
+        Verdict::Good
+    );
+    let to = "pubsub.googleapis.com/projects/p/topics/rekindle-tpu-events";
+    assert_eq!(sink(&json!({"destination": to}), &PLACE).verdict, Verdict::Good);
+    assert_eq!(sink(&json!({"destination": to, "disabled": true}), &PLACE).verdict, Verdict::Bad);
+    assert_eq!(sink(&json!({"destination": "elsewhere"}), &PLACE).verdict, Verdict::Bad);
+    assert_eq!(bucket(&json!({"location": "US"}), &PLACE).verdict, Verdict::Good);
+    assert_eq!(bucket(&json!({}), &PLACE).verdict, Verdict::Bad);
+    let digest = "0123456789abcdef".repeat(4);
+    assert_eq!(agent(&json!({"name": format!("agents/{digest}"), "size": "8000000"}), &PLACE).verdict, Verdict::Good);
+    assert!(next(&agent(&json!({"name": "agents/latest", "size": 1}), &PLACE)).contains("publish.sh"));
+    assert_eq!(refused(&json!([]), &PLACE).verdict, Verdict::Good);
+    let line = json!({"jsonPayload": {"message": "forbidden", "error": "bob@example.com may not call this"}});
+    assert!(
+        refused(&json!([line]), &PLACE).found.contains("1 call refused in the last hour, the last: bob@example.com")
+    );
+}

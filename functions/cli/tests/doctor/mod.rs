@@ -1,0 +1,63 @@
+//! `doctor` over a project, with a `gcloud` that answers as the real one would and keeps what it was asked.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+/// Answers by the first words of the command; everything else is refused as gcloud refuses.
+const GCLOUD: &str = r#"#!/bin/bash
+here=$(dirname "$0")
+echo "$*" >> "$here/asked"
+case "$1 $2" in
+  "run services") cat "$here/services.json" ;;
+  "tasks queues") echo '{"state": "PAUSED"}' ;;
+  "pubsub topics") echo '[]' ;;
+  *) echo "ERROR: (gcloud.$1.$2) PERMISSION_DENIED: not allowed" >&2; exit 1 ;;
+esac
+"#;
+
+#[tokio::test]
+async fn a_project_is_checked_with_gcloud_and_each_fault_has_its_next_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let gcloud = folder.path().join("gcloud");
+    std::fs::write(&gcloud, GCLOUD).unwrap();
+    std::fs::set_permissions(&gcloud, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let env = json!([{"name": "REKINDLE_BUCKET", "value": "gs://b"}, {"name": "REKINDLE_CAPACITY", "value": "[]"}]);
+    let service = |name: &str| {
+        json!({
+            "metadata": {"name": name},
+            "spec": {"template": {"spec": {"containers": [{"image": "r/i@sha256:1", "env": env}]}}},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        })
+    };
+    let services = ["rekindle-api", "rekindle-events", "rekindle-reconcile"].map(service);
+    std::fs::write(folder.path().join("services.json"), json!(services).to_string()).unwrap();
+
+    let checks = doctor(folder.path()).await;
+    let of = |name: &str| checks.iter().find(|check| check["check"] == name).unwrap_or_else(|| panic!("{name}"));
+    assert_eq!(of("services")["verdict"], "good");
+    assert_eq!(of("wake-ups")["verdict"], "bad");
+    assert!(of("wake-ups")["next"].as_str().unwrap().contains("gcloud tasks queues resume rekindle-wakeups"));
+    assert!(of("topics")["found"].as_str().unwrap().contains("rekindle-jobs"));
+    assert_eq!(of("zones")["verdict"], "bad", "the capacity list is empty");
+    assert!(of("sink")["found"].as_str().unwrap().contains("PERMISSION_DENIED"));
+    assert!(of("sink")["next"].as_str().unwrap().contains("gcloud logging sinks describe rekindle-tpu-events"));
+    let asked = std::fs::read_to_string(folder.path().join("asked")).unwrap();
+    assert!(asked.contains("storage buckets describe gs://b --project=p --format=json"), "{asked}");
+}
+
+async fn doctor(path: &Path) -> Vec<Value> {
+    let usual = std::env::var("PATH").unwrap_or_default();
+    let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_rekindle"))
+        .args(["doctor", "--project=p", "--region=us-central1", "--json"])
+        .env("PATH", format!("{}:{usual}", path.display()))
+        .env("HOME", "/nonexistent")
+        .env("REKINDLE_SERVER", super::server::start().await.url())
+        .output()
+        .await
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "something is bad: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
