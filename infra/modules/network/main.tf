@@ -1,4 +1,4 @@
-# A network for workers alone: one subnet for each region with TPUs. Jobs ask for it with `network: rekindle, subnetwork: rekindle`.
+# A network for workers alone: one subnet for each region with TPUs. Jobs that name no network run in it.
 
 locals {
   # A number for each region with TPUs, for ever: its addresses must not change when another region is added.
