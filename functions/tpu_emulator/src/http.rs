@@ -10,6 +10,7 @@ use crate::shared::Shared;
 
 mod admin;
 mod api;
+mod compute;
 mod lists;
 pub(crate) mod log;
 mod origin;
@@ -25,6 +26,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/emulator/v1/faults", get(admin::faults).post(admin::add_fault).delete(admin::clear_faults))
         .route("/emulator/v1/zones/{zone}", get(admin::zone).put(admin::set_zone))
         .route("/emulator/v1/nodes/{node}/{action}", post(admin::act))
+        .route("/compute/v1/projects/{project}", get(compute::project))
         .route("/emulator/{*path}", any(admin::unknown))
         .method_not_allowed_fallback(admin::wrong_method)
         .fallback(api::handle)

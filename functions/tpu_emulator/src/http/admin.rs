@@ -52,7 +52,7 @@ pub(super) async fn unknown(uri: Uri) -> ApiError {
     ApiError::unknown("path", uri.path(), &PATHS)
 }
 
-/// A path of ours with a method that it does not take.
+/// A path with a method that it does not take.
 pub(super) async fn wrong_method(method: Method, uri: Uri) -> ApiError {
     ApiError::wrong_method(&format!("{} does not take {method}; there is {}", uri.path(), PATHS.join(", ")))
 }

@@ -45,7 +45,8 @@ impl World {
         body::check_id("queuedResourceId", id)?;
         let version = Version::of(&call.api_version);
         let (specs, rest) = body::queued(given, version)?;
-        let is_spot = rest.contains_key("spot") || rest.contains_key("bestEffort");
+        let is_spot_model = rest.get("provisioningModel").is_some_and(|model| model == "SPOT");
+        let is_spot = rest.contains_key("spot") || rest.contains_key("bestEffort") || is_spot_model;
         let mut node_specs: Vec<NodeSpec> = Vec::new();
         for spec in specs {
             let parent_zone = spec.parent.rsplit('/').next().unwrap_or_default();
@@ -316,7 +317,8 @@ impl World {
     fn provision(&mut self, moment: Moment, queued: &QueuedResource) {
         let call = Call {
             method: "CreateQueuedResource".to_owned(),
-            api_version: "v2".to_owned(),
+            // The fields were checked against the version of the request when it came.
+            api_version: "v2alpha1".to_owned(),
             location: queued.location.clone(),
             request_id: None,
         };

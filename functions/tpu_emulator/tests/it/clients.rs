@@ -8,7 +8,7 @@ use google_cloud_tpu_v2::client::Tpu;
 use google_cloud_tpu_v2::model;
 use serde_json::json;
 
-use crate::bench::{Bench, ZONE};
+use crate::bench::{Bench, ZONE, spot};
 
 fn parent() -> String {
     format!("projects/p/locations/{ZONE}")
@@ -88,10 +88,15 @@ async fn googles_rust_client_manages_queued_resources() {
     bench.end().await;
 }
 
-/// Runs gcloud against an emulator; its standard output.
+/// Runs gcloud against an emulator; its standard output. Programs in `bin` below its home are found first.
 async fn gcloud(endpoint: &str, home: &Path, line: &str) -> Result<String, String> {
+    let compute = format!("{endpoint}compute/v1/");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{path}", home.join("bin").display());
     let settings = HashMap::from([
+        ("PATH", path.as_str()),
         ("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", endpoint),
+        ("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", &compute),
         ("CLOUDSDK_AUTH_DISABLE_CREDENTIALS", "true"),
         ("CLOUDSDK_CORE_PROJECT", "p"),
         ("CLOUDSDK_CORE_DISABLE_PROMPTS", "1"),
@@ -99,8 +104,9 @@ async fn gcloud(endpoint: &str, home: &Path, line: &str) -> Result<String, Strin
         ("CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK", "true"),
     ]);
     let command = tokio::process::Command::new("gcloud")
+        .args(line.strip_prefix("@alpha").map(|_| "alpha"))
         .args(["compute", "tpus"])
-        .args(line.split_whitespace())
+        .args(line.strip_prefix("@alpha").unwrap_or(line).split_whitespace())
         .envs(settings)
         .env("CLOUDSDK_CONFIG", home)
         .output();
@@ -109,11 +115,109 @@ async fn gcloud(endpoint: &str, home: &Path, line: &str) -> Result<String, Strin
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
+/// Without gcloud its tests are skipped, but not in CI.
+fn has_gcloud() -> bool {
+    let is_there = std::process::Command::new("gcloud").arg("--version").output().is_ok();
+    assert!(is_there || std::env::var("CI").is_err(), "CI needs gcloud (package google-cloud-cli)");
+    if !is_there {
+        eprintln!("skipped: gcloud is not installed");
+    }
+    is_there
+}
+
+/// The flags that people use, in both release tracks.
+#[tokio::test(flavor = "multi_thread")]
+async fn gcloud_says_all_that_it_can_say() {
+    if !has_gcloud() {
+        return;
+    }
+    let bench = Bench::new().await;
+    let (endpoint, home) = (bench.endpoint(), tempfile::TempDir::new().unwrap());
+    let script = home.path().join("boot.sh");
+    std::fs::write(&script, "exec sleep 1000\n").unwrap();
+    let done = async |line: &str| gcloud(&endpoint, home.path(), line).await.unwrap_or_else(|e| panic!("{line}: {e}"));
+    let zone = "--zone=us-central1-a";
+    let script = format!("--metadata-from-file=startup-script={}", script.display());
+    let disk = "--data-disk=source=projects/p/zones/us-central1-a/disks/d1,mode=read-only";
+    done(&format!(
+        "tpu-vm create n1 {zone} --accelerator-type=v5litepod-16 --version=v2-alpha-tpuv5-lite --spot --labels=a=b,c=d \
+         {script} --metadata=x=y --network=default --internal-ips --description=hello --tags=t1,t2 {disk}"
+    ))
+    .await;
+    let node = bench.node("n1").await.1;
+    assert_eq!(node["schedulingConfig"], json!({"spot": true}));
+    assert_eq!(node["metadata"], json!({"startup-script": "exec sleep 1000\n", "x": "y"}));
+    assert_eq!(node["networkConfig"].get("enableExternalIps"), None, "{node}");
+    assert_eq!((&node["labels"], &node["tags"]), (&json!({"a": "b", "c": "d"}), &json!(["t1", "t2"])));
+    assert_eq!(node["dataDisks"][0]["mode"], "READ_ONLY");
+    done(&format!("tpu-vm update n1 {zone} --update-labels=e=f --description=changed")).await;
+    let listed = done("tpu-vm list --zone=- --filter=labels.e=f --format=json").await;
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!((&listed[0]["description"], &listed[0]["labels"]["a"]), (&json!("changed"), &json!("b")));
+    assert!(done(&format!("tpu-vm get-guest-attributes n1 {zone}")).await.contains("-w-3"));
+    let cut = format!("tpu-vm create n2 {zone} --accelerator-type=v5litepod-8 --version=v2-alpha-tpuv5-lite");
+    done(&format!("{cut} --preemptible --async")).await;
+    assert_eq!(bench.node("n2").await.1["schedulingConfig"], json!({"preemptible": true}));
+    done(&format!("tpu-vm delete n1 {zone} --async")).await;
+
+    let zone = "--zone=us-east5-a";
+    let many = "--node-count=2 --node-prefix=ms --valid-until-duration=6h --spot";
+    done(&format!(
+        "queued-resources create q1 {zone} --accelerator-type=v6e-8 --runtime-version=v2-alpha-tpuv6e {many} {script}"
+    ))
+    .await;
+    let alpha = "--type=v6e --topology=2x4 --runtime-version=v2-alpha-tpuv6e --provisioning-model=SPOT --node-id=a1";
+    done(&format!("@alpha queued-resources create q2 {zone} {alpha}")).await;
+    bench
+        .until("both are active", || async {
+            let list = bench.get("v2/projects/p/locations/us-east5-a/queuedResources").await.1;
+            list["queuedResources"].as_array().unwrap().iter().filter(|one| one["state"]["state"] == "ACTIVE").count()
+                == 2
+        })
+        .await;
+    let names = done(&format!("tpu-vm list {zone} --format=value(name.basename(),multisliceNode)")).await;
+    assert_eq!(names.split_whitespace().collect::<Vec<_>>(), ["a1", "ms-0", "True", "ms-1", "True"]);
+    bench.end().await;
+}
+
+/// `tpu-vm ssh` and `scp` reach for the right addresses; the programs that would go there only write down what they got.
+#[tokio::test(flavor = "multi_thread")]
+async fn gcloud_finds_the_workers_for_ssh() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if !has_gcloud() {
+        return;
+    }
+    let bench = Bench::new().await;
+    let (endpoint, home) = (bench.endpoint(), tempfile::TempDir::new().unwrap());
+    let bin = home.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    for name in ["ssh", "scp", "ssh-keygen"] {
+        let text = format!("#!/bin/bash\necho \"{name} $*\" >> {}\n", home.path().join("called").display());
+        std::fs::write(bin.join(name), text).unwrap();
+        std::fs::set_permissions(bin.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let key = home.path().join("key");
+    std::fs::write(&key, "none is needed").unwrap();
+    std::fs::write(home.path().join("key.pub"), "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA a@b\n").unwrap();
+    let node = bench.ready("n1", spot("v5litepod-16", "")).await;
+    let address = |index: usize| node["workers"][index]["ip"].as_str().unwrap().to_owned();
+    let to = format!("--zone={ZONE} --plain --internal-ip --ssh-key-file={}", key.display());
+    let done = async |line: &str| gcloud(&endpoint, home.path(), line).await.unwrap_or_else(|e| panic!("{line}: {e}"));
+    done(&format!("tpu-vm ssh n1 {to} --worker=all --command=hostname")).await;
+    done(&format!("tpu-vm scp {} n1:/tmp/ {to} --worker=2", key.display())).await;
+    let called = std::fs::read_to_string(home.path().join("called")).unwrap();
+    for index in 0..4 {
+        let wanted = format!("@{} -- hostname", address(index));
+        assert!(called.lines().any(|line| line.starts_with("ssh ") && line.ends_with(&wanted)), "{called}");
+    }
+    let copied: Vec<&str> = called.lines().filter(|line| line.starts_with("scp ")).collect();
+    assert!(copied.len() == 1 && copied[0].ends_with(&format!("@{}:/tmp/", address(2))), "{called}");
+    bench.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn gcloud_manages_nodes_and_queued_resources() {
-    if std::process::Command::new("gcloud").arg("--version").output().is_err() {
-        assert!(std::env::var("CI").is_err(), "CI needs gcloud (package google-cloud-cli)");
-        eprintln!("skipped: gcloud is not installed");
+    if !has_gcloud() {
         return;
     }
     let bench = Bench::new().await;

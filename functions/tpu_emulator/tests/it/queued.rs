@@ -49,6 +49,22 @@ async fn a_request_waits_for_capacity_and_is_served() {
     bench.end().await;
 }
 
+/// As `gcloud alpha compute tpus queued-resources create --provisioning-model=SPOT` asks for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_with_the_fields_of_the_alpha_version_is_served() {
+    let bench = Bench::new().await;
+    let mut asked = body("v5litepod-8");
+    asked["tpu"]["nodeSpec"][0]["node"]["autocheckpointEnabled"] = json!(false);
+    asked.as_object_mut().unwrap().remove("spot");
+    asked["provisioningModel"] = json!("SPOT");
+    assert_eq!(create(&bench, "q1", asked.clone()).await.0, 400, "version 2 does not know them");
+    let path = format!("{}?queuedResourceId=q1", queued().replacen("v2/", "v2alpha1/", 1));
+    assert_eq!(bench.post(&path, asked).await.0, 200);
+    until_state(&bench, "q1", "ACTIVE").await;
+    assert_eq!(bench.node("n1").await.1["schedulingConfig"], json!({"spot": true}));
+    bench.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preempted_request_is_suspended_by_the_service_and_holds_quota_until_deleted() {
     let bench = Bench::scenario("defaults: {quota: {v5litepod: 16}}").await;
