@@ -87,6 +87,13 @@ pub struct SliceView {
     pub note: Option<String>,
 }
 
+impl SliceView {
+    /// READY and healthy.
+    pub fn is_well(&self) -> bool {
+        self.state == SliceState::Ready && self.health == Health::Healthy
+    }
+}
+
 /// The labels that say whose a resource is. Absent ones are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SliceLabels {

@@ -4,8 +4,9 @@ use futures::future::join_all;
 use jiff::Timestamp;
 
 use rekindle_core::ids::WorkerKey;
-use rekindle_core::job::{Create, Generation, Job};
-use rekindle_core::observation::{GenerationLook, Liveness, Look, Observation, WorkerReport};
+use rekindle_core::job::{Create, Generation, Job, Phase};
+use rekindle_core::limits::InUse;
+use rekindle_core::observation::{GenerationLook, Liveness, Look, Observation, Permit, WorkerReport, ZoneReport};
 use rekindle_core::placement;
 use rekindle_ports::docs::Revision;
 use rekindle_ports::kinds::Kind;
@@ -19,6 +20,18 @@ use crate::permits::Permits;
 pub(crate) struct Seen {
     pub(crate) observation: Observation,
     pub(crate) creates: Option<At<CreatesDoc>>,
+    /// Whether places and permits were looked at.
+    pub(crate) places: bool,
+}
+
+impl Seen {
+    fn add(&mut self, (zones, permits): (Vec<ZoneReport>, Permits)) {
+        self.observation.zones = zones;
+        self.observation.permit = permits.permit;
+        self.observation.used = permits.used;
+        self.creates = permits.creates;
+        self.places = true;
+    }
 }
 
 /// The name by which the API knows a generation.
@@ -27,17 +40,43 @@ pub(crate) fn slice_ref(g: &Generation) -> SliceRef {
 }
 
 impl Engine {
+    /// What a pass sees. Of a job that runs, places and permits are left out: see [`Engine::see_places`].
     pub(crate) async fn observe(&self, job: &Job, now: Timestamp) -> Seen {
         let looks = join_all(job.generations.iter().map(|g| self.look(g)));
-        let (generations, workers, zones, Permits { permit, used, creates }, liveness) =
-            futures::join!(looks, self.reports(job), self.zones(job), self.permit(job, now), self.liveness());
+        let places = async { if job.phase == Phase::Running { None } else { Some(self.places(job, now).await) } };
+        let (generations, workers, places, liveness) =
+            futures::join!(looks, self.reports(job), places, self.liveness());
         let (workers, through) = match workers {
             Some((reports, through)) => (Some(reports), through),
             None => (None, Revision::default()),
         };
         let read_through_us = through.0;
-        let observation = Observation { generations, workers, read_through_us, zones, permit, used, liveness };
-        Seen { observation, creates }
+        let mut seen = Seen {
+            observation: Observation {
+                generations,
+                workers,
+                read_through_us,
+                zones: Vec::new(),
+                permit: Permit::Wait,
+                used: InUse::default(),
+                liveness,
+            },
+            creates: None,
+            places: false,
+        };
+        if let Some(places) = places {
+            seen.add(places);
+        }
+        seen
+    }
+
+    /// Places and permits, for a job that runs and of which a look showed that something is to be done.
+    pub(crate) async fn see_places(&self, job: &Job, now: Timestamp, seen: &mut Seen) {
+        seen.add(self.places(job, now).await);
+    }
+
+    async fn places(&self, job: &Job, now: Timestamp) -> (Vec<ZoneReport>, Permits) {
+        futures::join!(self.zones(job), self.permit(job, now))
     }
 
     async fn look(&self, g: &Generation) -> GenerationLook {
@@ -99,7 +138,7 @@ impl Engine {
         }
     }
 
-    async fn zones(&self, job: &Job) -> Vec<rekindle_core::observation::ZoneReport> {
+    async fn zones(&self, job: &Job) -> Vec<ZoneReport> {
         let places: Vec<_> =
             placement::candidates(&job.spec, &self.deployment).into_iter().map(|c| c.placement).collect();
         // Advisory: without them the job finds out by itself.

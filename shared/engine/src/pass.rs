@@ -89,9 +89,15 @@ impl Engine {
         if before.phase.is_terminal() && before.outbox.is_empty() {
             return Ok(Round::End(PassOutcome::NothingToDo));
         }
-        let seen = self.observe(&before, self.ports.clock.now()).await;
-        let now = self.ports.clock.now();
-        let decision = decide(&before, &seen.observation, now, &self.rules());
+        let mut seen = self.observe(&before, self.ports.clock.now()).await;
+        let mut now = self.ports.clock.now();
+        let mut decision = decide(&before, &seen.observation, now, &self.rules());
+        // Most looks at a job that runs show that it runs; only what follows from another one may need a place.
+        if !seen.places && (decision.changed || !decision.effects.is_empty()) {
+            self.see_places(&before, now, &mut seen).await;
+            now = self.ports.clock.now();
+            decision = decide(&before, &seen.observation, now, &self.rules());
+        }
         let faults = check::check(&before, &decision.job, &decision.effects, &decision.fenced);
         if !faults.is_empty() {
             tracing::error!(job = %before.id, faults = faults.join("; "), "a decision broke a rule; nothing was committed");

@@ -13,6 +13,7 @@ use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::{Installation, StoreError};
 use rekindle_ports::tpu::{Listed, Listing, TpuError};
 
+use crate::tick::Owners;
 use crate::{Engine, PassError};
 
 /// Whose a resource is.
@@ -76,7 +77,7 @@ impl Engine {
         Ok((entries, listing.unreachable))
     }
 
-    async fn list(&self) -> Result<Listing, PassError> {
+    pub(crate) async fn list(&self) -> Result<Listing, PassError> {
         self.ports.tpu.list().await.map_err(|e: TpuError| PassError::Transient(e.to_string()))
     }
 
@@ -98,12 +99,16 @@ impl Engine {
     }
 
     /// Deletes orphans. Refuses to run on a store that is not the one this installation was born in.
-    pub(crate) async fn sweep(&self, now: Timestamp) -> Result<SweepReport, PassError> {
+    pub(crate) async fn sweep(
+        &self,
+        now: Timestamp,
+        listing: &Listing,
+        owners: &Owners,
+    ) -> Result<SweepReport, PassError> {
         let stored = self.ports.store.read::<Installation>(&Kind::Installation).await?;
         let Some(stored) = stored.map(|at| at.value).filter(|i| i.id == self.installation.id) else {
             return Err(PassError::Transient("the store has no installation document of this id; no sweep".into()));
         };
-        let listing = self.list().await?;
         let ours: Vec<&Listed> =
             listing.resources.iter().filter(|r| r.view.labels.installation == self.installation.id.as_str()).collect();
         let mut report =
@@ -114,7 +119,7 @@ impl Engine {
             report.held = ours.len();
             return Ok(report);
         }
-        let orphans = self.orphans(&ours, now, &mut report).await?;
+        let orphans = self.orphans(&ours, now, owners, &mut report).await?;
         if orphans.len() > ORPHANS_MAX.max(ours.len() / 5) {
             tracing::error!(orphans = orphans.len(), ours = ours.len(), "too many orphans at once; none is deleted");
             report.held = orphans.len();
@@ -142,6 +147,7 @@ impl Engine {
         &self,
         ours: &[&'a Listed],
         now: Timestamp,
+        owners: &Owners,
         report: &mut SweepReport,
     ) -> Result<Vec<&'a Listed>, PassError> {
         let mut orphans = Vec::new();
@@ -154,6 +160,10 @@ impl Engine {
                 if ours.iter().any(listed) || report.unreachable.contains(&resource.slice.zone) {
                     continue;
                 }
+            }
+            // The rest was asked for since the tick began, or is nobody's.
+            if owners.contains_key(&(resource.slice.zone.clone(), resource.slice.name.clone())) {
+                continue;
             }
             if !matches!(self.owner_of(resource).await?, Owner::Orphan { .. }) {
                 continue;

@@ -1,4 +1,6 @@
-//! The tick, each minute: liveness, totals and grants, due jobs, orphan sweep. Every part goes on when another fails.
+//! The tick, each minute: liveness, totals and grants, due jobs, changed slices, orphan sweep. Every part goes on when another fails.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -9,6 +11,7 @@ use rekindle_core::reason::Reason;
 use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::{At, CreatesDoc, LivenessDoc, StoreError};
+use rekindle_ports::tpu::Listing;
 use rekindle_ports::world::Hint;
 
 use crate::permits::{count, minute_of};
@@ -20,6 +23,8 @@ use crate::{Engine, PassError};
 pub struct TickReport {
     /// Jobs whose wake-up was due, hinted.
     pub due: usize,
+    /// Jobs hinted because the list shows a slice of theirs otherwise than they know it.
+    pub changed: usize,
     /// Permits granted to waiting jobs.
     pub granted: usize,
     /// Chips of all live generations.
@@ -48,6 +53,17 @@ struct Survey {
     /// Only what is in use.
     used: CreatesDoc,
     waiters: Vec<Waiter>,
+    owned: Owners,
+}
+
+/// By zone and name, every generation of a job that is not over, as its job knew it when the tick began.
+pub(crate) type Owners = BTreeMap<(String, String), Owned>;
+
+/// Whose a generation is.
+pub(crate) struct Owned {
+    job: JobId,
+    /// Its job counts on it: READY once, not known to be lost, not being deleted.
+    is_ready: bool,
 }
 
 impl Engine {
@@ -57,13 +73,21 @@ impl Engine {
         if let Err(error) = self.mark_liveness(now).await {
             report.troubles.push(format!("liveness: {error}"));
         }
+        let mut owners = Owners::new();
         match self.grant(now).await {
-            Ok((granted, chips)) => (report.granted, report.chips) = (granted, chips),
+            Ok(granted) => (report.granted, report.chips, owners) = granted,
             Err(error) => report.troubles.push(format!("permits: {error}")),
         }
-        let due = self.hint_due(now).await;
-        match self.sweep(now).await {
-            Ok(sweep) => report.sweep = Some(sweep),
+        let mut hinted = BTreeSet::new();
+        let due = self.hint_due(now, &mut hinted).await;
+        match self.list().await {
+            Ok(listing) => {
+                report.changed = self.hint_changed(&listing, &owners, &hinted).await;
+                match self.sweep(now, &listing, &owners).await {
+                    Ok(sweep) => report.sweep = Some(sweep),
+                    Err(error) => report.troubles.push(format!("sweep: {error}")),
+                }
+            }
             Err(error) => report.troubles.push(format!("sweep: {error}")),
         }
         for trouble in &report.troubles {
@@ -106,6 +130,11 @@ impl Engine {
         loop {
             let (jobs, next) = self.ports.store.live_jobs(after, PAGE).await?;
             for At { value: job, .. } in jobs {
+                for g in &job.generations {
+                    let is_ready = g.ready_at.is_some() && g.lost.is_none() && g.delete.is_none();
+                    let owned = Owned { job: job.id.clone(), is_ready };
+                    survey.owned.insert((g.placement.zone.clone(), g.name.clone()), owned);
+                }
                 for share in job.generations.iter().filter_map(Generation::share) {
                     count(&mut survey.used, &job.spec.owner, &share, u64::saturating_add);
                 }
@@ -124,8 +153,8 @@ impl Engine {
         }
     }
 
-    /// Refreshes the totals, and grants this minute's remaining permits by priority, then age.
-    async fn grant(&self, now: Timestamp) -> Result<(usize, u64), StoreError> {
+    /// Refreshes the totals, and grants this minute's remaining permits by priority, then age. Answers how many, the chips in use and the owners.
+    async fn grant(&self, now: Timestamp) -> Result<(usize, u64, Owners), StoreError> {
         let minute = minute_of(now);
         for _ in 0..20 {
             // Read before the survey: a create that is committed meanwhile moves this document, and is counted in the next try.
@@ -158,13 +187,32 @@ impl Engine {
                 Ok(_) => {
                     let hints = chosen.iter().map(|id| self.hint(id, "create permit granted"));
                     join_all(hints).await;
-                    return Ok((chosen.len(), doc.chips.values().sum()));
+                    return Ok((chosen.len(), doc.chips.values().sum(), survey.owned));
                 }
                 Err(StoreError::Conflict(_)) => {}
                 Err(error) => return Err(error),
             }
         }
         Err(StoreError::Conflict(Kind::Creates.path()))
+    }
+
+    /// Hints every job that counts on a slice which the list does not show READY and healthy.
+    async fn hint_changed(&self, listing: &Listing, owners: &Owners, hinted: &BTreeSet<JobId>) -> usize {
+        // Nodes of a queued resource are left out: its own entry tells of them.
+        let alone = listing.resources.iter().filter(|r| r.owned_by.is_none());
+        let well: BTreeMap<(&str, &str), bool> =
+            alone.map(|r| ((r.slice.zone.as_str(), r.slice.name.as_str()), r.view.is_well())).collect();
+        let is_well = |zone: &str, name: &str| {
+            let unreachable = || listing.unreachable.iter().any(|z| z == zone);
+            well.get(&(zone, name)).copied().unwrap_or_else(unreachable)
+        };
+        let changed: BTreeSet<&JobId> = owners
+            .iter()
+            .filter(|((zone, name), o)| o.is_ready && !hinted.contains(&o.job) && !is_well(zone, name))
+            .map(|(_, o)| &o.job)
+            .collect();
+        let sent = join_all(changed.into_iter().map(|id| self.hint(id, "the list shows a change"))).await;
+        sent.into_iter().filter(|sent| *sent).count()
     }
 
     async fn hint(&self, id: &JobId, cause: &str) -> bool {
@@ -178,14 +226,15 @@ impl Engine {
         }
     }
 
-    /// Hints every job whose wake-up is due, page by page.
-    async fn hint_due(&self, now: Timestamp) -> Result<usize, StoreError> {
+    /// Hints every job whose wake-up is due, page by page; `hinted` takes their ids.
+    async fn hint_due(&self, now: Timestamp, hinted: &mut BTreeSet<JobId>) -> Result<usize, StoreError> {
         let mut after = None;
         let mut count = 0;
         loop {
             let (jobs, next) = self.ports.store.due_jobs(now, after, PAGE).await?;
             let sent = join_all(jobs.iter().map(|at| self.hint(&at.value.id, "tick"))).await;
             count += sent.into_iter().filter(|sent| *sent).count();
+            hinted.extend(jobs.iter().map(|at| at.value.id.clone()));
             after = next;
             if after.is_none() {
                 return Ok(count);

@@ -9,7 +9,7 @@ use super::{Decision, Pass};
 use crate::effect::Effect;
 use crate::job::{Create, Desired, Generation, Job, OutEvent, Phase};
 use crate::limits::{Share, Vacated};
-use crate::observation::{Look, SliceState};
+use crate::observation::{Look, SliceState, SliceView, WorkerState};
 use crate::reason::Reason;
 
 impl Pass<'_> {
@@ -231,8 +231,12 @@ impl Pass<'_> {
         let hand_over = self.waiting.as_ref().is_some_and(|(r, _)| *r == Reason::OwnDelete);
         for g in self.job.generations.clone() {
             if g.delete.is_none() && g.ready_at.is_some() {
-                // A READY slice, and its workers' silence, are looked at with each tick.
-                self.lazy = true;
+                // While all is well the tick's list shows what becomes of it, and workers tell what becomes of them: silence alone is told by
+                // nobody. Everything else about a READY slice is looked at with each tick.
+                match self.look_again_at(&g) {
+                    Some(at) => self.wake(at),
+                    None => self.lazy = true,
+                }
                 continue;
             }
             let after = match (&g.delete, g.ready_at) {
@@ -244,6 +248,30 @@ impl Pass<'_> {
             };
             self.wake(self.now + after.max(Duration::from_millis(20)));
         }
+    }
+
+    /// Long before the silence of a worker would be the end of this generation, if it runs and nothing is wrong with it; else `None`.
+    fn look_again_at(&self, g: &Generation) -> Option<Timestamp> {
+        let job = &self.job;
+        let a = job.attempts.last().filter(|a| a.generation == g.number)?;
+        let runs = a.started_at.is_some() && a.stop.is_none() && a.ended.is_none() && a.first_exit_at.is_none();
+        let alone = job.generations.len() == 1 && job.attempts.len() == 1;
+        let wanted = job.next.is_none() && job.settling.is_none() && job.restart.is_none() && job.outcome.is_none();
+        // Money is counted by passes.
+        let counted = job.spec.limits.cost_usd.is_some();
+        let well = g.notice.is_none() && g.lost.is_none() && g.unhealthy_since.is_none();
+        let ready = self.look_of(g)?.slice.seen().is_some_and(SliceView::is_well);
+        if !(runs && alone && wanted && well && ready) || counted || job.desired != Desired::Run {
+            return None;
+        }
+        let reports = self.reports_of(a.number);
+        let silent = self.settings().heartbeat_for(g.chips / (g.slices * g.workers).max(1)) * self.settings().missed;
+        let live = reports.iter().all(|r| r.state == WorkerState::Running && r.exit.is_none() && r.notice.is_none());
+        let heard = reports.iter().map(|r| r.heard_at).min().filter(|_| live)?;
+        if reports.len() != (g.slices * g.workers) as usize || heard + silent < self.now {
+            return None;
+        }
+        Some(heard + (self.settings().silence_hard / 2).max(silent))
     }
 
     /// When the next pass is due, and the same if it is worth a wake-up of its own: what the next tick is soon enough for is not.
