@@ -31,6 +31,9 @@ pub struct AgentArgs {
     /// Lock file of the TPU runtime.
     #[arg(long, env = "REKINDLE_LIBTPU_LOCK", default_value = "/tmp/libtpu_lockfile", hide = true)]
     pub libtpu_lock: PathBuf,
+    /// Folder below which the kernel's files (proc, sys, dev/kmsg) are read for evidence.
+    #[arg(long, env = "REKINDLE_KERNEL_ROOT", default_value = "/", hide = true)]
+    pub kernel_root: PathBuf,
     /// Milliseconds between two uploads of output.
     #[arg(long, env = "REKINDLE_LOG_FLUSH_MS", default_value_t = 2000, hide = true)]
     pub log_flush_ms: u64,
@@ -66,6 +69,8 @@ pub struct AgentConfig {
     pub dev_dir: PathBuf,
     /// Lock file of the TPU runtime.
     pub libtpu_lock: PathBuf,
+    /// Folder below which the kernel's files are read for evidence; processes themselves are always the machine's.
+    pub kernel_root: PathBuf,
     /// Between two uploads of output.
     pub log_flush: Duration,
     /// Most bytes of output that wait for their upload, for each stream.
@@ -104,6 +109,7 @@ impl AgentConfig {
             boot_id,
             dev_dir: args.dev_dir,
             libtpu_lock: args.libtpu_lock,
+            kernel_root: args.kernel_root,
             log_flush: Duration::from_millis(args.log_flush_ms.max(20)),
             log_backlog_bytes: args.log_backlog_bytes.max(64 << 10),
             preemption_notice: Duration::from_millis(args.preemption_notice_ms),

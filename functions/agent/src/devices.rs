@@ -66,9 +66,10 @@ impl Devices {
     }
 
     /// Removes the lock file if nobody holds it any more: a program that was killed leaves it, and the next one
-    /// refuses to start.
-    pub(crate) fn remove_stale_lock(&self, holders: &[Holder]) {
-        if self.lock.exists() && !holders.iter().any(|h| h.path == self.lock) {
+    /// refuses to start. True if there was such a file.
+    pub(crate) fn remove_stale_lock(&self, holders: &[Holder]) -> bool {
+        let is_stale = self.lock.exists() && !holders.iter().any(|h| h.path == self.lock);
+        if is_stale {
             match std::fs::remove_file(&self.lock) {
                 Ok(()) => tracing::info!(path = %self.lock.display(), "removed a lock whose owner is dead"),
                 Err(error) => {
@@ -76,6 +77,7 @@ impl Devices {
                 }
             }
         }
+        is_stale
     }
 }
 
@@ -84,12 +86,12 @@ fn alive(pid: i32) -> bool {
 }
 
 /// Holders in words, for people: one line for each process.
-pub(crate) fn describe(holders: &[Holder]) -> String {
+pub(crate) fn describe(holders: &[Holder]) -> Vec<String> {
     let lines: BTreeMap<i32, String> = holders
         .iter()
         .map(|h| (h.pid, format!("rekindle: {} is held by process {} ({})", h.path.display(), h.pid, h.name)))
         .collect();
-    lines.into_values().collect::<Vec<_>>().join("\n")
+    lines.into_values().collect()
 }
 
 #[cfg(test)]
@@ -117,8 +119,8 @@ mod tests {
         let holders = devices.holders();
         let pids: Vec<u32> = holders.iter().map(|h| h.pid as u32).collect();
         assert!(pids.contains(&holder.id()) && pids.contains(&user.id()), "{holders:?}");
-        assert!(describe(&holders).contains("accel0 is held by process"));
-        devices.remove_stale_lock(&holders);
+        assert!(describe(&holders).iter().any(|line| line.contains("accel0 is held by process")));
+        assert!(!devices.remove_stale_lock(&holders));
         assert!(devices.lock.exists(), "its owner lives");
         for child in [&mut holder, &mut user] {
             child.kill().unwrap();
@@ -126,7 +128,8 @@ mod tests {
         }
         let holders = devices.holders();
         assert_eq!(holders, []);
-        devices.remove_stale_lock(&holders);
+        assert!(devices.remove_stale_lock(&holders));
         assert!(!devices.lock.exists());
+        assert!(!devices.remove_stale_lock(&holders), "there is none");
     }
 }

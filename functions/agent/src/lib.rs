@@ -12,6 +12,7 @@ mod config;
 mod devices;
 mod evidence;
 mod files;
+mod kernel;
 mod logs;
 mod lows;
 mod machine;
@@ -35,6 +36,7 @@ use rekindle_wire::agent::{Progress, WorkerState};
 
 use crate::api::Api;
 use crate::files::Layout;
+use crate::kernel::Kernel;
 use crate::logs::Shipper;
 use crate::machine::{Leave, Machine, Parts};
 use crate::metadata::Metadata;
@@ -103,6 +105,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
         node: Arc::clone(&node),
         boot_id: config.boot_id.clone(),
         token_file: layout.token(),
+        kernel: Kernel::new(&config.kernel_root),
         disk: layout.generation().to_owned(),
         token,
         out,

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::evidence;
+use crate::kernel::{Kernel, Watch};
 
 /// Between two samples.
 const EACH: Duration = Duration::from_millis(500);
@@ -20,12 +20,12 @@ pub(crate) struct Lows {
 
 impl Lows {
     /// Takes a sample, if one is due.
-    pub(crate) fn sample(&mut self) {
+    pub(crate) fn sample(&mut self, kernel: &Kernel, watch: &Watch) {
         if self.at.is_some_and(|at| at.elapsed() < EACH) {
             return;
         }
         self.at = Some(Instant::now());
-        if let Some(free) = evidence::memory_free() {
+        if let Some(free) = kernel.memory_free().into_iter().chain(watch.memory_free()).min() {
             self.samples.push_back(free);
             if self.samples.len() > KEPT {
                 self.samples.pop_front();

@@ -23,6 +23,7 @@ use rekindle_wire::agent::{ExitReport, Notice, Order, Want, WorkerState};
 use crate::config::AgentConfig;
 use crate::devices::Devices;
 use crate::files::{self, Layout};
+use crate::kernel::{Kernel, Watch};
 use crate::lows::Lows;
 use crate::metadata::{Metadata, Node};
 use crate::notice::{Word, Words};
@@ -158,6 +159,8 @@ pub(crate) struct Machine {
     pub(crate) reaped: Reaped,
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) lows: Lows,
+    pub(crate) kernel: Kernel,
+    pub(crate) watch: Watch,
     pub(crate) closed_at: Option<Instant>,
     /// Nothing of ours lives, though there is no attempt.
     pub(crate) is_clean: bool,
@@ -172,6 +175,7 @@ impl Machine {
     pub(crate) fn new(parts: Parts) -> Self {
         let (events, inbox) = mpsc::channel(64);
         let devices = Devices { folder: parts.config.dev_dir.clone(), lock: parts.config.libtpu_lock.clone() };
+        let kernel = Kernel::new(&parts.config.kernel_root);
         let state = State::load(&parts.layout);
         let mut machine = Self {
             parts,
@@ -185,6 +189,8 @@ impl Machine {
             reaped: Reaped::default(),
             events,
             lows: Lows::default(),
+            kernel,
+            watch: Watch::default(),
             closed_at: None,
             is_clean: false,
             noticed: None,
@@ -284,7 +290,10 @@ impl Machine {
 
     fn on_tick(&mut self) {
         self.reaped.reap();
-        self.lows.sample();
+        if let Some(live) = self.live {
+            self.watch.look(&self.kernel, live.started.family.shim.pid);
+        }
+        self.lows.sample(&self.kernel, &self.watch);
         let Some(attempt) = self.state.attempt.as_mut().filter(|a| a.exit.is_none()) else { return };
         let path = self.parts.layout.attempt(attempt.number).join("progress");
         if attempt.progress.read(&path, Timestamp::now(), false) && self.saved_at.elapsed() > Duration::from_secs(1) {
@@ -413,6 +422,7 @@ impl Machine {
         self.state.boot_id.clone_from(&self.parts.config.boot_id);
         self.closed_at = None;
         self.noticed = None;
+        self.watch = Watch::default();
         self.is_dirty = true;
         let folder = self.parts.layout.attempt(number);
         if let Err(error) = std::fs::create_dir_all(folder.join("tpu_logs")) {

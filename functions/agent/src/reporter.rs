@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use rekindle_wire::agent::{ExitReport, Hello, Notice, Order, Progress, Report, WorkerState};
 
 use crate::api::{Answer, Api, CallError};
+use crate::kernel::Kernel;
 use crate::metadata::Node;
 use crate::{backoff, evidence, files};
 
@@ -95,6 +96,8 @@ pub(crate) struct Reporter {
     pub(crate) boot_id: String,
     /// Where the token is kept.
     pub(crate) token_file: PathBuf,
+    /// For figures.
+    pub(crate) kernel: Kernel,
     /// A folder on the disk that the program writes to.
     pub(crate) disk: PathBuf,
     /// The token, for others.
@@ -110,6 +113,7 @@ impl Reporter {
         let kept = kept.filter(|k| k.boot_id == self.boot_id && k.instance == self.node.instance);
         self.token.send_replace(kept.map(|k| k.token));
         let mut stored: Option<News> = None;
+        let mut exit_stored: Option<u32> = None;
         let mut stored_at = Instant::now();
         let mut heartbeat = Duration::ZERO;
         let mut failures = 0;
@@ -122,7 +126,7 @@ impl Reporter {
             let snapshot = snapshots.borrow_and_update().clone();
             let news = snapshot.news();
             let store = stored.as_ref() != Some(&news) || stored_at.elapsed() >= heartbeat;
-            let report = self.report(&snapshot, store);
+            let report = self.report(&snapshot, store, exit_stored != Some(snapshot.attempt));
             let answer = tokio::select! {
                 answer = self.api.report(&token, &report) => answer,
                 is_open = newer(&mut snapshots, &news) => if is_open { continue } else { return },
@@ -131,8 +135,11 @@ impl Reporter {
                 Ok(Answer { body: order, ahead }) => {
                     failures = 0;
                     if store {
-                        let is_exit = snapshot.exit.is_some();
                         (stored, stored_at) = (Some(news.clone()), Instant::now());
+                        let is_exit = snapshot.exit.is_some();
+                        if is_exit {
+                            exit_stored = Some(snapshot.attempt);
+                        }
                         if is_exit && self.out.send(FromApi::ExitAccepted(snapshot.attempt)).await.is_err() {
                             return;
                         }
@@ -210,7 +217,7 @@ impl Reporter {
         }
     }
 
-    fn report(&self, snapshot: &Snapshot, store: bool) -> Report {
+    fn report(&self, snapshot: &Snapshot, store: bool, is_exit_due: bool) -> Report {
         Report {
             job: self.node.job.clone(),
             generation: self.node.generation,
@@ -224,9 +231,10 @@ impl Reporter {
             progress: snapshot.progress.clone(),
             output_at: snapshot.output_at,
             disk_free_bytes: evidence::disk_free(&self.disk),
-            memory_free_bytes: evidence::memory_free(),
+            memory_free_bytes: self.kernel.memory_free(),
             notice: snapshot.notice.clone(),
-            exit: snapshot.exit.clone(),
+            // Its 128 KiB travel until they are stored, and not with every call after that.
+            exit: snapshot.exit.clone().filter(|_| is_exit_due),
             has_work: snapshot.has_work,
         }
     }

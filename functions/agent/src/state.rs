@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use rekindle_wire::agent::{ExitReport, Work};
 
-use crate::evidence::{OomKills, Since};
+use crate::evidence::Since;
 use crate::files::{self, Layout};
+use crate::kernel::OomKills;
 use crate::progress::Tail;
 
 /// Everything that is kept.

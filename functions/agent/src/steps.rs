@@ -14,8 +14,9 @@ use rekindle_core::spec::CommandLine;
 use rekindle_wire::agent::{ExitReport, Work};
 
 use crate::devices::{self, Devices};
-use crate::evidence::{self, OomKills, Since};
+use crate::evidence::{self, Since};
 use crate::files::{self, CLOSED, Layout};
+use crate::kernel::{Kernel, Watch};
 use crate::machine::{Doing, Event, Live, Machine, Name, Unprepared};
 use crate::metadata::Metadata;
 use crate::program::{self, Standing};
@@ -29,6 +30,9 @@ const STALE_GRACE: Duration = Duration::from_secs(5);
 const DEVICE_WAIT: Duration = Duration::from_mins(1);
 /// After everything is dead, the shim gets so long to write down how the program ended.
 const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// The variable that tells the TPU runtime where to log; the job may set it itself.
+const TPU_LOG_DIR: &str = "TPU_LOG_DIR";
 
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
@@ -166,7 +170,7 @@ impl Machine {
         };
         let size = |path: &Path| std::fs::metadata(path).map_or(0, |m| m.len());
         attempt.since = Since { stdout: size(&spec.stdout), stderr: size(&spec.stderr) };
-        attempt.oom_kills = OomKills::read();
+        attempt.oom_kills = self.kernel.oom_kills();
         attempt.step = match name {
             Name::Run => Step::Run,
             Name::Setup => Step::Setup,
@@ -316,7 +320,9 @@ impl Machine {
             work: self.parts.layout.work(),
             devices: self.devices.clone(),
             memory_free: self.lows.lowest(),
-            ours: family.map(|f| f.shim.pid),
+            kernel: self.kernel.clone(),
+            watch: self.watch.clone(),
+            family,
         };
         tokio::spawn(async move {
             procs::end(home, family, is_told, kill_at).await;
@@ -393,7 +399,9 @@ struct Closing {
     work: std::path::PathBuf,
     devices: Devices,
     memory_free: Option<u64>,
-    ours: Option<i32>,
+    kernel: Kernel,
+    watch: Watch,
+    family: Option<procs::Family>,
 }
 
 impl Closing {
@@ -418,15 +426,24 @@ impl Closing {
         }
     }
 
-    fn report(self, ended: Ended) -> ExitReport {
+    fn report(mut self, ended: Ended) -> ExitReport {
         let attempt = &self.attempt;
         let ordered = attempt.stop.is_some();
-        let tail = evidence::tail(&self.folder.join("stdout"), &self.folder.join("stderr"), attempt.since);
-        let ours: Vec<i32> = self.ours.into_iter().chain([std::process::id() as i32]).collect();
-        let sender = if ordered { Some(SignalSender::Ourselves) } else { evidence::sender_in(&tail, &ours) };
-        let holders = self.devices.holders();
-        self.devices.remove_stale_lock(&holders);
-        let disks = [self.work.as_path(), self.home.as_path(), &std::env::temp_dir()];
+        let said = evidence::tail(&self.folder.join("stdout"), &self.folder.join("stderr"), attempt.since);
+        let ours: Vec<i32> = self.family.map(|f| f.shim.pid).into_iter().chain([std::process::id() as i32]).collect();
+        let sender = if ordered { Some(SignalSender::Ourselves) } else { evidence::sender_in(&said, &ours) };
+        self.watch.pids.extend(self.family.map(|f| f.program.pid));
+        let oom_line = self.kernel.oom_line(attempt.oom_kills, &self.watch.pids);
+        let oom_kill = oom_line.is_some()
+            || self.watch.has_seen_kill(ended.exit)
+            || attempt.oom_kills.explains(self.kernel.oom_kills(), ended.exit);
+        let found = self.devices.holders();
+        let mut holders = devices::describe(&found);
+        if self.devices.remove_stale_lock(&found) {
+            holders.push(format!("rekindle: {} was left by a process that is dead", self.devices.lock.display()));
+        }
+        let disks = [self.work.clone(), self.home.clone(), std::env::temp_dir()];
+        let disks = disks.into_iter().chain(self.checkpoints());
         ExitReport {
             at: ended.at,
             ordered,
@@ -435,16 +452,32 @@ impl Closing {
                 slice: self.key.slice,
                 exit: ended.exit,
                 signal_sender: sender,
-                oom_kill: attempt.oom_kills.explains(OomKills::read(), ended.exit),
-                disk_free_bytes: disks.iter().filter_map(|d| evidence::disk_free(d)).min(),
+                oom_kill,
+                oom_line: oom_line.unwrap_or_default(),
+                disk_free_bytes: disks.filter_map(|d| evidence::disk_free(&d)).min(),
                 memory_free_bytes: self.memory_free,
-                device_busy: !holders.is_empty(),
+                device_busy: !found.is_empty(),
+                holders,
                 exited_at_ms: u64::try_from(ended.at.as_millisecond()).ok(),
                 last_step: attempt.progress.said.step,
                 during: if attempt.step == Step::Run { Stage::Run } else { Stage::Setup },
-                tail,
+                tail: self.tpu_logs() + &said,
             },
         }
+    }
+
+    /// The checkpoint folder, where it lies on a disk of this machine.
+    fn checkpoints(&self) -> Option<std::path::PathBuf> {
+        let folder = self.attempt.work.as_ref()?.env.get("REKINDLE_CHECKPOINT_DIR")?;
+        let folder = folder.strip_prefix("file://").unwrap_or(folder);
+        folder.starts_with('/').then(|| folder.into())
+    }
+
+    /// What the TPU runtime wrote for this program.
+    fn tpu_logs(&self) -> String {
+        let Some(started) = self.attempt.started_at else { return String::new() };
+        let own = self.attempt.work.as_ref().and_then(|w| w.env.get(TPU_LOG_DIR)).map(std::path::PathBuf::from);
+        evidence::tpu_logs(&own.unwrap_or_else(|| self.folder.join("tpu_logs")), started.into())
     }
 }
 
@@ -470,7 +503,9 @@ async fn free_devices(devices: Devices) -> Result<(), Unprepared> {
         });
         match holders.await {
             Ok(holders) if holders.is_empty() => return Ok(()),
-            Ok(holders) if Instant::now() > limit => return Err(Unprepared { message: devices::describe(&holders) }),
+            Ok(holders) if Instant::now() > limit => {
+                return Err(Unprepared { message: devices::describe(&holders).join("\n") });
+            }
             Ok(_) => tokio::time::sleep(Duration::from_millis(250)).await,
             Err(error) => return Err(Unprepared { message: format!("rekindle: cannot look at the devices: {error}") }),
         }
@@ -493,7 +528,7 @@ fn environment(work: &Work, folder: &Path, home: &Path) -> BTreeMap<String, Stri
     for (key, value) in fallback {
         env.entry(key.to_owned()).or_insert(value);
     }
-    env.insert("TPU_LOG_DIR".to_owned(), path("tpu_logs"));
+    env.insert(TPU_LOG_DIR.to_owned(), path("tpu_logs"));
     env.extend(work.env.clone());
     env.insert("REKINDLE_PROGRESS_FILE".to_owned(), path("progress"));
     env.insert("REKINDLE_NOTICE_FILE".to_owned(), path("notice"));

@@ -51,7 +51,10 @@ impl Inner {
 
     /// The newest report of an attempt in a state.
     pub(crate) fn is(&self, attempt: u32, state: WorkerState) -> Option<Report> {
-        self.last().filter(|r| r.attempt == attempt && r.state == state).cloned()
+        let last = self.last().filter(|r| r.attempt == attempt && r.state == state)?;
+        // An exit is told until it is accepted, and not with every report after that.
+        let told = self.reports.iter().rev().find(|r| r.attempt == attempt && r.exit.is_some());
+        Some(Report { exit: told.and_then(|r| r.exit.clone()), ..last.clone() })
     }
 
     /// Everything that came of a stream, in order; `None` if a number is missing.

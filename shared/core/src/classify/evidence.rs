@@ -30,16 +30,21 @@ pub struct WorkerEvidence {
     pub exit: Exit,
     /// Who sent the signal that ended the program, where somebody knows.
     pub signal_sender: Option<SignalSender>,
-    /// The end of both output streams, lossily decoded; the agent sends up to 64 KiB.
+    /// The ends of what the TPU runtime logged and of both output streams, lossily decoded; the agent sends up to 64 KiB
+    /// of each stream.
     pub tail: String,
     /// True if the kernel or the memory cgroup says that it killed for want of memory.
     pub oom_kill: bool,
+    /// The line of the kernel's log that says so, where the log can be read.
+    pub oom_line: String,
     /// Free bytes of the fullest disk the program writes to.
     pub disk_free_bytes: Option<u64>,
     /// Free bytes of memory under the limit that binds. Known means that somebody looked.
     pub memory_free_bytes: Option<u64>,
     /// True if somebody else held the TPU device when the program ended.
     pub device_busy: bool,
+    /// Who held it, and whether a dead program's lock was found: a line for each, for people.
+    pub holders: Vec<String>,
     /// When the program ended, in milliseconds on any clock that the workers share.
     pub exited_at_ms: Option<u64>,
     /// The newest step the program reported.

@@ -27,15 +27,25 @@ const SIGTERM: i32 = 15;
 // Too low misses kills that the cgroup files did not show; too high blames the user's memory for a foreign kill.
 const MEMORY_GONE_BYTES: u64 = 64 << 20;
 
+/// What programs and runtimes print at any SIGTERM, whoever sent it. They take each for a preemption.
+const AT_SIGTERM: [&str; 7] = [
+    "leaving-for-preemption",
+    "preemption-notice",
+    "preemption-notifier",
+    "shell-terminated",
+    "sigterm-from-init",
+    "sigterm-from-process",
+    "sigterm-handled",
+];
+
+/// Drops what a program only says because the manager told it to stop.
+pub(super) fn forget_our_stop(causes: &mut Vec<Cause>) {
+    causes.retain(|cause| !AT_SIGTERM.contains(&cause.signature));
+}
+
 /// Adds what the exit says. `said` tells whether the output named a cause.
 pub(super) fn causes(worker: &WorkerEvidence, exit: Exit, said: bool, causes: &mut Vec<Cause>) {
     if worker.signal_sender == Some(SignalSender::Ourselves) {
-        causes.retain(|cause| {
-            !matches!(
-                cause.signature,
-                "sigterm-from-init" | "sigterm-from-process" | "sigterm-handled" | "shell-terminated"
-            )
-        });
         return;
     }
     let Some((kind, strength, signature, reason)) = reading(worker, exit, said, causes) else { return };

@@ -95,6 +95,25 @@ fn workers_that_we_stopped_ourselves_are_no_cause() {
 }
 
 #[test]
+fn a_runtime_that_takes_our_stop_for_a_preemption_is_not_believed() {
+    let caught = "W1128 04:45:47.451448   13952 preemption_notifier.cc:90] SIGTERM caught at 2026-11-28T04:45:47.45+00:00\n\
+                  Received preemption signal, saving checkpoint and exiting\n";
+    let at = |worker: WorkerEvidence, ms| WorkerEvidence { exited_at_ms: Some(ms), ..worker };
+    let measured = |worker: WorkerEvidence| WorkerEvidence { memory_free_bytes: Some(8 << 30), ..worker };
+    let killed = at(measured(worker(2, Exit::Signal(9), "")), 1_000);
+    let stopped = WorkerEvidence {
+        signal_sender: Some(SignalSender::Ourselves),
+        ..at(worker(0, Exit::Signal(6), &format!("{caught}{ECHO}")), 9_000)
+    };
+    // The notice was passed on to this one, which left before our own SIGTERM came.
+    let passed_on = at(worker(1, Exit::Code(143), caught), 2_000);
+    assert_eq!(kind(&of(vec![stopped.clone(), passed_on, killed])), FailureKind::Unknown);
+    // The first to leave heard it from somebody else.
+    let first = at(worker(1, Exit::Code(143), caught), 500);
+    assert_eq!(kind(&of(vec![stopped, first])), FailureKind::Preempted);
+}
+
+#[test]
 fn the_first_death_is_the_cause_of_louder_later_ones() {
     let first = WorkerEvidence { exited_at_ms: Some(10_000), ..worker(1, Exit::Code(1), OWN_ERROR) };
     let later = "google.api_core.exceptions.ServiceUnavailable: 503 POST https://storage.googleapis.com/upload\n";
@@ -131,6 +150,19 @@ fn facts_of_the_machine_decide_where_words_do_not() {
     assert_eq!(kind(&of(vec![held])), FailureKind::UserError);
     let full = WorkerEvidence { disk_free_bytes: Some(0), ..worker(0, Exit::Code(1), OWN_ERROR) };
     assert_eq!(kind(&of(vec![full])), FailureKind::DiskFull);
+}
+
+#[test]
+fn what_the_kernel_and_the_holder_say_is_the_proof() {
+    let line = "Memory cgroup out of memory: Killed process 43 (python3) total-vm:9kB";
+    let killed = WorkerEvidence { oom_kill: true, oom_line: line.into(), ..worker(2, Exit::Signal(9), "") };
+    let verdict = classify(&of(vec![worker(0, Exit::Code(134), ECHO), killed]));
+    let first = &verdict.evidence[0];
+    assert_eq!((first.worker, first.line.as_str()), (2, line));
+    assert!(verdict.summary.starts_with("On worker 2, the kernel killed it") && verdict.summary.ends_with(line));
+    let holder = "rekindle: /dev/accel0 is held by process 7 (python3)";
+    let held = WorkerEvidence { device_busy: true, holders: vec![holder.into()], ..worker(0, Exit::Code(134), ECHO) };
+    assert_eq!(classify(&of(vec![held])).evidence[0].line, holder);
 }
 
 #[test]

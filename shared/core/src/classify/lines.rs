@@ -233,6 +233,8 @@ fn structure(lines: &mut [Line<'_>]) {
     let mut chain = 0_u32;
     let mut linked = false;
     let mut message_of: Option<u32> = None;
+    // A process that ended itself with a fatal line prints its stack after it, which says nothing beyond that line.
+    let mut is_its_stack = false;
     for line in lines.iter_mut() {
         let text = line.text;
         let trimmed = text.trim_ascii_start();
@@ -257,9 +259,11 @@ fn structure(lines: &mut [Line<'_>]) {
         }
         if NATIVE_FRAME.is_match(trimmed) {
             line.native_frame = true;
+            line.code = is_its_stack;
             in_frames = false;
             continue;
         }
+        is_its_stack = trimmed.starts_with(b"*** Check failure stack trace");
         if (in_frames && AFTER_FRAMES.is_match(text) && !SPEAKER.is_match(text)) || names_exception(trimmed) {
             if !in_frames {
                 chain += u32::from(!linked);

@@ -21,7 +21,9 @@ const FIRST_DEATH_LEAD_MS: u64 = 1_000;
 /// change nothing.
 pub fn classify(evidence: &Evidence) -> Verdict {
     let missing = missing_workers(evidence);
-    let accounts: Vec<Account<'_>> = evidence.workers.iter().chain(&missing).map(account).collect();
+    let stops = Stops::of(evidence);
+    let accounts: Vec<Account<'_>> =
+        evidence.workers.iter().chain(&missing).map(|worker| account(worker, stops.told(worker))).collect();
     if let Some(verdict) = success(evidence, &accounts) {
         return verdict;
     }
@@ -29,6 +31,27 @@ pub fn classify(evidence: &Evidence) -> Verdict {
         return verdict;
     }
     from_causes(evidence, &accounts)
+}
+
+/// Whom the manager told to stop, once the first worker had ended.
+struct Stops {
+    any: bool,
+    first_exit_ms: Option<u64>,
+}
+
+impl Stops {
+    fn of(evidence: &Evidence) -> Self {
+        Self {
+            any: evidence.workers.iter().any(|worker| worker.signal_sender == Some(SignalSender::Ourselves)),
+            first_exit_ms: evidence.workers.iter().filter_map(|worker| worker.exited_at_ms).min(),
+        }
+    }
+
+    /// Runtimes pass a SIGTERM on to all workers as a notice, so it is heard also by those that it has not reached yet.
+    fn told(&self, worker: &WorkerEvidence) -> bool {
+        let is_later = worker.exited_at_ms.zip(self.first_exit_ms).is_some_and(|(at, first)| at > first);
+        worker.signal_sender == Some(SignalSender::Ourselves) || (self.any && is_later)
+    }
 }
 
 /// Workers that were expected and said nothing.

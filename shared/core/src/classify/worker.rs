@@ -103,8 +103,8 @@ pub(super) fn normal(exit: Exit) -> Exit {
     }
 }
 
-/// Reads one worker's evidence.
-pub(super) fn account(worker: &WorkerEvidence) -> Account<'_> {
+/// Reads one worker's evidence. `is_told`: the manager told it to stop, or told its peers before it ended.
+pub(super) fn account(worker: &WorkerEvidence, is_told: bool) -> Account<'_> {
     let text = plain(&worker.tail);
     let streams = streams(&text);
     let exit = normal(worker.exit);
@@ -115,6 +115,9 @@ pub(super) fn account(worker: &WorkerEvidence) -> Account<'_> {
     pip_without_network(&mut causes);
     if causes.is_empty() && !matches!(exit, Exit::Code(0) | Exit::Silent) {
         error_lines(worker, &streams, &mut causes);
+    }
+    if is_told {
+        super::exit::forget_our_stop(&mut causes);
     }
     notices_outlived(&streams, &mut causes);
     given_up(&mut causes);
@@ -402,13 +405,13 @@ const DISK_FULL_BYTES: u64 = 1 << 20;
 
 /// What the agent saw beside the output.
 fn facts(worker: &WorkerEvidence, causes: &mut Vec<Cause>) {
-    let mut fact = |kind, strength, signature, reason| {
+    let mut fact = |kind, strength, signature, reason, line: &str| {
         causes.push(Cause {
             kind,
             strength,
             signature,
             reason,
-            line: String::new(),
+            line: shown(line.as_bytes()),
             number: usize::MAX,
             time_of_day_ms: None,
         });
@@ -420,13 +423,15 @@ fn facts(worker: &WorkerEvidence, causes: &mut Vec<Cause>) {
             strength::HIGH,
             "kernel-oom-kill",
             "the kernel killed it because its memory limit was reached",
+            &worker.oom_line,
         );
     }
     if worker.device_busy && !ours {
-        fact(FailureKind::TpuRuntime, strength::HELD, "device-held", "another process held the TPU device");
+        let holder = worker.holders.first().map_or("", String::as_str);
+        fact(FailureKind::TpuRuntime, strength::HELD, "device-held", "another process held the TPU device", holder);
     }
     if worker.disk_free_bytes.is_some_and(|free| free < DISK_FULL_BYTES) && !ours {
-        fact(FailureKind::DiskFull, strength::MEDIUM, "disk-full", "no space was left on the disk it writes to");
+        fact(FailureKind::DiskFull, strength::MEDIUM, "disk-full", "no space was left on the disk it writes to", "");
     }
 }
 
