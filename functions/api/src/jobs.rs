@@ -173,7 +173,7 @@ pub(crate) async fn show(
 }
 
 /// The job with its chip time and cost up to now: stored are those of its last pass.
-fn counted(api: &Api, mut job: Job) -> Job {
+pub(crate) fn counted(api: &Api, mut job: Job) -> Job {
     let now = api.engine.ports.clock.now();
     // In steps, so that the ETag of a job that only runs on holds for a while.
     let step = Timestamp::from_second(now.as_second().div_euclid(COST_STEP_SECS) * COST_STEP_SECS).unwrap_or(now);

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use axum::Router;
+use axum::middleware;
 use axum::routing::{get, post, put};
 
 use rekindle_engine::Engine;
@@ -23,6 +24,8 @@ mod liveness;
 mod logs;
 mod objects;
 mod page;
+mod site;
+mod watch;
 
 pub use objects::Uploads;
 
@@ -49,7 +52,7 @@ impl Api {
     }
 }
 
-/// `/v1`: for people. To be mounted behind their door.
+/// `/v1` and the page: for people. To be mounted behind their door.
 pub fn people(api: Api) -> Router {
     Router::new()
         .route("/v1/jobs", post(jobs::submit).get(jobs::list))
@@ -59,10 +62,15 @@ pub fn people(api: Api) -> Router {
         .route("/v1/jobs/{id}/logs", get(logs::read))
         .route("/v1/jobs/{id}/{command}", post(commands::command))
         .route("/v1/bundles/{sha256}", post(bundles::bundle))
+        .route("/v1/watch", get(watch::watch))
         .route("/v1/fleet", get(fleet::fleet))
         .route("/v1/catalog", get(catalog::catalog))
         .route("/v1/freeze", post(freeze::freeze))
         .route("/v1/thaw", post(freeze::thaw))
+        .route("/", get(site::index))
+        .route("/site/page.css", get(site::style))
+        .route("/site/{name}", get(site::script))
+        .layer(middleware::from_fn(site::same_origin))
         .with_state(api)
 }
 

@@ -18,6 +18,7 @@ mod agents;
 mod logs;
 mod objects;
 mod people;
+mod site;
 
 /// Everything that `api` serves, over one rig.
 struct Served {

@@ -108,6 +108,7 @@ pub(crate) fn job(spec: JobSpec) -> Job {
         outbox: Vec::new(),
         sequence: 0,
         revision: 0,
+        changed_at: noon(),
         observed_through_us: 0,
         usage: Usage::default(),
     }
@@ -140,6 +141,7 @@ pub(crate) fn generation(number: u32) -> Generation {
         ready_at: None,
         addresses: Vec::new(),
         unhealthy_since: None,
+        ended_since: None,
         notice: None,
         lost: None,
         delete: None,

@@ -9,7 +9,7 @@ use crate::classify::Verdict;
 use crate::failure::FailureKind;
 use crate::ids::JobId;
 use crate::limits::Vacated;
-use crate::observation::{CreateError, Notice};
+use crate::observation::{CreateError, CreateErrorKind, Notice};
 use crate::policy::{Action, Charge};
 use crate::reason::Reason;
 use crate::spec::{CapacityKind, JobSpec};
@@ -225,6 +225,9 @@ pub struct Generation {
     pub addresses: Vec<Vec<String>>,
     /// Since when it has been READY but not healthy.
     pub unhealthy_since: Option<Timestamp>,
+    /// Since when the API has said that none of its VMs is on any more.
+    #[serde(default)]
+    pub ended_since: Option<Timestamp>,
     /// A notice that it will be taken away.
     pub notice: Option<Notice>,
     /// Set when it is known to be lost, with the kind it was charged as.
@@ -520,6 +523,9 @@ pub struct Job {
     pub sequence: u64,
     /// Number of the last history entry; grows with every commit, so that no write is without a change.
     pub revision: u64,
+    /// When the revision last grew: what a watcher asks by.
+    #[serde(default)]
+    pub changed_at: Timestamp,
     /// Worker reports up to this commit time have been looked at (microseconds of the store's clock).
     pub observed_through_us: i64,
     /// Chip time and money.
@@ -535,6 +541,13 @@ pub struct LastEnd {
     pub generation: u32,
     /// Its end.
     pub ended: Ended,
+}
+
+impl Generation {
+    /// True if what has its name is not this job's: it is never deleted.
+    pub fn is_somebody_elses(&self) -> bool {
+        matches!(&self.create, Create::Failed { error, .. } if error.kind == CreateErrorKind::NameTaken)
+    }
 }
 
 impl Job {

@@ -120,6 +120,7 @@ impl Engine {
                 Ok(Some(job)) => job,
             };
             job.revision += 1;
+            job.changed_at = now;
             job.wake_at = Some(now);
             let job = Arc::new(job);
             let entry = command_entry(&at.value, &job, command, actor, now);
@@ -216,6 +217,7 @@ fn new_job(id: JobId, spec: spec::JobSpec, actor: &str, now: Timestamp) -> Job {
         outbox: Vec::new(),
         sequence: 0,
         revision: 1,
+        changed_at: now,
         observed_through_us: 0,
         usage: Usage::default(),
     }

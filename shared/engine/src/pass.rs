@@ -175,6 +175,7 @@ impl Engine {
                 return Ok(job);
             }
             after.revision += 1;
+            after.changed_at = now;
             let entry = (!notes.is_empty()).then(|| entry_of(&job, &after, notes, cause, now));
             let after = Arc::new(after);
             match self.ports.store.commit_job(at, &after, entry.as_ref(), Vec::new()).await {

@@ -228,6 +228,7 @@ fn owned<T: Stored>(doc: &Doc) -> Result<At<T>, StoreError> {
 fn job_content(job: &Arc<Job>) -> Content {
     let mut index = BTreeMap::from([
         ("created_us".to_owned(), IndexValue::Int(job.created_at.as_microsecond())),
+        ("changed_us".to_owned(), IndexValue::Int(job.changed_at.as_microsecond())),
         ("phase".to_owned(), IndexValue::Text(job.phase.as_str().to_owned())),
         ("owner".to_owned(), IndexValue::Text(job.spec.owner.clone())),
         ("tags".to_owned(), IndexValue::Texts(job.spec.tags.clone())),
@@ -331,6 +332,17 @@ impl Store {
     ) -> Result<(Vec<At<Arc<Job>>>, Option<Cursor>), StoreError> {
         let due = ("wake_us".to_owned(), Op::Le, IndexValue::Int(now.as_microsecond()));
         self.job_page(vec![due], "wake_us", false, after, limit).await
+    }
+
+    /// Jobs that changed at or after `since`, the longest ago first.
+    pub async fn changed_jobs(
+        &self,
+        since: Timestamp,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<At<Arc<Job>>>, Option<Cursor>), StoreError> {
+        let later = ("changed_us".to_owned(), Op::Ge, IndexValue::Int(since.as_microsecond()));
+        self.job_page(vec![later], "changed_us", false, after, limit).await
     }
 
     /// Jobs that are not terminal, by creation.

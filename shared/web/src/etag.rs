@@ -16,15 +16,25 @@ pub fn json<T: Serialize>(headers: &HeaderMap, value: &T) -> Response {
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         }
     };
-    let mut hasher = DefaultHasher::new();
-    body.hash(&mut hasher);
-    let tag = format!("W/\"{:016x}-{:x}\"", hasher.finish(), body.len());
-    let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|v| v.to_str().ok());
-    let unchanged = known.flat_map(|v| v.split(',')).any(|t| t.trim() == tag || t.trim() == "*");
+    let tag = of(&body);
+    let unchanged = is_known(headers, &tag);
     let etag = HeaderValue::from_str(&tag).unwrap_or(HeaderValue::from_static("\"\""));
     if unchanged {
         return (StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response();
     }
     let json = HeaderValue::from_static("application/json");
     (StatusCode::OK, [(header::ETAG, etag), (header::CONTENT_TYPE, json)], body).into_response()
+}
+
+/// The weak tag of a body.
+pub fn of(body: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    body.hash(&mut hasher);
+    format!("W/\"{:016x}-{:x}\"", hasher.finish(), body.len())
+}
+
+/// Whether `If-None-Match` names the tag.
+pub fn is_known(headers: &HeaderMap, tag: &str) -> bool {
+    let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|v| v.to_str().ok());
+    known.flat_map(|v| v.split(',')).any(|t| t.trim() == tag || t.trim() == "*")
 }

@@ -164,6 +164,7 @@ fn sent() -> Vec<Query> {
         now(store.jobs(&filter, None, 10)).unwrap();
     }
     now(store.due_jobs(Timestamp::UNIX_EPOCH, None, 10)).unwrap();
+    now(store.changed_jobs(Timestamp::UNIX_EPOCH, None, 10)).unwrap();
     now(store.live_jobs(None, 10)).unwrap();
     now(store.history(&JobId::parse("a").unwrap(), 0, 10)).unwrap();
     recorder.0.lock().unwrap().clone()

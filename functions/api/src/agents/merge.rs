@@ -8,7 +8,8 @@ use rekindle_wire::agent::Report;
 
 /// The document after a report.
 ///
-/// What is told once (an exit, a notice, a step) stays, also when a later report lacks it. `is_late`: the attempt is
+/// What is told once (an exit, a preemption, a step) stays, also when a later report lacks it; maintenance may be called
+/// off. `is_late`: the attempt is
 /// not the current one of
 /// its generation any more, so only an exit and a notice of it count.
 pub(super) fn merge(
@@ -19,6 +20,9 @@ pub(super) fn merge(
     is_late: bool,
 ) -> WorkerReport {
     let mut next = known.cloned().unwrap_or_else(|| empty(report, address, now));
+    if !is_late && report.notice.is_none() && next.notice.as_ref().is_some_and(|known| known.is_over_without(now)) {
+        next.notice = None;
+    }
     next.notice = earlier(next.notice.take(), report.notice.clone());
     if next.exit.is_none() {
         next.exit.clone_from(&report.exit);

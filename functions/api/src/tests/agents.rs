@@ -333,7 +333,7 @@ async fn an_agent_that_restarts_changes_nothing_but_a_reboot_is_news() {
 async fn second_attempt(served: &Served) {
     let store = served.rig.fakes.store();
     let at = store.job(&train()).await.unwrap().unwrap();
-    let mut job = at.value;
+    let mut job = std::sync::Arc::unwrap_or_clone(at.value);
     let mut next = job.attempts[0].clone();
     (next.number, next.released_at, next.started_at) = (2, None, None);
     job.attempts.push(next);

@@ -39,7 +39,7 @@ async fn set(served: &Served, phase: Phase, last_attempt: u32) {
     let store = served.rig.fakes.store();
     let id = JobId::parse("train").unwrap();
     let at = store.job(&id).await.unwrap().unwrap();
-    let mut job = at.value;
+    let mut job = std::sync::Arc::unwrap_or_clone(at.value);
     job.phase = phase;
     job.last_attempt = last_attempt;
     job.attempts.retain(|a| a.number == last_attempt);

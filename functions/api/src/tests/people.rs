@@ -303,6 +303,7 @@ async fn the_fleet_says_whose_each_resource_is() {
         preemptible: true,
         view: SliceView {
             state: SliceState::Ready,
+            ended: false,
             health: Health::Healthy,
             addresses: Vec::new(),
             labels: SliceLabels { installation: installation.into(), ..SliceLabels::default() },

@@ -125,6 +125,9 @@ impl Pass<'_> {
             Some(Look::Unknown) if g.create != Create::Intended => {
                 (Reason::ApiUnknown, format!("{place} was asked for; the TPU API does not answer now"))
             }
+            _ if g.create == Create::Intended && self.waiting.is_some() => {
+                self.waiting.clone().unwrap_or((Reason::CreateRequested, format!("{place} is asked for")))
+            }
             _ if g.create == Create::Intended => (Reason::CreateRequested, format!("{place} is asked for")),
             _ => (Reason::Creating, format!("{place} is being made")),
         }
@@ -139,6 +142,7 @@ impl Pass<'_> {
         let changed = significant(&self.job) != significant(self.before);
         if changed {
             self.job.revision += 1;
+            self.job.changed_at = self.now;
         } else {
             self.job.usage = self.before.usage.clone();
         }
@@ -201,14 +205,13 @@ impl Pass<'_> {
         }
         match g.asked_at {
             None => true,
-            Some(at) if at == self.now => true,
-            Some(at) => self.over(at, self.settings().poll_busy * 3),
+            Some(at) => at == self.now || self.asks_again,
         }
     }
 
     /// Sent once, and again when it shows no effect.
     fn delete_is_due(&mut self, g: &Generation) -> bool {
-        let Some(delete) = &g.delete else { return false };
+        let Some(delete) = g.delete.as_ref().filter(|_| !g.is_somebody_elses()) else { return false };
         let look = self.look_of(g);
         // Nothing is there to delete; whether something may still come is `look`'s question.
         if look.is_some_and(|l| l.slice == Look::Absent) {

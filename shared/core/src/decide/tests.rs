@@ -94,6 +94,7 @@ fn new_job() -> Job {
         outbox: Vec::new(),
         sequence: 0,
         revision: 1,
+        changed_at: start(),
         observed_through_us: 0,
         usage: Usage::default(),
     }
@@ -141,6 +142,7 @@ fn step() -> impl Strategy<Value = Step> {
 fn view(job: &Job, generation: u32, state: SliceState) -> SliceView {
     let ready = state == SliceState::Ready;
     SliceView {
+        ended: matches!(state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped),
         state,
         health: Health::Healthy,
         addresses: if ready { vec![vec!["10.0.0.1".into()]] } else { Vec::new() },

@@ -86,6 +86,20 @@ fn a_preemption_and_the_earlier_deadline_win() {
 }
 
 #[test]
+fn maintenance_that_is_called_off_goes_away_and_a_preemption_stays() {
+    let after = |kind: NoticeKind, now: Timestamp, is_late: bool| {
+        let told = Report { notice: Some(notice(kind, 9000)), ..report(WorkerState::Running) };
+        let known = merge(None, &told, "", at(0), false);
+        merge(Some(&known), &report(WorkerState::Running), "", now, is_late).notice
+    };
+    assert_eq!(after(NoticeKind::Maintenance, at(61), false), None);
+    assert_eq!(after(NoticeKind::Migration, at(61), false), None);
+    assert!(after(NoticeKind::Preemption, at(61), false).is_some(), "nobody is un-preempted");
+    assert!(after(NoticeKind::Maintenance, at(59), false).is_some(), "a report may be of an earlier moment");
+    assert!(after(NoticeKind::Maintenance, at(61), true).is_some(), "an earlier attempt's report");
+}
+
+#[test]
 fn late_reports_bring_facts_alone() {
     let known = merge(None, &report(WorkerState::Running), "", at(0), false);
     let mut late = report(WorkerState::Preparing);

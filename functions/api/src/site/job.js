@@ -1,0 +1,184 @@
+// One job: what it is, why, its attempts to scale, its output, its history, and what a person may do.
+
+import { ask, call, clock, el, get, phase, say, since, span, table, usd } from "./parts.js";
+
+/** While somebody looks, a job is asked for again so often; an unchanged one costs a header. */
+const LOOK_MS = 3000;
+const LINES_MAX = 5000;
+const ENDED = ["succeeded", "failed", "cancelled"];
+
+export function jobView(main, id) {
+  const path = `/v1/jobs/${encodeURIComponent(id)}`;
+  const place = Object.fromEntries(["head", "actions", "why", "facts", "line", "plot", "ends", "history", "spec"].map((name) => [name, el("div", {})]));
+  const logs = logView(path);
+  main.append(place.head, place.actions, place.why, el("h3", {}, "Attempts, to scale"), place.line, el("h3", {}, "Progress"), place.plot,
+    el("h3", {}, "Facts"), place.facts, el("h3", {}, "Output"), logs.node, el("h3", {}, "History"), place.history, el("h3", {}, "Spec"), place.spec);
+  const points = [];
+  let timer = null;
+  let isClosed = false;
+
+  async function draw() {
+    clearTimeout(timer);
+    try {
+      const [job, explain, entries] = await Promise.all([get(path), get(`${path}/explain`), wholeHistory(path)]);
+      if (isClosed) return;
+      const step = job.progress.step;
+      if (step !== null && step !== undefined && points.at(-1)?.step !== step) points.push({ at: Date.now(), step, loss: Number(job.progress.loss) });
+      place.head.replaceChildren(el("h2", {}, id, " ", phase(job)), el("p", {}, job.message));
+      place.actions.replaceChildren(actions(job, path, draw));
+      place.why.replaceChildren(el("div", { class: "panel" }, el("p", {}, explain.paragraph), el("ul", { class: "facts" }, explain.facts.map((fact) => el("li", {}, fact)))));
+      place.facts.replaceChildren(facts(job));
+      place.line.replaceChildren(timeline(entries, job));
+      place.plot.replaceChildren(plot(points));
+      place.history.replaceChildren(history(entries));
+      place.spec.replaceChildren(el("pre", { class: "panel" }, JSON.stringify(job.spec, null, 2)));
+      logs.follow(!ENDED.includes(job.phase), job);
+      if (!ENDED.includes(job.phase) && !document.hidden) timer = setTimeout(draw, LOOK_MS);
+    } catch (error) {
+      if (!place.head.hasChildNodes()) place.head.append(el("h2", {}, id));
+      place.why.replaceChildren(el("p", { class: "error" }, error.message));
+      if (!isClosed) timer = setTimeout(draw, LOOK_MS);
+    }
+  }
+  draw();
+  return {
+    changed: (job) => { if (job?.id === id) draw(); },
+    sleep: () => { clearTimeout(timer); logs.close(); },
+    wake: draw,
+    close: () => { isClosed = true; clearTimeout(timer); logs.close(); },
+  };
+}
+
+async function wholeHistory(path) {
+  const entries = [];
+  for (let token = "0"; token;) {
+    const page = await get(`${path}/history?page_size=500&page_token=${token}`);
+    entries.push(...page.entries);
+    token = page.next_page_token;
+  }
+  return entries;
+}
+
+function actions(job, path, then) {
+  const may = {
+    cancel: !ENDED.includes(job.phase),
+    pause: !ENDED.includes(job.phase) && job.phase !== "stopping" && job.phase !== "paused",
+    unpause: job.phase === "paused",
+    restart: ["starting", "running", "recovering", "paused"].includes(job.phase),
+    wake: Boolean(job.next_wake_at),
+  };
+  const words = {
+    cancel: ["Cancel", `${job.id} is ended for good, and its TPU is given back.`],
+    pause: ["Pause", `The program of ${job.id} is told to save, and its TPU is given back. The job is kept.`],
+    restart: ["Restart", `The program of ${job.id} is ended and started again from its last checkpoint.`],
+  };
+  const act = async (name) => {
+    if (words[name] && !(await ask(`${words[name][0]} ${job.id}?`, words[name][1], `${words[name][0]} it`))) return;
+    try {
+      // Only what was seen is acted on: another attempt by now answers 409.
+      await call(`${path}/${name}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ if_attempt: job.attempt }) });
+      say(`${name}: done`);
+    } catch (error) { say(`${name}: ${error.message}`); }
+    then();
+  };
+  return el("div", { class: "bar" }, Object.entries(may).map(([name, is]) =>
+    el("button", { type: "button", disabled: !is, "data-action": name, onclick: () => act(name) }, name)));
+}
+
+function facts(job) {
+  const of = job.resources.map((r) => `${r.name}: ${r.accelerator} in ${r.zone}, ${r.capacity}, ${r.state}, ${usd(r.usd_per_hour)} an hour`);
+  const hours = job.chip_hours;
+  const rows = [
+    ["Owner", job.owner], ["Tags", job.tags.join(", ") || "-"], ["Submitted", `${clock(job.created_at)} by ${job.submitted_by}`],
+    ["Attempt, generation", `${job.attempt}, ${job.generation}`],
+    ["Preempted", job.counters.preemptions], ["Failures", `${job.counters.infra_failures} of the infrastructure, ${job.counters.user_failures} of the program`],
+    ["Step", job.progress.step ?? "-"], ["Loss", job.progress.loss ?? "-"], ["Steps repeated", job.counters.steps_repeated],
+    ["Chip hours", `${hours.total.toFixed(2)}: ${hours.useful.toFixed(2)} useful, ${hours.repeated.toFixed(2)} repeated, ${hours.waiting.toFixed(2)} waiting`],
+    ["Cost", usd(job.cost_usd)], ["TPUs", of.join("; ") || "none"],
+  ];
+  if (job.last_end) rows.push(["Last end", `attempt ${job.last_end.attempt}: ${job.last_end.summary}`]);
+  return el("dl", { class: "panel" }, rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+}
+
+/** Each generation on a line of its own, every stretch as long as it took. */
+function timeline(entries, job) {
+  if (!entries.length) return el("p", {}, "Nothing yet.");
+  const begin = Date.parse(entries[0].at);
+  const end = ENDED.includes(job.phase) ? Date.parse(entries.at(-1).at) : Date.now();
+  const total = Math.max(end - begin, 1000);
+  const x = (time) => 60 + (930 * (time - begin)) / total;
+  const kinds = { provisioning: "make", starting: "make", recovering: "again", running: "runs" };
+  const last = Math.max(1, ...entries.map((entry) => entry.generation));
+  const row = (generation) => 14 + (Math.max(1, generation) - 1) * 24;
+  const marks = [];
+  entries.forEach((entry, index) => {
+    const from = Date.parse(entry.at);
+    const to = index + 1 < entries.length ? Date.parse(entries[index + 1].at) : end;
+    if (ENDED.includes(entry.to) || to <= from) return;
+    const words = `${entry.to}, attempt ${entry.attempt}, ${span((to - from) / 1000)}: ${entry.message}`;
+    marks.push(el("rect", { x: x(from), y: row(entry.generation), width: Math.max(x(to) - x(from), 0.5), height: 16, class: kinds[entry.to] ?? "idle" }, el("title", {}, words)));
+  });
+  const names = Array.from({ length: Math.min(last, 200) }, (_, index) => el("text", { x: 4, y: row(index + 1) + 12 }, `TPU ${index + 1}`));
+  const height = row(Math.min(last, 200)) + 44;
+  const label = `${last} TPUs and ${job.attempt} attempts in ${span(total / 1000)}`;
+  return el("div", {},
+    el("svg", { viewBox: `0 0 1000 ${height}`, role: "img", "aria-label": label, id: "timeline" }, names, marks,
+      el("line", { class: "axis", x1: 60, x2: 990, y1: height - 22, y2: height - 22 }),
+      el("text", { x: 60, y: height - 6 }, "0"), el("text", { x: 990, y: height - 6, "text-anchor": "end" }, span(total / 1000))),
+    el("p", { class: "legend" }, el("span", { class: "runs" }, "runs"), el("span", { class: "make" }, "is made, starts"), el("span", { class: "again" }, "recovers")));
+}
+
+/** Steps as they were seen since the page was opened. */
+function plot(points) {
+  if (points.length < 2) return el("p", {}, points.length ? `Step ${points[0].step}.` : "No step was reported.");
+  const [first, last] = [points[0], points.at(-1)];
+  const steps = points.map((point) => point.step);
+  const [low, high] = [Math.min(...steps), Math.max(...steps)];
+  const x = (point) => 50 + (930 * (point.at - first.at)) / Math.max(last.at - first.at, 1);
+  const y = (point) => 110 - (100 * (point.step - low)) / Math.max(high - low, 1);
+  return el("svg", { viewBox: "0 0 1000 130", role: "img", "aria-label": `steps ${low} to ${high}` },
+    el("polyline", { class: "plot", points: points.map((point) => `${x(point)},${y(point)}`).join(" ") }),
+    el("text", { x: 4, y: 14 }, high), el("text", { x: 4, y: 112 }, low));
+}
+
+function history(entries) {
+  const columns = [
+    ["Time", (entry) => clock(entry.at)], ["Cause", (entry) => entry.cause], ["By", (entry) => entry.actor],
+    ["Phase", (entry) => phase({ phase: entry.to })], ["Attempt", (entry) => entry.attempt, true],
+    ["Message", (entry) => [entry.message, ...entry.notes.filter((note) => note !== entry.message)].join(" · ")],
+  ];
+  return table("Every decision, newest first", columns, entries.slice(-300).reverse(), { id: "history" });
+}
+
+/** The output as it comes. At most so many lines are kept; the command line shows all. */
+function logView(path) {
+  const text = el("pre", { class: "panel log", tabindex: 0, id: "log", "aria-label": "Output of the workers" });
+  const worker = el("select", { "aria-label": "Worker", onchange: () => restart() }, el("option", { value: "all" }, "all workers"));
+  let stream = null;
+  let isLive = true;
+  let count = 0;
+  function add(words, kind) {
+    const isAtEnd = text.scrollHeight - text.scrollTop - text.clientHeight < 40;
+    text.append(el("span", { class: kind }, words + "\n"));
+    count += 1;
+    while (count > LINES_MAX) { text.firstChild.remove(); count -= 1; }
+    if (isAtEnd) text.scrollTop = text.scrollHeight;
+  }
+  function open() {
+    stream = new EventSource(`${path}/logs?follow=true&worker=${worker.value}`);
+    stream.onmessage = (event) => { for (const words of event.data.split("\n")) add(words, words.startsWith("== attempt") ? "mark" : null); };
+    stream.addEventListener("end", () => { stream.close(); });
+    stream.onerror = () => { if (!isLive) stream?.close(); };
+  }
+  function restart() { stream?.close(); text.replaceChildren(); count = 0; open(); }
+  return {
+    node: el("div", {}, el("div", { class: "bar" }, worker), text),
+    follow(live, job) {
+      isLive = live;
+      const workers = Math.max(0, ...job.resources.map((r) => r.workers / Math.max(r.slices, 1)));
+      for (let index = worker.options.length - 1; index < workers && index < 256; index += 1) worker.append(el("option", { value: String(index) }, `worker ${index}`));
+      if (!stream) restart();
+    },
+    close() { stream?.close(); stream = null; },
+  };
+}

@@ -1,0 +1,72 @@
+// Routes, the jobs that are known, and the stream of changes.
+
+import { get, say } from "./parts.js";
+import { jobsView, fleetView, costView, eventsView } from "./views.js";
+import { jobView } from "./job.js";
+
+/** What all views share. */
+export const known = { jobs: new Map(), events: [], next: null, isWhole: false };
+const EVENTS_MAX = 500;
+
+let view = null;
+let stream = null;
+
+function route() {
+  const path = location.hash.replace(/^#/, "") || "/";
+  view?.close?.();
+  const main = document.getElementById("main");
+  main.replaceChildren();
+  const [, name, id] = path.split("/");
+  const views = { "": jobsView, fleet: fleetView, cost: costView, events: eventsView };
+  view = name === "job" && id ? jobView(main, decodeURIComponent(id)) : (views[name] ?? jobsView)(main, known);
+  for (const link of document.querySelectorAll("nav a")) {
+    const isHere = link.getAttribute("href") === `#/${name === "job" ? "" : name ?? ""}`;
+    if (isHere) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+  }
+}
+
+/** The next page of jobs; the newest are first. */
+export async function more() {
+  const query = new URLSearchParams({ view: "list", page_size: "100" });
+  if (known.next) query.set("page_token", known.next);
+  const list = await get(`/v1/jobs?${query}`);
+  for (const job of list.jobs) merge(job, false);
+  known.next = list.next_page_token;
+  known.isWhole = !known.next;
+  view?.changed?.();
+}
+
+function merge(job, isNews) {
+  const before = known.jobs.get(job.id);
+  if (before && before.revision > job.revision) return;
+  known.jobs.set(job.id, job);
+  if (isNews && (before?.phase !== job.phase || before?.message !== job.message)) {
+    known.events.unshift({ at: new Date().toISOString(), id: job.id, phase: job.phase, message: job.message });
+    known.events.length = Math.min(known.events.length, EVENTS_MAX);
+  }
+}
+
+let lastId = null;
+function watch() {
+  stream?.close();
+  // A stream of its own when this one ends in silence: EventSource comes back by itself, with the last id.
+  stream = new EventSource(lastId ? `/v1/watch?since=${new Date(Number(lastId) / 1000).toISOString()}` : "/v1/watch");
+  stream.onopen = () => say("live");
+  stream.onerror = () => say("connecting…");
+  stream.addEventListener("job", (event) => {
+    lastId = event.lastEventId;
+    const job = JSON.parse(event.data);
+    merge(job, true);
+    view?.changed?.(job);
+  });
+}
+
+// Nobody looks at a hidden tab: it costs nothing until it is shown again.
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) { stream?.close(); stream = null; view?.sleep?.(); say("asleep"); } else { watch(); view?.wake?.(); }
+});
+addEventListener("hashchange", () => { route(); document.getElementById("main").focus(); });
+
+watch();
+route();
+more().catch((error) => say(error.message));

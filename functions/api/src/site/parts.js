@@ -1,0 +1,89 @@
+// Small parts that all views share. Text from jobs only ever becomes text nodes, never markup.
+
+/** An element with attributes, listeners (`onclick`) and children. */
+export function el(name, attributes = {}, ...children) {
+  const node = name === "svg" || SVG.has(name)
+    ? document.createElementNS("http://www.w3.org/2000/svg", name)
+    : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else node.setAttribute(key, value === true ? "" : String(value));
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined).map((child) =>
+    child instanceof Node ? child : document.createTextNode(String(child))));
+  return node;
+}
+const SVG = new Set(["g", "rect", "line", "path", "text", "title", "polyline"]);
+
+/** A call of the API. Throws an Error with the problem's own words. */
+export async function call(path, options = {}) {
+  const answer = await fetch(path, options);
+  if (answer.status === 304) return null;
+  const text = await answer.text();
+  let body = null;
+  try { body = text ? JSON.parse(text) : null; } catch { /* a proxy's page, perhaps */ }
+  if (answer.ok) return body;
+  const words = body?.detail ?? body?.title ?? text.slice(0, 200);
+  throw new Error(`${answer.status}: ${words || answer.statusText}`);
+}
+
+const known = new Map();
+/** GET with the ETag of the last time: what has not changed costs a header. */
+export async function get(path) {
+  const before = known.get(path);
+  const answer = await fetch(path, { headers: before ? { "If-None-Match": before.tag } : {}, cache: "no-store" });
+  if (answer.status === 304 && before) return before.body;
+  if (!answer.ok) {
+    const problem = await answer.json().catch(() => ({}));
+    throw new Error(`${answer.status}: ${problem.detail ?? answer.statusText}`);
+  }
+  const body = await answer.json();
+  const tag = answer.headers.get("ETag");
+  if (known.size > 200) known.clear();
+  if (tag) known.set(path, { tag, body });
+  return body;
+}
+
+/** Asks before something is destroyed. */
+export async function ask(title, text, yes) {
+  const dialog = document.getElementById("ask");
+  document.getElementById("ask-title").textContent = title;
+  document.getElementById("ask-text").textContent = text;
+  document.getElementById("ask-yes").textContent = yes;
+  dialog.returnValue = "no";
+  dialog.showModal();
+  await new Promise((closed) => dialog.addEventListener("close", closed, { once: true }));
+  return dialog.returnValue === "yes";
+}
+
+export function say(text) { document.getElementById("live").textContent = text; }
+
+export function span(seconds) {
+  const s = Math.max(0, Math.round(seconds));
+  if (s < 120) return `${s}s`;
+  if (s < 7200) return `${Math.floor(s / 60)}m`;
+  if (s < 172800) return `${Math.floor(s / 3600)}h${String(Math.floor((s % 3600) / 60)).padStart(2, "0")}m`;
+  return `${Math.floor(s / 86400)}d${Math.floor((s % 86400) / 3600)}h`;
+}
+export const since = (time) => span((Date.now() - Date.parse(time)) / 1000);
+export const usd = (amount) => (amount > 0 && amount < 0.01 ? `$${amount.toFixed(4)}` : `$${(amount ?? 0).toFixed(2)}`);
+export const clock = (time) => new Date(time).toLocaleString();
+
+export function phase(job) {
+  const word = job.outcome && job.phase === "stopping" ? `stopping (${job.outcome})` : job.phase;
+  return el("span", { class: `phase ${job.phase}` }, word);
+}
+
+/** A table: columns of [title, cell function, is number]. */
+export function table(caption, columns, rows, attributes = {}) {
+  return el("div", { class: "scroll" }, el("table", attributes,
+    el("caption", { class: "skip" }, caption),
+    el("thead", {}, el("tr", {}, columns.map(([title, , number]) => el("th", { scope: "col", class: number ? "num" : null }, title)))),
+    el("tbody", {}, rows.map((row) => line(columns, row)))));
+}
+
+export function line(columns, row) {
+  return el("tr", {}, columns.map(([title, cell, number]) =>
+    el("td", { class: number ? "num" : title === "" || title === "Message" ? "wide" : null }, cell(row))));
+}

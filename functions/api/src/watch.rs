@@ -1,0 +1,118 @@
+//! `GET /v1/watch`: jobs as they change, as server-sent events. One read of an index each time it looks, whatever the
+//! number of jobs.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures::stream;
+use http::HeaderMap;
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use rekindle_core::ids::JobId;
+use rekindle_web::{Problem, Query, faulty_query};
+use rekindle_wire::v1::JobView;
+
+use crate::{Api, jobs};
+
+/// Commits become visible a little out of order: instances have clocks of their own.
+const OVERLAP: SignedDuration = SignedDuration::from_secs(10);
+/// Bounds of the pause between two looks.
+const LOOK_MIN: Duration = Duration::from_millis(100);
+const LOOK_MAX: Duration = Duration::from_secs(2);
+/// Comments keep proxies from closing a quiet connection.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Jobs that are read at once.
+const PAGE: usize = 100;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WatchQuery {
+    /// Changes from here on; absent: from now on.
+    since: Option<Timestamp>,
+}
+
+/// Events `job` with a job as lists show it. The id of an event is the moment of the change, in microseconds.
+pub(crate) async fn watch(
+    State(api): State<Api>,
+    Query(query): Query<WatchQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let since = match headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|text| !text.is_empty())
+    {
+        Some(text) => {
+            let time = text.parse().ok().and_then(|us| Timestamp::from_microsecond(us).ok());
+            time.ok_or_else(|| faulty_query("Last-Event-ID", &format!("{text:?} was not given out here")))?
+        }
+        None => query.since.unwrap_or_else(|| api.engine.ports.clock.now()),
+    };
+    let watch = Watch { api, since, told: BTreeMap::new(), ready: VecDeque::new(), heard: Instant::now() };
+    let events = stream::unfold(watch, |mut watch| async move {
+        watch.next().await.map(|event| (Ok::<_, Infallible>(event), watch))
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}
+
+/// State of one watcher.
+struct Watch {
+    api: Api,
+    since: Timestamp,
+    /// Revisions within the overlap that were told already.
+    told: BTreeMap<JobId, (Timestamp, u64)>,
+    ready: VecDeque<Event>,
+    heard: Instant,
+}
+
+impl Watch {
+    /// The next event; `None` ends the stream after a minute of silence, or when the store cannot be read. Clients come
+    /// back with the last id.
+    async fn next(&mut self) -> Option<Event> {
+        let pause = self.api.engine.settings.poll_busy.clamp(LOOK_MIN, LOOK_MAX);
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                self.heard = Instant::now();
+                return Some(event);
+            }
+            self.look().await?;
+            if !self.ready.is_empty() {
+                continue;
+            }
+            if self.heard.elapsed() >= self.api.silence_max {
+                return None;
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn look(&mut self) -> Option<()> {
+        let from = self.since.saturating_sub(OVERLAP).unwrap_or(self.since);
+        let mut after = None;
+        loop {
+            let page = self.api.engine.ports.store.changed_jobs(from, after, PAGE).await;
+            let (jobs, next) = page.inspect_err(|error| tracing::warn!(%error, "changes cannot be read")).ok()?;
+            for job in jobs {
+                let job = job.value;
+                if self.told.get(&job.id).is_some_and(|(_, revision)| *revision >= job.revision) {
+                    continue;
+                }
+                self.told.insert(job.id.clone(), (job.changed_at, job.revision));
+                self.since = self.since.max(job.changed_at);
+                let view = JobView::in_list(&jobs::counted(&self.api, std::sync::Arc::unwrap_or_clone(job)));
+                let event = Event::default().event("job").id(self.since.as_microsecond().to_string());
+                self.ready.extend(event.json_data(&view));
+            }
+            if next.is_none() {
+                break;
+            }
+            after = next;
+        }
+        let kept = self.since.saturating_sub(OVERLAP).unwrap_or(self.since);
+        self.told.retain(|_, (at, _)| *at >= kept);
+        Some(())
+    }
+}
