@@ -1,5 +1,6 @@
 //! One job message: its command, its payload, what became of it.
 
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -180,11 +181,23 @@ async fn command(jobs: &Jobs, name: Name, delivery: &Delivery, value: Value) -> 
     match Box::pin(jobs.engine.command(&id, command, ACTOR, &key, payload.if_attempt)).await? {
         Commanded::Accepted(_) | Commanded::AlreadyHolds(_) => Ok(id),
         Commanded::NoSense(no) => Err(No::Unusable(format!("job {id}: {no}"))),
+        // Pub/Sub keeps no order: the submit may be behind it.
+        Commanded::NoSuchJob if is_young(delivery, jobs.engine.ports.clock.now()) => {
+            Err(No::Transient(format!("there is no job {id} yet")))
+        }
         Commanded::NoSuchJob => Err(No::Unusable(format!("there is no job {id}"))),
         Commanded::WrongAttempt(attempt) => {
             Err(No::Unusable(format!("job {id} is at attempt {attempt}; `if_attempt` names another")))
         }
     }
+}
+
+/// A command waits so long for the submit of its job, by the time at which it was published.
+const SUBMIT_WAIT: SignedDuration = SignedDuration::from_mins(10);
+
+/// A time that is as far in the future is as little believed: the sender of a CloudEvent writes what it likes.
+fn is_young(delivery: &Delivery, now: Timestamp) -> bool {
+    delivery.published_at.is_some_and(|at| now.duration_since(at).abs() < SUBMIT_WAIT)
 }
 
 fn sentence(faults: &[FieldError]) -> String {

@@ -142,7 +142,6 @@ async fn unusable_messages_are_recorded_and_forwarded_and_block_nobody() {
         ("c", None, json!([1, 2]), "spec"),
         ("d", None, json!("text"), "spec"),
         ("e", Some("destroy"), json!({"id": "taken"}), "unknown"),
-        ("f", Some("cancel"), json!({"id": "nobody"}), "no job nobody"),
         ("g", Some("cancel"), json!({}), "missing field `id`"),
         ("h", Some("cancel"), json!({"id": "taken", "x": 1}), "unknown field"),
         ("i", Some("cancel"), json!({"id": "taken", "new_slice": true}), "belong to `restart`"),
@@ -161,6 +160,46 @@ async fn unusable_messages_are_recorded_and_forwarded_and_block_nobody() {
     assert_eq!(records(), cases.len(), "a second delivery adds no record");
     assert_eq!(message(&router, "z", None, &spec("fine")).await, 204);
     assert_eq!(jobs(&rig), ["fine", "taken"]);
+}
+
+#[tokio::test]
+async fn a_command_that_overtakes_its_submit_waits_for_it_ten_minutes() {
+    let (rig, router) = rig().await;
+    for command in ["cancel", "pause", "wake"] {
+        assert_eq!(message(&router, command, Some(command), &json!({"id": "train"})).await, 503, "{command}");
+    }
+    assert!(rig.dead_reasons().is_empty() && rig.hints().is_empty());
+    assert_eq!(message(&router, "1", None, &spec("train")).await, 204);
+    assert_eq!(message(&router, "cancel", Some("cancel"), &json!({"id": "train"})).await, 204);
+    assert_eq!(rig.job("train").await.unwrap().desired, Desired::Cancel);
+
+    rig.advance(590);
+    assert_eq!(message(&router, "2", Some("cancel"), &json!({"id": "nobody"})).await, 503);
+    rig.advance(20);
+    assert_eq!(message(&router, "2", Some("cancel"), &json!({"id": "nobody"})).await, 204);
+    assert!(rig.dead_reasons()[0].contains("no job nobody"), "{:?}", rig.dead_reasons());
+}
+
+#[tokio::test]
+async fn a_command_without_a_believable_time_waits_for_nobody() {
+    let (rig, router) = rig().await;
+    let event = |time: &str| {
+        json!({
+            "specversion": "1.0", "id": time, "source": "/s", "type": "job", "time": time, "command": "cancel",
+            "data": {"id": "nobody"},
+        })
+    };
+    for (time, status) in [
+        ("2026-11-20T09:59:00Z", 503),
+        ("2026-11-20T10:09:00Z", 503),
+        ("2026-11-20T10:11:00Z", 204),
+        ("2036-11-20T10:00:00Z", 204),
+        ("2026-11-20T09:49:00Z", 204),
+    ] {
+        let request = raw(PATH, "application/cloudevents+json", event(time).to_string());
+        assert_eq!(send(&router, request).await.status, status, "{time}");
+    }
+    assert_eq!(rig.dead_reasons().len(), 3);
 }
 
 #[tokio::test]

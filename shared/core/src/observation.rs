@@ -1,5 +1,7 @@
 //! What one pass saw. A failed read is `Unknown`, and never destroys anything.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +75,9 @@ pub enum Health {
 pub struct SliceView {
     /// The worst state of its nodes.
     pub state: SliceState,
+    /// True if no VM of it is on any more, by the API's word: each of its nodes is PREEMPTED, TERMINATED or STOPPED, or the queued resource
+    /// is SUSPENDED. The worst state alone says so of one node at most.
+    pub ended: bool,
     /// The worst health of its nodes.
     pub health: Health,
     /// Worker addresses, slice by slice; empty until READY.
@@ -167,6 +172,10 @@ pub enum NoticeKind {
     Migration,
 }
 
+/// A report arrives within this time, or never.
+// An agent's call lasts 10 s at most, and its clock may differ by some seconds.
+const REPORT_UNDER_WAY: Duration = Duration::from_mins(1);
+
 /// A notice of what will happen to the slice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
@@ -185,6 +194,12 @@ impl Notice {
             NoticeKind::Preemption | NoticeKind::Maintenance => true,
             NoticeKind::Migration => false,
         }
+    }
+
+    /// True if a report that was taken at `now` and lacks it says that it was called off. A preemption never is; and a report may have been
+    /// under way since before the notice.
+    pub fn is_over_without(&self, now: Timestamp) -> bool {
+        self.kind != NoticeKind::Preemption && now >= self.seen_at + REPORT_UNDER_WAY
     }
 
     /// True if it holds instead of the one known. A preemption says more than anything else, and of two the earlier deadline

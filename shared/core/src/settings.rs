@@ -38,6 +38,8 @@ pub struct Settings {
     pub unhealthy_grace: Duration,
     /// A node may be in a transition for so long.
     pub transition_grace: Duration,
+    /// From the API's word that a slice has ended to the certainty that its machines are off.
+    pub power_off: Duration,
     /// No handler sends a call after so long.
     pub handler_deadline: Duration,
     /// No call lasts longer.
@@ -84,6 +86,8 @@ impl Default for Settings {
             create_limit: secs(600),
             unhealthy_grace: secs(300),
             transition_grace: secs(900),
+            // A machine has about 30 s to go down before it is switched off.
+            power_off: secs(60),
             handler_deadline: secs(25),
             request_timeout: secs(10),
             delete_retry: secs(60),
@@ -120,6 +124,7 @@ impl Settings {
             create_limit: by(self.create_limit),
             unhealthy_grace: by(self.unhealthy_grace),
             transition_grace: by(self.transition_grace),
+            power_off: by(self.power_off),
             delete_retry: by(self.delete_retry),
             backoff_first: by(self.backoff_first),
             backoff_max: by(self.backoff_max),

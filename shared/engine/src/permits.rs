@@ -82,7 +82,8 @@ impl Engine {
         for share in given_back {
             count(&mut doc, &job.spec.owner, share, u64::saturating_sub);
         }
-        if let Some(share) = g.share() {
+        // A request that is sent again asks for nothing more.
+        if let Some(share) = g.share().filter(|_| g.asked_at == Some(g.intended_at)) {
             count(&mut doc, &job.spec.owner, &share, u64::saturating_add);
         }
         let when = creates.map_or(Precondition::Absent, |c| Precondition::At(c.revision));

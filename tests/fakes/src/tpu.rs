@@ -137,11 +137,13 @@ impl FakeTpu {
         })
     }
 
-    /// Sets the state that the API shows. False if there is no such slice.
+    /// Sets the state that the API shows, of all nodes alike. False if there is no such slice.
     pub fn set_state(&self, name: &str, to: SliceState) -> bool {
         self.with(name, |state, slice| {
             if let Some(slice) = state.slices.get_mut(slice) {
-                slice.listed.view.state = to;
+                let view = &mut slice.listed.view;
+                view.ended = matches!(to, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped);
+                view.state = to;
             }
         })
     }
@@ -228,6 +230,7 @@ impl State {
         let workers = catalog::accelerator(&request.placement.accelerator).map_or(1, |a| a.workers as usize);
         let view = SliceView {
             state: SliceState::Creating,
+            ended: false,
             health: Health::Healthy,
             addresses: Vec::new(),
             labels: request.labels.clone(),
@@ -259,6 +262,7 @@ impl State {
             return Err(TpuError::NotFound);
         };
         found.listed.view.state = SliceState::Deleting;
+        found.listed.view.ended = false;
         found.operation = Some(operation.clone());
         if self.instant {
             self.vanish(slice);

@@ -69,6 +69,7 @@ impl Resource {
         let ready = self.ready_at.is_some();
         let addresses = |s: u32| (0..self.workers).map(|w| format!("10.{s}.{}.{}", w / 250, w % 250 + 1)).collect();
         SliceView {
+            ended: matches!(self.state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped),
             state: self.state.clone(),
             health: self.health.clone(),
             addresses: if ready { (0..self.slices).map(addresses).collect() } else { Vec::new() },

@@ -76,12 +76,12 @@ impl Pass<'_> {
             }
             Action::ResumeInPlace => self.set_next(false, true, Reason::ResumeInPlace, self.in_place_wait(kind)),
             Action::RestartInPlace => {
-                self.job.line += 1;
+                self.new_line();
                 self.set_next(false, false, Reason::RestartInPlace, Duration::ZERO);
             }
             Action::Recreate => self.set_next(true, true, end.why, Duration::ZERO),
             Action::RecreateFromScratch => {
-                self.job.line += 1;
+                self.new_line();
                 self.set_next(true, false, end.why, Duration::ZERO);
             }
         }
@@ -101,8 +101,14 @@ impl Pass<'_> {
         self.job.settling = Some(Settling { attempt, until, kind, summary });
     }
 
+    /// Begins a new checkpoint line: those of earlier lines are never offered again.
+    pub(super) fn new_line(&mut self) {
+        self.job.line += 1;
+        self.job.highest_checkpoint = None;
+    }
+
     /// Charges the budget; true when that was one too many.
-    fn spend(&mut self, kind: FailureKind, charge: Charge) -> bool {
+    pub(super) fn spend(&mut self, kind: FailureKind, charge: Charge) -> bool {
         let now = self.now;
         let repeat = self.job.spent.kinds.entry(kind).or_insert(Repeat { count: 0, last_at: now });
         repeat.count += 1;

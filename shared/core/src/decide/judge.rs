@@ -50,6 +50,12 @@ impl Pass<'_> {
             self.wake(settling.until);
             return;
         }
+        // Whether its slice is there must be known: a look that failed says nothing, and nothing is lost by waiting for the next.
+        let slice = self.job.last_end.as_ref().and_then(|end| self.job.generation(end.generation));
+        if slice.is_some_and(|g| self.look_of(g).is_none_or(|l| l.slice == Look::Unknown)) {
+            self.wake(self.now + self.settings().poll_busy * 5);
+            return;
+        }
         self.job.settling = None;
         self.job.outcome = Some(Outcome::Failed);
         self.job.reason = Reason::ProgramFailed;
@@ -71,15 +77,16 @@ impl Pass<'_> {
         if self.live_attempt().is_some_and(|a| self.ended_well_before(&a, notice.seen_at)) {
             return;
         }
+        let what = format!("generation {number} will be taken away at {:.0} ({kind})", notice.deadline);
         let Some(a) = self.live_attempt().filter(|a| a.generation == number) else {
             // Judged already: an exit shortly before the notice was its first sign.
-            self.take_back(number, kind);
+            self.take_back(number, kind, &what);
             return;
         };
-        let free = self.take_back(number, kind);
+        let free = self.take_back(number, kind, &what);
         let end = End {
             kind,
-            summary: format!("generation {number} will be taken away at {:.0} ({kind})", notice.deadline),
+            summary: what,
             verdict: None,
             stop: StopCause::Notice,
             why: Reason::PreemptionNotice,
@@ -102,20 +109,17 @@ impl Pass<'_> {
         if self.job.outcome.is_some() {
             return;
         }
-        let taken = self.take_back(generation, kind);
-        let why = if kind == FailureKind::Preempted {
-            Reason::Preempted
-        } else if kind == FailureKind::Maintenance {
-            Reason::Maintenance
-        } else {
-            Reason::Lost
-        };
+        let what = format!("generation {generation} was lost: {fact}");
+        let taken = self.take_back(generation, kind, &what);
+        if self.job.outcome.is_some() {
+            return;
+        }
         let end = End {
             kind,
-            summary: format!("generation {generation} was lost: {fact}"),
+            summary: what,
             verdict: None,
             stop: StopCause::Lost,
-            why,
+            why: reason_of_loss(kind),
             at_least: Some(Action::Recreate),
             free: false,
         };
@@ -126,54 +130,65 @@ impl Pass<'_> {
         }
     }
 
-    /// An exit first and the preemption shortly after is a preemption: the exit's charge goes back.
-    fn take_back(&mut self, generation: u32, kind: FailureKind) -> bool {
+    /// An exit first and the loss of its slice shortly after is that loss: its charge moves to what explains it, and so does its answer.
+    fn take_back(&mut self, generation: u32, kind: FailureKind, what: &str) -> bool {
         let Some(last) = self.job.last_end.clone() else { return false };
-        let recent = last.ended.at + self.settings().settle >= self.now;
-        let chargeable = matches!(last.ended.charge, Some(Charge::Infra | Charge::User));
+        // A failure that is not final yet is explained however late its slice was looked at.
+        let recent = self.job.settling.is_some() || last.ended.at + self.settings().settle >= self.now;
         // A slice on which the next attempt made progress was well when the earlier one ended.
         let well = self.job.attempts.last().is_some_and(|a| a.number > last.attempt && a.progressed);
-        if last.generation != generation
-            || !recent
-            || well
-            || !chargeable
-            || policy::charge(kind) != Charge::Preemptions
-        {
+        let chargeable = matches!(last.ended.charge, Some(Charge::Infra | Charge::User));
+        if last.generation != generation || !recent || well || !chargeable {
             return false;
         }
         let charged = last.ended.kind.unwrap_or(FailureKind::Unknown);
+        if charged == kind {
+            return true;
+        }
+        let (counters, spent) = (&mut self.job.counters, &mut self.job.spent);
         match last.ended.charge {
             Some(Charge::Infra) => {
-                self.job.counters.infra_failures = self.job.counters.infra_failures.saturating_sub(1);
-                self.job.spent.infra_failures = self.job.spent.infra_failures.saturating_sub(1);
+                counters.infra_failures = counters.infra_failures.saturating_sub(1);
+                spent.infra_failures = spent.infra_failures.saturating_sub(1);
             }
             Some(Charge::User) => {
-                self.job.counters.user_failures = self.job.counters.user_failures.saturating_sub(1);
-                self.job.spent.user_failures = self.job.spent.user_failures.saturating_sub(1);
+                counters.user_failures = counters.user_failures.saturating_sub(1);
+                spent.user_failures = spent.user_failures.saturating_sub(1);
             }
             Some(Charge::Preemptions) | None => {}
         }
-        if let Some(repeat) = self.job.spent.kinds.get_mut(&charged) {
+        if let Some(repeat) = spent.kinds.get_mut(&charged) {
             repeat.count = repeat.count.saturating_sub(1);
         }
-        self.job.counters.preemptions += 1;
-        self.note(format!(
-            "the end of attempt {} as {charged} is explained by the loss and charged to it",
-            last.attempt
-        ));
+        self.note(format!("the end of attempt {} as {charged} is explained and charged to it: {what}", last.attempt));
+        self.explain_last_end(kind, what, &last);
+        true
+    }
+
+    /// The rest of `take_back`: the last end is of this kind now.
+    fn explain_last_end(&mut self, kind: FailureKind, what: &str, last: &LastEnd) {
+        let answer = policy::answer(&self.job.spec.recovery, kind, self.job.spent.kinds.get(&kind), self.now);
+        let exhausted = self.spend(kind, policy::charge(kind));
+        let was_settling = self.job.settling.take().is_some();
+        let action = if exhausted { Action::Fail } else { answer };
         if let Some(end) = self.job.last_end.as_mut() {
             end.ended.kind = Some(kind);
-            end.ended.charge = Some(Charge::Preemptions);
-        }
-        if self.job.settling.take().is_some() {
-            let preset_fails = policy::answer(&self.job.spec.recovery, kind, None, self.now) == Action::Fail;
-            if preset_fails {
-                self.fail(kind, last.ended.summary.clone());
-            } else {
-                self.set_next(true, true, Reason::Preempted, Duration::ZERO);
+            end.ended.charge = Some(policy::charge(kind));
+            end.ended.summary = format!("{what}; shortly before: {}", last.ended.summary);
+            if was_settling || exhausted {
+                end.ended.action = Some(action);
             }
         }
-        true
+        if exhausted || (was_settling && action == Action::Fail) {
+            let budget = if exhausted { "; the budget is used up" } else { "" };
+            self.fail(kind, format!("{what}{budget}"));
+        } else if was_settling {
+            let scratch = matches!(action, Action::RecreateFromScratch | Action::RestartInPlace);
+            if scratch {
+                self.new_line();
+            }
+            self.set_next(true, !scratch, reason_of_loss(kind), Duration::ZERO);
+        }
     }
 
     fn judge_exits(&mut self) {
@@ -357,7 +372,10 @@ impl Pass<'_> {
         }
         let beat = self.settings().heartbeat_for(g.chips / (g.slices * g.workers).max(1));
         let limit = beat * self.settings().missed;
+        // By ticks alone the 404 after a delete is seen a minute later. The delete goes out so much before the limit that the next create is
+        // sent about when it passes.
         let hard = self.settings().silence_hard.max(limit);
+        let hard = (hard - hard / 16).max(limit);
         let mut worst: Option<(Duration, u32)> = None;
         for r in self.reports_of(a.number).iter().filter(|r| r.exit.is_none()) {
             let silent = self.silent_for(r.heard_at).unwrap_or_default();
@@ -536,6 +554,16 @@ impl Pass<'_> {
         let at_least = (stop == StopCause::Lost || why == Reason::StartTimeout).then_some(Action::Recreate);
         let end = End { kind, summary: text.to_owned(), verdict: None, stop, why, at_least, free: false };
         self.end(a.number, end, deadline);
+    }
+}
+
+fn reason_of_loss(kind: FailureKind) -> Reason {
+    if kind == FailureKind::Preempted {
+        Reason::Preempted
+    } else if kind == FailureKind::Maintenance {
+        Reason::Maintenance
+    } else {
+        Reason::Lost
     }
 }
 

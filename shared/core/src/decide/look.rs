@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::Pass;
 use crate::failure::FailureKind;
-use crate::job::{Barred, Create, Generation, Lost, Next, Placement, StopCause};
+use crate::job::{Attempt, Barred, Create, Generation, Lost, Next, Placement, StopCause};
 use crate::names;
 use crate::observation::{
     CreateError, CreateErrorKind, GenerationLook, Health, Look, OperationView, SliceState, SliceView, ZoneReport,
@@ -22,8 +22,8 @@ enum Meaning {
 /// A refusal that proves by itself that nothing of ours is there. What has a name of ours and is not ours is never touched; and where a create
 /// is not allowed a look is not allowed either, so that no look would ever show that nothing is there.
 fn made_nothing(g: &Generation, refusal: CreateErrorKind, look: &GenerationLook) -> bool {
-    // Asked once, answered clearly, and never seen. Should it be there all the same, it is an orphan, and the sweep's.
-    let once = g.create_tries == 0 && g.asked_at == Some(g.intended_at) && g.seen_at.is_none();
+    // Never seen, too. Should it be there all the same, it is an orphan, and the sweep's.
+    let once = was_asked_once(g) && g.seen_at.is_none();
     match refusal {
         CreateErrorKind::NameTaken => true,
         CreateErrorKind::Forbidden => once && look.slice == Look::Unknown,
@@ -38,6 +38,11 @@ fn made_nothing(g: &Generation, refusal: CreateErrorKind, look: &GenerationLook)
         | CreateErrorKind::PreemptedWhileCreating
         | CreateErrorKind::Other => false,
     }
+}
+
+/// Asked once, and answered clearly: no earlier request can still be on its way.
+fn was_asked_once(g: &Generation) -> bool {
+    g.create_tries == 0 && g.asked_at.is_none_or(|at| at == g.intended_at)
 }
 
 /// What was seen of an earlier try under the same number says nothing of this one.
@@ -69,6 +74,40 @@ impl Pass<'_> {
                 }
             }
             self.count_failed_create(look.number, &look);
+            self.fence_ended(&look);
+        }
+    }
+
+    /// The API's word that none of its machines is on fences its attempts, once they have had the time to go down and the notice is over.
+    /// Each slice of a multislice must have ended: see [`SliceView::ended`].
+    fn fence_ended(&mut self, look: &GenerationLook) {
+        let Some(view) = look.slice.seen() else { return };
+        let (now, power_off) = (self.now, self.settings().power_off);
+        let Some(g) = self.generation_mut(look.number) else { return };
+        if view.ended {
+            g.ended_since.get_or_insert(now);
+        } else if view.state != SliceState::Deleting {
+            // Started again by somebody. A delete switches nothing on.
+            g.ended_since = None;
+        }
+        let Some(since) = g.ended_since.filter(|_| g.lost.is_some() || g.delete.is_some()) else { return };
+        let notice = g.notice.as_ref().filter(|n| n.takes_away()).map(|n| n.deadline);
+        let certain = notice.map_or(since + power_off, |deadline| deadline.max(since + power_off));
+        let open = |a: &Attempt| a.generation == look.number && a.fenced_at.is_none() && a.released_at.is_some();
+        let open: Vec<u32> = self.job.attempts.iter().filter(|a| open(a)).map(|a| a.number).collect();
+        if open.is_empty() {
+            return;
+        }
+        if now < certain {
+            self.wake(certain);
+            return;
+        }
+        for attempt in open {
+            self.fence(attempt);
+            self.note(format!(
+                "attempt {attempt} cannot be running: the machines of generation {} are off",
+                look.number
+            ));
         }
     }
 
@@ -180,8 +219,9 @@ impl Pass<'_> {
                     message: "the queued resource FAILED".into(),
                 }))
             }
+            // UNKNOWN after a failed repair: a host error, which spot capacity meets like any other. Nobody took it.
             SliceState::Failed => {
-                Meaning::Lost { kind: taken(FailureKind::Lost), fact: format!("the API says it failed{word}") }
+                Meaning::Lost { kind: FailureKind::Lost, fact: format!("the API says that it failed{word}") }
             }
             SliceState::Deleting if g.delete.is_none() => Meaning::Lost {
                 kind: taken(FailureKind::Lost),
@@ -272,7 +312,13 @@ impl Pass<'_> {
         let Some(g) = self.job.generation(number) else { return };
         let Create::Failed { error, counted } = &g.create else { return };
         let (error, counted, placement) = (error.clone(), *counted, g.placement.clone());
-        let nothing_is_ours = look.slice == Look::Absent || made_nothing(g, error.kind, look);
+        // An earlier request without an answer may still arrive, and its name would be used again.
+        let in_flight_until = g.asked_at.unwrap_or(g.intended_at) + self.in_flight();
+        let settled = was_asked_once(g) || look.looked_at >= in_flight_until;
+        let nothing_is_ours = (look.slice == Look::Absent && settled) || made_nothing(g, error.kind, look);
+        if !settled {
+            self.wake(in_flight_until);
+        }
         if !counted {
             self.note(format!("no {} in {}: {}", placement.accelerator, placement.zone, error.message));
             self.bar(placement, &error);

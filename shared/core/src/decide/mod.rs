@@ -86,6 +86,7 @@ pub fn decide(job: &Job, seen: &Observation, now: Timestamp, rules: &Rules<'_>) 
         wakes: Vec::new(),
         zone_reports: Vec::new(),
         takes_permit: false,
+        asks_again: false,
         fenced: Vec::new(),
         lazy: false,
         waiting: None,
@@ -119,6 +120,8 @@ struct Pass<'a> {
     wakes: Vec<Timestamp>,
     zone_reports: Vec<ZoneReport>,
     takes_permit: bool,
+    /// A create that was not answered is sent again.
+    asks_again: bool,
     fenced: Vec<u32>,
     /// The next tick is to look at the job, whenever it comes.
     lazy: bool,

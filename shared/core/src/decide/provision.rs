@@ -14,6 +14,7 @@ impl Pass<'_> {
             return;
         }
         if !self.needs_generation() {
+            self.ask_again();
             // Waiting in the provider's queue is waiting for capacity.
             if self.is_in_provider_queue() {
                 self.queue_limit_passed();
@@ -45,6 +46,22 @@ impl Pass<'_> {
                 self.waiting = Some((reason, message));
             }
             Choice::Never { message } => self.fail_by_limit(Reason::NoCandidate, message),
+        }
+    }
+
+    /// A create whose answer was lost, and that shows no effect, is sent again: less and less often, and within the budget of all.
+    fn ask_again(&mut self) {
+        let Some(g) = self.job.generations.last().filter(|g| g.create == Create::Intended && g.delete.is_none()) else {
+            return;
+        };
+        let Some(asked_at) = g.asked_at.filter(|at| *at != self.now && g.seen_at.is_none()) else { return };
+        let s = self.settings();
+        let wait = (s.poll_busy * 3 * 2_u32.pow(g.create_tries.min(5))).min(s.rate_cooldown);
+        if self.asks_again || !self.over(asked_at, wait) {
+            return;
+        }
+        if self.permitted() {
+            (self.asks_again, self.takes_permit) = (true, true);
         }
     }
 
@@ -92,18 +109,8 @@ impl Pass<'_> {
     }
 
     fn ask(&mut self, candidate: &Candidate, via: crate::job::Via) {
-        match &self.seen.permit {
-            Permit::Free | Permit::Granted => {}
-            Permit::Wait => {
-                self.wake(self.now + self.settings().rate_cooldown);
-                self.waiting = Some((Reason::CreateBudget, "waits for a create permit of this minute".into()));
-                return;
-            }
-            Permit::Frozen => {
-                self.wake(self.now + self.settings().rate_cooldown);
-                self.waiting = Some((Reason::Frozen, "creates are frozen; `rekindle thaw` lets them go on".into()));
-                return;
-            }
+        if !self.permitted() {
+            return;
         }
         self.takes_permit = true;
         let number = self.number_for_ask();
@@ -134,10 +141,23 @@ impl Pass<'_> {
             ready_at: None,
             addresses: Vec::new(),
             unhealthy_since: None,
+            ended_since: None,
             notice: None,
             lost: None,
             delete: None,
         });
+    }
+
+    /// Whether a create may be sent now; if not, the job waits for it.
+    fn permitted(&mut self) -> bool {
+        let (reason, text) = match &self.seen.permit {
+            Permit::Free | Permit::Granted => return true,
+            Permit::Wait => (Reason::CreateBudget, "waits for a create permit of this minute"),
+            Permit::Frozen => (Reason::Frozen, "creates are frozen; `rekindle thaw` lets them go on"),
+        };
+        self.wake(self.now + self.settings().rate_cooldown);
+        self.waiting = Some((reason, text.into()));
+        false
     }
 
     /// The number of the generation to be asked for. An attempt that waits for a slice which never came keeps its number and its generation's.

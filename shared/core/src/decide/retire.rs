@@ -43,6 +43,9 @@ impl Pass<'_> {
 
     /// Never sooner than its workers have ended, its notice or their stop deadline is over, or the API says that it is lost.
     fn may_delete(&mut self, g: &Generation) -> bool {
+        if g.is_somebody_elses() {
+            return false;
+        }
         let running: Vec<_> =
             self.job.attempts.iter().filter(|a| a.generation == g.number && a.fenced_at.is_none()).cloned().collect();
         // Before `run` is released only `setup` can be at work, and nobody waits for that.

@@ -100,6 +100,7 @@ pub fn apply_command(job: &Job, command: Command, now: Timestamp) -> Result<Opti
             Phase::Paused => {
                 if from_scratch {
                     after.line += 1;
+                    after.highest_checkpoint = None;
                 }
                 resume_from_pause(&mut after, Reason::RestartRequested, !from_scratch, now);
             }
@@ -197,7 +198,7 @@ impl Pass<'_> {
     fn carry_out_restart(&mut self) {
         let Some(restart) = self.job.restart.take() else { return };
         if restart.from_scratch {
-            self.job.line += 1;
+            self.new_line();
         }
         self.job.settling = None;
         let deadline = self.now + self.job.spec.limits.stop_grace;

@@ -5,8 +5,9 @@ use jiff::Timestamp;
 use super::Pass;
 use crate::failure::FailureKind;
 use crate::ids::WorkerKey;
-use crate::job::{Attempt, Generation, Repeat};
+use crate::job::{Attempt, Generation, Repeat, StopCause};
 use crate::observation::{NoticeKind, WorkerReport, WorkerState};
+use crate::orders::notice_is_urgent;
 
 /// Every worker of a generation.
 pub(super) fn keys(g: &Generation) -> impl Iterator<Item = WorkerKey> + '_ {
@@ -18,6 +19,7 @@ impl Pass<'_> {
         let Some(reports) = &self.seen.workers else { return };
         self.job.observed_through_us = self.job.observed_through_us.max(self.seen.read_through_us);
         self.fold_notices(reports);
+        self.withdraw_notices(reports);
         let numbers: Vec<u32> = self.job.attempts.iter().map(|a| a.number).collect();
         for number in numbers {
             self.fold_attempt(number, reports);
@@ -46,6 +48,42 @@ impl Pass<'_> {
         }
     }
 
+    /// Maintenance that was called off: the worker that told of it does not any more, and nobody else does. What was acted on already stands.
+    fn withdraw_notices(&mut self, reports: &[WorkerReport]) {
+        let numbers: Vec<u32> = self.job.generations.iter().map(|g| g.number).collect();
+        for number in numbers {
+            let Some(g) = self.job.generation(number) else { continue };
+            let Some(known) = &g.notice else { continue };
+            let acted_on = self
+                .job
+                .attempts
+                .iter()
+                .any(|a| a.generation == number && a.stop.as_ref().is_some_and(|s| s.cause == StopCause::Notice));
+            let newest = self.job.attempts.iter().rev().find(|a| a.generation == number).map(|a| a.number);
+            let told = |r: &&WorkerReport| r.generation == number && r.notice.is_some();
+            let silent_on_it = |key: WorkerKey| {
+                let of = |r: &&WorkerReport| Some(r.attempt) == newest && r.generation == number && r.key == key;
+                reports.iter().find(of).is_some_and(|r| known.is_over_without(r.heard_at))
+            };
+            if acted_on
+                || notice_is_urgent(known, self.now)
+                || reports.iter().filter(told).any(|r| r.notice == g.notice)
+            {
+                continue;
+            }
+            if !keys(g).all(silent_on_it) {
+                continue;
+            }
+            let others = reports.iter().filter(told).filter_map(|r| r.notice.clone());
+            let best = others.reduce(|best, other| if other.says_more(&best) { other } else { best });
+            let text = format!("the notice of generation {number}, deadline {}, was called off", known.deadline);
+            if let Some(g) = self.generation_mut(number) {
+                g.notice = best;
+            }
+            self.note(text);
+        }
+    }
+
     fn fold_attempt(&mut self, number: u32, reports: &[WorkerReport]) {
         let Some(attempt) = self.job.attempts.iter().find(|a| a.number == number) else { return };
         let mut a = attempt.clone();
@@ -66,8 +104,9 @@ impl Pass<'_> {
             self.job.first_started_at.get_or_insert(self.now);
             self.note(format!("attempt {number} runs on all {} workers", expected.len()));
         }
-        if a.first_exit_at.is_none() {
-            a.first_exit_at = of.iter().filter_map(|r| r.exit.as_ref()).map(|e| e.at).min();
+        // By our clock: the others' grace must not hang on the clock of one machine.
+        if a.first_exit_at.is_none() && of.iter().any(|r| r.exit.is_some()) {
+            a.first_exit_at = Some(self.now);
         }
         let over = a.fenced_at.is_none() && is_fenced(&a, &expected, reports);
         if let Some(slot) = self.attempt_mut(number) {

@@ -204,6 +204,7 @@ async fn an_orphan_is_swept_and_a_foreign_node_never() {
     let put = |name: &str, installation: &str, age: i64| {
         let view = SliceView {
             state: SliceState::Ready,
+            ended: false,
             health: Health::Healthy,
             addresses: vec![vec!["10.9.9.9".into()]],
             labels: SliceLabels { installation: installation.into(), ..SliceLabels::default() },
@@ -280,4 +281,25 @@ async fn an_operation_whose_name_is_stored_late_still_tells_why_nothing_came() {
     assert_eq!(after.generations[0].create, Create::Sent { operation: "op".into() });
     let job = rig.until_phase(Phase::Running, 120).await;
     assert_eq!((job.counters.stockouts, job.counters.preemptions), (1, 0));
+}
+
+#[tokio::test]
+async fn a_slice_that_lies_ready_is_replaced_by_ticks_alone_within_the_limit_and_75_seconds() {
+    // At each second of a tick's minute.
+    for offset in (0..60).step_by(7) {
+        let mut rig = running().await;
+        for _ in 0..offset {
+            rig.second().await;
+        }
+        rig.events = false;
+        rig.power_off(1);
+        let silent_since = rig.now();
+        while rig.creates() == 1 {
+            rig.second().await;
+        }
+        let waited = rig.now().duration_since(silent_since).as_secs();
+        let limit = i64::try_from(rig.engine.settings.silence_hard.as_secs()).unwrap();
+        assert!(waited <= limit + 75, "{waited} s, {offset} s into the minute");
+        assert!(waited >= limit - 60, "{waited} s, {offset} s into the minute");
+    }
 }

@@ -1,5 +1,9 @@
 //! Whole jobs through the engine over memory ports: a rig whose slices come up, whose agents obey, and whose clock jumps.
 
+mod installations;
 mod lifecycle;
+mod limits;
 mod losses;
+mod multislice;
 mod rig;
+mod settle;

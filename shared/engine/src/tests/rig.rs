@@ -321,7 +321,9 @@ impl Rig {
         let now = self.now();
         let mut report = known.clone().unwrap_or_else(|| fresh(attempt, generation, key, now));
         report.heard_at = now;
-        report.notice = self.notices.get(&generation).cloned().or(report.notice);
+        // A preemption stays; maintenance is a level.
+        report.notice =
+            self.notices.get(&generation).cloned().or(report.notice.filter(|n| n.kind == NoticeKind::Preemption));
         match order.want {
             Want::Prepare => report.state = WorkerState::Ready,
             Want::Run if report.exit.is_none() => self.run(&mut report, now),

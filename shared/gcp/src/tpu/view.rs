@@ -37,6 +37,7 @@ pub(super) fn of_node(node: &Node) -> SliceView {
     let addresses = if ready { endpoints(node).into_iter().collect() } else { Vec::new() };
     SliceView {
         addresses,
+        ended: has_ended(&state),
         health: health(&node.health),
         labels: labels(node),
         created_at: timestamp(node.create_time.as_ref()),
@@ -52,6 +53,7 @@ pub(super) fn of_node(node: &Node) -> SliceView {
 pub(super) fn of_queued(queued: &QueuedResource, nodes: &[Option<SliceView>]) -> SliceView {
     let mut view = SliceView {
         state: SliceState::InTransition("STATE_UNSPECIFIED".into()),
+        ended: false,
         health: Health::Healthy,
         addresses: Vec::new(),
         labels: node_specs(queued).iter().find_map(|spec| spec.node.as_ref()).map(labels).unwrap_or_default(),
@@ -62,6 +64,8 @@ pub(super) fn of_queued(queued: &QueuedResource, nodes: &[Option<SliceView>]) ->
     let Some(state) = queued.state.as_ref() else {
         return view;
     };
+    // While it is SUSPENDING its machines may still be on.
+    view.ended = state.state == QueuedState::Suspended;
     let by_service = state.state_initiator == StateInitiator::Service;
     view.state = match &state.state {
         QueuedState::Creating | QueuedState::Accepted | QueuedState::WaitingForResources => SliceState::Queued,
@@ -158,11 +162,18 @@ fn with_nodes(mut view: SliceView, nodes: &[Option<SliceView>]) -> SliceView {
             _ => format!("slice {index}: {note}"),
         }));
     }
+    // An absent node proves nothing: it may not be shown yet.
+    view.ended = !nodes.is_empty() && nodes.iter().all(|node| node.as_ref().is_some_and(|node| node.ended));
     if view.state == SliceState::Ready && addresses.len() == nodes.len() {
         view.addresses = addresses;
     }
     view.note = join(&notes);
     view
+}
+
+/// A node in this state has no machine that is on.
+const fn has_ended(state: &SliceState) -> bool {
+    matches!(state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped)
 }
 
 /// Which of two nodes' states tells more about the whole slice: facts of loss before waiting, waiting before READY.

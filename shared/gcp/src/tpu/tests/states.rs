@@ -103,6 +103,7 @@ async fn a_ready_node_tells_its_workers_in_order() {
         SliceLabels { installation: "abc123".into(), job: "llama".into(), generation: "3".into(), spec: "0123".into() };
     let expected = SliceView {
         state: SliceState::Ready,
+        ended: false,
         health: Health::Healthy,
         addresses: vec![workers],
         labels,

@@ -1,0 +1,167 @@
+//! Whose a resource is: stores that were lost, and two installations in one project. Nothing is ever deleted but one's own orphans.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use serde_json::json;
+
+use rekindle_core::ids::{InstallationId, JobId};
+use rekindle_core::job::{Phase, Via};
+use rekindle_core::names;
+use rekindle_core::observation::{Health, SliceLabels, SliceState, SliceView};
+use rekindle_fakes::Call;
+use rekindle_ports::docs::{Precondition, Write};
+use rekindle_ports::kinds::Kind;
+use rekindle_ports::store::Installation;
+use rekindle_ports::tpu::{Listed, SliceRef};
+
+use super::rig::Rig;
+
+const DAY_MINUTES: usize = 24 * 60;
+
+/// A slice of that installation, as old as that, that nobody of this test asked for.
+fn put(rig: &Rig, installation: &str, job: &str, via: Via, age: SignedDuration) -> String {
+    let id = InstallationId::parse(installation).unwrap();
+    let job = JobId::parse(job).unwrap();
+    let name = names::generation_name(&id, &job, 1);
+    let view = SliceView {
+        state: SliceState::Ready,
+        ended: false,
+        health: Health::Healthy,
+        addresses: vec![vec!["10.9.9.9".into()]],
+        labels: names::labels(&id, &job, 1, "0123"),
+        created_at: None,
+        error: None,
+        note: None,
+    };
+    rig.fakes.tpu.insert(Listed {
+        slice: SliceRef { zone: "us-central1-a".into(), name: name.clone(), via },
+        accelerator: "v5litepod-4".into(),
+        preemptible: true,
+        view,
+        owned_by: None,
+        created_at: Some(rig.now() - age),
+    });
+    name
+}
+
+fn twenty_of_each(rig: &Rig) {
+    for n in 0..20 {
+        let via = if n % 2 == 0 { Via::Node } else { Via::QueuedResource };
+        put(rig, "abcdef", &format!("ours{n}"), via, SignedDuration::from_mins(5 * n));
+        put(rig, "zzzzzz", &format!("theirs{n}"), via, SignedDuration::from_mins(5 * n));
+    }
+}
+
+async fn a_day_of_ticks(rig: &Rig) {
+    for _ in 0..DAY_MINUTES {
+        rig.fakes.clock.advance(SignedDuration::from_mins(1));
+        // What a tick cannot do, it says; the next one runs all the same.
+        let _ = rig.engine.tick(rig.now()).await;
+        for hint in rig.fakes.hints.take() {
+            rig.engine.pass(&hint.job, &hint.cause, hint.after).await.unwrap();
+        }
+    }
+}
+
+fn deleted(rig: &Rig) -> Vec<String> {
+    let calls = rig.fakes.tpu.calls();
+    let names = calls.into_iter().filter_map(|call| match call {
+        Call::Delete(slice) => Some(slice.name),
+        Call::Create(_) | Call::Get(_) | Call::Operation(_) | Call::List => None,
+    });
+    names.collect()
+}
+
+#[tokio::test]
+async fn a_store_without_its_installation_deletes_nothing_in_a_day() {
+    let rig = Rig::new().await;
+    twenty_of_each(&rig);
+    let path = Kind::Installation.path();
+    rig.fakes.store().commit(vec![Write::Delete { path, when: Precondition::None }]).await.unwrap();
+    a_day_of_ticks(&rig).await;
+    assert_eq!(deleted(&rig), Vec::<String>::new());
+    assert_eq!(rig.fakes.tpu.slices().len(), 40);
+}
+
+#[tokio::test]
+async fn a_store_of_another_installation_deletes_nothing_in_a_day() {
+    // The process knows the new id, as a server does that was started on an empty store; or it still knows the old one.
+    for knows in ["qqqqqq", "abcdef"] {
+        let mut rig = Rig::new().await;
+        twenty_of_each(&rig);
+        let fresh = |id: &str| Installation {
+            id: InstallationId::parse(id).unwrap(),
+            secret: "other".into(),
+            born_at: rig.now(),
+        };
+        rig.fakes.store().write(&Kind::Installation, &fresh("qqqqqq"), Precondition::None).await.unwrap();
+        let engine = Arc::new(fresh(knows));
+        rig.engine.installation = engine;
+        a_day_of_ticks(&rig).await;
+        assert_eq!(deleted(&rig), Vec::<String>::new(), "{knows}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_younger_than_its_resources_or_lost_its_jobs_deletes_nothing_in_a_day() {
+    for age in [SignedDuration::ZERO, SignedDuration::from_hours(24 * 365)] {
+        let rig = Rig::new().await;
+        twenty_of_each(&rig);
+        let installation = Installation { born_at: rig.now() - age, ..Installation::clone(&rig.engine.installation) };
+        rig.fakes.store().write(&Kind::Installation, &installation, Precondition::None).await.unwrap();
+        a_day_of_ticks(&rig).await;
+        assert_eq!(deleted(&rig), Vec::<String>::new(), "a store that is {age} old");
+    }
+}
+
+#[tokio::test]
+async fn two_installations_in_one_project_never_touch_each_others() {
+    let mut ours = Rig::new().await;
+    let mut theirs = ours.beside("zzzzzz").await;
+    // The same job id in both, so that names differ by the installation alone.
+    ours.submit(json!({})).await;
+    theirs.submit(json!({})).await;
+    let orphans = [
+        put(&ours, "abcdef", "gone", Via::Node, SignedDuration::from_mins(1)),
+        put(&ours, "zzzzzz", "gone", Via::Node, SignedDuration::from_mins(1)),
+        put(&ours, "yyyyyy", "gone", Via::Node, SignedDuration::from_mins(1)),
+    ];
+    for minute in 0..DAY_MINUTES {
+        for second in [20, 20, 20] {
+            ours.fakes.clock.advance(SignedDuration::from_secs(second));
+            ours.step().await;
+            theirs.step().await;
+        }
+        let calls = ours.fakes.tpu.take_calls();
+        for call in calls {
+            let Call::Delete(slice) = call else { continue };
+            assert!(slice.name == orphans[0] || slice.name == orphans[1], "minute {minute}: {}", slice.name);
+        }
+    }
+    for rig in [&ours, &theirs] {
+        let job = rig.job().await;
+        assert_eq!((job.phase, job.last_attempt, job.last_generation), (Phase::Running, 1, 1));
+    }
+    let mut left: Vec<String> = ours.fakes.tpu.slices().into_iter().map(|l| l.slice.name).collect();
+    left.sort();
+    assert_eq!(left, ["rk-abcdef-train-g1", "rk-yyyyyy-gone-g1", "rk-zzzzzz-train-g1"]);
+}
+
+#[tokio::test]
+async fn an_orphan_is_deleted_by_its_owner_alone() {
+    let ours = Rig::new().await;
+    let theirs = ours.beside("zzzzzz").await;
+    let orphan = put(&ours, "zzzzzz", "gone", Via::QueuedResource, SignedDuration::from_mins(30));
+    let stranger = SliceLabels { installation: "abcdef".into(), ..SliceLabels::default() };
+    ours.fakes.tpu.change(&orphan, |view| view.labels = stranger);
+    a_day_of_ticks(&ours).await;
+    a_day_of_ticks(&theirs).await;
+    assert_eq!(deleted(&ours), Vec::<String>::new(), "name and label of different installations are nobody's");
+    let label = |view: &mut SliceView| view.labels.installation = "zzzzzz".into();
+    ours.fakes.tpu.change(&orphan, label);
+    a_day_of_ticks(&ours).await;
+    assert_eq!(deleted(&ours), Vec::<String>::new());
+    let report = theirs.engine.tick(theirs.now()).await.unwrap();
+    assert_eq!(report.sweep.unwrap().deleted, [orphan]);
+}
