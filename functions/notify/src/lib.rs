@@ -1,7 +1,9 @@
 //! Function `notify`: our own events go to the webhooks of their job, as structured CloudEvents.
 //!
 //! **Invariant:** nothing inside is reached: https only, public addresses only (checked when the connection is made),
-//! no redirects, no proxy.
+//! no redirects, no proxy. Each call is signed with the owner's secret (see [`rekindle_wire::webhook`]).
+//!
+//! What could not be told is told again with the subscription's back-off, and ends with the dead letters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +19,11 @@ use rekindle_ports::Ports;
 use rekindle_web::{Answer, Deliveries, dead};
 use rekindle_wire::delivery::Delivery;
 use rekindle_wire::event::JobEvent;
+use rekindle_wire::webhook::Secret;
 
 mod address;
 mod send;
+mod shape;
 
 pub use send::Sender;
 
@@ -37,6 +41,8 @@ pub struct Notify {
     pub ports: Ports,
     /// Sends to webhooks.
     pub sender: Arc<Sender>,
+    /// The installation's secret, of which the owners' secrets are made.
+    pub secret: String,
 }
 
 /// `POST /functions/notify`.
@@ -64,7 +70,9 @@ async fn one(notify: &Notify, delivery: &Delivery) -> Answer {
     };
     let wanted = |hook: &&Hook| hook.events.is_empty() || hook.events.iter().any(|e| e == event.data.phase.as_str());
     let hooks: Vec<&Hook> = job.spec.notify.iter().filter(wanted).collect();
-    let told = join_all(hooks.iter().map(|hook| notify.sender.send(&hook.webhook, &event))).await;
+    let secret = Secret::of(&notify.secret, &job.spec.owner);
+    let now = notify.ports.clock.now().as_second();
+    let told = join_all(hooks.iter().map(|hook| notify.sender.send(&hook.webhook, &event, &secret, now))).await;
     let failures: Vec<(&str, send::Failure)> =
         hooks.iter().zip(told).filter_map(|(hook, told)| Some((hook.webhook.as_str(), told.err()?))).collect();
     if failures.is_empty() {

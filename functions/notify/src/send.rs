@@ -10,9 +10,11 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, Url, redirect};
 
 use rekindle_wire::event::JobEvent;
+use rekindle_wire::webhook::{self, Secret};
 
 use crate::TIMEOUT;
 use crate::address::is_public;
+use crate::shape;
 
 /// Why a webhook was not told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,14 +57,18 @@ impl Sender {
         Ok(Self { client: builder.build()?, allow_private })
     }
 
-    /// Posts the event; any 2xx is success. The answer's body is not read.
-    pub(crate) async fn send(&self, webhook: &str, event: &JobEvent) -> Result<(), Failure> {
+    /// Posts the event, signed at `now` (seconds since 1970); any 2xx is success. The answer's body is not read.
+    pub(crate) async fn send(&self, webhook: &str, event: &JobEvent, secret: &Secret, now: i64) -> Result<(), Failure> {
         let url = self.check(webhook).map_err(Failure::Permanent)?;
-        let body = serde_json::to_vec(event).map_err(|e| Failure::Permanent(e.to_string()))?;
+        let (content_type, body) = shape::of(&url, event).map_err(|e| Failure::Permanent(e.to_string()))?;
+        let signature = secret.sign(&event.id, now, &body);
         let sent = self
             .client
             .post(url)
-            .header(header::CONTENT_TYPE, "application/cloudevents+json; charset=utf-8")
+            .header(header::CONTENT_TYPE, content_type)
+            .header(webhook::ID, &event.id)
+            .header(webhook::TIMESTAMP, now)
+            .header(webhook::SIGNATURE, signature)
             .body(body)
             .send()
             .await;

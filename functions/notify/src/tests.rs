@@ -17,6 +17,7 @@ use rekindle_core::spec::{ParseContext, parse};
 use rekindle_rig::{Rig, push, raw, send, spec};
 use rekindle_web::Door;
 use rekindle_wire::event::JobEvent;
+use rekindle_wire::webhook::Secret;
 
 use crate::{Notify, Sender, router};
 
@@ -26,6 +27,7 @@ const PATH: &str = "/functions/notify";
 #[derive(Clone)]
 struct Hook {
     told: Arc<Mutex<Vec<(HeaderMap, Value)>>>,
+    bytes: Arc<Mutex<Vec<Bytes>>>,
     status: Arc<Mutex<StatusCode>>,
     url: String,
 }
@@ -34,7 +36,8 @@ impl Hook {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook", listener.local_addr().unwrap());
-        let hook = Self { told: Arc::default(), status: Arc::new(Mutex::new(StatusCode::OK)), url };
+        let hook =
+            Self { told: Arc::default(), bytes: Arc::default(), status: Arc::new(Mutex::new(StatusCode::OK)), url };
         let app = Router::new()
             .route(
                 "/hook",
@@ -45,8 +48,9 @@ impl Hook {
         hook
     }
 
-    fn take(&self, headers: HeaderMap, body: &[u8]) -> (StatusCode, [(&'static str, String); 1]) {
+    fn take(&self, headers: HeaderMap, body: &Bytes) -> (StatusCode, [(&'static str, String); 1]) {
         self.told.lock().unwrap().push((headers, serde_json::from_slice(body).unwrap()));
+        self.bytes.lock().unwrap().push(body.clone());
         (*self.status.lock().unwrap(), [("location", self.url.clone())])
     }
 
@@ -72,7 +76,9 @@ async fn rig(allow_private: bool, hooks: &[(&str, &[&str])]) -> (Rig, Router) {
         })
         .collect();
     rig.engine.submit(submit, "ann@example.com", "k").await.unwrap();
-    let notify = Notify { ports: rig.engine.ports.clone(), sender: Arc::new(Sender::new(allow_private).unwrap()) };
+    let secret = rig.engine.installation.secret.clone();
+    let sender = Arc::new(Sender::new(allow_private).unwrap());
+    let notify = Notify { ports: rig.engine.ports.clone(), sender, secret };
     let router = rig.mount(router(notify), Door::Notify);
     (rig, router)
 }
@@ -112,6 +118,30 @@ async fn webhooks_of_the_job_get_the_phases_they_want_as_structured_cloudevents(
     assert_eq!((&body["subject"], &body["id"]), (&json!("train"), &json!("train-5")));
     assert_eq!((&body["data"]["attempt"], &body["data"]["reason"]), (&json!(4), &json!("succeeded")));
     assert!(body["source"].as_str().unwrap().contains("abcdef"));
+}
+
+#[tokio::test]
+async fn each_try_is_signed_with_the_owners_secret_and_keeps_its_id() {
+    let hook = Hook::start().await;
+    let (rig, router) = rig(true, &[(&hook.url, &[])]).await;
+    let event = event(&rig, "train", Phase::Succeeded);
+    hook.answer(503);
+    assert_eq!(tell(&router, &event).await, 503);
+    rig.advance(60);
+    hook.answer(200);
+    assert_eq!(tell(&router, &event).await, 204);
+    let secret = Secret::of(&rig.engine.installation.secret, "ann@example.com");
+    let told = hook.told.lock().unwrap().clone();
+    let bytes = hook.bytes.lock().unwrap().clone();
+    let mut times = Vec::new();
+    for ((headers, _), body) in told.iter().zip(&bytes) {
+        let text = |name: &str| headers[name].to_str().unwrap().to_owned();
+        let at: i64 = text("webhook-timestamp").parse().unwrap();
+        assert_eq!(text("webhook-id"), "train-5");
+        assert_eq!(text("webhook-signature"), secret.sign("train-5", at, body));
+        times.push(at);
+    }
+    assert_eq!(times[1] - times[0], 60, "a receiver can refuse what is old");
 }
 
 #[tokio::test]

@@ -59,7 +59,8 @@ pub fn routers(role: Role, parts: Parts) -> Router {
     }
     if matches!(role, Role::Events | Role::All) {
         let jobs = Jobs { engine: engine.clone(), may: Arc::new(messages_may) };
-        let notify = Notify { ports: engine.ports.clone(), sender };
+        let secret = engine.installation.secret.clone();
+        let notify = Notify { ports: engine.ports.clone(), sender, secret };
         router = router
             .merge(behind(rekindle_fn_jobs::router(jobs), Door::Jobs))
             .merge(behind(rekindle_fn_tpu_events::router(engine.clone()), Door::TpuEvents))

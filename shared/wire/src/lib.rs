@@ -11,6 +11,7 @@ pub mod event;
 pub mod pubsub;
 pub mod spec_view;
 pub mod v1;
+pub mod webhook;
 
 #[cfg(test)]
 mod samples;

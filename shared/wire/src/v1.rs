@@ -423,6 +423,58 @@ pub struct BundleView {
     pub code: String,
     /// Where to PUT the bytes; absent when they are there already.
     pub upload: Option<String>,
+    /// Whether it is there.
+    #[serde(default)]
+    pub present: bool,
+}
+
+/// Answer of `POST /v1/jobs?dry_run=true`: what the job would be, and where it would be tried. Nothing was stored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlanView {
+    /// The spec, with every default that is the spec's own.
+    pub spec: Value,
+    /// Where a slice is asked for, in order.
+    pub candidates: Vec<CandidateView>,
+}
+
+/// One place of a plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CandidateView {
+    /// Accelerator type.
+    pub accelerator: String,
+    /// Zone.
+    pub zone: String,
+    /// How it is bought.
+    pub capacity: CapacityKind,
+    /// Slices.
+    pub slices: u32,
+    /// Workers of all slices.
+    pub workers: u32,
+    /// Chips of all slices.
+    pub chips: u32,
+    /// US dollars an hour for all of it; 0 for granted quota.
+    pub usd_per_hour: f64,
+}
+
+/// Body of `PATCH /v1/jobs/{id}`: what may be changed of any job, also of one that has ended. All fields are optional.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LabelsBody {
+    /// Tags to add.
+    pub add_tags: Vec<String>,
+    /// Tags to take away.
+    pub remove_tags: Vec<String>,
+    /// The new notes; empty: none.
+    pub notes: Option<String>,
+}
+
+/// Answer of `GET /v1/webhook-secret`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebhookSecretView {
+    /// Whose jobs it signs.
+    pub owner: String,
+    /// The secret in the form of Standard Webhooks: `whsec_` and base64.
+    pub secret: String,
 }
 
 /// Answer of `GET /version`.
