@@ -12,14 +12,15 @@ use serde_json::Value;
 use rekindle_core::explain;
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::{Job, Phase};
-use rekindle_core::names;
 use rekindle_core::observation::WorkerReport;
-use rekindle_core::spec::{ParseContext, parse};
+use rekindle_core::spec::{JobSpec, ParseContext, parse};
+use rekindle_core::{names, placement};
 use rekindle_engine::Submitted;
 use rekindle_ports::store::{JobFilter, StoreError};
 use rekindle_web::problem::FieldFault;
 use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, etag, faulty_query, problem};
-use rekindle_wire::v1::{ExplainView, HistoryList, JobList, JobView};
+use rekindle_wire::spec_view;
+use rekindle_wire::v1::{CandidateView, ExplainView, HistoryList, JobList, JobView, PlanView};
 
 use crate::{Api, page};
 
@@ -62,11 +63,19 @@ pub(crate) fn key(api: &Api, caller: &Caller, headers: &HeaderMap) -> Result<Str
     }
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SubmitQuery {
+    /// Only say what the job would be.
+    dry_run: Option<bool>,
+}
+
 /// `POST /v1/jobs`.
 pub(crate) async fn submit(
     State(api): State<Api>,
     caller: Caller,
     headers: HeaderMap,
+    Query(query): Query<SubmitQuery>,
     Json(body): Json<Value>,
 ) -> Result<Response, Problem> {
     let context =
@@ -79,6 +88,9 @@ pub(crate) async fn submit(
         let errors = faults.into_iter().map(|f| FieldFault { field: f.field, message: f.message }).collect();
         problem(StatusCode::BAD_REQUEST, "job-spec", format!("the job spec has {count}")).with_errors(errors)
     })?;
+    if query.dry_run == Some(true) {
+        return Ok(axum::Json(plan(&submit.spec, &api)).into_response());
+    }
     let key = key(&api, &caller, &headers)?;
     let id = submit.id.get_or_insert_with(|| names::generated_job_id(&key)).clone();
     let (job, status) = match Box::pin(api.engine.submit(submit, &caller.identity, &key)).await {
@@ -90,6 +102,20 @@ pub(crate) async fn submit(
     hint(&api, &id, "submit").await;
     let location = HeaderValue::from_str(&format!("/v1/jobs/{id}")).unwrap_or(HeaderValue::from_static("/v1/jobs"));
     Ok((status, [(header::LOCATION, location)], axum::Json(JobView::of(&job, &[]))).into_response())
+}
+
+fn plan(spec: &JobSpec, api: &Api) -> PlanView {
+    let candidates = placement::candidates(spec, &api.engine.deployment);
+    let view = |candidate: placement::Candidate| CandidateView {
+        slices: spec.tpu.slices,
+        workers: candidate.workers * spec.tpu.slices,
+        chips: candidate.chips,
+        usd_per_hour: candidate.usd_micros_per_hour as f64 / 1e6,
+        accelerator: candidate.placement.accelerator,
+        zone: candidate.placement.zone,
+        capacity: candidate.placement.capacity,
+    };
+    PlanView { spec: spec_view::spec(spec), candidates: candidates.into_iter().map(view).collect() }
 }
 
 fn taken(id: &JobId, phase: Option<Phase>) -> Problem {

@@ -20,10 +20,12 @@ mod fleet;
 mod freeze;
 mod health;
 mod jobs;
+mod labels;
 mod liveness;
 mod logs;
 mod objects;
 mod page;
+mod secrets;
 mod site;
 mod watch;
 
@@ -56,12 +58,13 @@ impl Api {
 pub fn people(api: Api) -> Router {
     Router::new()
         .route("/v1/jobs", post(jobs::submit).get(jobs::list))
-        .route("/v1/jobs/{id}", get(jobs::show))
+        .route("/v1/jobs/{id}", get(jobs::show).patch(labels::change))
         .route("/v1/jobs/{id}/history", get(jobs::history))
         .route("/v1/jobs/{id}/explain", get(jobs::explain))
         .route("/v1/jobs/{id}/logs", get(logs::read))
         .route("/v1/jobs/{id}/{command}", post(commands::command))
-        .route("/v1/bundles/{sha256}", post(bundles::bundle))
+        .route("/v1/bundles/{sha256}", post(bundles::bundle).get(bundles::look))
+        .route("/v1/webhook-secret", get(secrets::webhooks))
         .route("/v1/watch", get(watch::watch))
         .route("/v1/fleet", get(fleet::fleet))
         .route("/v1/catalog", get(catalog::catalog))

@@ -12,6 +12,7 @@ use rekindle_ports::store::{Installation, StoreError};
 
 pub mod act;
 mod commands;
+mod labels;
 mod observe;
 mod pass;
 mod permits;
@@ -22,6 +23,7 @@ mod tick;
 pub mod tokens;
 
 pub use commands::{Commanded, Submitted};
+pub use labels::Labels;
 pub use pass::PassOutcome;
 pub use sweep::{FleetEntry, Owner, SweepReport};
 pub use tick::TickReport;
