@@ -72,6 +72,10 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Tell why a program failed, from its output or a case file
     Classify(Classify),
+    /// Completion for a shell
+    Completion(Completion),
+    /// Manual pages
+    Man(Man),
     /// Keep an interactive TPU alive
     #[command(hide = true)]
     Up(NotBuilt),
@@ -133,6 +137,12 @@ pub(crate) enum Client {
     Doctor(Doctor),
     /// Version of this program, and of the server if it answers
     Version,
+    /// Add tags to jobs, or take them away; also after their end
+    Tag(Tag),
+    /// Write a note to a job, or take it away; also after its end
+    Note(Note),
+    /// The secret that signs the webhooks of your jobs
+    WebhookSecret(WebhookSecret),
 }
 
 /// `doctor`.
@@ -154,9 +164,16 @@ pub(crate) struct Doctor {
 #[derive(Debug, Default, Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct Run {
-    /// Job file in YAML or JSON; `-` is stdin. Options change what it says
-    #[arg(value_name = "FILE")]
-    pub(crate) file: Option<PathBuf>,
+    /// Job file in YAML or JSON (`-` is stdin), then arguments of the program as KEY=VALUE: an alias such as `lr`, or a
+    /// full name such as `config.model.depth`
+    #[arg(value_name = "FILE | KEY=VALUE")]
+    pub(crate) words: Vec<String>,
+    /// Folder with the program, or its name in the configuration [default: the current folder]
+    #[arg(long, value_name = "DIR", conflicts_with = "no_code")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Send no folder: the program is on the machine already, or the job says `code`
+    #[arg(long)]
+    pub(crate) no_code: bool,
     /// Accelerator type; several in order of preference
     #[arg(long, value_name = "TYPE", value_delimiter = ',')]
     pub(crate) tpu: Vec<String>,
@@ -172,9 +189,10 @@ pub(crate) struct Run {
     /// Slices; more than one is multislice, all or nothing
     #[arg(long, value_name = "N")]
     pub(crate) slices: Option<u32>,
-    /// What to do about failures: pre, resume, reapply, rerun, pass
-    #[arg(long)]
-    pub(crate) preset: Option<String>,
+    /// Part of a job by name, such as spot-v6e, from rekindle.toml, the configuration or built in; or what to do about
+    /// failures: pre, resume, reapply, rerun, pass. May be repeated
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) preset: Vec<String>,
     /// Folder of the checkpoints
     #[arg(long, value_name = "PLACE")]
     pub(crate) checkpoint: Option<String>,
@@ -202,7 +220,7 @@ pub(crate) struct Run {
     /// Any field of the job: `--set limits.total=2h`
     #[arg(long, value_name = "FIELD=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Print the job message and submit nothing
+    /// Print the job, and what would be created, where, at what price; send and submit nothing
     #[arg(long = "dry-run")]
     pub(crate) is_dry: bool,
     /// Wait for the end; exit codes as of `wait`
@@ -218,14 +236,20 @@ pub(crate) struct Run {
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  rekindle run job.yaml
+  rekindle run job.yaml lr=0.01 config.model.depth=24
   rekindle run --tpu v5litepod-16 --zone us-west4-a --tag ablation -- python3 train.py --lr=0.01
   rekindle run job.yaml --id lr-sweep-3 --set limits.total=12h --follow
-  gcloud pubsub topics publish rekindle-jobs --message=\"$(rekindle run job.yaml --dry-run --json)\"";
+  gcloud pubsub topics publish rekindle-jobs --message=\"$(rekindle run job.yaml --no-code --dry-run --json)\"";
 
 /// `ps`.
 #[derive(Debug, Default, Args)]
+#[command(
+    after_help = "Examples:\n  rekindle ps --live --owner ada\n  rekindle ps --phase failed --within 24h\n  rekindle ps train-1 --watch"
+)]
 pub(crate) struct Ps {
+    /// Only these jobs
+    #[arg(value_name = "JOB")]
+    pub(crate) jobs: Vec<String>,
     /// Only jobs in this phase; may be repeated
     #[arg(long, value_parser = parse_phase, value_delimiter = ',')]
     pub(crate) phase: Vec<Phase>,
@@ -238,6 +262,9 @@ pub(crate) struct Ps {
     /// Only jobs that have not ended
     #[arg(long)]
     pub(crate) live: bool,
+    /// Only jobs submitted within so long, such as 24h
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) within: Option<std::time::Duration>,
     /// At most so many
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
     pub(crate) limit: usize,
@@ -295,6 +322,60 @@ pub(crate) struct Logs {
     /// Only this worker: its index, or SLICE-INDEX; `all` is every worker
     #[arg(long, value_name = "N|all", default_value = "all")]
     pub(crate) worker: String,
+    /// Only lines that match this regular expression
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) grep: Option<regex::bytes::Regex>,
+}
+
+/// `tag`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle tag train-1 ablation best\n  rekindle tag train-1 --remove best")]
+pub(crate) struct Tag {
+    /// The job
+    pub(crate) job: String,
+    /// Tags to add
+    #[arg(value_name = "TAG", required_unless_present = "remove")]
+    pub(crate) add: Vec<String>,
+    /// Tag to take away; may be repeated
+    #[arg(long, value_name = "TAG", value_delimiter = ',')]
+    pub(crate) remove: Vec<String>,
+}
+
+/// `note`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle note train-1 'diverged at 40k, see W&B'\n  rekindle note train-1 ''")]
+pub(crate) struct Note {
+    /// The job
+    pub(crate) job: String,
+    /// The note; empty takes it away
+    pub(crate) text: String,
+}
+
+/// `webhook-secret`.
+#[derive(Debug, Args)]
+pub(crate) struct WebhookSecret {
+    /// Of this owner's jobs; for admins [default: you]
+    #[arg(long)]
+    pub(crate) owner: Option<String>,
+}
+
+/// `completion`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  source <(rekindle completion bash)\n  rekindle completion fish >~/.config/fish/completions/rekindle.fish"
+)]
+pub(crate) struct Completion {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// `man`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle man | man -l -\n  rekindle man ~/.local/share/man/man1")]
+pub(crate) struct Man {
+    /// Folder for the pages of all commands; without it the main page goes to stdout
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
 }
 
 /// `wait`.
@@ -437,8 +518,8 @@ mod tests {
         assert!(matches!(parse(&["retry", "a"]), Client::Restart(_)));
         assert!(matches!(parse(&["rerun", "a"]), Client::Rerun(_)));
         assert!(matches!(parse(&["ack", "a"]), Client::Wake(_)));
-        assert!(matches!(parse(&["check"]), Client::Ps(_)));
-        assert!(matches!(parse(&["monitor"]), Client::Monitor(_)));
+        assert!(matches!(parse(&["check", "a"]), Client::Ps(Ps { jobs, .. }) if jobs == ["a"]));
+        assert!(matches!(parse(&["monitor", "a"]), Client::Monitor(Ps { jobs, .. }) if jobs == ["a"]));
         assert!(matches!(command(&["ssh", "a", "--worker", "1", "--", "-L", "1:2"]), Command::Ssh(_)));
     }
 

@@ -1,5 +1,6 @@
 //! Where the server is and how to prove who one is: options, environment, configuration file, in this order.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -10,13 +11,19 @@ use crate::fault::{Fault, Result};
 pub(crate) const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
 
 /// `config.toml`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct File {
     /// Address of the api service.
     pub(crate) server: Option<String>,
     /// Command whose output is the bearer token.
     pub(crate) token_command: Option<Vec<String>>,
+    /// Short names of program arguments: `lr = "--config.training.learning_rate"`.
+    pub(crate) aliases: BTreeMap<String, String>,
+    /// Parts of jobs by name: `[presets.spot-v6e]`, in the form of a job file.
+    pub(crate) presets: BTreeMap<String, toml::Table>,
+    /// Folders of programs by name.
+    pub(crate) folders: BTreeMap<String, PathBuf>,
 }
 
 /// Where an address came from, for messages.
@@ -60,8 +67,20 @@ pub(crate) fn read(path: &Path) -> Result<Option<File>> {
     toml::from_str(&text).map(Some).map_err(|error| {
         Fault::input(format!("the configuration {} is wrong", path.display()))
             .because(error.to_string().trim_end().to_owned())
-            .next("it knows `server = \"https://…\"` and `token_command = [\"gcloud\", …]`")
+            .next(
+                "it knows `server = \"https://…\"`, `token_command = [\"gcloud\", …]`, and the tables [aliases], \
+                 [presets.NAME] and [folders]",
+            )
     })
+}
+
+/// The user's file: the one that was named, else the usual one. Absent: empty.
+pub(crate) fn user_file(config: Option<&Path>) -> Result<File> {
+    let path = match config {
+        Some(path) => Some(path.to_owned()),
+        None => usual_path(|name| std::env::var_os(name)),
+    };
+    Ok(path.as_deref().map(read).transpose()?.flatten().unwrap_or_default())
 }
 
 /// Finds the server. A file that was named must exist.

@@ -28,6 +28,18 @@ pub(crate) fn until(at: Timestamp, now: Timestamp) -> String {
     if secs <= 0 { "now".to_owned() } else { format!("in {}", duration(secs)) }
 }
 
+/// A size: `812 B`, `1.4 MiB`.
+pub(crate) fn bytes(size: u64) -> String {
+    let mut amount = size as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if amount < 1000.0 || unit == "GiB" {
+            return if unit == "B" { format!("{size} B") } else { format!("{amount:.1} {unit}") };
+        }
+        amount /= 1024.0;
+    }
+    format!("{size} B")
+}
+
 /// US dollars, with cents, and with more digits below a cent.
 pub(crate) fn usd(amount: f64) -> String {
     if amount != 0.0 && amount.abs() < 0.01 { format!("${amount:.4}") } else { format!("${amount:.2}") }
@@ -85,6 +97,13 @@ mod tests {
             (187_200, "2d4h"),
         ] {
             assert_eq!(duration(secs), text);
+        }
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        for (size, text) in [(0, "0 B"), (999, "999 B"), (1536, "1.5 KiB"), (536_870_912, "512.0 MiB")] {
+            assert_eq!(bytes(size), text);
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod api;
 mod args;
+mod bundle;
 mod commands;
 mod config;
 mod demo;
@@ -10,6 +11,7 @@ mod embedded;
 mod fault;
 mod human;
 mod printer;
+mod project;
 mod table;
 
 use std::process::ExitCode;

@@ -5,11 +5,13 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod bundles;
 mod demo;
 mod doctor;
 mod server;
 
 use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -24,10 +26,13 @@ async fn transcripts_are_what_the_commands_print() {
     for file in files {
         let want = std::fs::read_to_string(&file).unwrap();
         let server = server::start().await;
+        let home = project();
+        let folder = home.path().join("project");
         let mut got = String::new();
         for line in want.lines().filter_map(|line| line.strip_prefix("$ ")) {
-            let output = rekindle(&server, line).await;
-            write!(got, "$ {line}\n{}", shown(&output, &server)).unwrap();
+            let output = rekindle_in(&server, &folder, line).await;
+            let text = shown(&output, &server).replace(home.path().to_str().unwrap(), "/home/ada");
+            write!(got, "$ {line}\n{text}").unwrap();
         }
         assert!(!got.is_empty(), "{file:?} holds no command");
         if got == want {
@@ -42,13 +47,34 @@ async fn transcripts_are_what_the_commands_print() {
     assert!(different.is_empty(), "{}", different.join("\n"));
 }
 
-/// Runs one line of a transcript. `REKINDLE_SERVER` points to the fake; nothing of this machine's settings counts.
+/// A folder with a copy of `project`, the same on every machine.
+fn project() -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::create_dir(home.path().join("project")).unwrap();
+    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/project")).unwrap() {
+        let path = entry.unwrap().path();
+        let to = home.path().join("project").join(path.file_name().unwrap());
+        std::fs::copy(&path, &to).unwrap();
+        std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    home
+}
+
 async fn rekindle(server: &server::Server, line: &str) -> Output {
+    rekindle_in(server, &project().path().join("project"), line).await
+}
+
+/// Runs one line of a transcript. `REKINDLE_SERVER` points to the fake; nothing of this machine's settings counts.
+async fn rekindle_in(server: &server::Server, folder: &Path, line: &str) -> Output {
     let line = line.strip_prefix("rekindle").unwrap_or_else(|| panic!("{line} is no command of ours"));
-    let script = format!("exec \"$REKINDLE\"{line}");
+    shell(server, folder, &format!("exec \"$REKINDLE\"{line}")).await
+}
+
+/// Runs a line of bash in which `$REKINDLE` is the binary.
+async fn shell(server: &server::Server, folder: &Path, script: &str) -> Output {
     let run = tokio::process::Command::new("bash")
-        .args(["-c", &script])
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"))
+        .args(["-c", script])
+        .current_dir(folder)
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("HOME", "/nonexistent")

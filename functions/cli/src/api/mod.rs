@@ -2,6 +2,7 @@
 
 mod sse;
 mod token;
+mod upload;
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -15,6 +16,7 @@ use serde_json::Value;
 use rekindle_wire::v1::{CommandBody, Problem};
 
 pub(crate) use sse::Event;
+pub(crate) use upload::Uploaded;
 
 use crate::config::{Origin, Server};
 use crate::fault::{Fault, Result};
@@ -120,10 +122,28 @@ impl Api {
 
     /// POST of a JSON body; says whether it made something new (201).
     pub(crate) async fn post(&self, path: &str, body: &Value, key: &str) -> Result<(Value, bool)> {
+        self.post_with(path, &[], body, key).await
+    }
+
+    /// The same with a query.
+    pub(crate) async fn post_with(
+        &self,
+        path: &str,
+        query: Query<'_>,
+        body: &Value,
+        key: &str,
+    ) -> Result<(Value, bool)> {
         let body = Body::Json { value: body.clone(), key: key.to_owned() };
-        let response = self.send(Method::POST, path, &[], &body, Some(CALL_TIMEOUT)).await?;
+        let response = self.send(Method::POST, path, query, &body, Some(CALL_TIMEOUT)).await?;
         let is_new = response.status() == StatusCode::CREATED;
         Ok((self.json(path, response).await?, is_new))
+    }
+
+    /// PATCH of a JSON body.
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Result<Value> {
+        let body = Body::Json { value: body.clone(), key: new_key() };
+        let response = self.send(Method::PATCH, path, &[], &body, Some(CALL_TIMEOUT)).await?;
+        self.json(path, response).await
     }
 
     /// A command on a job; says whether it changed anything (202; 200 is that it held already).

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use owo_colors::{AnsiColors, OwoColorize as _};
+use regex::bytes::Regex;
 use rekindle_core::failure::FailureKind;
 use rekindle_wire::v1::JobView;
 use serde_json::json;
@@ -33,11 +34,11 @@ const OUTAGE_MAX: Duration = Duration::from_mins(10);
 /// Shows the output.
 pub(crate) async fn run(context: &Context, options: &Logs) -> Result<()> {
     if options.follow {
-        return follow(context, &options.job, options.attempt, &options.worker).await;
+        return follow_as(context, options).await;
     }
     let path = job_path(&options.job, "/logs")?;
     let query = [("attempt", options.attempt.map(|n| n.to_string())), ("worker", wanted(&options.worker))];
-    let mut writer = Writer::new(context.printer);
+    let mut writer = Writer::new(context.printer, options);
     context.api.get_text(&path, &query, |piece| writer.write(piece)).await?;
     writer.end()
 }
@@ -46,25 +47,35 @@ fn wanted(worker: &str) -> Option<String> {
     (worker != "all").then(|| worker.to_owned())
 }
 
+/// Follows all output of a job to its end.
+pub(crate) async fn follow(context: &Context, job: &str) -> Result<()> {
+    let (job, worker) = (job.to_owned(), "all".to_owned());
+    follow_as(context, &Logs { job, follow: true, attempt: None, worker, grep: None }).await
+}
+
 /// Follows the output until the job (or the attempt that is asked for) has ended. On a terminal it also says, beside
 /// the output, what the job is at.
-pub(crate) async fn follow(context: &Context, job: &str, attempt: Option<u32>, worker: &str) -> Result<()> {
+async fn follow_as(context: &Context, options: &Logs) -> Result<()> {
     if !context.printer.is_talk_terminal() {
-        return output(context, job, attempt, worker).await;
+        return output(context, options).await;
     }
     tokio::select! {
-        ended = output(context, job, attempt, worker) => ended,
-        never = wait::tell_changes(context, job) => match never {},
+        ended = output(context, options) => ended,
+        never = wait::tell_changes(context, &options.job) => match never {},
     }
 }
 
 /// The output alone. A stream that ends or breaks before the end is opened again behind the last event, so that nothing
 /// is lost or shown twice.
-async fn output(context: &Context, job: &str, attempt: Option<u32>, worker: &str) -> Result<()> {
+async fn output(context: &Context, options: &Logs) -> Result<()> {
+    let job = options.job.as_str();
     let path = job_path(job, "/logs")?;
-    let query =
-        [("follow", Some("true".to_owned())), ("attempt", attempt.map(|n| n.to_string())), ("worker", wanted(worker))];
-    let mut writer = Writer::new(context.printer);
+    let query = [
+        ("follow", Some("true".to_owned())),
+        ("attempt", options.attempt.map(|n| n.to_string())),
+        ("worker", wanted(&options.worker)),
+    ];
+    let mut writer = Writer::new(context.printer, options);
     let mut last_id: Option<String> = None;
     let (mut pause, mut heard) = (AGAIN_FIRST, Instant::now());
     loop {
@@ -126,22 +137,36 @@ async fn end(context: &Context, job: &str) -> Result<()> {
 }
 
 /// Writes lines, each with its worker in a colour, or as JSON.
-struct Writer {
+struct Writer<'a> {
     printer: Printer,
     is_coloured: bool,
-    attempt: Option<u32>,
+    grep: Option<&'a Regex>,
+    /// Of the lines that come; the server names attempts only where there are several.
+    attempt: u32,
+    /// Of the last line that named one; the server names workers only where there are several.
+    worker: String,
+    /// The heading of an attempt of which no line was shown yet.
+    heading: Option<Vec<u8>>,
     /// The beginning of a line whose end has not come yet.
     partial: Vec<u8>,
 }
 
-impl Writer {
-    fn new(printer: Printer) -> Self {
-        Self { printer, is_coloured: crate::printer::has_colours(), attempt: None, partial: Vec::new() }
+impl<'a> Writer<'a> {
+    fn new(printer: Printer, options: &'a Logs) -> Self {
+        Self {
+            printer,
+            is_coloured: crate::printer::has_colours(),
+            grep: options.grep.as_ref(),
+            attempt: options.attempt.unwrap_or(1),
+            worker: label_of(&options.worker),
+            heading: None,
+            partial: Vec::new(),
+        }
     }
 
     /// Takes bytes cut anywhere.
     fn write(&mut self, piece: &[u8]) -> Result<()> {
-        if !self.is_coloured && !self.printer.is_json {
+        if !self.is_coloured && !self.printer.is_json && self.grep.is_none() {
             return self.printer.bytes(piece);
         }
         self.partial.extend_from_slice(piece);
@@ -157,17 +182,44 @@ impl Writer {
         if rest.is_empty() { Ok(()) } else { self.line(&rest) }
     }
 
+    /// One line; with `--grep` only if it matches, its heading only if something below it does.
     fn line(&mut self, line: &[u8]) -> Result<()> {
         let text = std::str::from_utf8(line).ok();
+        if let Some(began) = text.and_then(heading) {
+            self.attempt = began;
+            if self.grep.is_some() {
+                self.heading = Some(line.to_vec());
+                return Ok(());
+            }
+        } else if let Some(grep) = self.grep {
+            // Not in the worker's name.
+            let said = text.and_then(worker_of).map_or(line, |(_, rest)| rest.as_bytes());
+            if !grep.is_match(said) {
+                return Ok(());
+            }
+            if let Some(heading) = self.heading.take() {
+                self.show(&heading)?;
+            }
+        }
+        self.show(line)
+    }
+
+    fn show(&mut self, line: &[u8]) -> Result<()> {
+        let text = std::str::from_utf8(line).ok();
         let began = text.and_then(heading);
-        self.attempt = began.or(self.attempt);
         if self.printer.is_json {
             if began.is_some() {
                 return Ok(());
             }
             let text = String::from_utf8_lossy(line);
-            let (worker, text) = worker_of(&text).map_or((None, &*text), |(worker, rest)| (Some(worker), rest));
-            return self.printer.json_line(&json!({"attempt": self.attempt, "worker": worker, "line": text}));
+            let said = if let Some((worker, rest)) = worker_of(&text) {
+                worker.clone_into(&mut self.worker);
+                rest
+            } else {
+                &*text
+            };
+            let line = json!({"attempt": self.attempt, "worker": self.worker, "line": said});
+            return self.printer.json_line(&line);
         }
         let shown = match (self.is_coloured, text, began) {
             (true, Some(text), Some(_)) => Some(text.bold().to_string()),
@@ -192,6 +244,16 @@ fn worker_of(line: &str) -> Option<(&str, &str)> {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let has_slice = slice.is_empty() || slice.strip_prefix('s').is_some_and(digits);
     (has_slice && digits(number)).then_some((worker, text))
+}
+
+/// How the server names the worker that was asked for.
+fn label_of(wanted: &str) -> String {
+    match wanted.split_once('-') {
+        _ if wanted == "all" => "w0".to_owned(),
+        Some(("0", worker)) => format!("w{worker}"),
+        Some((slice, worker)) => format!("s{slice}w{worker}"),
+        None => format!("w{wanted}"),
+    }
 }
 
 fn colour_of(worker: &str) -> AnsiColors {

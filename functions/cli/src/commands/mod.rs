@@ -8,13 +8,18 @@ mod explain;
 mod fleet;
 mod freeze;
 mod history;
+mod labels;
 mod logs;
+mod pages;
 mod ps;
 mod run;
+mod secret;
 mod show;
+mod timeline;
 mod version;
 mod wait;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::api::Api;
@@ -27,13 +32,16 @@ use crate::printer::Printer;
 pub(crate) struct Context {
     pub(crate) printer: Printer,
     pub(crate) api: Api,
+    /// The configuration that was named, if one was.
+    pub(crate) config: Option<PathBuf>,
 }
 
 impl Context {
     /// A context whose server is the one that the options and the configuration name.
     pub(crate) fn new(global: &Global, printer: Printer) -> Result<Self> {
         let server = config::server(global.server.as_deref(), global.config.as_deref())?;
-        Ok(Self { printer, api: Api::new(server, global.token.clone().filter(|token| !token.is_empty()))? })
+        let api = Api::new(server, global.token.clone().filter(|token| !token.is_empty()))?;
+        Ok(Self { printer, api, config: global.config.clone() })
     }
 }
 
@@ -43,6 +51,8 @@ pub(crate) fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
         Command::Dev(options) => crate::dev::run(&options, printer),
         Command::Demo(options) => crate::demo::run(&options, printer),
         Command::Classify(options) => classify::run(&options, printer),
+        Command::Completion(options) => pages::completion(&options, printer),
+        Command::Man(options) => pages::man(&options, printer),
         Command::Up(_) => not_built("up", "submit a job with `rekindle run`"),
         Command::Ssh(_) => {
             not_built("ssh", "use `gcloud compute tpus tpu-vm ssh NAME`; `rekindle show JOB` tells the name")
@@ -82,6 +92,9 @@ async fn ask(context: &Context, command: Client) -> Result<ExitCode> {
         Client::Freeze => freeze::run(context, "freeze").await?,
         Client::Thaw => freeze::run(context, "thaw").await?,
         Client::Version => version::run(context).await?,
+        Client::Tag(options) => labels::tag(context, options).await?,
+        Client::Note(options) => labels::note(context, options).await?,
+        Client::WebhookSecret(options) => secret::run(context, &options).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

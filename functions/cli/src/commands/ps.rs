@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use rekindle_wire::v1::JobView;
 use serde_json::Value;
 
-use super::Context;
+use super::{Context, job_path};
 use crate::api::typed;
 use crate::args::Ps;
 use crate::fault::Result;
@@ -32,7 +32,16 @@ pub(crate) async fn run(context: &Context, options: &Ps) -> Result<()> {
     }
     let jobs = views(jobs)?;
     if jobs.is_empty() {
-        context.printer.talk("no jobs; `rekindle run --tpu v5litepod-8 -- COMMAND` submits one");
+        let has_filter = options.live
+            || options.within.is_some()
+            || options.owner.is_some()
+            || options.tag.is_some()
+            || !options.phase.is_empty();
+        context.printer.talk(if has_filter {
+            "no job is like that; `rekindle ps` without options shows the newest"
+        } else {
+            "no jobs; `rekindle run --tpu v5litepod-8 -- COMMAND` submits one"
+        });
         return Ok(());
     }
     context.printer.data(&table(&jobs, Timestamp::now()).render(context.printer.width()))?;
@@ -48,6 +57,16 @@ fn views(jobs: Vec<Value>) -> Result<Vec<JobView>> {
 
 /// The jobs as the API gives them, and whether there are more.
 async fn list(context: &Context, options: &Ps) -> Result<(Vec<Value>, bool)> {
+    if !options.jobs.is_empty() {
+        let mut jobs = Vec::new();
+        for job in &options.jobs {
+            jobs.push(context.api.get(&job_path(job, "")?, &[]).await?);
+        }
+        jobs.retain(|job| fits(job, options));
+        return Ok((jobs, false));
+    }
+    // Whole specs are most of an answer, and no column of the table.
+    let view = (!context.printer.is_json).then(|| "list".to_owned());
     let limit = if options.all { usize::MAX } else { options.limit };
     // The API takes one phase; several are filtered here.
     let phase = match options.phase.as_slice() {
@@ -64,12 +83,18 @@ async fn list(context: &Context, options: &Ps) -> Result<(Vec<Value>, bool)> {
             ("tag", options.tag.clone()),
             ("page_size", Some(page_size.to_string())),
             ("page_token", token),
+            ("view", view.clone()),
         ];
         let mut value = context.api.get("/v1/jobs", &query).await?;
         let page = value.get_mut("jobs").map(Value::take).unwrap_or_default();
         let found = typed::<Vec<Value>>(page)?;
+        // Newest first: behind the first that is too old there are only older ones.
+        let is_past = found.last().is_some_and(|job| !is_within(job, options));
         jobs.extend(found.into_iter().filter(|job| fits(job, options)));
         token = value.get("next_page_token").and_then(Value::as_str).map(str::to_owned);
+        if is_past {
+            token = None;
+        }
         if token.is_none() || jobs.len() >= limit {
             let is_cut = token.is_some() || jobs.len() > limit;
             jobs.truncate(limit);
@@ -82,7 +107,13 @@ fn fits(job: &Value, options: &Ps) -> bool {
     let name = job.get("phase").and_then(Value::as_str).unwrap_or_default();
     let is_wanted = options.phase.is_empty() || options.phase.iter().any(|phase| phase.as_str() == name);
     let has_ended = rekindle_core::job::Phase::parse(name).is_some_and(rekindle_core::job::Phase::is_terminal);
-    is_wanted && !(options.live && has_ended)
+    is_wanted && !(options.live && has_ended) && is_within(job, options)
+}
+
+fn is_within(job: &Value, options: &Ps) -> bool {
+    let Some(within) = options.within else { return true };
+    let created = job.get("created_at").and_then(Value::as_str).and_then(|text| text.parse::<Timestamp>().ok());
+    created.is_none_or(|created| Timestamp::now().duration_since(created).as_secs_f64() <= within.as_secs_f64())
 }
 
 /// The table of jobs.
@@ -127,8 +158,17 @@ fn row(job: &JobView, now: Timestamp) -> Vec<String> {
         human::usd(job.cost_usd),
         human::tame(&job.owner),
         human::age(job.created_at, now),
-        human::tame(&job.message),
+        short(&human::tame(&job.message)),
     ]
+}
+
+/// What stands in the last column: a provider's errors may be pages long. `explain` tells all of it.
+fn short(text: &str) -> String {
+    const MOST: usize = 120;
+    if text.chars().count() <= MOST {
+        return text.to_owned();
+    }
+    text.chars().take(MOST - 1).chain(['…']).collect()
 }
 
 /// On a terminal the list is drawn over itself; else each change of a job is a line, as in `kubectl get -w`.

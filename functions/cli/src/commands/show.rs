@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use owo_colors::OwoColorize as _;
 use rekindle_wire::v1::{JobView, ResourceView};
+use serde_json::Value;
 
-use super::{Context, job_path};
+use super::{Context, job_path, timeline};
 use crate::api::typed;
 use crate::args::Show;
 use crate::fault::Result;
@@ -19,12 +20,29 @@ pub(crate) async fn run(context: &Context, options: &Show) -> Result<()> {
         return context.printer.json(&value);
     }
     let job: JobView = typed(value)?;
-    context.printer.data(&text(&job, Timestamp::now()))?;
+    let now = Timestamp::now();
+    context.printer.data(&text(&job, now))?;
+    context.printer.data(&timeline::of(context, &job, now).await?)?;
     if options.spec {
         let spec = serde_json::to_string_pretty(&job.spec).unwrap_or_default();
         context.printer.line(&format!("\n{spec}"))?;
+        context.printer.data(&defaults(&job))?;
     }
     Ok(())
+}
+
+/// What the spec leaves to the deployment.
+fn defaults(job: &JobView) -> String {
+    let mut out = String::new();
+    for (field, value) in &job.defaults {
+        let value = match value {
+            Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
+            Value::String(text) => text.clone(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => value.to_string(),
+        };
+        let _ = writeln!(out, "  {field}: {}", human::tame(&value));
+    }
+    if out.is_empty() { out } else { format!("\nnot in the spec, and so by this deployment:\n{out}") }
 }
 
 /// The job in lines of `name  value`.
@@ -43,7 +61,13 @@ pub(crate) fn text(job: &JobView, now: Timestamp) -> String {
     for resource in &job.resources {
         line("tpu", self::resource(resource, now));
     }
-    line("attempt", format!("{} on generation {}", job.attempt, job.generation));
+    line(
+        "attempt",
+        match job.attempt {
+            0 => "none yet".to_owned(),
+            attempt => format!("{attempt} on generation {}", job.generation),
+        },
+    );
     if let Some(progress) = progress(job) {
         line("progress", progress);
     }
@@ -53,6 +77,12 @@ pub(crate) fn text(job: &JobView, now: Timestamp) -> String {
         let kind = end.kind.map_or("ended", rekindle_core::failure::FailureKind::as_str);
         let (attempt, ago) = (end.attempt, human::age(end.at, now));
         line("last end", format!("attempt {attempt}, {ago} ago: {kind}: {}", human::tame(&end.summary)));
+    }
+    if let Some(code) = code(job) {
+        line("code", code);
+    }
+    if let Some(notes) = job.spec.get("notes").and_then(Value::as_str) {
+        line("notes", human::tame(notes));
     }
     line("owner", owner(job));
     line("submitted", format!("{} ago by {}", human::age(job.created_at, now), human::tame(&job.submitted_by)));
@@ -114,6 +144,27 @@ fn cost(job: &JobView) -> String {
         hours.repeated,
         hours.waiting
     )
+}
+
+/// Which bytes run, and where they come from.
+fn code(job: &JobView) -> Option<String> {
+    let address = job.spec.get("code")?.as_str()?;
+    let name = address.rsplit('/').next().unwrap_or(address).trim_end_matches(".tar.zst");
+    let mut text = format!("bundle {}", name.chars().take(12).collect::<String>());
+    if let Some(source) = job.spec.get("source") {
+        let field = |name: &str| source.get(name).and_then(Value::as_str);
+        let _ = write!(text, " of {}", field("folder").unwrap_or("a folder"));
+        if let Some(commit) = field("commit") {
+            let _ = write!(text, ", commit {}", commit.chars().take(10).collect::<String>());
+        }
+        if let Some(branch) = field("branch") {
+            let _ = write!(text, " on {branch}");
+        }
+        if source.get("dirty") == Some(&Value::Bool(true)) {
+            text.push_str(", with changes");
+        }
+    }
+    Some(human::tame(&text))
 }
 
 fn owner(job: &JobView) -> String {

@@ -5,17 +5,19 @@ use std::sync::{Arc, Mutex};
 
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use jiff::{SignedDuration, Timestamp};
 use rekindle_wire::v1::{JobView, Problem};
 use serde_json::{Value, json};
+use sha2::Digest as _;
 
 /// What came in.
 #[derive(Default)]
 struct Seen {
+    bundles: BTreeMap<String, Bytes>,
     headers: Vec<HeaderMap>,
     bodies: Vec<Value>,
     looks: u32,
@@ -59,7 +61,10 @@ pub(crate) async fn start() -> Server {
     let addr = listener.local_addr().unwrap();
     let router = Router::new()
         .route("/v1/jobs", get(list).post(submit))
-        .route("/v1/jobs/{id}", get(show))
+        .route("/v1/jobs/{id}", get(show).patch(label))
+        .route("/v1/bundles/{sha256}", get(bundle).post(bundle))
+        .route("/objects/{sha256}", put(upload))
+        .route("/v1/webhook-secret", get(async || Json(json!({"owner": "ada@example.com", "secret": "whsec_AAAA"}))))
         .route("/v1/jobs/{id}/explain", get(explain))
         .route("/v1/jobs/{id}/history", get(history))
         .route("/v1/jobs/{id}/logs", get(logs))
@@ -128,7 +133,12 @@ fn job(id: &str, change: &[(&str, Value)]) -> Value {
         "run_id": "r1",
         "line": 0,
         "revision": 12,
-        "spec": {"run": ["python3", "train.py"], "tpu": {"accelerator": "v5litepod-16"}},
+        "spec": {
+            "run": ["python3", "train.py"], "tpu": {"accelerator": "v5litepod-16"},
+            "code": "gs://bucket/bundles/0123456789abcdef.tar.zst",
+            "source": {"folder": "train", "commit": "1a2b3c4d5e6f7a8b", "branch": "main", "dirty": true},
+        },
+        "defaults": {"tpu.zones": ["us-central1-a", "us-west4-a"], "tpu.runtime_version": "v2-alpha-tpuv5-lite"},
     });
     for (name, value) in change {
         assert!(view.get(*name).is_some(), "{name}");
@@ -165,7 +175,7 @@ fn ended(id: &str, phase: &str, message: &str) -> Value {
 /// The jobs that are there by name.
 fn known(id: &str) -> Option<Value> {
     match id {
-        "train-1" | "guarded" => Some(job(id, &[])),
+        "train-1" | "guarded" | "past" => Some(job(id, &[])),
         "waits" => Some(waiting()),
         "good" => Some(ended(id, "succeeded", "All 4 workers ended well.")),
         "bad" => Some(ended(id, "failed", "ModuleNotFoundError: No module named 'flax' (environment).")),
@@ -193,8 +203,80 @@ fn many(query: &BTreeMap<String, String>) -> Response {
     Json(json!({"jobs": jobs, "next_page_token": (to < 5000).then(|| to.to_string())})).into_response()
 }
 
-async fn submit(State(log): State<Log>, headers: HeaderMap, body: Bytes) -> Response {
+/// Knows what was uploaded; says where to put what is not.
+async fn bundle(State(log): State<Log>, Path(sha256): Path<String>, method: Method, headers: HeaderMap) -> Response {
+    let is_there = log.lock().unwrap().bundles.contains_key(&sha256);
+    let code = format!("gs://bucket/bundles/{sha256}.tar.zst");
+    let host = headers[header::HOST].to_str().unwrap();
+    let upload = (method == Method::POST && !is_there).then(|| format!("http://{host}/objects/{sha256}"));
+    let status = if upload.is_some() { StatusCode::CREATED } else { StatusCode::OK };
+    let view = json!({"code": code, "upload": upload, "present": is_there});
+    let _: rekindle_wire::v1::BundleView = serde_json::from_value(view.clone()).unwrap();
+    (status, Json(view)).into_response()
+}
+
+/// Breaks the first try of each upload off, and takes the second from where it was.
+async fn upload(State(log): State<Log>, Path(sha256): Path<String>, headers: HeaderMap, body: Bytes) -> Response {
+    assert!(headers.get(header::AUTHORIZATION).is_none(), "the address is the right");
+    let mut log = log.lock().unwrap();
+    let part = log.bundles.get(&format!("part of {sha256}")).cloned();
+    let range = headers.get(header::CONTENT_RANGE).map(|range| range.to_str().unwrap().to_owned());
+    match (part, range) {
+        (None, None) => {
+            log.bundles.insert(format!("part of {sha256}"), body.slice(..body.len() / 2));
+            StatusCode::SERVICE_UNAVAILABLE.into_response()
+        }
+        (Some(part), Some(range)) if range.starts_with("bytes */") => {
+            let range = format!("bytes=0-{}", part.len() - 1);
+            (StatusCode::PERMANENT_REDIRECT, [(header::RANGE, range)]).into_response()
+        }
+        (Some(part), Some(range)) => {
+            let total = part.len() + body.len();
+            assert_eq!(range, format!("bytes {}-{}/{total}", part.len(), total - 1));
+            let whole = [&part[..], &body[..]].concat();
+            assert_eq!(hex::encode(sha2::Sha256::digest(&whole)), sha256);
+            log.bundles.insert(sha256, whole.into());
+            StatusCode::OK.into_response()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn label(Path(id): Path<String>, Json(body): Json<Value>) -> Response {
+    let body: rekindle_wire::v1::LabelsBody = serde_json::from_value(body).unwrap();
+    let Some(mut job) = known(&id) else { return no_such_job(&id) };
+    let mut tags: Vec<String> = serde_json::from_value(job["tags"].take()).unwrap();
+    tags.retain(|tag| !body.remove_tags.contains(tag));
+    tags.extend(body.add_tags);
+    job["tags"] = json!(tags);
+    if let Some(notes) = body.notes.filter(|notes| !notes.is_empty()) {
+        job["spec"]["notes"] = json!(notes);
+    }
+    Json(job).into_response()
+}
+
+fn plan(body: &Value) -> Response {
+    let place = |zone: &str, usd: f64| {
+        json!({
+            "accelerator": body["tpu"]["accelerator"], "zone": zone, "capacity": "spot", "slices": 1, "workers": 4,
+            "chips": 16, "usd_per_hour": usd,
+        })
+    };
+    let view = json!({"spec": body, "candidates": [place("us-central1-a", 3.92), place("us-west4-a", 4.5)]});
+    let _: rekindle_wire::v1::PlanView = serde_json::from_value(view.clone()).unwrap();
+    Json(view).into_response()
+}
+
+async fn submit(
+    State(log): State<Log>,
+    Query(query): Query<BTreeMap<String, String>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let body: Value = serde_json::from_slice(&body).unwrap();
+    if query.get("dry_run").is_some_and(|dry| dry == "true") {
+        return plan(&body);
+    }
     let mut log = log.lock().unwrap();
     log.headers.push(headers);
     log.bodies.push(body.clone());
@@ -276,9 +358,37 @@ async fn explain(Path(id): Path<String>) -> Response {
     Json(view).into_response()
 }
 
+/// What `show` draws: two attempts of a job that was preempted.
+fn lately(id: &str) -> Vec<Value> {
+    if id != "train-1" {
+        return Vec::new();
+    }
+    let steps = [
+        (7510, "pending", 0, 0),
+        (7480, "provisioning", 0, 1),
+        (7420, "starting", 1, 1),
+        (7390, "running", 1, 1),
+        (1750, "recovering", 1, 1),
+        (1680, "provisioning", 1, 2),
+        (1570, "starting", 2, 2),
+        (1510, "running", 2, 2),
+    ];
+    let entry = |(revision, (secs, to, attempt, generation)): (usize, (i64, &str, u32, u32))| {
+        json!({
+            "revision": revision, "at": ago(secs), "cause": "hint", "actor": "rekindle", "from": to, "to": to,
+            "reason": "running", "message": "", "notes": [], "effects": [], "attempt": attempt,
+            "generation": generation,
+        })
+    };
+    steps.into_iter().enumerate().map(entry).collect()
+}
+
 async fn history(Path(id): Path<String>, Query(query): Query<BTreeMap<String, String>>) -> Response {
     if known(&id).is_none() {
         return no_such_job(&id);
+    }
+    if id != "past" {
+        return Json(json!({"entries": lately(&id), "next_page_token": null})).into_response();
     }
     let entry = |revision: u32, from: &str, to: &str, message: &str, effects: Value| {
         json!({

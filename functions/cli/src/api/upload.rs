@@ -1,0 +1,106 @@
+//! PUT of a file to an upload address: of our own server in the local mode, of Cloud Storage (a resumable session)
+//! else. The address is the right to write; no token goes with it.
+
+use std::io::SeekFrom;
+use std::path::Path;
+
+use indicatif::ProgressBar;
+use reqwest::{StatusCode, header};
+use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
+
+use super::Api;
+use crate::fault::{Fault, Result};
+
+/// Read and handed on at once.
+const PIECE: usize = 256 * 1024;
+
+/// How far an upload is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Uploaded {
+    All,
+    /// The store has this many bytes from the beginning on.
+    UpTo(u64),
+}
+
+/// Why an upload did not end.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) fault: Fault,
+    /// Whether trying again may help.
+    pub(crate) may_pass: bool,
+}
+
+impl Api {
+    /// Sends the file from a byte on.
+    pub(crate) async fn upload(
+        &self,
+        address: &str,
+        file: &Path,
+        from: u64,
+        size: u64,
+        bar: &ProgressBar,
+    ) -> std::result::Result<(), Failed> {
+        let body = body(file, from, bar).await.map_err(|fault| Failed { fault, may_pass: false })?;
+        let mut request = self.http.put(address).header(header::CONTENT_LENGTH, size - from).body(body);
+        if from > 0 {
+            request = request.header(header::CONTENT_RANGE, format!("bytes {from}-{}/{size}", size - 1));
+        }
+        let response = match request.send().await {
+            Ok(response) => response,
+            Err(error) => {
+                let fault = Fault::unexpected("the upload broke off").caused_by(&super::bare(&error));
+                return Err(Failed {
+                    fault: fault.next("check the network, and run the command again"),
+                    may_pass: true,
+                });
+            }
+        };
+        let status = response.status();
+        if status.is_success() {
+            return Ok(());
+        }
+        let text = response.text().await.unwrap_or_default();
+        let fault = Fault::unexpected(format!("the upload was answered {status}")).because(super::excerpt(&text));
+        let is_partial = status == StatusCode::PERMANENT_REDIRECT;
+        let may_pass = is_partial
+            || status.is_server_error()
+            || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
+        Err(Failed {
+            fault: fault.next("run the command again; an address for an upload holds for a while only"),
+            may_pass,
+        })
+    }
+
+    /// Asks how far an upload is; a store that cannot tell has nothing.
+    pub(crate) async fn uploaded(&self, address: &str, size: u64) -> Uploaded {
+        let request = self
+            .http
+            .put(address)
+            .header(header::CONTENT_LENGTH, 0)
+            .header(header::CONTENT_RANGE, format!("bytes */{size}"));
+        let Ok(response) = request.send().await else { return Uploaded::UpTo(0) };
+        if response.status().is_success() {
+            return Uploaded::All;
+        }
+        let range = response.headers().get(header::RANGE).and_then(|value| value.to_str().ok());
+        let last = range.and_then(|range| range.strip_prefix("bytes=0-")?.parse::<u64>().ok());
+        Uploaded::UpTo(last.map_or(0, |last| last + 1).min(size.saturating_sub(1)))
+    }
+}
+
+async fn body(file: &Path, from: u64, bar: &ProgressBar) -> Result<reqwest::Body> {
+    let cannot = |error: std::io::Error| Fault::unexpected("cannot read the bundle").caused_by(&error);
+    let mut file = tokio::fs::File::open(file).await.map_err(cannot)?;
+    file.seek(SeekFrom::Start(from)).await.map_err(cannot)?;
+    let stream = futures::stream::try_unfold((file, bar.clone()), |(mut file, bar)| async move {
+        let mut piece = vec![0; PIECE];
+        let read = file.read(&mut piece).await?;
+        if read == 0 {
+            return Ok::<_, std::io::Error>(None);
+        }
+        piece.truncate(read);
+        bar.inc(read as u64);
+        Ok(Some((bytes::Bytes::from(piece), (file, bar))))
+    });
+    Ok(reqwest::Body::wrap_stream(stream))
+}

@@ -1,0 +1,120 @@
+//! A folder as one file: what is taken, the bytes, where they go.
+//!
+//! **Invariant:** equal folders give equal bytes, whoever packs them and when: names are sorted, times and owners are
+//! left out. So the digest names the content, and what was uploaded once is never uploaded again.
+
+mod collect;
+mod git;
+mod pack;
+mod upload;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::fault::{Fault, Result};
+use crate::human;
+use crate::printer::Printer;
+
+/// Largest sum of all files, in bytes.
+// What `api` takes of a bundle; data belongs into a bucket, since each worker of each slice fetches the bundle.
+const SIZE_MAX: u64 = 512 * 1024 * 1024;
+/// Paths that a refusal names.
+const LARGEST_SHOWN: usize = 5;
+
+/// A packed folder.
+pub(crate) struct Bundle {
+    folder: PathBuf,
+    packed: pack::Packed,
+    files: usize,
+    bytes: u64,
+}
+
+impl Bundle {
+    /// Packs a folder. `None`: there is nothing in it.
+    pub(crate) fn of(folder: &Path, printer: Printer) -> Result<Option<Self>> {
+        let folder = folder.canonicalize().map_err(|error| {
+            Fault::input(format!("cannot bundle the folder {}", folder.display())).caused_by(&error)
+        })?;
+        refuse_places(&folder)?;
+        let found = collect::folder(&folder)?;
+        for skipped in &found.skipped {
+            printer.warn(skipped);
+        }
+        let bytes = found.entries.iter().map(|entry| entry.size).sum();
+        if bytes > SIZE_MAX {
+            return Err(too_large(&folder, &found, bytes));
+        }
+        let files = found.entries.iter().filter(|entry| entry.kind != collect::Kind::Folder).count();
+        if files == 0 {
+            return Ok(None);
+        }
+        let packed = pack::pack(&folder, &found.entries, &pack::progress(printer, bytes))?;
+        Ok(Some(Self { folder, packed, files, bytes }))
+    }
+
+    /// sha256 of the bytes, in lower-case hex.
+    pub(crate) fn digest(&self) -> &str {
+        &self.packed.digest
+    }
+
+    /// The section `source` of the job.
+    pub(crate) fn source(&self) -> Value {
+        let name = self.folder.file_name().map(|name| human::tame(&name.to_string_lossy())).unwrap_or_default();
+        let mut source = json!({"folder": name.chars().take(100).collect::<String>()});
+        if let Some(state) = git::state(&self.folder) {
+            source["commit"] = json!(state.commit);
+            source["dirty"] = json!(state.is_dirty);
+            if let Some(branch) = state.branch {
+                source["branch"] = json!(branch);
+            }
+        }
+        source
+    }
+
+    /// `3 files of ~/train, 12.5 KiB`.
+    pub(crate) fn describe(&self) -> String {
+        let files = human::count(self.files as u64, "file");
+        let sizes = format!("{}, {} packed", human::bytes(self.bytes), human::bytes(self.packed.size));
+        format!("{files} of {} ({sizes})", self.folder.display())
+    }
+
+    /// Where it is or would be: the address for `code`, and whether it is there.
+    pub(crate) async fn place(&self, api: &Api) -> Result<(String, bool)> {
+        upload::place(api, self.digest()).await
+    }
+
+    /// Brings it to the server unless it is there; answers the address for `code`, and whether it was sent.
+    pub(crate) async fn send(&self, api: &Api, printer: Printer) -> Result<(String, bool)> {
+        upload::send(api, &self.packed, printer).await
+    }
+}
+
+/// Folders that nobody means to send.
+fn refuse_places(folder: &Path) -> Result<()> {
+    let home = std::env::var_os("HOME").map(PathBuf::from).and_then(|home| home.canonicalize().ok());
+    let what = if folder.parent().is_none() {
+        "the root of all folders"
+    } else if home.as_deref() == Some(folder) {
+        "your home folder"
+    } else {
+        return Ok(());
+    };
+    Err(Fault::input(format!("{} is {what}; it is not sent as a program", folder.display()))
+        .next("go to the folder of the program, name it with --folder, or send none with --no-code"))
+}
+
+fn too_large(folder: &Path, found: &collect::Found, bytes: u64) -> Fault {
+    let what = format!(
+        "the folder {} is too large to send: {}, where {} are allowed",
+        folder.display(),
+        human::bytes(bytes),
+        human::bytes(SIZE_MAX)
+    );
+    let largest = found.largest(LARGEST_SHOWN);
+    let fault = largest
+        .into_iter()
+        .fold(Fault::input(what), |fault, (path, size)| fault.because(format!("{} {path}", human::bytes(size))));
+    fault.next("name what is no program in .rekindleignore (as in .gitignore), and read data from a bucket")
+}

@@ -1,0 +1,184 @@
+//! What of a folder is taken: everything but what `.gitignore` and `.rekindleignore` name, `.git`, and Python's caches.
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use ignore::WalkBuilder;
+
+use crate::fault::{Fault, Result};
+use crate::human;
+
+/// Ignore rules of ours; they win over `.gitignore`.
+const IGNORE_FILE: &str = ".rekindleignore";
+/// Never taken: of no use to a program, and different on each machine.
+const NEVER: [&str; 2] = [".git", "__pycache__"];
+/// More entries than this are no program.
+const ENTRIES_MAX: usize = 200_000;
+
+/// What an entry is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    File,
+    Folder,
+    /// A link to this target, kept as it is.
+    Link(PathBuf),
+}
+
+/// One thing to pack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Path within the folder.
+    pub(super) path: PathBuf,
+    pub(super) kind: Kind,
+    /// Permissions.
+    pub(super) mode: u32,
+    /// Bytes of a file, else 0.
+    pub(super) size: u64,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Sorted by path.
+    pub(super) entries: Vec<Entry>,
+    /// What is left out though nobody asked for it, in words.
+    pub(super) skipped: Vec<String>,
+}
+
+impl Found {
+    /// The largest files and folders at the top, largest first.
+    pub(super) fn largest(&self, count: usize) -> Vec<(String, u64)> {
+        let mut sizes: BTreeMap<String, u64> = BTreeMap::new();
+        for entry in &self.entries {
+            // Two levels tell where it comes from: data/train, not each of its files.
+            let top: PathBuf = entry.path.components().take(2).collect();
+            *sizes.entry(human::tame(&top.to_string_lossy())).or_default() += entry.size;
+        }
+        let mut sizes: Vec<(String, u64)> = sizes.into_iter().collect();
+        sizes.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        sizes.truncate(count);
+        sizes
+    }
+}
+
+/// Walks a folder.
+pub(super) fn folder(root: &Path) -> Result<Found> {
+    let mut found = Found::default();
+    let walk = WalkBuilder::new(root)
+        // Hidden files are part of programs; rules hold also where there is no repository.
+        .hidden(false)
+        .require_git(false)
+        .follow_links(false)
+        .add_custom_ignore_filename(IGNORE_FILE)
+        .filter_entry(|entry| !NEVER.iter().any(|name| entry.file_name() == *name))
+        .build();
+    let cannot = |error: &(dyn std::error::Error + 'static)| {
+        Fault::input(format!("cannot read the folder {}", root.display()))
+            .caused_by(error)
+            .next(format!("make it readable, or name it in {IGNORE_FILE}"))
+    };
+    for step in walk {
+        let step = step.map_err(|error| cannot(&error))?;
+        let Ok(path) = step.path().strip_prefix(root) else { continue };
+        if path.as_os_str().is_empty() {
+            continue;
+        }
+        let metadata = step.path().symlink_metadata().map_err(|error| cannot(&error))?;
+        let kind = if metadata.is_dir() {
+            Kind::Folder
+        } else if metadata.is_symlink() {
+            Kind::Link(std::fs::read_link(step.path()).map_err(|error| cannot(&error))?)
+        } else if metadata.is_file() {
+            Kind::File
+        } else {
+            found.skipped.push(format!("{} is neither file, folder nor link; it is not sent", path.display()));
+            continue;
+        };
+        if let Kind::Link(target) = &kind
+            && leads_out(path, target)
+        {
+            let (path, target) = (path.display(), target.display());
+            found.skipped.push(format!("the link {path} leads out of the folder, to {target}, which is not sent"));
+        }
+        let size = if kind == Kind::File { metadata.len() } else { 0 };
+        let mode = metadata.permissions().mode() & 0o7777;
+        found.entries.push(Entry { path: path.to_owned(), kind, mode, size });
+        if found.entries.len() > ENTRIES_MAX {
+            let what = format!("the folder {} has more than {ENTRIES_MAX} files", root.display());
+            return Err(Fault::input(what).next(format!("name what is no program in {IGNORE_FILE}")));
+        }
+    }
+    found.entries.sort_by(|a, b| a.path.as_os_str().as_bytes().cmp(b.path.as_os_str().as_bytes()));
+    Ok(found)
+}
+
+/// Whether a link at `path` points above the folder.
+fn leads_out(path: &Path, target: &Path) -> bool {
+    if target.is_absolute() {
+        return true;
+    }
+    let mut depth = path.components().count() as i64 - 1;
+    for part in target.components() {
+        match part {
+            std::path::Component::ParentDir => depth -= 1,
+            std::path::Component::Normal(_) => depth += 1,
+            std::path::Component::CurDir | std::path::Component::RootDir | std::path::Component::Prefix(_) => {}
+        }
+        if depth < 0 {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn ignored_files_are_left_out_and_hidden_ones_and_links_are_taken() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        for (path, text) in [
+            (".gitignore", "*.log\ndata/\n"),
+            (".rekindleignore", "big/\n!keep.log\n"),
+            (".env", "A=1"),
+            (".git/config", ""),
+            ("train.py", "print()"),
+            ("run.log", ""),
+            ("keep.log", ""),
+            ("data/x", ""),
+            ("big/y", ""),
+            ("lib/__pycache__/a.pyc", ""),
+            ("lib/a.py", ""),
+        ] {
+            write(root, path, text);
+        }
+        std::os::unix::fs::symlink("a.py", root.join("lib/b.py")).unwrap();
+        std::os::unix::fs::symlink("../../x", root.join("lib/out")).unwrap();
+        let found = folder(root).unwrap();
+        let paths: Vec<&str> = found.entries.iter().map(|entry| entry.path.to_str().unwrap()).collect();
+        let want =
+            [".env", ".gitignore", ".rekindleignore", "keep.log", "lib", "lib/a.py", "lib/b.py", "lib/out", "train.py"];
+        assert_eq!(paths, want);
+        assert_eq!(found.entries[6].kind, Kind::Link("a.py".into()));
+        assert_eq!(found.skipped.len(), 1, "{:?}", found.skipped);
+        assert!(found.skipped[0].contains("lib/out"), "{:?}", found.skipped);
+    }
+
+    #[test]
+    fn the_largest_places_are_named_at_two_levels() {
+        let entry = |path: &str, size| Entry { path: path.into(), kind: Kind::File, mode: 0o644, size };
+        let entries = vec![entry("a.py", 1), entry("data/train/1", 50), entry("data/train/2", 50), entry("w/x", 70)];
+        let found = Found { entries, skipped: Vec::new() };
+        assert_eq!(found.largest(2), [("data/train".to_owned(), 100), ("w/x".to_owned(), 70)]);
+    }
+}

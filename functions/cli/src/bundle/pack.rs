@@ -1,0 +1,200 @@
+//! The bytes of a bundle: a tar archive in zstd, and their digest.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use sha2::{Digest as _, Sha256};
+use tempfile::NamedTempFile;
+
+use super::collect::{Entry, Kind};
+use crate::fault::{Fault, Result};
+use crate::printer::Printer;
+
+/// The time of every entry: 2000-01-01. Not 1970, which some tools (ZIP among them) cannot write.
+const MTIME: u64 = 946_684_800;
+/// Fast, and small enough: code is small.
+const LEVEL: i32 = 6;
+
+/// A packed folder, in a file that goes with it.
+pub(super) struct Packed {
+    pub(super) file: NamedTempFile,
+    /// sha256 of the bytes, in lower-case hex.
+    pub(super) digest: String,
+    /// Bytes.
+    pub(super) size: u64,
+}
+
+/// A bar on a terminal, else nothing.
+pub(super) fn progress(printer: Printer, bytes: u64) -> ProgressBar {
+    // Below this it is done before anybody could read it.
+    const WORTH_IT: u64 = 8 << 20;
+    bar(printer, bytes, "packing", WORTH_IT)
+}
+
+/// A bar of bytes, if there are at least so many and somebody looks.
+pub(super) fn bar(printer: Printer, bytes: u64, word: &'static str, at_least: u64) -> ProgressBar {
+    if bytes < at_least || !printer.is_talk_terminal() {
+        return ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+    }
+    let bar = ProgressBar::new(bytes).with_message(word);
+    let template = "{msg:>9} [{bar:32}] {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left";
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// Packs the entries of a folder, in their order.
+pub(super) fn pack(root: &Path, entries: &[Entry], bar: &ProgressBar) -> Result<Packed> {
+    let cannot = |error: io::Error| Fault::unexpected("cannot write the bundle").caused_by(&error);
+    let file = tempfile::Builder::new().prefix("rekindle-bundle-").tempfile().map_err(cannot)?;
+    let (digest, size) = write(file.as_file(), root, entries, bar)?;
+    bar.finish_and_clear();
+    Ok(Packed { file, digest, size })
+}
+
+fn write(file: &File, root: &Path, entries: &[Entry], bar: &ProgressBar) -> Result<(String, u64)> {
+    let cannot = |error: io::Error| Fault::unexpected("cannot write the bundle").caused_by(&error);
+    let out = Hashing { inner: BufWriter::new(file), hash: Sha256::new(), size: 0 };
+    let encoder = zstd::Encoder::new(out, LEVEL).map_err(cannot)?;
+    let mut tar = tar::Builder::new(encoder);
+    tar.follow_symlinks(false);
+    for entry in entries {
+        append(&mut tar, root, entry, bar)?;
+    }
+    let mut out = tar.into_inner().and_then(zstd::Encoder::finish).map_err(cannot)?;
+    out.flush().map_err(cannot)?;
+    Ok((hex::encode(out.hash.finalize()), out.size))
+}
+
+fn append<W: Write>(tar: &mut tar::Builder<W>, root: &Path, entry: &Entry, bar: &ProgressBar) -> Result<()> {
+    let cannot = |error: &io::Error| {
+        let changed = "if it changes all the time, name it in .rekindleignore; else run the command again";
+        Fault::input(format!("cannot bundle {}", entry.path.display())).caused_by(error).next(changed)
+    };
+    let mut header = tar::Header::new_gnu();
+    header.set_mtime(MTIME);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mode(entry.mode);
+    header.set_size(entry.size);
+    match &entry.kind {
+        Kind::Folder => {
+            header.set_entry_type(tar::EntryType::Directory);
+            tar.append_data(&mut header, &entry.path, io::empty())
+        }
+        Kind::Link(target) => {
+            header.set_entry_type(tar::EntryType::Symlink);
+            // Links have no permissions of their own; systems show different ones.
+            header.set_mode(0o777);
+            tar.append_link(&mut header, &entry.path, target)
+        }
+        Kind::File => {
+            header.set_entry_type(tar::EntryType::Regular);
+            let file = File::open(root.join(&entry.path)).map_err(|error| cannot(&error))?;
+            tar.append_data(&mut header, &entry.path, Exact { inner: bar.wrap_read(file), left: entry.size })
+        }
+    }
+    .map_err(|error| cannot(&error))
+}
+
+/// Exactly so many bytes: a file that grows meanwhile is cut, one that shrinks is an error, since the archive has
+/// promised its length.
+struct Exact<R> {
+    inner: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Exact<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            return Ok(0);
+        }
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let read = self.inner.read(&mut buffer[..most])?;
+        if read == 0 {
+            return Err(io::Error::other("it became shorter while it was read"));
+        }
+        self.left -= read as u64;
+        Ok(read)
+    }
+}
+
+struct Hashing<W> {
+    inner: W,
+    hash: Sha256,
+    size: u64,
+}
+
+impl<W: Write> Write for Hashing<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        self.size += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::time::{Duration, SystemTime};
+
+    use super::super::collect;
+    use super::*;
+
+    fn make(root: &Path, age: u64) {
+        std::fs::create_dir(root.join("bin")).unwrap();
+        std::fs::write(root.join("bin/go.sh"), "#!/bin/sh\necho hi\n").unwrap();
+        std::fs::set_permissions(root.join("bin/go.sh"), std::fs::Permissions::from_mode(0o750)).unwrap();
+        std::fs::set_permissions(root.join("bin"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::os::unix::fs::symlink("bin/go.sh", root.join("go")).unwrap();
+        let long = "a".repeat(180);
+        std::fs::write(root.join(&long), "long name").unwrap();
+        std::fs::set_permissions(root.join(&long), std::fs::Permissions::from_mode(0o644)).unwrap();
+        let file = File::options().write(true).open(root.join("bin/go.sh")).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
+    }
+
+    fn packed(root: &Path) -> Packed {
+        let entries = collect::folder(root).unwrap().entries;
+        pack(root, &entries, &ProgressBar::hidden()).unwrap()
+    }
+
+    #[test]
+    fn equal_folders_give_equal_bytes_and_come_back_as_they_were() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        make(one.path(), 10);
+        make(other.path(), 100_000);
+        let (a, b) = (packed(one.path()), packed(other.path()));
+        assert_eq!(a.digest, b.digest);
+        let bytes = std::fs::read(a.file.path()).unwrap();
+        assert_eq!((bytes.len() as u64, hex::encode(Sha256::digest(&bytes))), (a.size, a.digest));
+        let to = tempfile::tempdir().unwrap();
+        let mut archive = tar::Archive::new(zstd::Decoder::new(&bytes[..]).unwrap());
+        archive.set_preserve_permissions(true);
+        archive.unpack(to.path()).unwrap();
+        assert_eq!(std::fs::read_link(to.path().join("go")).unwrap(), Path::new("bin/go.sh"));
+        assert_eq!(std::fs::read(to.path().join("a".repeat(180))).unwrap(), b"long name");
+        let mode = std::fs::metadata(to.path().join("go")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o750);
+        std::fs::write(other.path().join("bin/go.sh"), "#!/bin/sh\necho ho\n").unwrap();
+        assert_ne!(packed(other.path()).digest, packed(one.path()).digest);
+    }
+
+    #[test]
+    fn a_file_that_shrinks_while_it_is_read_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("log"), "abc").unwrap();
+        let mut entries = collect::folder(folder.path()).unwrap().entries;
+        entries[0].size = 10;
+        let fault = pack(folder.path(), &entries, &ProgressBar::hidden()).err().unwrap();
+        assert!(fault.text().contains("cannot bundle log"), "{}", fault.text());
+    }
+}

@@ -1,0 +1,52 @@
+//! Brings a bundle to the object store, once, and goes on where it broke off.
+
+use std::time::Duration;
+
+use rekindle_wire::v1::BundleView;
+use serde_json::{Value, json};
+
+use super::pack::{self, Packed};
+use crate::api::{Api, Uploaded, new_key, typed};
+use crate::fault::Result;
+use crate::printer::Printer;
+
+/// Tries of one upload, each going on behind what the store has.
+const TRIES: u32 = 6;
+/// Before the second try; doubled for each further one.
+const PAUSE_FIRST: Duration = Duration::from_millis(500);
+
+/// Where a bundle is or would be, without sending anything.
+pub(super) async fn place(api: &Api, digest: &str) -> Result<(String, bool)> {
+    let view: Value = api.get(&format!("/v1/bundles/{digest}"), &[]).await?;
+    let view: BundleView = typed(view)?;
+    Ok((view.code, view.present))
+}
+
+/// Sends a bundle unless it is there.
+pub(super) async fn send(api: &Api, packed: &Packed, printer: Printer) -> Result<(String, bool)> {
+    let path = format!("/v1/bundles/{}", packed.digest);
+    let (value, _) = api.post(&path, &json!({}), &new_key()).await?;
+    let view: BundleView = typed(value)?;
+    let Some(address) = view.upload else { return Ok((view.code, false)) };
+    let bar = pack::bar(printer, packed.size, "uploading", 1 << 20);
+    let mut from = 0;
+    let mut pause = PAUSE_FIRST;
+    for attempt in 1..=TRIES {
+        bar.set_position(from);
+        match api.upload(&address, packed.file.path(), from, packed.size, &bar).await {
+            Ok(()) => break,
+            Err(fault) if attempt == TRIES || !fault.may_pass => return Err(fault.fault),
+            Err(fault) => {
+                bar.suspend(|| printer.warn(&format!("{}; trying again", fault.fault.what())));
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+        }
+        match api.uploaded(&address, packed.size).await {
+            Uploaded::All => break,
+            Uploaded::UpTo(bytes) => from = bytes,
+        }
+    }
+    bar.finish_and_clear();
+    Ok((view.code, true))
+}

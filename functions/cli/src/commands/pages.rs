@@ -1,0 +1,37 @@
+//! `completion` and `man`: made from the command line itself, so that they are never out of date.
+
+use std::process::ExitCode;
+
+use clap::CommandFactory as _;
+
+use crate::args::{Cli, Completion, Man};
+use crate::fault::{Fault, Result};
+use crate::printer::Printer;
+
+/// Writes the completion script of a shell.
+pub(crate) fn completion(options: &Completion, printer: Printer) -> Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(options.shell, &mut Cli::command(), "rekindle", &mut script);
+    printer.bytes(&script)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the main page, or the pages of all commands into a folder.
+pub(crate) fn man(options: &Man, printer: Printer) -> Result<ExitCode> {
+    let Some(folder) = &options.folder else {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+        printer.bytes(&page)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let cannot = |error: std::io::Error| {
+        Fault::input(format!("cannot write manual pages to {}", folder.display()))
+            .caused_by(&error)
+            .next("name a folder that you may write to, such as ~/.local/share/man/man1")
+    };
+    std::fs::create_dir_all(folder).map_err(cannot)?;
+    clap_mangen::generate_to(Cli::command(), folder).map_err(cannot)?;
+    let count = std::fs::read_dir(folder).map_err(cannot)?.count();
+    printer.talk(&format!("{} in {}", crate::human::count(count as u64, "page"), folder.display()));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,302 @@
+//! The job message: a file, presets, options and arguments of the program made one.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::args::Run;
+use crate::fault::{Fault, Result};
+use crate::project::{Project, join};
+
+/// A job file is written by hand.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The job message.
+///
+/// Weakest first: the file, presets, options, `--set`, arguments of the program.
+pub(super) fn message(options: &Run, project: &Project) -> Result<Map<String, Value>> {
+    let (file, pairs) = words(&options.words);
+    let mut job = match file {
+        Some(path) => from_file(Path::new(path))?,
+        None => Map::new(),
+    };
+    if file.is_none() && options.command.is_empty() {
+        return Err(Fault::input("there is nothing to run").next(
+            "name a job file, or put the program behind `--`: rekindle run --tpu v5litepod-8 -- python3 train.py",
+        ));
+    }
+    for name in &options.preset {
+        match project.preset(name)? {
+            Some(part) => join(&mut job, part),
+            None => place(&mut job, "recovery.preset", Value::from(name.as_str()))?,
+        }
+    }
+    overlay(&mut job, options)?;
+    for assignment in &options.set {
+        set(&mut job, assignment)?;
+    }
+    for pair in pairs {
+        let argument = project.argument(pair)?;
+        append(&mut job, &argument)?;
+    }
+    Ok(job)
+}
+
+/// The job file, if there is one, and what follows it. A word with `=` is a file only if there is one of that name.
+fn words(all: &[String]) -> (Option<&str>, &[String]) {
+    match all.split_first() {
+        Some((first, rest)) if !first.contains('=') || Path::new(first).is_file() => (Some(first), rest),
+        _ => (None, all),
+    }
+}
+
+/// One more argument of the program.
+fn append(job: &mut Map<String, Value>, argument: &str) -> Result<()> {
+    match job.get_mut("run") {
+        Some(Value::Array(words)) => words.push(Value::from(argument)),
+        Some(Value::String(line)) => {
+            line.push(' ');
+            line.push_str(&quoted(argument));
+        }
+        _ => {
+            return Err(Fault::input(format!("there is no program for {argument}"))
+                .next("give `run` in the job file, or the program behind `--`"));
+        }
+    }
+    Ok(())
+}
+
+/// One word for bash, whatever is in it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+fn from_file(path: &Path) -> Result<Map<String, Value>> {
+    let name = if path == Path::new("-") { "stdin".to_owned() } else { path.display().to_string() };
+    let text = read(path).map_err(|error| {
+        let fault = Fault::input(format!("cannot read {name}")).caused_by(&error);
+        if error.kind() == std::io::ErrorKind::NotFound {
+            return fault.next("a program goes behind `--`: rekindle run --tpu TYPE -- COMMAND");
+        }
+        fault
+    })?;
+    parse(&text, &name)
+}
+
+fn read(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    if path == Path::new("-") {
+        std::io::stdin().lock().take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+    } else {
+        std::fs::File::open(path)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+    }
+    Ok(text)
+}
+
+/// YAML, and so also JSON. Only `true` and `false` are booleans: `y` and `no` are words like any other.
+fn parse(text: &str, name: &str) -> Result<Map<String, Value>> {
+    let options = serde_saphyr::options! { strict_booleans: true };
+    let value: Value = serde_saphyr::from_str_with_options(text, options)
+        .map_err(|error| Fault::input(format!("{name} is no job file")).because(error.to_string()))?;
+    let kind = kind_of(&value);
+    if let Value::Object(job) = value {
+        return Ok(job);
+    }
+    Err(Fault::input(format!("{name} is no job file"))
+        .because(format!("it holds {kind} where a map of fields is expected"))
+        .next("begin with `run:` and `tpu:`"))
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a map",
+    }
+}
+
+/// Options win over the file; variables and tags are added to it.
+fn overlay(job: &mut Map<String, Value>, options: &Run) -> Result<()> {
+    let mut put = |field: &str, value: Option<Value>| match value {
+        Some(value) => place(job, field, value),
+        None => Ok(()),
+    };
+    put("run", (!options.command.is_empty()).then(|| json!(options.command)))?;
+    put("tpu.accelerator", one_or_list(&options.tpu))?;
+    put("tpu.zones", list(&options.zone))?;
+    put("tpu.capacity", list(&options.capacity))?;
+    put("tpu.slices", options.slices.map(Value::from))?;
+    put("tpu.runtime_version", options.runtime_version.clone().map(Value::from))?;
+    put("id", options.id.clone().map(Value::from))?;
+    put("checkpoint", options.checkpoint.clone().map(Value::from))?;
+    put("setup", options.setup.clone().map(Value::from))?;
+    put("priority", options.priority.map(Value::from))?;
+    put("owner", options.owner.clone().map(Value::from))?;
+    put("notes", options.notes.clone().map(Value::from))?;
+    for variable in &options.env {
+        let (name, value) = variable_of(variable)?;
+        let env = job.entry("env").or_insert_with(|| json!({}));
+        let Value::Object(env) = env else { return Err(not_a_map("env")) };
+        env.insert(name, Value::from(value));
+    }
+    if !options.tag.is_empty() {
+        let tags = job.entry("tags").or_insert_with(|| json!([]));
+        let Value::Array(tags) = tags else { return Err(Fault::input("`tags` of the job file is no list")) };
+        for tag in &options.tag {
+            if !tags.iter().any(|known| known == tag) {
+                tags.push(Value::from(tag.as_str()));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn list(words: &[String]) -> Option<Value> {
+    (!words.is_empty()).then(|| json!(words))
+}
+
+fn one_or_list(words: &[String]) -> Option<Value> {
+    match words {
+        [] => None,
+        [one] => Some(json!(one)),
+        several => Some(json!(several)),
+    }
+}
+
+/// `NAME=VALUE`, the value may hold `=`; `NAME` alone is taken from here.
+fn variable_of(text: &str) -> Result<(String, String)> {
+    let (name, value) = if let Some((name, value)) = text.split_once('=') {
+        (name, value.to_owned())
+    } else {
+        let value = std::env::var(text).map_err(|error| {
+            Fault::input(format!("--env {text}: cannot take it from here"))
+                .caused_by(&error)
+                .next(format!("write --env {text}=VALUE"))
+        })?;
+        (text, value)
+    };
+    if name.is_empty() {
+        return Err(Fault::input(format!("--env {text}: the name is missing")).next("write --env NAME=VALUE"));
+    }
+    Ok((name.to_owned(), value))
+}
+
+/// `--set limits.total=2h`: the value is YAML, so numbers, lists and maps are possible.
+fn set(job: &mut Map<String, Value>, assignment: &str) -> Result<()> {
+    let Some((field, text)) = assignment.split_once('=').filter(|(field, _)| !field.is_empty()) else {
+        return Err(Fault::input(format!("--set {assignment}: it has no value")).next("write --set FIELD=VALUE"));
+    };
+    let options = serde_saphyr::options! { strict_booleans: true };
+    let value: Value = serde_saphyr::from_str_with_options(text, options)
+        .map_err(|error| Fault::input(format!("--set {assignment}: no YAML")).because(error.to_string()))?;
+    place(job, field, value)
+}
+
+/// Puts a value at `a.b.c`, making the maps on the way.
+fn place(job: &mut Map<String, Value>, field: &str, value: Value) -> Result<()> {
+    let Some((first, rest)) = field.split_once('.') else {
+        job.insert(field.to_owned(), value);
+        return Ok(());
+    };
+    // `tpu: v5litepod-16` and the like stand for nothing: the server would refuse them by name.
+    let Value::Object(inner) = job.entry(first).or_insert_with(|| json!({})) else { return Err(not_a_map(first)) };
+    place(inner, rest, value)
+}
+
+fn not_a_map(field: &str) -> Fault {
+    Fault::input(format!("`{field}` of the job file is no map")).next(format!("write `{field}:` with fields below it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(list: &[&str]) -> Vec<String> {
+        list.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn options_alone_make_a_job() {
+        let options = Run {
+            tpu: words(&["v5litepod-16"]),
+            zone: words(&["us-west4-a"]),
+            env: words(&["LR=a=b"]),
+            tag: words(&["t"]),
+            priority: Some(60),
+            set: words(&["limits.total=2h", "budgets.user_failures=3", "tpu.network.tags=[a, no]"]),
+            command: words(&["python3", "train.py", "--lr=1"]),
+            ..Run::default()
+        };
+        let want = json!({
+            "run": ["python3", "train.py", "--lr=1"],
+            "tpu": {"accelerator": "v5litepod-16", "zones": ["us-west4-a"], "network": {"tags": ["a", "no"]}},
+            "env": {"LR": "a=b"},
+            "tags": ["t"],
+            "priority": 60,
+            "limits": {"total": "2h"},
+            "budgets": {"user_failures": 3},
+        });
+        assert_eq!(Value::Object(message(&options, &Project::default()).unwrap()), want);
+    }
+
+    #[test]
+    fn options_change_what_the_file_says_and_add_to_its_lists() {
+        let file = "run: [a]\ntpu: {accelerator: v6e-8, slices: 2}\ntags: [x]\nenv: {A: '1', y: 'no'}\n";
+        let mut job = parse(file, "job.yaml").unwrap();
+        let options = Run {
+            tpu: words(&["v5litepod-8", "v6e-8"]),
+            tag: words(&["x", "z"]),
+            env: words(&["A=2"]),
+            ..Run::default()
+        };
+        overlay(&mut job, &options).unwrap();
+        let want = json!({
+            "run": ["a"],
+            "tpu": {"accelerator": ["v5litepod-8", "v6e-8"], "slices": 2},
+            "tags": ["x", "z"],
+            "env": {"A": "2", "y": "no"},
+        });
+        assert_eq!(Value::Object(job), want);
+    }
+
+    #[test]
+    fn a_wrong_file_is_shown_with_its_place() {
+        let text = parse("run: [a]\nrun: [b]\n", "job.yaml").unwrap_err().text();
+        assert!(text.contains("job.yaml") && text.contains("run"), "{text}");
+        assert!(parse("- a\n", "job.yaml").unwrap_err().text().contains("a list"));
+        assert!(message(&Run::default(), &Project::default()).unwrap_err().text().contains("--"));
+        let no_map = Run { tpu: words(&["v6e-8"]), command: words(&["a"]), ..Run::default() };
+        let mut job = parse("tpu: v6e-8\n", "job.yaml").unwrap();
+        assert!(overlay(&mut job, &no_map).unwrap_err().text().contains("tpu"));
+    }
+
+    #[test]
+    fn words_behind_the_file_become_arguments_of_the_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("job=1.yaml");
+        std::fs::write(&file, "run: python3 train.py\ntpu: {accelerator: v4-8, slices: 2}\n").unwrap();
+        let none = folder.path().join("none.toml");
+        let project = Project::load(folder.path(), Some(&none)).unwrap();
+        let options = Run {
+            words: vec![file.display().to_string(), "lr=0.1".into(), "config.name=it's a=b".into()],
+            preset: words(&["spot-v6e", "rerun"]),
+            ..Run::default()
+        };
+        let job = message(&options, &project).unwrap();
+        let want = r"python3 train.py --config.training.learning_rate=0.1 '--config.name=it'\''s a=b'";
+        assert_eq!(job["run"], want);
+        assert_eq!(job["tpu"], json!({"accelerator": "v6e-8", "slices": 2, "capacity": ["spot"]}));
+        assert_eq!(job["recovery"], json!({"preset": "rerun"}));
+        let options = Run { words: words(&["lr=0.1"]), command: words(&["a"]), ..Run::default() };
+        let job = message(&options, &project).unwrap();
+        assert_eq!(job["run"], json!(["a", "--config.training.learning_rate=0.1"]));
+    }
+}

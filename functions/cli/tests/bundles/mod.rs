@@ -1,0 +1,190 @@
+//! From a folder to a finished job: `run` sends the folder, and every attempt runs its bytes, whatever it has become.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use super::server;
+
+/// A machine that builds beside it may take some times the usual half minute.
+const DEADLINE: Duration = Duration::from_mins(5);
+
+/// What the program of the test prints; it waits to be preempted the first time.
+const PROGRAM: &str = r#"
+set -e
+echo "attempt $REKINDLE_ATTEMPT runs $(cat words/what.txt) by $(readlink latest), mode $(stat -c %a words/tool.sh)"
+./words/tool.sh
+test ! -e ignored.bin || echo "ignored.bin is here"
+if [ "$REKINDLE_ATTEMPT" = 1 ]; then echo "step=1" >>"$REKINDLE_PROGRESS_FILE"; exec sleep 600; fi
+"#;
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    std::fs::create_dir(root.join("words")).unwrap();
+    for (name, text) in [
+        ("train.sh", PROGRAM),
+        ("words/what.txt", "the first words"),
+        ("words/tool.sh", "#!/bin/bash\necho a tool of the folder\n"),
+        (".gitignore", "*.bin\n"),
+        ("ignored.bin", "x"),
+    ] {
+        std::fs::write(root.join(name), text).unwrap();
+    }
+    std::fs::set_permissions(root.join("words/tool.sh"), std::fs::Permissions::from_mode(0o750)).unwrap();
+    std::os::unix::fs::symlink("train.sh", root.join("latest")).unwrap();
+    folder
+}
+
+/// A `dev` that ends with its state.
+struct Dev {
+    child: Child,
+    url: String,
+    tpu_url: String,
+    state: tempfile::TempDir,
+}
+
+impl Dev {
+    async fn start() -> Self {
+        let state = tempfile::tempdir().unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_rekindle"))
+            .args(["dev", "--json", "--port", "0", "--tpu-port", "0", "--speed", "10", "--state"])
+            .arg(state.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let line = tokio::time::timeout(DEADLINE, lines.next_line()).await.unwrap().unwrap().unwrap();
+        let said: Value = serde_json::from_str(&line).unwrap();
+        let text = |name: &str| said[name].as_str().unwrap().to_owned();
+        Self { child, url: text("url"), tpu_url: text("tpu_url"), state }
+    }
+
+    async fn rekindle(&self, folder: &Path, words: &[&str]) -> Output {
+        let run = Command::new(env!("CARGO_BIN_EXE_rekindle"))
+            .args(words)
+            .current_dir(folder)
+            .env("REKINDLE_SERVER", &self.url)
+            .env("HOME", "/nonexistent")
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        tokio::time::timeout(DEADLINE, run).await.expect("the command hangs").unwrap()
+    }
+
+    async fn job(&self, folder: &Path, id: &str) -> Value {
+        serde_json::from_slice(&self.rekindle(folder, &["show", id, "--json"]).await.stdout).unwrap()
+    }
+
+    async fn preempt(&self, job: &Value) {
+        let name = job["resources"][0]["name"].as_str().unwrap();
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let address = format!("{}/emulator/v1/nodes/{name}/preempt", self.tpu_url.trim_end_matches('/'));
+        let answer = http.post(address).json(&json!({"notice": "5s", "leave": "PREEMPTED"})).send().await.unwrap();
+        assert!(answer.status().is_success(), "{answer:?}");
+    }
+
+    /// Ends it in order.
+    async fn stop(mut self) {
+        let pid = Pid::from_raw(self.child.id().unwrap().cast_signed()).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+        let ended = tokio::time::timeout(DEADLINE, self.child.wait()).await;
+        assert!(ended.is_ok(), "it does not end");
+        drop(self.state);
+    }
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[tokio::test]
+async fn every_attempt_runs_the_bytes_that_were_sent_though_the_folder_has_changed() {
+    let (dev, folder) = (Dev::start().await, folder());
+    let here = folder.path();
+    let run = ["run", "--id", "frozen", "--tpu", "v5litepod-8", "--", "bash", "train.sh"];
+    let output = dev.rekindle(here, &run).await;
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(text(&output).contains("sent 5 files"), "{}", text(&output));
+    let mut job = Value::Null;
+    for _ in 0..3000 {
+        job = dev.job(here, "frozen").await;
+        if job["progress"]["step"] == 1 {
+            break;
+        }
+        assert!(job["outcome"].is_null(), "{job}");
+        tokio::time::sleep(Duration::from_millis(100)).await; // between two looks
+    }
+    assert_eq!(job["progress"]["step"], 1, "{job}");
+    std::fs::write(here.join("words/what.txt"), "other words").unwrap();
+    std::fs::remove_file(here.join("words/tool.sh")).unwrap();
+    dev.preempt(&job).await;
+    let output = dev.rekindle(here, &["wait", "frozen"]).await;
+    let logs = text(&dev.rekindle(here, &["logs", "frozen"]).await);
+    assert!(output.status.success(), "{}{logs}", text(&output));
+    for attempt in [1, 2] {
+        let line = format!("attempt {attempt} runs the first words by train.sh, mode 750");
+        assert!(logs.contains(&line), "{line:?} in {logs}");
+    }
+    assert_eq!(logs.matches("a tool of the folder").count(), 2, "{logs}");
+    assert!(!logs.contains("ignored.bin"), "{logs}");
+    let job = dev.job(here, "frozen").await;
+    assert_eq!(job["counters"]["preemptions"], 1, "{job}");
+
+    // A changed folder is sent, an equal one is not.
+    let output = dev.rekindle(here, &["run", "--tpu", "v5litepod-8", "--dry-run", "--", "true"]).await;
+    assert!(text(&output).contains("would send 4 files"), "{}", text(&output));
+    assert!(text(&output).contains("would ask for"), "{}", text(&output));
+    for how in ["sent 4 files", "the server has it already: 4 files"] {
+        let output = dev.rekindle(here, &["run", "--tpu", "v5litepod-8", "--wait", "--", "true"]).await;
+        assert!(output.status.success() && text(&output).contains(how), "{how}: {}", text(&output));
+    }
+    dev.stop().await;
+}
+
+#[tokio::test]
+async fn an_upload_that_breaks_off_goes_on_where_it_was() {
+    let (server, folder) = (server::start().await, folder());
+    let run = "rekindle run --tpu v5litepod-8 -- bash train.sh";
+    let output = super::rekindle_in(&server, folder.path(), run).await;
+    let said = text(&output);
+    assert!(output.status.success() && said.contains("503") && said.contains("sent 5 files"), "{said}");
+    let code = server.bodies()[0]["code"].as_str().unwrap().to_owned();
+    assert!(code.starts_with("gs://bucket/bundles/") && code.ends_with(".tar.zst"), "{code}");
+    let again = super::rekindle_in(&server, folder.path(), run).await;
+    assert!(text(&again).contains("the server has it already"), "{}", text(&again));
+    assert_eq!(server.bodies()[1]["code"], code);
+}
+
+#[tokio::test]
+async fn a_folder_that_is_too_large_or_no_program_is_refused_with_what_to_do() {
+    let (server, folder) = (server::start().await, folder());
+    let run = "rekindle run --tpu v5litepod-8 -- true";
+    let big = folder.path().join("data");
+    std::fs::create_dir(&big).unwrap();
+    // Without blocks on the disk.
+    std::fs::File::create(big.join("train.rec")).unwrap().set_len(600 << 20).unwrap();
+    let output = super::rekindle_in(&server, folder.path(), run).await;
+    let said = text(&output);
+    assert!(!output.status.success(), "{said}");
+    for word in ["too large", "600.0 MiB data/train.rec", ".rekindleignore"] {
+        assert!(said.contains(word), "{word:?} in {said}");
+    }
+    std::fs::write(folder.path().join(".rekindleignore"), "data/\n").unwrap();
+    let output = super::rekindle_in(&server, folder.path(), run).await;
+    assert!(output.status.success(), "{}", text(&output));
+    let output = super::rekindle_in(&server, Path::new("/"), run).await;
+    assert!(text(&output).contains("--folder") && !output.status.success(), "{}", text(&output));
+    let line = "HOME=$PWD \"$REKINDLE\" run --tpu v5litepod-8 -- true";
+    let output = super::shell(&server, folder.path(), line).await;
+    assert!(text(&output).contains("your home folder"), "{}", text(&output));
+}

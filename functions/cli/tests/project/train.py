@@ -1,0 +1,3 @@
+import os
+
+print("worker", os.environ["REKINDLE_WORKER"])
