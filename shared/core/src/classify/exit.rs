@@ -38,6 +38,11 @@ const AT_SIGTERM: [&str; 7] = [
     "sigterm-handled",
 ];
 
+/// True for a cause that says only that a SIGTERM came, and not from whom.
+pub(super) fn is_bare_sigterm(cause: &Cause) -> bool {
+    AT_SIGTERM.contains(&cause.signature) && !cause.signature.starts_with("sigterm-from")
+}
+
 /// Drops what a program only says because the manager told it to stop.
 pub(super) fn forget_our_stop(causes: &mut Vec<Cause>) {
     causes.retain(|cause| !AT_SIGTERM.contains(&cause.signature));

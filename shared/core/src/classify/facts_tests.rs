@@ -114,6 +114,17 @@ fn a_runtime_that_takes_our_stop_for_a_preemption_is_not_believed() {
 }
 
 #[test]
+fn a_sigterm_after_the_failure_of_another_worker_is_how_the_survivors_are_ended() {
+    let at = |time: &str| {
+        format!("W1128 {time} 2500 preemption_notifier.cc:90] SIGTERM caught at 2026-11-28T04:54:22+00:00\n")
+    };
+    let workers = |time: &str| of(vec![worker(0, Exit::Code(134), ECHO), worker(1, Exit::Code(134), &at(time))]);
+    assert_eq!(kind(&workers("11:42:49.700000")), FailureKind::InfraGrpc);
+    assert_eq!(kind(&workers("11:42:48.610000")), FailureKind::Preempted, "at the same time");
+    assert_eq!(kind(&workers("11:42:40.000000")), FailureKind::Preempted, "before");
+}
+
+#[test]
 fn the_first_death_is_the_cause_of_louder_later_ones() {
     let first = WorkerEvidence { exited_at_ms: Some(10_000), ..worker(1, Exit::Code(1), OWN_ERROR) };
     let later = "google.api_core.exceptions.ServiceUnavailable: 503 POST https://storage.googleapis.com/upload\n";

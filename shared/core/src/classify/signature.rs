@@ -20,6 +20,8 @@ pub(super) enum Trust {
     Crash,
     /// The normal echo of a peer's death: a cause only if nobody has a better one.
     Echo,
+    /// An echo that says what the peers waited for, which tells a person more.
+    Telling,
     /// A connection was cut.
     Cut,
     /// A termination by nobody knows whom.

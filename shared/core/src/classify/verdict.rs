@@ -15,6 +15,10 @@ const EVIDENCE_LINES_MAX: usize = 8;
 // Shorter than the heartbeat limits of all coordination services known, longer than clocks of one slice differ.
 const FIRST_DEATH_LEAD_MS: u64 = 1_000;
 
+/// The clocks of a slice's workers differ by less.
+// NTP within one zone keeps them within some milliseconds; larger would take the stop of survivors for a cause.
+const CLOCKS_DIFFER_MS: u32 = 200;
+
 /// Decides why an attempt ended.
 ///
 /// Pure and linear in the size of the tails. The order of the workers, their names, and shifts of all times together
@@ -22,8 +26,9 @@ const FIRST_DEATH_LEAD_MS: u64 = 1_000;
 pub fn classify(evidence: &Evidence) -> Verdict {
     let missing = missing_workers(evidence);
     let stops = Stops::of(evidence);
-    let accounts: Vec<Account<'_>> =
+    let mut accounts: Vec<Account<'_>> =
         evidence.workers.iter().chain(&missing).map(|worker| account(worker, stops.told(worker))).collect();
+    forget_late_terminations(&mut accounts);
     if let Some(verdict) = success(evidence, &accounts) {
         return verdict;
     }
@@ -31,6 +36,20 @@ pub fn classify(evidence: &Evidence) -> Verdict {
         return verdict;
     }
     from_causes(evidence, &accounts)
+}
+
+/// A SIGTERM that came clearly after another worker had failed is how launchers end the survivors, and no cause.
+fn forget_late_terminations(accounts: &mut [Account<'_>]) {
+    let first = accounts.iter().filter_map(|a| a.failed_at_ms).min_by(|a, b| around_midnight(*a, *b));
+    let Some(first) = first.filter(|_| accounts.len() > 1) else { return };
+    for account in accounts {
+        let is_late = account
+            .terminated_at_ms
+            .is_some_and(|at| around_midnight(first, at) == Ordering::Less && at.abs_diff(first) >= CLOCKS_DIFFER_MS);
+        if is_late {
+            account.causes.retain(|cause| !super::exit::is_bare_sigterm(cause));
+        }
+    }
 }
 
 /// Whom the manager told to stop, once the first worker had ended.

@@ -32,6 +32,8 @@ pub(super) mod strength {
     pub(crate) const SILENT: u8 = 20;
     /// What everybody prints when a peer has died.
     pub(crate) const ECHO: u8 = 10;
+    /// The same, from a line that tells more of it.
+    pub(crate) const TELLING: u8 = 11;
     /// Aborted or crashed without a word.
     pub(crate) const CRASH: u8 = 8;
     /// An exception that only says that a child failed, or a line that only says "error".
@@ -80,6 +82,10 @@ pub(super) struct Account<'a> {
     pub(super) ends_with_exception: bool,
     /// True if it took steps.
     pub(super) stepped: bool,
+    /// The time of day at which a SIGTERM from nobody knows whom was first heard of.
+    pub(super) terminated_at_ms: Option<u32>,
+    /// The time of day of the first line that says something went wrong, such a SIGTERM apart.
+    pub(super) failed_at_ms: Option<u32>,
 }
 
 impl Account<'_> {
@@ -129,9 +135,16 @@ pub(super) fn account(worker: &WorkerEvidence, is_told: bool) -> Account<'_> {
     if let Some(first) = causes.first_mut() {
         first.time_of_day_ms = time_of(&streams, first.number);
     }
+    let first = |is: &dyn Fn(&Cause) -> bool| {
+        let number = causes.iter().filter(|cause| is(cause)).map(|cause| cause.number).min()?;
+        time_of(&streams, number)
+    };
+    let terminated_at_ms = first(&super::exit::is_bare_sigterm);
+    let failed_at_ms = first(&|cause| cause.strength >= strength::ECHO && !super::exit::is_bare_sigterm(cause));
     let stepped = worker.last_step.is_some() || streams.iter().flatten().any(|line| line.progress);
     let ends_with_exception = streams.iter().any(|lines| ends_with_exception(lines));
-    Account { worker, exit, causes, completed, empty: streams.is_empty(), ends_with_exception, stepped }
+    let empty = streams.is_empty();
+    Account { worker, exit, causes, completed, empty, ends_with_exception, stepped, terminated_at_ms, failed_at_ms }
 }
 
 /// All lines in the order of the text, as (stream, place in it).
@@ -208,6 +221,7 @@ const fn full_strength(trust: Trust) -> u8 {
         Trust::Terminated => strength::TERMINATED,
         Trust::Cut => strength::SILENT,
         Trust::Echo => strength::ECHO,
+        Trust::Telling => strength::TELLING,
         Trust::Crash => strength::CRASH,
         Trust::Last => strength::LAST,
     }

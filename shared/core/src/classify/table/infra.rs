@@ -42,6 +42,18 @@ pub(super) const ROWS: &[Row] = &[
         &["I1127 coordination_service_agent.cc:320] Cancelling error polling because the service or the agent \
          is shutting down."],
     ),
+    Row::new(
+        "heartbeats-stopped",
+        InfraGrpc,
+        Trust::Telling,
+        &["stopped sending heartbeats", "heartbeat timeout", "missed heartbeats"],
+    )
+    .says(
+        "a worker was no longer heard by the others",
+        &["E1128 04:54:21.587229    2348 coordination_service.cc:1549] [68] Use error polling to propagate the following \
+           error to all tasks: UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):"],
+        &["heartbeat_timeout_seconds=10"],
+    ),
     Row::new("barrier", InfraGrpc, Trust::Echo, &["barrier"])
         .also(concat!(
             r"(?i)barrier.{0,80}(?:timed? ?out|failed|error|expired|deadline)|(?:DEADLINE_EXCEEDED|timed? ?out",
