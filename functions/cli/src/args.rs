@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rekindle_core::job::Phase;
 
+use crate::demo::plan;
+
 /// Runs training jobs on Cloud TPUs that may be taken away, and brings them back by itself.
 #[derive(Debug, Parser)]
 #[command(
@@ -82,9 +84,6 @@ pub(crate) enum Command {
     /// A shell on a worker
     #[command(hide = true)]
     Ssh(NotBuilt),
-    /// The page of a job in a browser
-    #[command(hide = true)]
-    Open(NotBuilt),
 }
 
 /// What is asked of a server.
@@ -129,6 +128,8 @@ pub(crate) enum Client {
     Fleet,
     /// Accelerators, zones, prices, runtime versions
     Catalog(Catalog),
+    /// The page in a browser: jobs, fleet, cost, events
+    Open(Open),
     /// Create no TPU until `thaw`; deletes go on
     Freeze,
     /// Create TPUs again
@@ -143,6 +144,20 @@ pub(crate) enum Client {
     Note(Note),
     /// The secret that signs the webhooks of your jobs
     WebhookSecret(WebhookSecret),
+}
+
+/// `open`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle open\n  rekindle open llama-7b-run3")]
+pub(crate) struct Open {
+    /// Show this job
+    pub(crate) job: Option<String>,
+    /// Only print the address
+    #[arg(long)]
+    pub(crate) no_browser: bool,
+    /// Port of the proxy for a server in the cloud [default: a free one]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "PORT")]
+    pub(crate) port: u16,
 }
 
 /// `doctor`.
@@ -472,16 +487,16 @@ fn parse_speed(text: &str) -> Result<f64, String> {
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// How many times its TPU is taken away
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, value_name = "N", default_value_t = 2, allow_negative_numbers = true, value_parser = plan::faults)]
     pub(crate) preemptions: u32,
     /// How many times its gRPC connections are cut
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = plan::faults)]
     pub(crate) grpc_failures: u32,
     /// Workers of the slice
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(long, value_name = "N", default_value_t = 4, allow_negative_numbers = true, value_parser = plan::workers)]
     pub(crate) workers: u32,
     /// Seed of the training data and of the moments of the faults
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = plan::seed)]
     pub(crate) seed: u64,
     /// Keep the state folder and say where it is
     #[arg(long, hide = true)]

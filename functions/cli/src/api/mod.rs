@@ -62,6 +62,32 @@ impl Api {
         &self.server.url
     }
 
+    /// True when it runs on this machine, and asks for no token.
+    pub(crate) fn is_on_loopback(&self) -> bool {
+        is_loopback(&self.server.url)
+    }
+
+    /// Any request as it is, with the token; the answer as it comes, whatever its status.
+    pub(crate) async fn forward(
+        &self,
+        method: Method,
+        path: &str,
+        headers: header::HeaderMap,
+        body: bytes::Bytes,
+    ) -> Result<reqwest::Response> {
+        let mut fresh = false;
+        loop {
+            let request = self.request(method.clone(), path, &[], &Body::None, None, fresh).await?;
+            let request = request.headers(headers.clone()).body(body.clone());
+            let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+            if response.status() == StatusCode::UNAUTHORIZED && !fresh && self.tokens.can_refresh() {
+                fresh = true;
+                continue;
+            }
+            return Ok(response);
+        }
+    }
+
     /// True when nothing was configured and the usual local address is used.
     pub(crate) fn is_default(&self) -> bool {
         self.server.origin == Origin::Default

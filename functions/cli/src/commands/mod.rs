@@ -10,6 +10,7 @@ mod freeze;
 mod history;
 mod labels;
 mod logs;
+mod open;
 mod pages;
 mod ps;
 mod run;
@@ -57,44 +58,44 @@ pub(crate) fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
         Command::Ssh(_) => {
             not_built("ssh", "use `gcloud compute tpus tpu-vm ssh NAME`; `rekindle show JOB` tells the name")
         }
-        Command::Open(_) => not_built("open", "use `rekindle show JOB` and `rekindle ps --watch`"),
         Command::Client(client) => {
             let context = Context::new(&cli.global, printer)?;
             // One thread: a client waits for one answer at a time, and starts at once.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(|error| Fault::unexpected("cannot start").caused_by(&error))?;
-            runtime.block_on(ask(&context, client))
+            runtime.block_on(ask(context, client))
         }
     }
 }
 
-async fn ask(context: &Context, command: Client) -> Result<ExitCode> {
+async fn ask(context: Context, command: Client) -> Result<ExitCode> {
     match command {
-        Client::Run(options) => return run::run(context, &options).await,
-        Client::Wait(options) => return wait::run(context, &options).await,
-        Client::Doctor(options) => return doctor::run(context, &options).await,
-        Client::Ps(options) => ps::run(context, &options).await?,
-        Client::Monitor(options) => ps::run(context, &Ps { watch: true, ..options }).await?,
-        Client::Show(options) => show::run(context, &options).await?,
-        Client::Explain(options) => explain::run(context, &options.job).await?,
-        Client::History(options) => history::run(context, &options).await?,
-        Client::Logs(options) => logs::run(context, &options).await?,
-        Client::Cancel(options) => control::run(context, &options, "cancel").await?,
-        Client::Pause(options) => control::run(context, &options, "pause").await?,
-        Client::Unpause(options) => control::run(context, &options, "unpause").await?,
-        Client::Wake(options) => control::run(context, &options, "wake").await?,
-        Client::Restart(options) => control::restart(context, &options).await?,
+        Client::Run(options) => return run::run(&context, &options).await,
+        Client::Wait(options) => return wait::run(&context, &options).await,
+        Client::Doctor(options) => return doctor::run(&context, &options).await,
+        Client::Ps(options) => ps::run(&context, &options).await?,
+        Client::Monitor(options) => ps::run(&context, &Ps { watch: true, ..options }).await?,
+        Client::Show(options) => show::run(&context, &options).await?,
+        Client::Explain(options) => explain::run(&context, &options.job).await?,
+        Client::History(options) => history::run(&context, &options).await?,
+        Client::Logs(options) => logs::run(&context, &options).await?,
+        Client::Cancel(options) => control::run(&context, &options, "cancel").await?,
+        Client::Pause(options) => control::run(&context, &options, "pause").await?,
+        Client::Unpause(options) => control::run(&context, &options, "unpause").await?,
+        Client::Wake(options) => control::run(&context, &options, "wake").await?,
+        Client::Restart(options) => control::restart(&context, &options).await?,
         Client::Rerun(options) => {
-            control::restart(context, &Restart { from_scratch: true, ..options }).await?;
+            control::restart(&context, &Restart { from_scratch: true, ..options }).await?;
         }
-        Client::Fleet => fleet::run(context).await?,
-        Client::Catalog(options) => catalog::run(context, &options).await?,
-        Client::Freeze => freeze::run(context, "freeze").await?,
-        Client::Thaw => freeze::run(context, "thaw").await?,
-        Client::Version => version::run(context).await?,
-        Client::Tag(options) => labels::tag(context, options).await?,
-        Client::Note(options) => labels::note(context, options).await?,
-        Client::WebhookSecret(options) => secret::run(context, &options).await?,
+        Client::Fleet => fleet::run(&context).await?,
+        Client::Catalog(options) => catalog::run(&context, &options).await?,
+        Client::Open(options) => open::run(context, &options).await?,
+        Client::Freeze => freeze::run(&context, "freeze").await?,
+        Client::Thaw => freeze::run(&context, "thaw").await?,
+        Client::Version => version::run(&context).await?,
+        Client::Tag(options) => labels::tag(&context, options).await?,
+        Client::Note(options) => labels::note(&context, options).await?,
+        Client::WebhookSecret(options) => secret::run(&context, &options).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

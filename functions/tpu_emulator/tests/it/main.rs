@@ -5,6 +5,7 @@
 mod admin;
 mod bench;
 mod catalogue;
+mod certify;
 mod clients;
 mod disasters;
 mod errors;

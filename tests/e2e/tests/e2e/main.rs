@@ -13,5 +13,6 @@ mod jobs;
 mod kills;
 mod logs;
 mod losses;
+mod page;
 mod reaction;
 mod sweep;
