@@ -162,7 +162,7 @@ impl Engine {
                 }
             }
             // The rest was asked for since the tick began, or is nobody's.
-            if owners.contains_key(&(resource.slice.zone.clone(), resource.slice.name.clone())) {
+            if owners.get(&resource.slice.zone).is_some_and(|zone| zone.contains_key(&resource.slice.name)) {
                 continue;
             }
             if !matches!(self.owner_of(resource).await?, Owner::Orphan { .. }) {

@@ -53,11 +53,11 @@ struct Survey {
     /// Only what is in use.
     used: CreatesDoc,
     waiters: Vec<Waiter>,
-    owned: Owners,
+    owners: Owners,
 }
 
 /// By zone and name, every generation of a job that is not over, as its job knew it when the tick began.
-pub(crate) type Owners = BTreeMap<(String, String), Owned>;
+pub(crate) type Owners = BTreeMap<String, BTreeMap<String, Owned>>;
 
 /// Whose a generation is.
 pub(crate) struct Owned {
@@ -133,7 +133,13 @@ impl Engine {
                 for g in &job.generations {
                     let is_ready = g.ready_at.is_some() && g.lost.is_none() && g.delete.is_none();
                     let owned = Owned { job: job.id.clone(), is_ready };
-                    survey.owned.insert((g.placement.zone.clone(), g.name.clone()), owned);
+                    match survey.owners.get_mut(&g.placement.zone) {
+                        Some(zone) => zone.insert(g.name.clone(), owned).map(drop),
+                        None => survey
+                            .owners
+                            .insert(g.placement.zone.clone(), BTreeMap::from([(g.name.clone(), owned)]))
+                            .map(drop),
+                    };
                 }
                 for share in job.generations.iter().filter_map(Generation::share) {
                     count(&mut survey.used, &job.spec.owner, &share, u64::saturating_add);
@@ -187,7 +193,7 @@ impl Engine {
                 Ok(_) => {
                     let hints = chosen.iter().map(|id| self.hint(id, "create permit granted"));
                     join_all(hints).await;
-                    return Ok((chosen.len(), doc.chips.values().sum(), survey.owned));
+                    return Ok((chosen.len(), doc.chips.values().sum(), survey.owners));
                 }
                 Err(StoreError::Conflict(_)) => {}
                 Err(error) => return Err(error),
@@ -200,17 +206,13 @@ impl Engine {
     async fn hint_changed(&self, listing: &Listing, owners: &Owners, hinted: &BTreeSet<JobId>) -> usize {
         // Nodes of a queued resource are left out: its own entry tells of them.
         let alone = listing.resources.iter().filter(|r| r.owned_by.is_none());
-        let well: BTreeMap<(&str, &str), bool> =
-            alone.map(|r| ((r.slice.zone.as_str(), r.slice.name.as_str()), r.view.is_well())).collect();
-        let is_well = |zone: &str, name: &str| {
-            let unreachable = || listing.unreachable.iter().any(|z| z == zone);
-            well.get(&(zone, name)).copied().unwrap_or_else(unreachable)
-        };
-        let changed: BTreeSet<&JobId> = owners
-            .iter()
-            .filter(|((zone, name), o)| o.is_ready && !hinted.contains(&o.job) && !is_well(zone, name))
-            .map(|(_, o)| &o.job)
-            .collect();
+        let well: BTreeSet<(&str, &str)> =
+            alone.filter(|r| r.view.is_well()).map(|r| (r.slice.zone.as_str(), r.slice.name.as_str())).collect();
+        let mut changed = BTreeSet::new();
+        for (zone, owners) in owners.iter().filter(|(zone, _)| !listing.unreachable.contains(zone)) {
+            let ready = owners.iter().filter(|(_, o)| o.is_ready && !hinted.contains(&o.job));
+            changed.extend(ready.filter(|(name, _)| !well.contains(&(zone, name))).map(|(_, o)| &o.job));
+        }
         let sent = join_all(changed.into_iter().map(|id| self.hint(id, "the list shows a change"))).await;
         sent.into_iter().filter(|sent| *sent).count()
     }

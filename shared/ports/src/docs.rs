@@ -5,6 +5,7 @@
 //! collapse under contention.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -35,7 +36,7 @@ pub struct Content {
     /// JSON, at most 900 kB as text.
     pub body: Body,
     /// Indexed fields. Names are `[a-z_]+`.
-    pub index: BTreeMap<String, IndexValue>,
+    pub index: Arc<BTreeMap<String, IndexValue>>,
 }
 
 /// A stored document.

@@ -109,7 +109,7 @@ fn check_content(path: &str, content: &Content) -> Result<String, DocsError> {
     if body.len() > BODY_BYTES_MAX {
         return refuse(format!("the body of {path} has {} bytes; at most {BODY_BYTES_MAX}", body.len()));
     }
-    for (name, value) in &content.index {
+    for (name, value) in content.index.iter() {
         check_name(name)?;
         let long = |t: &String| t.len() > TEXT_BYTES_MAX;
         let too_long = match value {

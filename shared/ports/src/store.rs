@@ -237,12 +237,12 @@ fn job_content(job: &Arc<Job>) -> Content {
     if let Some(at) = job.wake_at {
         index.insert("wake_us".to_owned(), IndexValue::Int(at.as_microsecond()));
     }
-    Content { body: encode(job.clone()), index }
+    Content { body: encode(job.clone()), index: Arc::new(index) }
 }
 
 /// A write of a plain document, for commits that carry more than the job.
 pub fn put<T: Stored>(kind: &Kind, data: &T, when: Precondition) -> Write {
-    let content = Content { body: encode(Arc::new(data.clone())), index: BTreeMap::new() };
+    let content = Content { body: encode(Arc::new(data.clone())), index: Arc::default() };
     Write::Put { path: kind.path(), content, when }
 }
 

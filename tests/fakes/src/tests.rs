@@ -21,7 +21,7 @@ fn start() -> Timestamp {
 fn put(path: &str, n: i64, when: Precondition) -> Write {
     Write::Put {
         path: path.into(),
-        content: Content { body: serde_json::json!(n).into(), index: BTreeMap::new() },
+        content: Content { body: serde_json::json!(n).into(), index: BTreeMap::new().into() },
         when,
     }
 }

@@ -292,8 +292,8 @@ fn close(world: &World, id: VmId, death: &Death) {
         memory_free_bytes: Some(1 << 36),
         device_busy: death.busy,
         exited_at_ms: u64::try_from(now / 1000).ok(),
-        last_step: None,
         during: death.during,
+        ..WorkerEvidence::default()
     };
     a.exit = Some(ExitReport { at: stamp(now), ordered: death.ordered, evidence });
     a.step = Step::Exited;

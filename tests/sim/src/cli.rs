@@ -9,7 +9,8 @@ use clap::{Parser, Subcommand};
 use crate::plan::Plan;
 use crate::run::{Ending, Outcome, run};
 use crate::shrink::shrink;
-use crate::world::{Counts, Promise, clock};
+use crate::swarm::{Wish, swarm};
+use crate::world::{Promise, clock};
 
 /// A safety promise was broken.
 const EXIT_SAFETY: u8 = 10;
@@ -18,15 +19,7 @@ const EXIT_LIVENESS: u8 = 11;
 /// The code panicked.
 const EXIT_PANIC: u8 = 12;
 /// Something that must occur never did.
-const EXIT_COVERAGE: u8 = 13;
-
-/// How a swarm is to go.
-struct Wish {
-    keep_going: bool,
-    no_shrink: bool,
-    coverage: bool,
-    ledger: Option<std::path::PathBuf>,
-}
+pub(crate) const EXIT_COVERAGE: u8 = 13;
 
 /// Simulates a cloud that misbehaves around the production code.
 #[derive(Debug, Parser)]
@@ -52,6 +45,9 @@ enum Command {
         /// The first.
         #[arg(long, default_value_t = 1)]
         from: u64,
+        /// Threads; one for each core, if absent.
+        #[arg(long)]
+        threads: Option<usize>,
         /// Go on after a failure, and list all.
         #[arg(long)]
         keep_going: bool,
@@ -105,8 +101,8 @@ pub fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Run { seed } => one(&mut out, seed, false),
         Command::Replay { seed, trace } => one(&mut out, seed, trace),
-        Command::Swarm { seeds, from, keep_going, no_shrink, coverage, ledger } => {
-            swarm(&mut out, from, seeds, &Wish { keep_going, no_shrink, coverage, ledger })
+        Command::Swarm { seeds, from, threads, keep_going, no_shrink, coverage, ledger } => {
+            swarm(&mut out, &Wish { from, seeds, threads, keep_going, no_shrink, coverage, ledger })
         }
         Command::Trace { days, jobs } => trace(&mut out, days, jobs),
         Command::Meta { seeds } => meta(&mut out, seeds),
@@ -115,7 +111,8 @@ pub fn main() -> ExitCode {
     done.unwrap_or(ExitCode::FAILURE)
 }
 
-fn code(ending: &Ending) -> ExitCode {
+/// What a run's end exits with.
+pub(crate) fn code(ending: &Ending) -> ExitCode {
     match ending {
         Ending::Well => ExitCode::SUCCESS,
         Ending::Panic(_) => ExitCode::from(EXIT_PANIC),
@@ -124,7 +121,8 @@ fn code(ending: &Ending) -> ExitCode {
     }
 }
 
-fn sentence(ending: &Ending) -> String {
+/// A run's end in one sentence.
+pub(crate) fn sentence(ending: &Ending) -> String {
     match ending {
         Ending::Well => "every promise was kept".into(),
         Ending::Panic(text) => format!("panic: {text}"),
@@ -147,6 +145,14 @@ fn one(out: &mut impl Write, seed: u64, trace: bool) -> std::io::Result<ExitCode
         outcome.job_days,
         outcome.calls
     )?;
+    let of = |what: &str| outcome.counts.others.get(what).copied().unwrap_or(0);
+    writeln!(
+        out,
+        "{} preemptions, {} crashes, {} messages lost",
+        of("preemptions"),
+        of("crashes"),
+        of("messages lost")
+    )?;
     if !trace && outcome.ending.checker().is_some() {
         explain(out, &plan, &outcome)?;
     }
@@ -154,7 +160,7 @@ fn one(out: &mut impl Write, seed: u64, trace: bool) -> std::io::Result<ExitCode
 }
 
 /// The shortest history of a failure that can be found.
-fn explain(out: &mut impl Write, plan: &Plan, outcome: &Outcome) -> std::io::Result<()> {
+pub(crate) fn explain(out: &mut impl Write, plan: &Plan, outcome: &Outcome) -> std::io::Result<()> {
     let Some(checker) = outcome.ending.checker() else { return Ok(()) };
     let small = shrink(plan, checker, 150);
     let again = run(&small, true);
@@ -184,99 +190,6 @@ fn describe(plan: &Plan) -> String {
         acts.join(", "),
         plan.by_http
     )
-}
-
-fn swarm(out: &mut impl Write, from: u64, seeds: u64, wish: &Wish) -> std::io::Result<ExitCode> {
-    let began = Instant::now();
-    // Before the first seed: the tree may move on while the swarm runs.
-    let commit = commit();
-    let mut counts = Counts::default();
-    let (mut job_days, mut calls, mut failed) = (0.0, 0, 0_u64);
-    let mut last = ExitCode::SUCCESS;
-    let mut done = 0_u64;
-    for seed in from..from + seeds {
-        let plan = Plan::draw(seed);
-        let outcome = run(&plan, false);
-        done += 1;
-        counts.add(&outcome.counts);
-        job_days += outcome.job_days;
-        calls += outcome.calls;
-        if outcome.ending.checker().is_some() {
-            failed += 1;
-            writeln!(out, "seed {seed}: {}", sentence(&outcome.ending))?;
-            out.flush()?;
-            last = code(&outcome.ending);
-            if !wish.keep_going {
-                if !wish.no_shrink {
-                    explain(out, &plan, &outcome)?;
-                }
-                break;
-            }
-        }
-    }
-    let secs = began.elapsed().as_secs_f64();
-    report(out, &counts)?;
-    writeln!(
-        out,
-        "{done} seeds from {from}: {failed} failed; {job_days:.1} job-days, {calls} calls, {secs:.1} s: {:.2} seeds/s, {:.1} job-days/s",
-        done as f64 / secs,
-        job_days / secs
-    )?;
-    if let Some(path) = &wish.ledger {
-        note(path, &commit, from, done, failed, job_days, &counts)?;
-    }
-    let missing = crate::coverage::missing(&counts);
-    if wish.coverage && failed == 0 && !missing.is_empty() {
-        writeln!(out, "never occurred: {}", missing.join(", "))?;
-        return Ok(ExitCode::from(EXIT_COVERAGE));
-    }
-    Ok(last)
-}
-
-/// The commit that this is built from, for reports: seeds are only comparable on one.
-fn commit() -> String {
-    let asked = std::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
-    asked
-        .ok()
-        .filter(|o| o.status.success())
-        .map_or_else(|| "unknown".into(), |o| String::from_utf8_lossy(&o.stdout).trim().to_owned())
-}
-
-/// A line of the ledger: first and last seed, commit, failures, job-days, preemptions, crashes, lost messages.
-fn note(
-    path: &std::path::Path,
-    commit: &str,
-    from: u64,
-    done: u64,
-    failed: u64,
-    days: f64,
-    counts: &Counts,
-) -> std::io::Result<()> {
-    let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path)?;
-    let of = |what: &str| counts.others.get(what).copied().unwrap_or(0);
-    writeln!(
-        file,
-        "{from}\t{}\t{}\t{failed}\t{days:.0}\t{}\t{}\t{}",
-        from + done.max(1) - 1,
-        commit,
-        of("preemptions"),
-        of("crashes"),
-        of("messages lost")
-    )
-}
-
-fn report(out: &mut impl Write, counts: &Counts) -> std::io::Result<()> {
-    let faults: Vec<String> = counts.faults.iter().map(|(f, n)| format!("{} {n}", f.name())).collect();
-    writeln!(out, "faults: {}", faults.join(", "))?;
-    let list = |map: &std::collections::BTreeMap<String, u64>| {
-        map.iter().map(|(k, n)| format!("{k} {n}")).collect::<Vec<_>>().join(", ")
-    };
-    writeln!(out, "reasons: {}", list(&counts.reasons))?;
-    writeln!(out, "phases: {}", list(&counts.phases))?;
-    let effects: Vec<String> = counts.effects.iter().map(|(k, n)| format!("{k} {n}")).collect();
-    writeln!(out, "effects: {}", effects.join(", "))?;
-    let others: Vec<String> = counts.others.iter().map(|(k, n)| format!("{k} {n}")).collect();
-    writeln!(out, "counts: {}", others.join(", "))
 }
 
 fn scenarios(out: &mut impl Write, name: Option<&str>, trace: bool) -> std::io::Result<ExitCode> {

@@ -1,5 +1,8 @@
 //! Coverage: over the seeds of CI every reason, effect, phase change and fault occurs at least once, or CI is red.
 
+use std::collections::BTreeMap;
+use std::io::Write;
+
 use rekindle_core::reason::Reason;
 
 use crate::fault::Fault;
@@ -77,8 +80,24 @@ pub(crate) fn missing(counts: &Counts) -> Vec<String> {
     for effect in EFFECTS.iter().filter(|e| !counts.effects.contains_key(*e)) {
         missing.push(format!("effect {effect}"));
     }
-    for other in OTHERS.iter().filter(|o| !counts.others.contains_key(*o)) {
-        missing.push((*other).to_owned());
-    }
+    missing.extend(idle(counts));
     missing
+}
+
+/// Without these a swarm says nothing.
+pub(crate) fn idle(counts: &Counts) -> Vec<String> {
+    OTHERS.iter().filter(|o| !counts.others.contains_key(*o)).map(|o| (*o).to_owned()).collect()
+}
+
+/// The count of everything that occurred.
+pub(crate) fn report(out: &mut impl Write, counts: &Counts) -> std::io::Result<()> {
+    let faults: Vec<String> = counts.faults.iter().map(|(f, n)| format!("{} {n}", f.name())).collect();
+    writeln!(out, "faults: {}", faults.join(", "))?;
+    fn list<K: std::fmt::Display>(map: &BTreeMap<K, u64>) -> String {
+        map.iter().map(|(k, n)| format!("{k} {n}")).collect::<Vec<_>>().join(", ")
+    }
+    writeln!(out, "reasons: {}", list(&counts.reasons))?;
+    writeln!(out, "phases: {}", list(&counts.phases))?;
+    writeln!(out, "effects: {}", list(&counts.effects))?;
+    writeln!(out, "counts: {}", list(&counts.others))
 }

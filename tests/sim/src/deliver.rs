@@ -207,7 +207,9 @@ async fn handle(stage: &Arc<Stage>, parcel: &Parcel) -> Got {
                 Err(error) => refused(&stage.world, &error),
             }
         }
-        Parcel::Hint(_) | Parcel::Tick | Parcel::Message { .. } | Parcel::Event { .. } => by_http(stage, parcel).await,
+        Parcel::Hint(_) | Parcel::Tick | Parcel::Message { .. } | Parcel::Event { .. } => {
+            Box::pin(by_http(stage, parcel)).await
+        }
     }
 }
 

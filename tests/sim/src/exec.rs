@@ -170,6 +170,7 @@ impl Exec {
 
     /// Runs until `until` (inclusive of everything due at it), or until `stop` says so after a step.
     pub(crate) fn run_until(&self, until: i64, mut stop: impl FnMut() -> bool) -> Stopped {
+        let mut due = Vec::new();
         loop {
             while let Some(id) = self.pick() {
                 self.poll(id);
@@ -190,14 +191,13 @@ impl Exec {
             }
             let at = first.at;
             self.now_us.fetch_max(at, Ordering::Relaxed);
-            let mut due = Vec::new();
             while state.timers.peek().is_some_and(|Reverse(t)| t.at <= at) {
                 if let Some(Reverse(timer)) = state.timers.pop() {
                     due.push(timer.waker);
                 }
             }
             drop(state);
-            for waker in due {
+            for waker in due.drain(..) {
                 waker.wake();
             }
         }

@@ -26,6 +26,7 @@ mod scenario;
 mod shrink;
 mod stage;
 mod store;
+mod swarm;
 mod tpu;
 mod truth;
 mod world;

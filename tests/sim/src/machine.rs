@@ -1,6 +1,6 @@
 //! Worker VMs: power, network, boots, and what is on their disks. The agent's steps are in `agent`, programs in `program`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rekindle_core::classify::{Exit, Stage as During};
@@ -121,11 +121,47 @@ pub(crate) struct Vm {
 pub(crate) struct Fleet {
     /// VMs with power.
     pub(crate) vms: BTreeMap<VmId, Vm>,
+    /// The same by job, and by slice.
+    of: BTreeMap<String, BTreeSet<VmId>>,
     /// Programs of an attempt on all its workers.
     pub(crate) groups: BTreeMap<(JobId, u32), Group>,
     /// Checkpoints: the step that a line of a job can resume from.
     pub(crate) checkpoints: BTreeMap<(JobId, u32), u64>,
     next: VmId,
+}
+
+impl Fleet {
+    fn add(&mut self, id: VmId, vm: Vm) {
+        self.of.entry(vm.job.to_string()).or_default().insert(id);
+        self.of.entry(vm.slice.name.clone()).or_default().insert(id);
+        self.vms.insert(id, vm);
+    }
+
+    fn remove(&mut self, id: VmId) -> Option<Vm> {
+        let vm = self.vms.remove(&id)?;
+        for key in [vm.job.as_str(), &vm.slice.name] {
+            if let Some(ids) = self.of.get_mut(key) {
+                ids.remove(&id);
+                if ids.is_empty() {
+                    self.of.remove(key);
+                }
+            }
+        }
+        Some(vm)
+    }
+
+    /// The VMs of a job.
+    pub(crate) fn of_job(&self, job: &JobId) -> impl Iterator<Item = &Vm> {
+        self.ids(job.as_str()).filter_map(|id| self.vms.get(&id)).filter(|vm| vm.job == *job)
+    }
+
+    fn of_slice(&self, slice: &SliceRef) -> Vec<VmId> {
+        self.ids(&slice.name).filter(|id| self.vms.get(id).is_some_and(|vm| vm.slice == *slice)).collect()
+    }
+
+    fn ids(&self, key: &str) -> impl Iterator<Item = VmId> {
+        self.of.get(key).into_iter().flatten().copied()
+    }
 }
 
 /// Powers on all VMs of a slice that is there.
@@ -166,7 +202,7 @@ pub(crate) fn boot_all(stage: &Arc<Stage>, slice: &SliceRef) {
                 notice: None,
                 stored_at: 0,
             };
-            fleet.vms.insert(id, vm);
+            fleet.add(id, vm);
             drop(fleet);
             start_agent(stage, id, world.rolls.between(For::Worker, 3 * SEC, 45 * SEC));
         }
@@ -187,11 +223,11 @@ pub(crate) fn start_agent(stage: &Arc<Stage>, id: VmId, after: i64) {
 
 /// The VMs of a slice lose power: what runs there is dead.
 pub(crate) fn power_off(world: &World, slice: &SliceRef) {
-    let ids: Vec<VmId> = lock(&world.fleet).vms.iter().filter(|(_, v)| v.slice == *slice).map(|(id, _)| *id).collect();
+    let ids = lock(&world.fleet).of_slice(slice);
     for id in ids {
         crate::pulse::settle(world, id);
         program::leave(world, id);
-        let gone = lock(&world.fleet).vms.remove(&id);
+        let gone = lock(&world.fleet).remove(id);
         if let Some(task) = gone.and_then(|vm| vm.agent) {
             world.exec.kill(task);
         }
@@ -201,7 +237,8 @@ pub(crate) fn power_off(world: &World, slice: &SliceRef) {
 /// A notice reaches the VMs of a slice.
 pub(crate) fn notify(world: &World, slice: &SliceRef, notice: &Notice) {
     let mut fleet = lock(&world.fleet);
-    for vm in fleet.vms.values_mut().filter(|v| v.slice == *slice) {
+    for id in fleet.of_slice(slice) {
+        let Some(vm) = fleet.vms.get_mut(&id) else { continue };
         vm.notice = Some(notice.clone());
         vm.signal.raise();
     }
@@ -211,7 +248,9 @@ pub(crate) fn notify(world: &World, slice: &SliceRef, notice: &Notice) {
 pub(crate) fn poke(world: &World, job: &JobId) {
     let now = world.now();
     let mut fleet = lock(&world.fleet);
-    for vm in fleet.vms.values_mut().filter(|v| v.job == *job) {
+    let ids: Vec<VmId> = fleet.ids(job.as_str()).collect();
+    for id in ids {
+        let Some(vm) = fleet.vms.get_mut(&id).filter(|vm| vm.job == *job) else { continue };
         let steady = vm.attempt.as_ref().is_some_and(|a| a.step == Step::Running && !a.stopping);
         let poll = if steady { 4 * SEC } else { SEC };
         let at = now + world.rolls.between(For::Worker, SEC / 20, poll);
@@ -224,7 +263,7 @@ pub(crate) fn poke(world: &World, job: &JobId) {
 
 /// Cuts a slice off from `api` for a while.
 pub(crate) fn cut(world: &World, slice: &SliceRef, until: i64) {
-    let ids: Vec<VmId> = lock(&world.fleet).vms.iter().filter(|(_, v)| v.slice == *slice).map(|(id, _)| *id).collect();
+    let ids = lock(&world.fleet).of_slice(slice);
     for id in ids {
         crate::pulse::settle(world, id);
         if let Some(vm) = lock(&world.fleet).vms.get_mut(&id) {

@@ -29,6 +29,13 @@ pub(crate) struct Window {
     pub(crate) zone: usize,
 }
 
+impl Window {
+    /// Whether it goes on at a time, in a zone if it has one.
+    pub(crate) fn has(&self, now: i64, zone: Option<&str>) -> bool {
+        self.from <= now && now < self.to && zone.is_none_or(|zone| ZONES[self.zone % ZONES.len()] == zone)
+    }
+}
+
 /// A fault at a moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Moment {
@@ -207,16 +214,6 @@ impl Plan {
     /// The end of the faults, in microseconds since 1970.
     pub(crate) fn calm_from(&self) -> i64 {
         START_US + self.chaos_us
-    }
-
-    /// Whether a fault goes on at a time, in a zone if it has one.
-    pub(crate) fn in_window(&self, fault: Fault, now: i64, zone: Option<&str>) -> bool {
-        self.windows.iter().any(|w| {
-            w.fault == fault
-                && w.from <= now
-                && now < w.to
-                && zone.is_none_or(|zone| ZONES[w.zone % ZONES.len()] == zone)
-        })
     }
 
     fn draw_windows(&mut self, rng: &mut ChaCha8Rng) {

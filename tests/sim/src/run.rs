@@ -48,6 +48,8 @@ pub(crate) struct Outcome {
     pub(crate) job_days: f64,
     /// Calls of ports.
     pub(crate) calls: u64,
+    /// Hours that jobs spent in the phase `running`.
+    pub(crate) running_hours: f64,
 }
 
 /// Without faults, so long is enough for any job to come to its end: its work once more, and an hour for waits of each kind.
@@ -67,6 +69,7 @@ pub(crate) fn run(plan: &Plan, traced: bool) -> Outcome {
         trace: world.taken_trace(),
         job_days: job_days(&world),
         calls: world.calls.load(Ordering::Relaxed),
+        running_hours: lock(&world.checks).running_us() as f64 / HOUR as f64,
     }
 }
 

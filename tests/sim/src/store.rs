@@ -61,14 +61,14 @@ pub(crate) struct Changed<'a> {
 impl Collection {
     /// Moves a document from its old place in the orders to its new one.
     fn order(&mut self, id: &str, before: Option<&Content>, after: Option<&Content>) {
-        for (name, value) in before.into_iter().flat_map(|c| &c.index) {
+        for (name, value) in before.into_iter().flat_map(|c| c.index.iter()) {
             if after.and_then(|c| c.index.get(name)) != Some(value)
                 && let Some(order) = self.ordered.get_mut(name)
             {
                 order.remove(&(value.clone(), id.to_owned()));
             }
         }
-        for (name, value) in after.into_iter().flat_map(|c| &c.index) {
+        for (name, value) in after.into_iter().flat_map(|c| c.index.iter()) {
             if matches!(value, IndexValue::Int(_)) && before.and_then(|c| c.index.get(name)) != Some(value) {
                 self.ordered.entry(name.clone()).or_default().insert((value.clone(), id.to_owned()));
             }

@@ -1,6 +1,6 @@
 //! The world: clock, randomness, plan, trace, and the parts that misbehave. One value for each run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,7 @@ use crate::cloud::Cloud;
 use crate::exec::{Exec, lock};
 use crate::fault::{Fault, Sort};
 use crate::machine::Fleet;
-use crate::plan::{Plan, START_US};
+use crate::plan::{Plan, START_US, Window};
 use crate::roll::{For, Rolls, SEC};
 use crate::store::Shelf;
 use crate::truth::Truth;
@@ -97,11 +97,29 @@ pub(crate) struct World {
     pub(crate) mail: Mutex<crate::deliver::Mail>,
     /// Calls of ports.
     pub(crate) calls: AtomicU64,
+    odds: Odds,
     failure: Mutex<Option<Failure>>,
+    is_broken: AtomicBool,
     trace: Option<Mutex<String>>,
     calm: AtomicBool,
-    /// Kinds of faults that are off from now on, though the rest goes on.
-    muted: Mutex<BTreeSet<Fault>>,
+}
+
+/// What the plan says, arranged for the many questions of a run.
+struct Odds {
+    chances: Vec<f64>,
+    windows: Vec<Vec<Window>>,
+    jobs: HashMap<String, usize>,
+}
+
+impl Odds {
+    fn of(plan: &Plan) -> Self {
+        let windows = |f: &Fault| plan.windows.iter().filter(|w| w.fault == *f).cloned().collect();
+        Self {
+            chances: Fault::ALL.iter().map(|f| plan.chance(*f)).collect(),
+            windows: Fault::ALL.iter().map(windows).collect(),
+            jobs: plan.jobs.iter().enumerate().map(|(n, j)| (j.id.clone(), n)).collect(),
+        }
+    }
 }
 
 impl World {
@@ -120,10 +138,11 @@ impl World {
             installation,
             mail: Mutex::default(),
             calls: AtomicU64::new(0),
+            odds: Odds::of(&plan),
             failure: Mutex::default(),
+            is_broken: AtomicBool::new(false),
             trace: traced.then(Mutex::default),
             calm: AtomicBool::new(false),
-            muted: Mutex::default(),
             plan,
         });
         // Those of the whole run strike once.
@@ -151,8 +170,7 @@ impl World {
 
     /// Whether a fault at a call strikes now. Counts it.
     pub(crate) fn strikes(&self, fault: Fault, purpose: For) -> bool {
-        if self.is_calm() || !self.rolls.chance(purpose, self.plan.chance(fault)) || lock(&self.muted).contains(&fault)
-        {
+        if self.is_calm() || !self.rolls.chance(purpose, self.odds.chances[fault as usize]) {
             return false;
         }
         self.count_fault(fault);
@@ -161,11 +179,17 @@ impl World {
 
     /// Whether a fault over time goes on now. Counts it.
     pub(crate) fn goes_on(&self, fault: Fault, zone: Option<&str>) -> bool {
-        if self.is_calm() || !self.plan.in_window(fault, self.now(), zone) {
+        if self.is_calm() || !self.in_window(fault, zone) {
             return false;
         }
         self.count_fault(fault);
         true
+    }
+
+    /// Whether the plan lets a fault go on now, in a zone if it has one.
+    pub(crate) fn in_window(&self, fault: Fault, zone: Option<&str>) -> bool {
+        let now = self.now();
+        self.odds.windows[fault as usize].iter().any(|w| w.has(now, zone))
     }
 
     /// Counts a fault that struck.
@@ -189,6 +213,7 @@ impl World {
     pub(crate) fn broken(&self, promise: Promise, checker: &'static str, text: String) {
         self.trace(|| format!("BROKEN {checker}: {text}"));
         let mut failure = lock(&self.failure);
+        self.is_broken.store(true, Ordering::Relaxed);
         if failure.is_none() {
             *failure = Some(Failure { promise, checker, text, at: self.now() });
         }
@@ -201,7 +226,7 @@ impl World {
 
     /// Whether a promise was broken.
     pub(crate) fn is_broken(&self) -> bool {
-        lock(&self.failure).is_some()
+        self.is_broken.load(Ordering::Relaxed)
     }
 
     /// Adds a line to the trace, if one is kept.
@@ -217,11 +242,6 @@ impl World {
         }
     }
 
-    /// Whether a trace is kept.
-    pub(crate) fn is_traced(&self) -> bool {
-        self.trace.is_some()
-    }
-
     /// The trace so far.
     pub(crate) fn taken_trace(&self) -> String {
         self.trace.as_ref().map(|t| lock(t).clone()).unwrap_or_default()
@@ -229,7 +249,7 @@ impl World {
 
     /// Index of a job in the plan.
     pub(crate) fn job_plan(&self, id: &JobId) -> Option<&crate::plan::JobPlan> {
-        self.plan.jobs.iter().find(|j| j.id == id.as_str())
+        self.odds.jobs.get(id.as_str()).map(|n| &self.plan.jobs[*n])
     }
 }
 

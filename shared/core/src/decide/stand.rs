@@ -139,7 +139,7 @@ impl Pass<'_> {
         let (wake_at, wake_precise) = self.wake_times();
         self.job.wake_at = wake_at;
         let given_back = self.remember_what_was_given_back();
-        let changed = significant(&self.job) != significant(self.before);
+        let changed = is_significant(self.before, &self.job);
         if changed {
             self.job.revision += 1;
             self.job.changed_at = self.now;
@@ -293,28 +293,28 @@ impl Pass<'_> {
     }
 }
 
-/// The job without its clockwork: what makes a history entry due when it changes.
-fn significant(job: &Job) -> Job {
-    let mut job = job.clone();
-    job.wake_at = None;
-    job.usage = crate::job::Usage::default();
-    job.revision = 0;
-    job.observed_through_us = 0;
-    job.outbox.clear();
-    for g in &mut job.generations {
-        g.asked_at = None;
-        g.queued_until = None;
+/// Whether anything but the clockwork has changed: what makes a history entry due.
+fn is_significant(before: &Job, after: &Job) -> bool {
+    let mut like = after.clone();
+    like.wake_at = before.wake_at;
+    like.usage.clone_from(&before.usage);
+    like.revision = before.revision;
+    like.observed_through_us = before.observed_through_us;
+    like.outbox.clone_from(&before.outbox);
+    for (g, known) in like.generations.iter_mut().zip(&before.generations) {
+        g.asked_at = known.asked_at;
+        g.queued_until = known.queued_until;
     }
     // Steps move with every look; they are progress, not decisions.
-    job.highest_step = None;
-    job.highest_checkpoint = None;
-    job.last_loss = None;
-    for a in &mut job.attempts {
-        a.step = None;
-        a.step_at = None;
+    like.highest_step = before.highest_step;
+    like.highest_checkpoint = before.highest_checkpoint;
+    like.last_loss.clone_from(&before.last_loss);
+    for (a, known) in like.attempts.iter_mut().zip(&before.attempts) {
+        a.step = known.step;
+        a.step_at = known.step_at;
     }
-    if job.phase == Phase::Running {
-        job.message = String::new();
+    if before.phase == Phase::Running && after.phase == Phase::Running {
+        like.message.clone_from(&before.message);
     }
-    job
+    like != *before
 }

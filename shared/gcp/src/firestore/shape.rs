@@ -53,7 +53,7 @@ pub(super) fn doc(root: &str, document: proto::Document) -> Result<Doc, String> 
         }
     }
     let body = body.ok_or_else(|| format!("{path} has no body"))?;
-    Ok(Doc { path, content: Content { body, index }, revision })
+    Ok(Doc { path, content: Content { body, index: index.into() }, revision })
 }
 
 /// A write with its precondition.
@@ -64,8 +64,8 @@ pub(super) fn write(root: &str, write: Write, body: String) -> proto::Write {
         Write::Put { content, when, .. } => {
             let mut fields: HashMap<String, proto::Value> = content
                 .index
-                .into_iter()
-                .map(|(field, value)| (format!("{INDEX}{field}"), proto_value(value)))
+                .iter()
+                .map(|(field, value)| (format!("{INDEX}{field}"), proto_value(value.clone())))
                 .collect();
             fields.insert(BODY.to_owned(), of(ValueType::StringValue(body)));
             fields.insert(REV.to_owned(), of(ValueType::IntegerValue(rand::random())));

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::*;
 
 fn put(when: Precondition) -> Write {
-    let content = rekindle_ports::docs::Content { body: serde_json::json!({}).into(), index: BTreeMap::new() };
+    let content = rekindle_ports::docs::Content { body: serde_json::json!({}).into(), index: BTreeMap::new().into() };
     Write::Put { path: "jobs/a".into(), content, when }
 }
 
@@ -66,7 +66,8 @@ fn two_equal_writes_differ_so_that_the_update_time_moves() {
 #[test]
 fn only_documents_with_a_lifetime_say_when_they_end() {
     let end = |path: &str| {
-        let content = rekindle_ports::docs::Content { body: serde_json::json!({}).into(), index: BTreeMap::new() };
+        let content =
+            rekindle_ports::docs::Content { body: serde_json::json!({}).into(), index: BTreeMap::new().into() };
         let write = shape::write("r", Write::Put { path: path.into(), content, when: Precondition::None }, "{}".into());
         let Some(proto::write::Operation::Update(mut document)) = write.operation else { panic!("no update") };
         document.fields.remove("expire_at").map(|v| v.value_type)

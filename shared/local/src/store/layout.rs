@@ -148,7 +148,7 @@ pub(super) fn index(bytes: &[u8]) -> Option<BTreeMap<String, IndexValue>> {
 /// The document of stored bytes; `None`: they are damaged.
 pub(super) fn decode(path: String, bytes: &[u8]) -> Option<Doc> {
     let body: serde_json::Value = serde_json::from_slice(bytes.get(12 + index_len(bytes)?..)?).ok()?;
-    Some(Doc { path, content: Content { body: body.into(), index: index(bytes)? }, revision: revision(bytes)? })
+    Some(Doc { path, content: Content { body: body.into(), index: index(bytes)?.into() }, revision: revision(bytes)? })
 }
 
 fn index_len(bytes: &[u8]) -> Option<usize> {

@@ -10,7 +10,7 @@ use super::{OpenError, RedbDocs, layout};
 fn put(path: &str, index: &[(&str, IndexValue)], when: Precondition) -> Write {
     let index: BTreeMap<String, IndexValue> = index.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
     let body = serde_json::json!({"path": path, "pad": "x".repeat(2_000)});
-    Write::Put { path: path.to_owned(), content: Content { body: body.into(), index }, when }
+    Write::Put { path: path.to_owned(), content: Content { body: body.into(), index: index.into() }, when }
 }
 
 #[test]

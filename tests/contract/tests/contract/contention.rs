@@ -13,7 +13,7 @@ const TASKS: usize = 8;
 const EACH: usize = 25;
 
 fn put(path: String, n: u64, when: Precondition) -> Write {
-    Write::Put { path, content: Content { body: json!(n).into(), index: BTreeMap::new() }, when }
+    Write::Put { path, content: Content { body: json!(n).into(), index: BTreeMap::new().into() }, when }
 }
 
 /// Reads, adds one, and commits with a second document of its own that tells what was read, until it is done. Answers

@@ -3,6 +3,7 @@
 //! Revisions are compared by what they name: the number of the commit that made them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
@@ -154,7 +155,7 @@ impl Run {
             json!({"f": self.rng.random::<f64>(), "max": u64::MAX, "min": i64::MIN, "text": "a\0\u{7f}\"\\日"}),
             json!({"schema": 1, "data": {"deep": {"deeper": [true, false, 1e300, -0.0]}}, "long": "x".repeat(3_000)}),
         ];
-        Content { body: bodies.choose(&mut self.rng).unwrap().clone().into(), index }
+        Content { body: bodies.choose(&mut self.rng).unwrap().clone().into(), index: index.into() }
     }
 
     /// A precondition, mostly one that holds.
@@ -261,7 +262,7 @@ impl Run {
         let mut long = content.clone();
         long.body = json!("x".repeat(1_000_000)).into();
         let mut field = content.clone();
-        field.index.insert("Bad".into(), IndexValue::Int(1));
+        Arc::make_mut(&mut field.index).insert("Bad".into(), IndexValue::Int(1));
         let cases = [
             vec![],
             vec![put("jobs/a"), put("jobs/a")],
@@ -414,7 +415,7 @@ impl Run {
             docs.iter()
                 .map(|d| {
                     let commit = self.commits.iter().position(|c| of(c) == d.revision);
-                    (d.path.clone(), (*d.content.body).clone(), d.content.index.clone(), commit)
+                    (d.path.clone(), (*d.content.body).clone(), (*d.content.index).clone(), commit)
                 })
                 .collect()
         };

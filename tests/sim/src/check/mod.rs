@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rekindle_core::effect::Effect;
 use rekindle_core::history::HistoryEntry;
 use rekindle_core::ids::JobId;
-use rekindle_core::job::{Job, OutEvent};
+use rekindle_core::job::{Job, OutEvent, Phase};
 use rekindle_engine::TickReport;
 use rekindle_ports::body::Body;
 use rekindle_ports::store::{CreatesDoc, Stored, decode};
@@ -18,7 +18,7 @@ use crate::exec::lock;
 use crate::machine::{self, Fleet};
 use crate::plan::Plan;
 use crate::store::Changed;
-use crate::world::{Promise, World};
+use crate::world::{Promise, World, micros};
 
 mod billing;
 mod budget;
@@ -39,6 +39,7 @@ pub(crate) struct Checks {
     /// Every job as it was last committed.
     pub(crate) jobs: BTreeMap<JobId, Arc<Job>>,
     changed: Vec<JobId>,
+    running_us: i64,
     intents: intent::Intents,
     running: double_run::Running,
     leaks: leak::Leaks,
@@ -51,6 +52,11 @@ impl Checks {
     /// Nothing has happened.
     pub(crate) fn new(_: &Plan) -> Self {
         Self::default()
+    }
+
+    /// For how long jobs have been running, all together.
+    pub(crate) fn running_us(&self) -> i64 {
+        self.running_us
     }
 }
 
@@ -100,6 +106,9 @@ fn on_job_document(world: &World, changed: &Changed<'_>) {
         return;
     }
     let before = before.map(Arc::as_ref);
+    if let Some(before) = before.filter(|b| b.phase == Phase::Running && b.phase_since != job.phase_since) {
+        checks.running_us += micros(job.phase_since) - micros(before.phase_since);
+    }
     if let Some(before) = before {
         tell(world, monotone::step(before, &job));
         tell(world, charge::step(world, before, &job));
