@@ -124,7 +124,10 @@ pub fn choose(
                 (until, reason_of(error.kind), told)
             }
             Some(Obstacle { until: None, error }) => {
-                refused.push(format!("{place}: {}", error.message));
+                let told = format!("{place}: {}", error.message);
+                if !refused.contains(&told) {
+                    refused.push(told);
+                }
                 continue;
             }
         };

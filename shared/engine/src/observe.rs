@@ -139,8 +139,10 @@ impl Engine {
     }
 
     async fn zones(&self, job: &Job) -> Vec<ZoneReport> {
-        let places: Vec<_> =
+        let mut places: Vec<_> =
             placement::candidates(&job.spec, &self.deployment).into_iter().map(|c| c.placement).collect();
+        // A place that several entries allow comes once for each.
+        places.dedup();
         // Advisory: without them the job finds out by itself.
         self.ports.store.zones(&places).await.unwrap_or_default()
     }

@@ -1,9 +1,10 @@
 //! Merges a report into a worker's document, and says what of it is news for a pass. Pure.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
+use rekindle_core::classify::Exit;
 use rekindle_core::job::{Attempt, Job};
-use rekindle_core::observation::{Notice, WorkerReport, WorkerState};
+use rekindle_core::observation::{Notice, NoticeKind, WorkerReport, WorkerState};
 use rekindle_wire::agent::Report;
 
 /// The document after a report.
@@ -86,11 +87,23 @@ fn empty(report: &Report, address: &str, now: Timestamp) -> WorkerReport {
     }
 }
 
+/// The workers of a slice are told of one preemption at nearly the same time: the pass that has seen the first one's notice has done all.
+fn is_much_alike(one: &Notice, other: &Notice) -> bool {
+    one.kind == other.kind
+        && one.kind == NoticeKind::Preemption
+        && one.deadline.duration_since(other.deadline).abs() <= ALIKE
+}
+
+/// Clocks of the machines of one slice, and the moments at which they are told.
+const ALIKE: SignedDuration = SignedDuration::from_secs(2);
+
 /// What a pass should know of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
-    /// The program of this worker ended.
+    /// The program of this worker ended, and the others must know.
     Exit,
+    /// The program of this worker ended: news if all have.
+    AllExited,
     /// The slice will be taken away.
     Notice,
     /// The VM booted again.
@@ -112,12 +125,14 @@ pub(super) fn change(
 ) -> Option<Change> {
     let was_exited = known.is_some_and(|k| k.exit.is_some());
     // Also an exit that was stored before, as long as no pass has seen any of this attempt: its hint may be lost.
-    if next.exit.is_some() && (!was_exited || attempt.first_exit_at.is_none()) {
-        return Some(Change::Exit);
+    if let Some(exit) = next.exit.as_ref().filter(|_| !was_exited || attempt.first_exit_at.is_none()) {
+        // The first one stops the others, and so does the first failure; after that only the last one matters.
+        let stops = attempt.stop.is_none() && exit.evidence.exit != Exit::Code(0);
+        return Some(if stops || attempt.first_exit_at.is_none() { Change::Exit } else { Change::AllExited });
     }
     if let Some(notice) = &next.notice {
         let known_to_job = job.generation(next.generation).and_then(|g| g.notice.as_ref());
-        let is_new = known_to_job.is_none_or(|k| notice.says_more(k));
+        let is_new = known_to_job.is_none_or(|k| notice.says_more(k) && !is_much_alike(notice, k));
         // Once for each worker that sees it; a pass that has read past this write has nothing to do.
         if is_new && known.and_then(|k| k.notice.as_ref()) != Some(notice) {
             return Some(Change::Notice);

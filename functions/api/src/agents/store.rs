@@ -67,10 +67,12 @@ async fn once(
     let complete = match news {
         Change::Ready => all(api, job, attempt, |s| s == WorkerState::Ready).await?,
         Change::Running => all(api, job, attempt, |s| matches!(s, WorkerState::Running | WorkerState::Exited)).await?,
+        Change::AllExited => all(api, job, attempt, |s| s == WorkerState::Exited).await?,
         Change::Exit | Change::Notice | Change::Reboot | Change::Step => Some(revision),
     };
     let cause = match news {
         Change::Exit => "worker exit",
+        Change::AllExited => "workers exited",
         Change::Notice => "notice",
         Change::Reboot => "worker rebooted",
         Change::Ready => "workers ready",

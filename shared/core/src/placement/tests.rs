@@ -79,7 +79,32 @@ fn without_zones_the_capacity_list_gives_the_order() {
         entry("*", "us-east1-d", Spot),
     ]);
     let found = candidates(&spec_in(&deployment, &small()), &deployment);
-    assert_eq!(places(&found), ["spot v5litepod-16 in us-west4-a", "spot v5litepod-16 in us-central1-a"]);
+    let central = "spot v5litepod-16 in us-central1-a";
+    assert_eq!(places(&found), ["spot v5litepod-16 in us-west4-a", central, central]);
+    // A place that two entries allow: when the chips of the first are used up, the second has its own.
+    assert_eq!([&found[1].entry, &found[2].entry], [&deployment.capacity[2].key(), &deployment.capacity[3].key()]);
+}
+
+#[test]
+fn what_an_entry_has_no_chips_left_for_the_next_one_may_have() {
+    let listed = |max_chips| CapacityEntry { max_chips: Some(max_chips), ..entry("*", "us-west4-a", Spot) };
+    let dear = CapacityEntry { usd_per_chip_hour: 9.0, ..listed(16) };
+    let deployment = deployment(vec![listed(32), dear.clone()]);
+    let job = job(spec_in(&deployment, &small()));
+    let choose = |used: &[(&CapacityEntry, u64)]| {
+        let entries = used.iter().map(|(entry, chips)| (entry.key(), *chips)).collect();
+        let used = InUse { entries, ..InUse::default() };
+        choose(&job, &deployment, &[], &used, noon(), &Settings::default())
+    };
+    let price = |choice: Choice| match choice {
+        Choice::Go { candidate, .. } => candidate.usd_micros_per_hour,
+        Choice::Wait { .. } | Choice::Never { .. } => panic!("{choice:?}"),
+    };
+    let granted = &deployment.capacity[0];
+    assert_eq!(price(choose(&[(granted, 16)])), 8_000_000);
+    assert_eq!(price(choose(&[(granted, 17)])), 144_000_000);
+    let full = choose(&[(granted, 17), (&dear, 1)]);
+    assert!(matches!(full, Choice::Wait { reason: Reason::MaxChips, until, .. } if until == at(60)), "{full:?}");
 }
 
 #[test]

@@ -96,6 +96,7 @@ async fn the_next_attempt_starts_though_the_delete_fails_once_all_slices_have_en
     rig.power_off(1);
     // SUSPENDED by SERVICE: the resources are gone, and the queued resource stays as a husk.
     rig.fakes.tpu.set_state(&Rig::name(1), SliceState::Preempted);
+    rig.until(70, "the loss is seen", |j| j.generations.iter().any(|g| g.ended_since.is_some())).await;
     let lost_at = rig.now();
     rig.until(150, "attempt 2 runs", second_runs).await;
     let waited = rig.now().duration_since(lost_at).as_secs();
@@ -113,5 +114,8 @@ async fn a_notice_hands_over_both_slices() {
     assert_eq!((job.last_generation, job.counters.preemptions, rig.running()), (2, 1, 8));
     assert_eq!(rig.runs, [(1, 1), (2, 2)]);
     assert!(all_by_queued_resources(&rig));
+    for _ in 0..10 {
+        rig.second().await;
+    }
     assert_eq!(rig.fakes.tpu.slices().len(), 1);
 }

@@ -100,7 +100,7 @@ async fn a_failed_look_at_the_end_of_the_window_decides_nothing() {
     seconds(&mut rig, 30).await;
     rig.power_off(1);
     rig.fakes.tpu.vanish(&Rig::name(1));
-    for _ in 0..400 {
+    for _ in 0..30 {
         rig.fakes.tpu.script_get(Script::Before(TpuError::Unclear("503".into())));
     }
     seconds(&mut rig, 120).await;
@@ -168,7 +168,9 @@ async fn maintenance_that_is_called_off_is_forgotten_and_ends_nothing() {
     rig.until(70, "the next slice is asked for", |j| j.last_generation == 2).await;
     rig.notices.clear();
     let job = rig.until(300, "attempt 2", |j| j.last_attempt == 2 && j.phase == Phase::Running).await;
-    assert_eq!((job.last_generation, job.counters.preemptions, rig.fakes.tpu.slices().len()), (2, 1, 1));
+    assert_eq!((job.last_generation, job.counters.preemptions), (2, 1));
+    seconds(&mut rig, 10).await;
+    assert_eq!(rig.fakes.tpu.slices().len(), 1);
 }
 
 #[tokio::test]
