@@ -7,3 +7,4 @@ mod losses;
 mod multislice;
 mod rig;
 mod settle;
+mod week;
