@@ -339,6 +339,7 @@ impl Worker {
     }
 
     /// Sends SIGTERM to the agent and waits for its end.
+            .env("REKINDLE_KERNEL_ROOT", Some(home.join("kernel")).filter(|k| k.is_dir()).unwrap_or("/".into()))
     pub(crate) async fn terminate_agent(&mut self) -> i32 {
         let pid = self.agent.as_ref().unwrap().id();
         rustix::process::kill_process(pid_of(pid), rustix::process::Signal::TERM).unwrap();

@@ -3,6 +3,7 @@
 
 mod clean;
 mod cloud;
+mod evidence;
 mod logs;
 mod machine;
 mod programs;
