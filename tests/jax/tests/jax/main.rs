@@ -143,8 +143,6 @@ async fn an_exception_in_one_worker() -> Result<()> {
         let is_judged = |job: &Value| job["last_end"]["attempt"] == 1;
         let job = dev.job_until("exception", "attempt 1 is judged", is_judged).await?;
         check(dev, &job, python, &end)?;
-        let job = dev.phase("exception", "failed").await?;
-        ensure!(job["attempt"] == 1 && job["counters"]["user_failures"] == 1, "{job:#}");
 
         let allowed = json!({"budgets": {"user_failures": 1}});
         let training = Training::submit(dev, "exception-allowed", python, &allowed).await?;
@@ -153,7 +151,10 @@ async fn an_exception_in_one_worker() -> Result<()> {
         let job = training.second_attempt().await?;
         ensure!(job["last_end"]["kind"] == "user_error", "{}", job["last_end"]);
         resumed_in_place(&job)?;
-        training.same_end(&due).await.map(drop)
+        training.same_end(&due).await?;
+        let job = dev.phase("exception", "failed").await?;
+        ensure!(job["attempt"] == 1 && job["counters"]["user_failures"] == 1, "{job:#}");
+        Ok(())
     })
     .await
 }
