@@ -99,6 +99,15 @@ fn every_further_case_gets_its_label() {
 }
 
 #[test]
+fn every_captured_case_gets_its_label() {
+    let cases = cases("jax");
+    assert!(cases.len() >= 6, "the cases are missing");
+    let (table, wrong) = table_of(&cases);
+    show(&table);
+    assert!(wrong.is_empty(), "{table}{}", wrong.join("\n"));
+}
+
+#[test]
 fn every_row_finds_its_examples_and_not_its_counter_examples() {
     let mut names = std::collections::BTreeSet::new();
     for (index, row) in table::ALL.iter().flat_map(|part| part.iter()).enumerate() {
@@ -126,6 +135,7 @@ fn nothing_at_all_is_unknown() {
 fn all_cases() -> Vec<Case> {
     let mut all = cases("failures");
     all.extend(cases("more"));
+    all.extend(cases("jax"));
     all
 }
 
