@@ -21,7 +21,10 @@ pub(super) fn merge(
     is_late: bool,
 ) -> WorkerReport {
     let mut next = known.cloned().unwrap_or_else(|| empty(report, address, now));
-    if !is_late && report.notice.is_none() && next.notice.as_ref().is_some_and(|known| known.is_over_without(now)) {
+    // A program that ended after a notice ended by it, whatever became of that.
+    let has_ended = next.exit.is_some() || report.exit.is_some();
+    let is_over = |known: &Notice| !has_ended && report.notice.is_none() && known.is_over_without(now);
+    if !is_late && next.notice.as_ref().is_some_and(is_over) {
         next.notice = None;
     }
     next.notice = earlier(next.notice.take(), report.notice.clone());

@@ -181,12 +181,17 @@ impl Pass<'_> {
     }
 
     fn read_view(&mut self, g: &mut Generation, view: &SliceView) -> Meaning {
-        if g.create == Create::Intended {
-            // A create whose answer was lost took effect, if it carries our labels; else the name is somebody else's.
-            if !self.is_ours(g, view) {
-                let message = format!("{} exists in {} and is not this job's", g.name, g.placement.zone);
-                return Meaning::CreateFailed(CreateError { kind: CreateErrorKind::NameTaken, message });
+        // A create whose answer was lost took effect, if it carries our labels; else the name is somebody else's. The same of one that was
+        // refused for another reason: what is there is not deleted unless it is ours.
+        let unproved = matches!(g.create, Create::Intended | Create::Failed { .. }) && g.seen_at.is_none();
+        if unproved && !self.is_ours(g, view) {
+            if g.is_somebody_elses() {
+                return Meaning::Nothing;
             }
+            let message = format!("{} exists in {} and is not this job's", g.name, g.placement.zone);
+            return Meaning::CreateFailed(CreateError { kind: CreateErrorKind::NameTaken, message });
+        }
+        if g.create == Create::Intended {
             g.create = Create::Sent { operation: String::new() };
         }
         g.seen_at.get_or_insert(self.now);

@@ -9,6 +9,8 @@
 //! **Invariant:** `Unknown` and missing reports never delete, charge or end anything.
 //! **Invariant:** an attempt is released only when no earlier one can be running.
 
+#[cfg(test)]
+mod cases;
 mod charge;
 mod judge;
 mod look;

@@ -59,6 +59,8 @@ impl Pass<'_> {
                 .attempts
                 .iter()
                 .any(|a| a.generation == number && a.stop.as_ref().is_some_and(|s| s.cause == StopCause::Notice));
+            // A program that ended after a notice ended by it, whatever became of that.
+            let acted_on = acted_on || reports.iter().any(|r| r.generation == number && r.exit.is_some());
             let newest = self.job.attempts.iter().rev().find(|a| a.generation == number).map(|a| a.number);
             let told = |r: &&WorkerReport| r.generation == number && r.notice.is_some();
             let silent_on_it = |key: WorkerKey| {

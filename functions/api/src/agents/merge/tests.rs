@@ -97,6 +97,14 @@ fn maintenance_that_is_called_off_goes_away_and_a_preemption_stays() {
     assert!(after(NoticeKind::Preemption, at(61), false).is_some(), "nobody is un-preempted");
     assert!(after(NoticeKind::Maintenance, at(59), false).is_some(), "a report may be of an earlier moment");
     assert!(after(NoticeKind::Maintenance, at(61), true).is_some(), "an earlier attempt's report");
+
+    // Exit 0 of a program that saved and left at a notice is no success: the notice stays with the exit.
+    let evidence = rekindle_core::classify::WorkerEvidence::default();
+    let exit = rekindle_core::observation::ExitReport { at: at(50), ordered: true, evidence };
+    let told =
+        Report { notice: Some(notice(NoticeKind::Maintenance, 55)), exit: Some(exit), ..report(WorkerState::Exited) };
+    let known = merge(None, &told, "", at(50), false);
+    assert!(merge(Some(&known), &report(WorkerState::Exited), "", at(90), false).notice.is_some());
 }
 
 #[test]

@@ -1,0 +1,280 @@
+//! Single steps of `decide` on which money, a checkpoint or somebody else's machine hangs.
+
+use std::time::Duration;
+
+use super::{Command, Decision, Rules, apply_command, decide};
+use crate::check::check;
+use crate::classify::{Exit, WorkerEvidence};
+use crate::effect::Effect;
+use crate::fixture::{at, attempt, deployment, entry, generation, job, noon, small, spec_in};
+use crate::ids::{InstallationId, WorkerKey};
+use crate::job::{Create, Desired, Generation, Job, Phase};
+use crate::limits::InUse;
+use crate::names;
+use crate::observation::{
+    CreateError, CreateErrorKind, ExitReport, GenerationLook, Health, Liveness, Look, Observation, OperationView,
+    Permit, SliceLabels, SliceState, SliceView, WorkerReport, WorkerState,
+};
+use crate::reason::Reason;
+use crate::settings::Settings;
+use crate::spec::CapacityKind;
+
+fn installation() -> InstallationId {
+    InstallationId::parse("abc123").unwrap()
+}
+
+fn decided(job: &Job, seen: &Observation, secs: i64) -> Decision {
+    let (settings, installation) = (Settings::default(), installation());
+    let deployment = deployment(vec![entry("*", "us-central1-a", CapacityKind::Spot)]);
+    let rules = Rules { settings: &settings, deployment: &deployment, installation: &installation };
+    let decision = decide(job, seen, at(secs), &rules);
+    assert_eq!(check(job, &decision.job, &decision.effects, &decision.fenced), Vec::<String>::new());
+    decision
+}
+
+/// A job with that generation, and the attempt that waits for it.
+fn with(g: Generation) -> Job {
+    let deployment = deployment(vec![entry("*", "us-central1-a", CapacityKind::Spot)]);
+    Job {
+        phase: Phase::Provisioning,
+        last_generation: g.number,
+        last_attempt: 1,
+        attempts: vec![attempt(1, g.number)],
+        generations: vec![g],
+        ..job(spec_in(&deployment, &small()))
+    }
+}
+
+fn view(job: &Job, state: SliceState, ours: bool) -> SliceView {
+    let labels = names::labels(&installation(), &job.id, 1, &job.spec_hash);
+    SliceView {
+        ended: false,
+        addresses: vec![(0..4).map(|n| format!("10.0.0.{n}")).collect()],
+        state,
+        health: Health::Healthy,
+        labels: if ours { labels } else { SliceLabels::default() },
+        created_at: None,
+        error: None,
+        note: None,
+    }
+}
+
+fn seen(job: &Job, slice: Look<SliceView>, workers: Option<Vec<WorkerReport>>, secs: i64) -> Observation {
+    let generations = job.generations.iter().map(|g| GenerationLook {
+        number: g.number,
+        placement: g.placement.clone(),
+        intended_at: g.intended_at,
+        slice: slice.clone(),
+        looked_at: at(secs),
+        operation: Look::Unknown,
+    });
+    Observation {
+        generations: generations.collect(),
+        workers,
+        read_through_us: at(secs).as_microsecond(),
+        zones: Vec::new(),
+        permit: Permit::Free,
+        used: InUse::default(),
+        liveness: Liveness { since: Some(noon()), through: Some(at(secs)) },
+    }
+}
+
+fn refused(kind: CreateErrorKind) -> Create {
+    Create::Failed { error: CreateError { kind, message: "no".into() }, counted: false }
+}
+
+#[test]
+fn what_has_our_name_and_is_not_ours_is_never_deleted() {
+    let intended = generation(1);
+    let was_refused = |kind| Generation { create: refused(kind), asked_at: Some(noon()), ..generation(1) };
+    for g in [intended, was_refused(CreateErrorKind::NameTaken), was_refused(CreateErrorKind::Quota)] {
+        for desired in [Desired::Run, Desired::Cancel, Desired::Pause] {
+            // Without the workers' reports the generation cannot be let go of; it stays, and nothing is sent.
+            for workers in [None, Some(Vec::new())] {
+                let mut job = Job { desired, ..with(g.clone()) };
+                for secs in [1, 60, 600] {
+                    let foreign = Look::Seen(view(&job, SliceState::Ready, false));
+                    let decision = decided(&job, &seen(&job, foreign, workers.clone(), secs), secs);
+                    let deletes = |e: &Effect| matches!(e, Effect::DeleteGeneration { .. });
+                    assert!(!decision.effects.iter().any(deletes), "{:?} {desired:?} {workers:?}", g.create);
+                    job = Job::clone(&decision.job);
+                    job.generations.retain(|known| known.intended_at == g.intended_at);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn our_own_husk_of_a_refused_create_is_deleted() {
+    let g = Generation { create: refused(CreateErrorKind::Quota), asked_at: Some(noon()), ..generation(1) };
+    let job = with(g);
+    let husk = Look::Seen(view(&job, SliceState::Creating, true));
+    let decision = decided(&job, &seen(&job, husk, Some(Vec::new()), 5), 5);
+    assert!(decision.effects.contains(&Effect::DeleteGeneration { generation: 1 }), "{:?}", decision.notes);
+}
+
+#[test]
+fn a_refusal_after_an_unanswered_request_is_no_proof_before_that_cannot_arrive_any_more() {
+    let asked_again =
+        Generation { create: refused(CreateErrorKind::Quota), create_tries: 1, asked_at: Some(at(3)), ..generation(1) };
+    let job = with(asked_again.clone());
+    let decision = decided(&job, &seen(&job, Look::Absent, Some(Vec::new()), 10), 10);
+    assert!(decision.job.generation(1).is_some(), "the first request may still arrive: {:?}", decision.notes);
+    assert!(decision.job.wake_at.is_some_and(|wake| wake <= at(38)));
+    let job = Job::clone(&decision.job);
+    let decision = decided(&job, &seen(&job, Look::Absent, Some(Vec::new()), 39), 39);
+    assert!(decision.job.generation(1).is_none(), "{:?}", decision.notes);
+
+    let once = Generation { create_tries: 0, asked_at: Some(noon()), ..asked_again };
+    let job = with(once);
+    let decision = decided(&job, &seen(&job, Look::Absent, Some(Vec::new()), 1), 1);
+    assert!(decision.job.generation(1).is_none(), "asked once and refused clearly: {:?}", decision.notes);
+}
+
+#[test]
+fn a_create_that_is_not_answered_is_sent_less_and_less_often_and_within_the_budget() {
+    let asked = |tries, permit: Permit| {
+        let g = Generation { asked_at: Some(noon()), create_tries: tries, ..generation(1) };
+        let job = with(g);
+        move |secs| {
+            let seen = Observation { permit: permit.clone(), ..seen(&job, Look::Absent, Some(Vec::new()), secs) };
+            let decision = decided(&job, &seen, secs);
+            let creates = decision.effects.contains(&Effect::CreateGeneration { generation: 1 });
+            assert_eq!(creates, decision.takes_permit);
+            (creates, decision.job.reason)
+        }
+    };
+    for (tries, wait) in [(0, 3), (1, 6), (2, 12), (4, 48), (9, 60)] {
+        let asked = asked(tries, Permit::Free);
+        assert_eq!((asked(wait - 1).0, asked(wait).0), (false, true), "after {tries} tries");
+    }
+    assert_eq!(asked(0, Permit::Wait)(10), (false, Reason::CreateBudget));
+    assert_eq!(asked(0, Permit::Frozen)(10), (false, Reason::Frozen));
+    assert_eq!(asked(0, Permit::Granted)(10).0, true);
+}
+
+fn report(worker: u32, state: WorkerState, exit: Option<ExitReport>) -> WorkerReport {
+    WorkerReport {
+        attempt: 1,
+        generation: 1,
+        key: WorkerKey { slice: 0, worker },
+        instance: format!("vm-{worker}"),
+        boot_id: "b".into(),
+        address: String::new(),
+        state,
+        heard_at: at(100),
+        started_at: None,
+        step: None,
+        step_at: None,
+        output_at: None,
+        loss: None,
+        checkpoint: None,
+        resumed_from: None,
+        disk_free_bytes: None,
+        memory_free_bytes: None,
+        notice: None,
+        exit,
+    }
+}
+
+/// A job whose program runs on generation 1.
+fn running() -> Job {
+    let g = Generation {
+        create: Create::Done,
+        asked_at: Some(noon()),
+        seen_at: Some(at(1)),
+        ready_at: Some(at(1)),
+        ..generation(1)
+    };
+    let mut job = Job { phase: Phase::Running, first_started_at: Some(at(2)), ..with(g) };
+    job.attempts[0].released_at = Some(at(2));
+    job.attempts[0].started_at = Some(at(2));
+    job
+}
+
+#[test]
+fn the_clock_of_one_machine_neither_kills_the_others_at_once_nor_lets_them_hang() {
+    for skew in [-86_400, 0, 86_400] {
+        let job = running();
+        let evidence =
+            WorkerEvidence { exit: Exit::Code(1), tail: "ValueError: x".into(), ..WorkerEvidence::default() };
+        let exit = ExitReport { at: at(100 + skew), ordered: false, evidence };
+        let mut workers = vec![report(0, WorkerState::Exited, Some(exit))];
+        workers.extend((1..4).map(|n| report(n, WorkerState::Running, None)));
+        let ready = Look::Seen(view(&job, SliceState::Ready, true));
+        let decision = decided(&job, &seen(&job, ready, Some(workers), 100), 100);
+        let stop = decision.job.attempts[0].stop.clone().unwrap();
+        assert_eq!(stop.deadline, at(160), "a clock that is {skew} s off");
+    }
+}
+
+#[test]
+fn a_new_checkpoint_line_has_no_checkpoint() {
+    let mut job = running();
+    job.highest_checkpoint = Some(1000);
+    let ready = Look::Seen(view(&job, SliceState::Ready, true));
+    let workers: Vec<_> = (0..4).map(|n| report(n, WorkerState::Running, None)).collect();
+    let restart = Command::Restart { new_slice: false, from_scratch: true };
+    let job = apply_command(&job, restart, at(100)).unwrap().unwrap();
+    let decision = decided(&job, &seen(&job, ready, Some(workers), 100), 100);
+    assert_eq!((decision.job.line, decision.job.highest_checkpoint), (1, None));
+    let paused = Job { phase: Phase::Paused, desired: Desired::Pause, ..running() };
+    let paused = Job { highest_checkpoint: Some(1000), generations: Vec::new(), attempts: Vec::new(), ..paused };
+    let again = apply_command(&paused, restart, at(100)).unwrap().unwrap();
+    assert_eq!((again.line, again.highest_checkpoint), (1, None));
+}
+
+#[test]
+fn a_cancelled_job_waits_for_a_create_that_may_be_on_its_way() {
+    let mut job = Job { desired: Desired::Cancel, ..with(Generation { asked_at: Some(noon()), ..generation(1) }) };
+    for secs in [1, 20, 34] {
+        let decision = decided(&job, &seen(&job, Look::Absent, Some(Vec::new()), secs), secs);
+        assert_eq!((decision.job.phase, decision.job.generations.len()), (Phase::Stopping, 1), "{secs}");
+        assert!(decision.effects.iter().all(|e| *e == Effect::PublishEvents), "{:?}", decision.effects);
+        job = Job::clone(&decision.job);
+    }
+    // It came late: it is deleted, and the job ends only at its 404.
+    let late = Look::Seen(view(&job, SliceState::Creating, true));
+    let decision = decided(&job, &seen(&job, late, Some(Vec::new()), 35), 35);
+    assert!(decision.effects.contains(&Effect::DeleteGeneration { generation: 1 }));
+    assert_eq!(decision.job.phase, Phase::Stopping);
+    let job = Job::clone(&decision.job);
+    let decision = decided(&job, &seen(&job, Look::Absent, Some(Vec::new()), 60), 60);
+    assert_eq!((decision.job.phase, decision.job.generations.len()), (Phase::Cancelled, 0), "{:?}", decision.notes);
+}
+
+#[test]
+fn an_operation_that_fails_beside_a_ready_slice_deletes_nothing() {
+    let g = Generation { create: Create::Sent { operation: "op".into() }, asked_at: Some(noon()), ..generation(1) };
+    let job = with(g);
+    let mut seen = seen(&job, Look::Seen(view(&job, SliceState::Ready, true)), Some(Vec::new()), 30);
+    let error = CreateError { kind: CreateErrorKind::HiddenStockout, message: "an internal error".into() };
+    seen.generations[0].operation = Look::Seen(OperationView { done: true, error: Some(error) });
+    let decision = decided(&job, &seen, 30);
+    let g = decision.job.generation(1).unwrap();
+    assert!(g.ready_at.is_some() && g.delete.is_none() && decision.job.barred.is_empty(), "{:?}", decision.notes);
+}
+
+#[test]
+fn a_worker_that_may_run_holds_back_the_next_attempt_whatever_the_api_shows_of_the_other_slices() {
+    // Attempt 1 on two slices: all workers of slice 0 have reported their end, slice 1 is silent, and the worst state is PREEMPTED.
+    let mut job = running();
+    job.generations[0].slices = 2;
+    job.spec.tpu.slices = 2;
+    let exit = |n| {
+        let evidence = WorkerEvidence { index: n, exit: Exit::Signal(15), ..WorkerEvidence::default() };
+        report(n, WorkerState::Exited, Some(ExitReport { at: at(100), ordered: true, evidence }))
+    };
+    let workers: Vec<_> = (0..4).map(exit).collect();
+    let worst = SliceView { ended: false, ..view(&job, SliceState::Preempted, true) };
+    let mut now = 100;
+    for _ in 0..5 {
+        let decision = decided(&job, &seen(&job, Look::Seen(worst.clone()), Some(workers.clone()), now), now);
+        let first = decision.job.attempts.iter().find(|a| a.number == 1).unwrap();
+        assert!(first.fenced_at.is_none(), "{:?}", decision.notes);
+        job = Job::clone(&decision.job);
+        job.generations.truncate(1);
+        now += Duration::from_mins(10).as_secs() as i64;
+    }
+}
