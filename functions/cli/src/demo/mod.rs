@@ -8,7 +8,7 @@ mod account;
 mod cloud;
 mod faults;
 mod left;
-mod plan;
+pub(crate) mod plan;
 mod timeline;
 mod watch;
 
@@ -53,7 +53,11 @@ pub(crate) fn run(options: &Demo, printer: Printer) -> Result<ExitCode> {
     // It holds secrets, and what is in it is run.
     let private = std::fs::Permissions::from_mode(0o700);
     let folder = tempfile::Builder::new().prefix("rekindle-demo-").permissions(private).tempdir();
-    let folder = folder.map_err(|error| Fault::unexpected("cannot make a folder for the state").caused_by(&error))?;
+    let folder = folder.map_err(|error| {
+        Fault::input("cannot make a folder for the state")
+            .caused_by(&error)
+            .next("set TMPDIR to a folder that can be written to")
+    })?;
     let places = Places::open(folder.path())?;
     log::to_file(&places.log())?;
     let seen = runtime.block_on(on_a_stack(&plan, &places, printer, &mut signals));

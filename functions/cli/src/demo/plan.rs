@@ -1,5 +1,6 @@
 //! What the demonstration is going to do, fixed before it begins: the job, and which fault follows after which step.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use rand::rngs::StdRng;
@@ -25,6 +26,8 @@ const STEP_MS: u64 = 20;
 const CHECKPOINT_EVERY: u64 = 25;
 /// More would take longer than anybody watches.
 const FAULTS_MAX: u32 = 100;
+/// Each worker is a supervisor, an agent and a program; one machine plays no more of them.
+const WORKERS_MAX: u32 = 64;
 
 /// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +64,8 @@ pub(crate) struct Plan {
 impl Plan {
     /// Draws the moments of the faults from the seed.
     pub(crate) fn new(options: &Demo) -> Result<Self> {
-        let accelerator = accelerator(options.workers)?;
+        let accelerator = accelerator(options.workers)
+            .ok_or_else(|| Fault::input(format!("no TPU has {} workers", options.workers)))?;
         if options.grpc_failures > 0 && options.workers < 2 {
             return Err(Fault::input("one worker has no connection to another that could be cut")
                 .next("add --grpc-failures 0, or take --workers 4"));
@@ -130,18 +134,37 @@ impl Plan {
     }
 }
 
-/// The smallest accelerator with so many workers, of the usual family if it has one.
-fn accelerator(workers: u32) -> Result<&'static Accelerator> {
-    let fits = |a: &&Accelerator| a.workers == workers && !catalog::zones_offering(&a.name).is_empty();
-    let all = catalog::accelerators();
-    let usual = all.iter().filter(fits).find(|accelerator| accelerator.family == "v5litepod");
-    usual.or_else(|| all.iter().find(fits)).ok_or_else(|| {
-        let mut counts: Vec<u32> = all.iter().map(|accelerator| accelerator.workers).collect();
-        counts.sort_unstable();
-        counts.dedup();
-        let known = counts.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-        Fault::input(format!("no TPU has {workers} workers")).next(format!("take one of {known}"))
+/// A number of faults, as it is written.
+pub(crate) fn faults(text: &str) -> std::result::Result<u32, String> {
+    let count = text.parse().ok().filter(|count| *count <= FAULTS_MAX);
+    count.ok_or_else(|| format!("take a number from 0 to {FAULTS_MAX}"))
+}
+
+/// A seed, as it is written.
+pub(crate) fn seed(text: &str) -> std::result::Result<u64, String> {
+    text.parse().map_err(|_| format!("take a number from 0 to {}", u64::MAX))
+}
+
+/// A number of workers, as it is written.
+pub(crate) fn workers(text: &str) -> std::result::Result<u32, String> {
+    let count = text.parse().ok().filter(|count| accelerator(*count).is_some());
+    count.ok_or_else(|| {
+        let counts: BTreeSet<u32> = offered().map(|accelerator| accelerator.workers).collect();
+        let known: Vec<String> = counts.iter().map(u32::to_string).collect();
+        format!("a TPU that this machine can play has {} workers", known.join(", "))
     })
+}
+
+fn offered() -> impl Iterator<Item = &'static Accelerator> {
+    let fits = |a: &&Accelerator| a.workers <= WORKERS_MAX && !catalog::zones_offering(&a.name).is_empty();
+    catalog::accelerators().iter().filter(fits)
+}
+
+/// The smallest accelerator with so many workers, of the usual family if it has one.
+fn accelerator(workers: u32) -> Option<&'static Accelerator> {
+    let fits = |accelerator: &&Accelerator| accelerator.workers == workers;
+    let usual = offered().filter(fits).find(|accelerator| accelerator.family == "v5litepod");
+    usual.or_else(|| offered().find(fits))
 }
 
 #[cfg(test)]
@@ -181,6 +204,17 @@ mod tests {
         assert!(Plan::new(&options(2, 1, 1, 0)).unwrap_err().text().contains("--grpc-failures 0"));
         assert!(Plan::new(&options(2, 0, 1, 0)).is_ok());
         assert!(Plan::new(&options(2, 0, 3, 0)).unwrap_err().text().contains("3 workers"));
+        for (text, want) in
+            [("3", "1, 2, 4, 8, "), ("65", "64 workers"), ("0", "1, 2, 4"), ("-1", "1, 2"), ("x", "1, 2")]
+        {
+            assert!(workers(text).unwrap_err().contains(want), "{text}: {:?}", workers(text));
+        }
+        assert_eq!((workers("64"), workers("1")), (Ok(64), Ok(1)));
+        for text in ["-1", "101", "1.5", "many", ""] {
+            assert_eq!(faults(text).unwrap_err(), "take a number from 0 to 100", "{text}");
+        }
+        assert_eq!(faults("100"), Ok(100));
+        assert!(seed("-1").unwrap_err().contains("0 to 18446744073709551615"));
         assert!(Plan::new(&options(90, 90, 4, 0)).unwrap_err().text().contains("too many"));
     }
 }

@@ -12,7 +12,7 @@ use rekindle_ports::tpu::TpuApi;
 
 use super::stack::{Messages, broken};
 use super::world::PROJECT;
-use crate::fault::Result;
+use crate::fault::{Fault, Result};
 
 /// The client of the Cloud TPU API, as in the cloud, at our emulator.
 pub(super) async fn tpu(url: &str) -> Result<Arc<dyn TpuApi>> {
@@ -20,18 +20,26 @@ pub(super) async fn tpu(url: &str) -> Result<Arc<dyn TpuApi>> {
     Ok(Arc::new(client.map_err(|error| broken("the TPU client", &error))?))
 }
 
+/// Refuses at once an address where nothing listens: the clients try for a while before they say so.
+async fn listens(what: &str, address: &str, hint: &str) -> Result<()> {
+    let connected = tokio::net::TcpStream::connect(address).await;
+    let fault = |error| Fault::input(format!("{what} does not answer at {address}")).caused_by(&error).next(hint);
+    connected.map(drop).map_err(fault)
+}
+
 /// Documents in the Firestore emulator.
 pub(super) async fn docs(address: &str) -> Result<Arc<dyn Docs>> {
+    let hint = "start it with `gcloud emulators firestore start`, and name its HOST:PORT with --firestore";
+    listens("the Firestore emulator", address, hint).await?;
     let docs = FirestoreDocs::connect(PROJECT, DEFAULT_DATABASE, &Service::emulator(address)).await;
-    Ok(Arc::new(docs.map_err(|error| {
-        broken("the Firestore client", &error).next("start it with `gcloud emulators firestore start`")
-    })?))
+    Ok(Arc::new(docs.map_err(|error| broken("the Firestore client", &error).next(hint))?))
 }
 
 /// Topics in the Pub/Sub emulator: made here, with their push subscriptions and the dead-letter topic.
 pub(super) async fn messages(address: &str, url: &str, installation: &InstallationId) -> Result<Messages> {
     let service = Service::emulator(address);
-    let hint = "start it with `gcloud beta emulators pubsub start`";
+    let hint = "start it with `gcloud beta emulators pubsub start`, and name its HOST:PORT with --pubsub";
+    listens("the Pub/Sub emulator", address, hint).await?;
     admin::ensure_topics(PROJECT, &service, url).await.map_err(|error| broken("the topics", &error).next(hint))?;
     let pubsub = PubSub::connect(PROJECT, &service).await;
     let pubsub = pubsub.map_err(|error| broken("the Pub/Sub client", &error).next(hint))?;
