@@ -29,6 +29,10 @@ const BOOT_DEADLINE: Duration = Duration::from_secs(30);
 /// A supervisor that has not ended its tree by then is killed itself, and its processes found by their mark.
 const END_DEADLINE: Duration = Duration::from_secs(25);
 
+/// A supervisor that lives answers, but one that gets hardly any processor time may take this long. Of one that has died,
+/// the connection tells.
+const CALL_DEADLINE: Duration = Duration::from_mins(2);
+
 /// How often files and processes are looked at while waiting for them.
 const POLL: Duration = Duration::from_millis(2);
 
@@ -351,7 +355,8 @@ impl Machine {
         let spec: VmSpec =
             read_json(&self.dir(vm).spec()).ok_or_else(|| anyhow::anyhow!("VM {} has no spec", vm.name))?;
         let url = format!("http://{}/supervisor/v1/{call}", record.address);
-        let answer = request(&self.client, url).header(TOKEN_HEADER, spec.token).timeout(END_DEADLINE).send().await?;
+        let limit = if call == "end" { END_DEADLINE } else { CALL_DEADLINE };
+        let answer = request(&self.client, url).header(TOKEN_HEADER, spec.token).timeout(limit).send().await?;
         let answer = answer.error_for_status()?;
         let body = answer.bytes().await?;
         let body: &[u8] = if body.is_empty() { b"null" } else { &body };
