@@ -203,3 +203,32 @@ async fn the_queue_limit_holds_in_the_providers_queue() {
     assert_eq!(job.reason, Reason::QueueTimeout);
     assert!(rig.fakes.tpu.slices().is_empty());
 }
+
+#[tokio::test]
+async fn a_job_that_runs_well_is_looked_at_each_five_minutes_and_at_once_when_the_list_shows_a_change() {
+    use rekindle_core::observation::Health;
+    let mut rig = Rig::new().await;
+    rig.submit(json!({})).await;
+    rig.until_phase(Phase::Running, 70).await;
+    let looks = |rig: &Rig| {
+        let calls = rig.fakes.tpu.take_calls();
+        calls.iter().filter(|c| matches!(c, rekindle_fakes::Call::Get(_))).count()
+    };
+    // The first look at the running program, and what its first step brings.
+    for _ in 0..30 {
+        rig.seconds(10).await;
+    }
+    looks(&rig);
+    for _ in 0..180 {
+        rig.seconds(10).await;
+    }
+    let steady = looks(&rig);
+    assert!((3..=8).contains(&steady), "{steady} looks in 30 minutes");
+    // Unhealthy, and nobody says a word.
+    rig.fakes.tpu.change(&Rig::name(1), |view| view.health = Health::Unhealthy("UNHEALTHY_TPU".into()));
+    let job = rig.until(75, "the change is seen", |j| j.generations[0].unhealthy_since.is_some()).await;
+    assert_eq!(job.phase, Phase::Running);
+    rig.fakes.tpu.change(&Rig::name(1), |view| view.health = Health::Healthy);
+    let job = rig.until(130, "the slice is well again", |j| j.generations[0].unhealthy_since.is_none()).await;
+    assert_eq!(job.last_attempt, 1);
+}
