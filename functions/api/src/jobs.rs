@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use rekindle_core::explain;
 use rekindle_core::ids::{JobId, WorkerKey};
-use rekindle_core::job::{Job, Phase};
+use rekindle_core::job::{Job, Phase, Usage};
 use rekindle_core::observation::WorkerReport;
 use rekindle_core::spec::{JobSpec, ParseContext, parse};
 use rekindle_core::{names, placement};
@@ -174,12 +174,16 @@ pub(crate) async fn list(
     let after = page::cursor(query.page_token.as_deref())?;
     let size = page::size(query.page_size)?;
     let (jobs, next) = api.engine.ports.store.jobs(&filter, after, size).await.map_err(|e| store(&e))?;
-    let view = |job: Job| {
-        let job = counted(&api, job);
-        if is_brief { JobView::in_list(&job) } else { JobView::of(&job, &[]) }
+    let view = |job: Arc<Job>| {
+        if is_brief {
+            // Jobs are shared with the store: a list copies none.
+            JobView::in_list(&job, &usage(&api, &job))
+        } else {
+            JobView::of(&counted(&api, Arc::unwrap_or_clone(job)), &[])
+        }
     };
     let list = JobList {
-        jobs: jobs.into_iter().map(|at| view(Arc::unwrap_or_clone(at.value))).collect(),
+        jobs: jobs.into_iter().map(|at| view(at.value)).collect(),
         next_page_token: next.as_ref().and_then(page::token),
     };
     Ok(etag::json(&headers, &list))
@@ -200,11 +204,16 @@ pub(crate) async fn show(
 
 /// The job with its chip time and cost up to now: stored are those of its last pass.
 pub(crate) fn counted(api: &Api, mut job: Job) -> Job {
+    job.usage = usage(api, &job);
+    job
+}
+
+/// Its chip time and cost up to now.
+pub(crate) fn usage(api: &Api, job: &Job) -> Usage {
     let now = api.engine.ports.clock.now();
     // In steps, so that the ETag of a job that only runs on holds for a while.
     let step = Timestamp::from_second(now.as_second().div_euclid(COST_STEP_SECS) * COST_STEP_SECS).unwrap_or(now);
-    job.usage = rekindle_core::decide::usage_at(&job, step);
-    job
+    rekindle_core::decide::usage_at(job, step)
 }
 
 /// The cost of a running job is shown as of so many whole seconds.

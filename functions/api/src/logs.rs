@@ -9,6 +9,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, Stream};
 use http::{HeaderMap, StatusCode, header};
+use jiff::Timestamp;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -49,14 +50,17 @@ pub(crate) async fn put_chunk(
     let job = job_id(&job)?;
     let key = v1::worker_key(&worker).ok_or_else(|| Problem::not_found(&format!("worker {worker:?}")))?;
     agents::admit(&api, &headers, &job, query.generation, key, &query.instance)?;
-    let chunk = Chunk { attempt, key, stream, number };
+    let at_ms = api.engine.ports.clock.now().as_millisecond();
+    let folder = name::stream_folder(&job, attempt, key, &stream);
+    let chunk = Chunk { attempt, key, stream, number, at_ms };
     let name = chunk.object(&job).ok_or_else(|| {
         problem(StatusCode::BAD_REQUEST, "stream", "a stream is named by 1 to 16 letters a to z and digits")
     })?;
     let bytes = body::read(request, CHUNK_MAX).await?;
     let unavailable = |e| Problem::unavailable("the object store", &e);
     let objects = &api.engine.ports.objects;
-    if objects.size(&name).await.map_err(unavailable)?.is_some() {
+    let there = objects.list(&folder, Some(&name::before(&folder, number)), 1).await.map_err(unavailable)?;
+    if there.first().and_then(|name| Chunk::parse(&job, name)).is_some_and(|there| there.number == number) {
         return Err(problem(StatusCode::CONFLICT, "chunk", "this chunk is there already"));
     }
     objects.put(&name, bytes).await.map_err(unavailable)?;
@@ -70,6 +74,8 @@ pub(crate) struct LogsQuery {
     worker: Option<String>,
     stream: Option<String>,
     follow: Option<String>,
+    /// Only what came in from then on (RFC 3339), to the granularity of a flush.
+    since: Option<Timestamp>,
 }
 
 /// `GET /v1/jobs/{id}/logs`: text, or with `follow` a stream of server-sent events.
@@ -95,7 +101,12 @@ pub(crate) async fn read(
     if let Some(attempt) = query.attempt {
         check_attempt(&job, attempt, follow)?;
     }
-    let filter = Filter { worker, stream: query.stream.filter(|s| !s.is_empty()), attempt: query.attempt };
+    let filter = Filter {
+        worker,
+        stream: query.stream.filter(|s| !s.is_empty()),
+        attempt: query.attempt,
+        since_ms: query.since.map(Timestamp::as_millisecond),
+    };
     let workers = workers_each(&job) * job.spec.tpu.slices;
     let style = Style { has_prefix: worker.is_none() && workers > 1, has_slices: job.spec.tpu.slices > 1 };
     if !follow {

@@ -102,7 +102,7 @@ impl Watch {
                 }
                 self.told.insert(job.id.clone(), (job.changed_at, job.revision));
                 self.since = self.since.max(job.changed_at);
-                let view = JobView::in_list(&jobs::counted(&self.api, std::sync::Arc::unwrap_or_clone(job)));
+                let view = JobView::in_list(&job, &jobs::usage(&self.api, &job));
                 let event = Event::default().event("job").id(self.since.as_microsecond().to_string());
                 self.ready.extend(event.json_data(&view));
             }

@@ -31,11 +31,13 @@ impl Engine {
         for _ in 0..RACES_MAX {
             let Some(at) = self.ports.store.job(id).await? else { return Ok(None) };
             let Some((mut job, message)) = apply(&at.value, labels) else { return Ok(Some(at.value)) };
+            let now = self.ports.clock.now();
             job.revision += 1;
+            job.changed_at = now;
             let job = Arc::new(job);
             let entry = HistoryEntry {
                 revision: job.revision,
-                at: self.ports.clock.now(),
+                at: now,
                 cause: "label".into(),
                 actor: actor.to_owned(),
                 from: job.phase,

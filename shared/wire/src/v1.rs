@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use rekindle_core::explain;
 use rekindle_core::failure::FailureKind;
 use rekindle_core::ids::{JobId, WorkerKey};
-use rekindle_core::job::{Create, Desired, Generation, Job, LastEnd, Outcome, Phase};
+use rekindle_core::job::{Create, Desired, Generation, Job, LastEnd, Outcome, Phase, Usage};
 use rekindle_core::observation::WorkerReport;
 use rekindle_core::reason::Reason;
 use rekindle_core::settings::Deployment;
@@ -174,11 +174,10 @@ const MICROS: f64 = 1e6;
 impl JobView {
     /// The view of a job, with the newest reports of its current attempt's workers (none: the job document alone).
     pub fn of(job: &Job, workers: &[WorkerReport]) -> Self {
-        Self::build(job, workers, spec_view::spec(&job.spec))
+        Self::build(job, &job.usage, workers, spec_view::spec(&job.spec))
     }
 
-    fn build(job: &Job, workers: &[WorkerReport], spec: Value) -> Self {
-        let usage = &job.usage;
+    fn build(job: &Job, usage: &Usage, workers: &[WorkerReport], spec: Value) -> Self {
         let hours = |secs: u64| secs as f64 / CHIP_SECS_PER_HOUR;
         Self {
             id: job.id.clone(),
@@ -230,9 +229,9 @@ impl JobView {
         self
     }
 
-    /// The view for a list: of its spec only what a list shows.
-    pub fn in_list(job: &Job) -> Self {
-        Self::build(job, &[], spec_view::brief(&job.spec))
+    /// The view for a list, with chip time and cost as of a moment: of its spec only what a list shows.
+    pub fn in_list(job: &Job, usage: &Usage) -> Self {
+        Self::build(job, usage, &[], spec_view::brief(&job.spec))
     }
 }
 

@@ -1,5 +1,5 @@
-//! Names of chunks in the object store: `jobs/<id>/logs/<attempt>/<slice>-<worker>/<stream>/<number>`, sortable as
-//! text.
+//! Names of chunks in the object store: `jobs/<id>/logs/<attempt>/<slice>-<worker>/<stream>/<number>@<time>`, sortable
+//! as text. The time is when it came in, in milliseconds since 1970: streams are shown by it.
 
 use rekindle_core::ids::{JobId, WorkerKey};
 
@@ -14,6 +14,8 @@ pub(crate) struct Chunk {
     pub(crate) stream: String,
     /// From 0, without gaps unless chunks were lost.
     pub(crate) number: u64,
+    /// When it came in, in milliseconds since 1970; 0: not known.
+    pub(crate) at_ms: i64,
 }
 
 /// Folder of an attempt.
@@ -28,7 +30,8 @@ impl Chunk {
         if self.stream.is_empty() || self.stream.len() > 16 || !self.stream.bytes().all(ok) {
             return None;
         }
-        Some(format!("{}{:010}", stream_folder(job, self.attempt, self.key, &self.stream), self.number))
+        let folder = stream_folder(job, self.attempt, self.key, &self.stream);
+        Some(format!("{folder}{:010}@{}", self.number, self.at_ms))
     }
 
     /// Reads an object's name back.
@@ -37,11 +40,13 @@ impl Chunk {
         let parts: Vec<&str> = rest.split('/').collect();
         let [attempt, worker, stream, number] = parts.as_slice() else { return None };
         let (slice, worker) = worker.split_once('-')?;
+        let (number, at_ms) = number.split_once('@').unwrap_or((number, "0"));
         Some(Self {
             attempt: attempt.parse().ok()?,
             key: WorkerKey { slice: slice.parse().ok()?, worker: worker.parse().ok()? },
             stream: (*stream).to_owned(),
             number: number.parse().ok()?,
+            at_ms: at_ms.parse().ok()?,
         })
     }
 }
@@ -49,4 +54,13 @@ impl Chunk {
 /// Folder of a stream.
 pub(crate) fn stream_folder(job: &JobId, attempt: u32, key: WorkerKey, stream: &str) -> String {
     format!("{}{:04}-{:04}/{stream}/", attempt_folder(job, attempt), key.slice, key.worker)
+}
+
+/// What a list begins behind, so that the chunk with that number is its first.
+pub(crate) fn before(folder: &str, number: u64) -> String {
+    match number.checked_sub(1) {
+        // Digits and `@` sort before the tilde.
+        Some(last) => format!("{folder}{last:010}~"),
+        None => folder.to_owned(),
+    }
 }

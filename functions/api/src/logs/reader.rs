@@ -1,6 +1,7 @@
-//! Reads the streams of one attempt in turn, whole lines at a time, from a position that a client can come back with.
+//! Reads the streams of one attempt in the order in which their chunks came in, whole lines at a time, from a position
+//! that a client can come back with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,10 +9,12 @@ use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_ports::world::{Objects, WorldError};
 
 use super::CHUNK_MAX;
-use super::name::{Chunk, attempt_folder, stream_folder};
+use super::name::{Chunk, attempt_folder, before, stream_folder};
 
 /// A line longer than this is handed out in parts.
 const LINE_MAX: usize = 256 * 1024;
+/// Names that are asked for at once, of each stream.
+const NAMES: usize = 64;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default)]
@@ -22,6 +25,8 @@ pub(crate) struct Filter {
     pub(crate) stream: Option<String>,
     /// Only this attempt.
     pub(crate) attempt: Option<u32>,
+    /// Only what came in from then on, in milliseconds since 1970.
+    pub(crate) since_ms: Option<i64>,
 }
 
 /// A stream of one worker.
@@ -90,6 +95,18 @@ struct Open {
     end: u64,
     /// Read but not handed out: the beginning of a line.
     partial: Vec<u8>,
+    /// Chunks that are there and not read.
+    heads: VecDeque<Head>,
+    /// No further chunk was there when it was last looked for in this round.
+    is_dry: bool,
+}
+
+/// A chunk that is there.
+#[derive(Debug)]
+struct Head {
+    number: u64,
+    at_ms: i64,
+    name: String,
 }
 
 /// Reads one attempt after the other.
@@ -99,8 +116,8 @@ pub(crate) struct Reader {
     filter: Filter,
     attempt: u32,
     streams: BTreeMap<StreamKey, Open>,
-    /// Streams that have their turn in this round.
-    turn: Vec<StreamKey>,
+    /// Streams were looked for, and not all of them are dry.
+    in_round: bool,
 }
 
 impl Reader {
@@ -108,7 +125,7 @@ impl Reader {
     pub(crate) fn new(objects: Arc<dyn Objects>, job: JobId, filter: Filter, from: Position) -> Self {
         let open = |mark: Mark| Open { done: mark, next: mark.number, skip: mark.offset, ..Open::default() };
         let streams = from.marks.into_iter().map(|(key, mark)| (key, open(mark))).collect();
-        Self { objects, job, filter, attempt: from.attempt, streams, turn: Vec::new() }
+        Self { objects, job, filter, attempt: from.attempt, streams, in_round: false }
     }
 
     /// The attempt it reads.
@@ -131,31 +148,70 @@ impl Reader {
     pub(crate) fn go_on(&mut self) {
         self.attempt += 1;
         self.streams.clear();
-        self.turn.clear();
+        self.in_round = false;
     }
 
-    /// The next whole lines of some stream, each stream in turn. `None`: nothing more is there now.
+    /// The next whole lines: of the chunk that came in first. `None`: nothing more is there now.
     pub(crate) async fn next(&mut self) -> Result<Option<(WorkerKey, Vec<u8>)>, WorldError> {
-        let mut rounds = 0;
+        let mut is_fresh = false;
         loop {
-            if self.turn.is_empty() {
+            if !self.in_round {
+                self.discover().await?;
+                self.streams.values_mut().for_each(|open| open.is_dry = false);
+                (self.in_round, is_fresh) = (true, true);
+            }
+            let Some(key) = self.earliest().await? else {
+                self.in_round = false;
                 // A whole round without output ends the search.
-                if rounds > 0 {
+                if is_fresh {
                     return Ok(None);
                 }
-                self.discover().await?;
-                self.turn = self.streams.keys().cloned().collect();
-                // Popped from the end: worker by worker, what it said before what it complained of.
-                self.turn.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.cmp(other)));
-                rounds += 1;
-            }
-            let Some(key) = self.turn.pop() else { return Ok(None) };
-            while self.read(&key).await? {
-                if let Some(text) = self.lines(&key) {
-                    return Ok(Some((key.0, text)));
-                }
+                continue;
+            };
+            self.read(&key).await?;
+            if let Some(text) = self.lines(&key) {
+                return Ok(Some((key.0, text)));
             }
         }
+    }
+
+    /// The stream whose next chunk came in first. Of one moment: worker by worker, and what one said before what it
+    /// complained of.
+    async fn earliest(&mut self) -> Result<Option<StreamKey>, WorldError> {
+        let empty: Vec<StreamKey> =
+            self.streams.iter().filter(|(_, o)| o.heads.is_empty() && !o.is_dry).map(|(k, _)| k.clone()).collect();
+        for key in empty {
+            self.fill(&key).await?;
+        }
+        let first = self.streams.iter().filter_map(|(key, open)| Some((key, open.heads.front()?)));
+        let first = first.min_by_key(|((worker, stream), head)| (head.at_ms, head.number, *worker, stream != "stdout"));
+        Ok(first.map(|(key, _)| key.clone()))
+    }
+
+    /// Looks for further chunks of a stream.
+    async fn fill(&mut self, of: &StreamKey) -> Result<(), WorldError> {
+        let folder = stream_folder(&self.job, self.attempt, of.0, &of.1);
+        let Some(open) = self.streams.get_mut(of) else { return Ok(()) };
+        while open.heads.is_empty() {
+            let names = self.objects.list(&folder, Some(&before(&folder, open.next)), NAMES).await?;
+            open.is_dry = names.len() < NAMES;
+            let mut after = open.next;
+            for name in names {
+                let Some(chunk) = Chunk::parse(&self.job, &name).filter(|chunk| chunk.number >= after) else {
+                    continue;
+                };
+                after = chunk.number + 1;
+                if self.filter.since_ms.is_some_and(|since| chunk.at_ms < since) {
+                    (open.next, open.skip) = (after, 0);
+                    continue;
+                }
+                open.heads.push_back(Head { number: chunk.number, at_ms: chunk.at_ms, name });
+            }
+            if open.is_dry {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The beginning of a line that nothing will complete.
@@ -185,21 +241,20 @@ impl Reader {
         }
     }
 
-    /// Reads one more chunk of a stream. False: there is none now.
-    async fn read(&mut self, of: &StreamKey) -> Result<bool, WorldError> {
-        let Some(open) = self.streams.get_mut(of) else { return Ok(false) };
-        let folder = stream_folder(&self.job, self.attempt, of.0, &of.1);
-        let name = format!("{folder}{:010}", open.next);
-        let mut chunk = self.objects.get(&name, open.skip, CHUNK_MAX as u64).await?;
-        if chunk.is_none() {
-            // A lost chunk leaves a gap; a later one closes it.
-            let later = self.objects.list(&folder, Some(&name), 1).await?;
-            let Some(later) = later.first().and_then(|n| Chunk::parse(&self.job, n)) else { return Ok(false) };
-            (open.next, open.skip) = (later.number, 0);
-            let name = format!("{folder}{:010}", later.number);
-            chunk = self.objects.get(&name, 0, CHUNK_MAX as u64).await?;
+    /// Reads the next chunk of a stream. A lost chunk leaves a gap.
+    async fn read(&mut self, of: &StreamKey) -> Result<(), WorldError> {
+        let Some(open) = self.streams.get_mut(of) else { return Ok(()) };
+        let Some(head) = open.heads.pop_front() else { return Ok(()) };
+        if head.number != open.next {
+            (open.next, open.skip) = (head.number, 0);
         }
-        let Some(chunk) = chunk else { return Ok(false) };
+        let chunk = match self.objects.get(&head.name, open.skip, CHUNK_MAX as u64).await {
+            Ok(chunk) => chunk.unwrap_or_default(),
+            Err(error) => {
+                open.heads.push_front(head);
+                return Err(error);
+            }
+        };
         if open.partial.is_empty() {
             open.done = Mark { number: open.next, offset: open.skip };
         }
@@ -207,7 +262,7 @@ impl Reader {
         open.end = open.skip + chunk.len() as u64;
         open.next += 1;
         open.skip = 0;
-        Ok(true)
+        Ok(())
     }
 
     /// Takes the whole lines of what was read.

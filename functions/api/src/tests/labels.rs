@@ -38,6 +38,9 @@ async fn labels_change_at_any_time_and_leave_the_job_the_same() {
     let list = served.get("/v1/jobs?tag=best").await.json();
     assert_eq!(list["jobs"][0]["id"], "train", "a list finds it by its new tag");
     let again: JobView = serde_json::from_slice(&patch(&served, "/v1/jobs/train", &body).await.body).unwrap();
+    let stored =
+        served.rig.fakes.store().job(&rekindle_core::ids::JobId::parse("train").unwrap()).await.unwrap().unwrap();
+    assert_eq!(stored.value.changed_at, served.rig.engine.ports.clock.now(), "whoever watches is told");
     assert_eq!(again.revision, job.revision, "nothing to change, nothing written");
     assert_eq!(served.post("/v1/jobs", &spec("train")).await.status, 200, "the same spec is the same job");
     let entries = served.get("/v1/jobs/train/history").await.json()["entries"].clone();

@@ -94,6 +94,26 @@ async fn lines_are_whole_prefixed_by_worker_and_taken_in_turn() {
 }
 
 #[tokio::test]
+async fn output_is_shown_in_the_order_in_which_it_came_in_and_from_a_time_on() {
+    let served = Served::with_job().await;
+    put(&served, 1, 1, "stdout", 0, "one\n").await;
+    served.rig.advance(5);
+    put(&served, 1, 0, "stderr", 0, "two\n").await;
+    served.rig.advance(5);
+    put(&served, 1, 0, "stdout", 0, "three\n").await;
+    put(&served, 1, 0, "stderr", 1, "four\n").await;
+    served.rig.advance(5);
+    put(&served, 1, 0, "stdout", 1, "five\n").await;
+    assert_eq!(text(&served, "").await, "[w1] one\n[w0] two\n[w0] three\n[w0] four\n[w0] five\n");
+    assert_eq!(text(&served, "?worker=0&stream=stdout").await, "three\nfive\n");
+    let now = served.rig.engine.ports.clock.now();
+    let since = (now - Duration::from_secs(6)).to_string();
+    assert_eq!(text(&served, &format!("?worker=0&since={since}")).await, "three\nfour\nfive\n");
+    assert_eq!(text(&served, &format!("?since={now}")).await, "[w0] five\n");
+    assert_eq!(served.get("/v1/jobs/train/logs?since=yesterday").await.status, 400);
+}
+
+#[tokio::test]
 async fn attempts_follow_each_other_and_a_lost_chunk_is_passed_over() {
     let served = Served::with_job().await;
     put(&served, 1, 0, "stdout", 0, "first\n").await;
