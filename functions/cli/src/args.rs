@@ -325,6 +325,7 @@ pub(crate) struct History {
 
 /// `logs`.
 #[derive(Debug, Args)]
+#[command(after_help = LOGS_EXAMPLES)]
 pub(crate) struct Logs {
     /// The job
     pub(crate) job: String,
@@ -337,10 +338,19 @@ pub(crate) struct Logs {
     /// Only this worker: its index, or SLICE-INDEX; `all` is every worker
     #[arg(long, value_name = "N|all", default_value = "all")]
     pub(crate) worker: String,
+    /// Only what came in within so long, such as 10m
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) since: Option<std::time::Duration>,
     /// Only lines that match this regular expression
     #[arg(long, value_name = "PATTERN")]
     pub(crate) grep: Option<regex::bytes::Regex>,
 }
+
+const LOGS_EXAMPLES: &str = "\
+Examples:
+  rekindle logs train-1 -f
+  rekindle logs train-1 --worker 3 --attempt 2
+  rekindle logs train-1 --since 10m --grep 'loss=nan|Error'";
 
 /// `tag`.
 #[derive(Debug, Args)]

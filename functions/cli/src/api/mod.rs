@@ -256,14 +256,13 @@ impl Api {
         let fault = match serde_json::from_str::<Problem>(&text) {
             Ok(problem) => {
                 let what = if problem.detail.is_empty() { problem.title } else { problem.detail };
-                let fault = Fault::input(what);
-                problem.errors.into_iter().fold(fault, |fault, error| {
-                    fault.because(if error.field.is_empty() {
-                        error.message
-                    } else {
-                        format!("{}: {}", error.field, error.message)
-                    })
-                })
+                let told = problem.errors.into_iter().map(|error| match error.field.as_str() {
+                    "" => error.message,
+                    field => format!("{field}: {}", error.message),
+                });
+                // One fault alone may be the whole of what is said above.
+                let causes: Vec<String> = told.filter(|cause| *cause != what).collect();
+                causes.into_iter().fold(Fault::input(what), Fault::because)
             }
             Err(_) => Fault::input(format!("{}{path} answered {status}", self.url())).because(excerpt(&text)),
         };
@@ -386,6 +385,7 @@ fn next_step(status: StatusCode, path: &str) -> Option<&'static str> {
         StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY if path == "/v1/jobs" => {
             Some("change the job and submit it again; `rekindle catalog` shows what can be asked for")
         }
+        StatusCode::BAD_REQUEST if path.ends_with("/logs") => Some("`rekindle show JOB` tells its TPU and attempts"),
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Some("try again in a few seconds"),
         _ if status.is_server_error() => Some("try again; if it stays, the server's log tells why"),
         _ => None,

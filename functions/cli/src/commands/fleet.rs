@@ -42,11 +42,10 @@ fn table(entries: &[FleetEntry]) -> Table {
         text("OWNER", 0),
         text("STATE", 0),
         text("TPU", 1),
-        text("ZONE", 2),
-        text("KIND", 5),
-        text("BOUGHT", 4),
-        number("AGE", 1),
-        number("$/H", 3),
+        text("ZONE", 4),
+        text("KIND", 2),
+        number("AGE", 5),
+        number("$/H", 1),
     ]);
     for entry in entries {
         table.row(vec![
@@ -55,13 +54,19 @@ fn table(entries: &[FleetEntry]) -> Table {
             entry.state.clone(),
             entry.accelerator.clone(),
             entry.zone.clone(),
-            if entry.kind == "queued_resource" { "queued".to_owned() } else { entry.kind.clone() },
-            if entry.preemptible { "spot".to_owned() } else { "on demand".to_owned() },
+            kind(entry),
             entry.age_secs.map_or_else(|| "-".to_owned(), human::duration),
             entry.usd_per_hour.map_or_else(|| "-".to_owned(), |usd| format!("{usd:.2}")),
         ]);
     }
     table
+}
+
+/// How it is bought and what it is. A queued resource costs nothing beside its nodes.
+fn kind(entry: &FleetEntry) -> String {
+    let bought = if entry.preemptible { "spot" } else { "on demand" };
+    let what = if entry.kind == "queued_resource" { "queued resource" } else { entry.kind.as_str() };
+    format!("{bought} {what}")
 }
 
 fn owner(entry: &FleetEntry) -> String {

@@ -37,10 +37,19 @@ pub(crate) async fn run(context: &Context, options: &Logs) -> Result<()> {
         return follow_as(context, options).await;
     }
     let path = job_path(&options.job, "/logs")?;
-    let query = [("attempt", options.attempt.map(|n| n.to_string())), ("worker", wanted(&options.worker))];
+    let query = [
+        ("attempt", options.attempt.map(|n| n.to_string())),
+        ("worker", wanted(&options.worker)),
+        ("since", since(options)),
+    ];
     let mut writer = Writer::new(context.printer, options);
     context.api.get_text(&path, &query, |piece| writer.write(piece)).await?;
     writer.end()
+}
+
+fn since(options: &Logs) -> Option<String> {
+    let ago = jiff::SignedDuration::try_from(options.since?).ok()?;
+    Some(jiff::Timestamp::now().checked_sub(ago).unwrap_or(jiff::Timestamp::UNIX_EPOCH).to_string())
 }
 
 fn wanted(worker: &str) -> Option<String> {
@@ -50,7 +59,7 @@ fn wanted(worker: &str) -> Option<String> {
 /// Follows all output of a job to its end.
 pub(crate) async fn follow(context: &Context, job: &str) -> Result<()> {
     let (job, worker) = (job.to_owned(), "all".to_owned());
-    follow_as(context, &Logs { job, follow: true, attempt: None, worker, grep: None }).await
+    follow_as(context, &Logs { job, follow: true, attempt: None, worker, since: None, grep: None }).await
 }
 
 /// Follows the output until the job (or the attempt that is asked for) has ended. On a terminal it also says, beside
@@ -74,6 +83,7 @@ async fn output(context: &Context, options: &Logs) -> Result<()> {
         ("follow", Some("true".to_owned())),
         ("attempt", options.attempt.map(|n| n.to_string())),
         ("worker", wanted(&options.worker)),
+        ("since", since(options)),
     ];
     let mut writer = Writer::new(context.printer, options);
     let mut last_id: Option<String> = None;

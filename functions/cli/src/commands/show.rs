@@ -48,8 +48,11 @@ fn defaults(job: &JobView) -> String {
 /// The job in lines of `name  value`.
 pub(crate) fn text(job: &JobView, now: Timestamp) -> String {
     let mut out = String::new();
-    let since = human::age(job.phase_since, now);
-    let _ = writeln!(out, "{}  {} for {since}", job.id.bold(), human::phase(job.phase));
+    let since = match now.as_second() - job.phase_since.as_second() {
+        ..1 => "just now".to_owned(),
+        secs => format!("for {}", human::duration(secs)),
+    };
+    let _ = writeln!(out, "{}  {} {since}", job.id.bold(), human::phase(job.phase));
     let mut line = |name: &str, value: String| {
         let _ = writeln!(out, "  {:<10} {value}", name.dimmed());
     };

@@ -51,15 +51,13 @@ pub(super) async fn of(context: &Context, job: &JobView, now: Timestamp) -> Resu
     Ok(draw(&rows(&entries, end), width))
 }
 
-/// The history cut into attempts. Waiting for a TPU belongs to the attempt that comes of it.
+/// The history cut into attempts. Waiting for a TPU belongs to the attempt that it is for.
 fn rows(entries: &[HistoryEntry], end: Timestamp) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     let mut entries = entries.iter().peekable();
     while let Some(entry) = entries.next() {
         let to = entries.peek().map_or(end, |next| next.at).max(entry.at);
-        let is_before = matches!(entry.to, Phase::Pending | Phase::Provisioning)
-            || (entry.to == Phase::Starting && rows.last().is_some_and(|row| row.attempt == entry.attempt + 1));
-        let attempt = if is_before { entry.attempt + 1 } else { entry.attempt.max(1) };
+        let attempt = entry.attempt.max(1);
         if entry.to.is_terminal() {
             continue;
         }
@@ -144,12 +142,12 @@ mod tests {
     fn attempts_are_drawn_to_scale_and_waiting_belongs_to_what_comes_of_it() {
         let entries = [
             entry(0, "pending", 0, 0),
-            entry(10, "provisioning", 0, 1),
-            entry(20, "starting", 0, 1),
+            entry(10, "provisioning", 1, 1),
+            entry(20, "starting", 1, 1),
             entry(25, "starting", 1, 1),
             entry(30, "running", 1, 1),
             entry(60, "recovering", 1, 1),
-            entry(65, "provisioning", 1, 2),
+            entry(65, "provisioning", 2, 2),
             entry(75, "starting", 2, 2),
             entry(80, "running", 2, 2),
             entry(100, "succeeded", 2, 2),

@@ -365,11 +365,11 @@ fn lately(id: &str) -> Vec<Value> {
     }
     let steps = [
         (7510, "pending", 0, 0),
-        (7480, "provisioning", 0, 1),
+        (7480, "provisioning", 1, 1),
         (7420, "starting", 1, 1),
         (7390, "running", 1, 1),
         (1750, "recovering", 1, 1),
-        (1680, "provisioning", 1, 2),
+        (1680, "provisioning", 2, 2),
         (1570, "starting", 2, 2),
         (1510, "running", 2, 2),
     ];
