@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::failure::FailureKind;
 use crate::fixture::{deployment, entry, open_deployment, small, with};
+use crate::placement;
 use crate::policy::{self, Action, Charge, Preset, Rule};
 use crate::settings::{CapacityEntry, Deployment};
-use crate::{catalog, placement};
+
+mod any;
 
 const DIGEST: &str = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
 
@@ -508,119 +509,4 @@ fn equal_specs_have_equal_hashes_however_they_were_written() {
     // The stored form keeps it.
     let stored = serde_json::to_string(&good(&other)).unwrap();
     assert_eq!(hash(&serde_json::from_str(&stored).unwrap()), hash(&good(&other)));
-}
-
-/// Any JSON, with the words of the interface in it more often than chance would bring them.
-fn any_json() -> impl Strategy<Value = Value> {
-    let word = prop_oneof![
-        proptest::sample::select(vec![
-            "v5litepod-16",
-            "v5litepod-1",
-            "v4-8",
-            "us-central1-a",
-            "us-central2-b",
-            "spot",
-            "on_demand",
-            "flex_start",
-            "always",
-            "never",
-            "none",
-            "unlimited",
-            "30m",
-            "90",
-            "1e9d",
-            "pre",
-            "fail",
-            "recreate",
-            "4x4",
-            "0x0",
-            "4294967295x2",
-            "gs://b/c",
-            "https://h/x",
-            "succeeded",
-            "",
-        ])
-        .prop_map(Value::from),
-        "\\PC{0,12}".prop_map(Value::from),
-    ];
-    let leaf = prop_oneof![
-        3 => word,
-        1 => Just(Value::Null),
-        1 => any::<bool>().prop_map(Value::from),
-        1 => any::<i64>().prop_map(Value::from),
-        1 => any::<f64>().prop_map(Value::from),
-    ];
-    let key = prop_oneof![
-        4 => proptest::sample::select(vec![
-            "id", "run", "setup", "image", "code", "env", "secrets", "tpu", "recovery", "budgets", "limits",
-            "checkpoint", "regions", "workspace", "priority", "owner", "tags", "notes", "notify", "accelerator",
-            "zones", "capacity", "queued", "reservation", "runtime_version", "topology", "slices", "network",
-            "labels", "data_disks", "preset", "overrides", "oom_host", "first", "again", "within", "max", "action",
-            "user_failures", "no_progress", "total", "stall", "stop_grace", "cost_usd", "webhook", "events",
-        ])
-        .prop_map(String::from),
-        1 => "\\PC{0,8}",
-    ];
-    leaf.prop_recursive(4, 48, 8, move |inner| {
-        prop_oneof![
-            proptest::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
-            proptest::collection::btree_map(key.clone(), inner, 0..8)
-                .prop_map(|map| Value::Object(map.into_iter().collect())),
-        ]
-    })
-}
-
-proptest! {
-    #[test]
-    fn any_json_is_a_spec_with_a_candidate_or_has_faults(value in any_json()) {
-        check_total(&value)?;
-    }
-
-    #[test]
-    fn any_value_in_a_good_spec_is_a_spec_or_a_fault(
-        value in any_json(),
-        at in proptest::sample::select(vec![
-            "run", "setup", "env", "tpu", "recovery", "budgets", "limits", "checkpoint", "notify", "tags", "code",
-        ]),
-    ) {
-        check_total(&with(&[at], value))?;
-    }
-
-    #[test]
-    fn any_tpu_section_is_a_spec_or_a_fault(
-        accelerators in proptest::collection::vec(0_usize..136, 1..3),
-        zones in proptest::collection::vec(0_usize..22, 0..4),
-        slices in 1_u32..4,
-        value in any_json(),
-        field in proptest::sample::select(vec!["topology", "queued", "labels", "tags", "capacity", "network"]),
-    ) {
-        let names: Vec<&str> = accelerators.iter().map(|i| catalog::accelerators()[*i].name.as_str()).collect();
-        let all = catalog::zones();
-        let zones: Vec<&str> = zones.iter().map(|i| all[i % all.len()]).collect();
-        let mut tpu = json!({"accelerator": names, "zones": zones, "slices": slices});
-        check_total(&with(&["tpu"], tpu.clone()))?;
-        tpu[field] = value;
-        check_total(&with(&["tpu"], tpu))?;
-    }
-}
-
-fn check_total(value: &Value) -> Result<(), TestCaseError> {
-    let mut narrow = open_deployment();
-    narrow.bucket_regions = vec!["us-central1".into(), "us-central2".into()];
-    for deployment in [open_deployment(), narrow] {
-        match parse_in(&deployment, value) {
-            Ok(submit) => {
-                let found = placement::candidates(&submit.spec, &deployment);
-                for accelerator in &submit.spec.tpu.accelerators {
-                    prop_assert!(found.iter().any(|candidate| candidate.placement.accelerator == *accelerator));
-                }
-                prop_assert_eq!(hash(&submit.spec).len(), 64);
-            }
-            Err(faults) => {
-                prop_assert!(!faults.is_empty() && faults.len() <= 101);
-                prop_assert!(faults.iter().all(|fault| !fault.field.is_empty() && !fault.message.is_empty()));
-            }
-        }
-    }
-    Ok(())
 }
