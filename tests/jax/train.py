@@ -4,9 +4,11 @@ It speaks to nobody but JAX, and knows of its manager only the environment (`REK
 parameters depend on the number of steps alone: data by step and worker, one thread, one order of reduction. So a run
 that was broken and brought back must end with the bytes of a run that nobody disturbed.
 
-    train.py STEPS CHECKPOINT_EVERY STEP_MS ORDERS
+    train.py STEPS CHECKPOINT_EVERY HOLD ORDERS
 
 ORDERS is a folder in which a test may put `fail-W`, `memory-W` or `disk-W`: the worker W then does what it says, once.
+After the step HOLD all workers wait for the file `go` there, so that what happens to them does not depend on the speed of
+the machine.
 """
 
 import hashlib
@@ -113,8 +115,13 @@ def carry_out(orders, step):
                 file.write(bytes(1 << 20))
 
 
+def wait_for_go(orders):
+    while not os.path.exists(os.path.join(orders, "go")):
+        time.sleep(0.01)
+
+
 def main():
-    steps, checkpoint_every, step_ms = (int(word) for word in sys.argv[1:4])
+    steps, checkpoint_every, hold = (int(word) for word in sys.argv[1:4])
     orders = sys.argv[4]
     jax.distributed.initialize(
         coordinator_address=environment("COORDINATOR"),
@@ -143,7 +150,6 @@ def main():
 
     while step < steps:
         step += 1
-        began = time.monotonic()
         x, y = (jax.make_array_from_process_local_data(split, part) for part in batch(step))
         parameters, loss = train_step(parameters, x, y)
         loss = float(loss)
@@ -160,8 +166,9 @@ def main():
         if leaves:
             print("leaving after SIGTERM", flush=True)
             os._exit(128 + signal.SIGTERM)
+        if step == hold:
+            wait_for_go(orders)
         carry_out(orders, step)
-        time.sleep(max(0.0, step_ms / 1000 - (time.monotonic() - began)))
 
     if WORKER == 0:
         save_final(step, {name: np.asarray(p.addressable_data(0)) for name, p in parameters.items()})

@@ -66,12 +66,12 @@ struct MemoryCgroup {
     is_v2: bool,
 }
 
-impl MemoryCgroup {
-    fn number(&self, folder: &Path, name: &str) -> Option<u64> {
-        // `max`, and the huge number of v1, mean no limit.
-        std::fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok().filter(|n| *n < 1 << 60)
-    }
+/// The number in a cgroup's file. `max`, and the huge number of v1, mean no limit.
+fn number(folder: &Path, name: &str) -> Option<u64> {
+    std::fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok().filter(|n| *n < 1 << 60)
+}
 
+impl MemoryCgroup {
     fn oom_kills(&self) -> Option<u64> {
         let file = if self.is_v2 { "memory.events" } else { "memory.oom_control" };
         field(&std::fs::read_to_string(self.folder.join(file)).ok()?, "oom_kill")
@@ -85,9 +85,9 @@ impl MemoryCgroup {
 
     fn free_of(&self, folder: &Path) -> Option<u64> {
         let (limit, used) = if self.is_v2 {
-            (self.number(folder, "memory.max")?, self.number(folder, "memory.current")?)
+            (number(folder, "memory.max")?, number(folder, "memory.current")?)
         } else {
-            (self.number(folder, "memory.limit_in_bytes")?, self.number(folder, "memory.usage_in_bytes")?)
+            (number(folder, "memory.limit_in_bytes")?, number(folder, "memory.usage_in_bytes")?)
         };
         // What the file cache holds can be had back.
         let stat = std::fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();

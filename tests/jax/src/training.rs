@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 pub const WORKERS: u32 = 4;
 const STEPS: u32 = 45;
 const CHECKPOINT_EVERY: u32 = 5;
-const STEP_MS: u32 = 60;
+/// After this step the workers wait for [`Training::go`]: past three checkpoints, far from the end.
+pub const HOLD: u32 = 16;
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/train.py");
 
 /// One thread for each process: four of them share two cores, and the order of additions is fixed.
@@ -45,7 +46,7 @@ pub fn python() -> Result<Option<PathBuf>> {
 }
 
 fn arguments(orders: &Path) -> Vec<String> {
-    let numbers = [STEPS, CHECKPOINT_EVERY, STEP_MS].map(|number| number.to_string());
+    let numbers = [STEPS, CHECKPOINT_EVERY, HOLD].map(|number| number.to_string());
     let orders = orders.display().to_string();
     std::iter::once(PROGRAM.to_owned()).chain(numbers).chain([orders]).collect()
 }
@@ -88,6 +89,22 @@ impl<'a> Training<'a> {
     /// If the order cannot be written.
     pub fn order(&self, what: &str, worker: u32) -> Result<()> {
         Ok(File::create(self.orders.join(format!("{what}-{worker}"))).map(drop)?)
+    }
+
+    /// Waits until all workers stand at the step after which they wait.
+    ///
+    /// # Errors
+    /// If the job ends before.
+    pub async fn holds(&self) -> Result<()> {
+        self.dev.step(&self.id, 1, u64::from(HOLD)).await.map(drop)
+    }
+
+    /// Lets the workers go on.
+    ///
+    /// # Errors
+    /// If the file cannot be made.
+    pub fn go(&self) -> Result<()> {
+        Ok(File::create(self.orders.join("go")).map(drop)?)
     }
 
     /// The JAX process of a worker.
@@ -165,6 +182,7 @@ pub async fn undisturbed(python: &Path) -> Result<String> {
 async fn by_hand(python: &Path) -> Result<String> {
     let root = tempfile::Builder::new().prefix("rekindle-jax-").tempdir()?;
     let folder = root.path();
+    File::create(folder.join("go"))?;
     // A free port: the kernel's, given back at once.
     let coordinator = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     let mut gang = Gang(Vec::new());

@@ -15,8 +15,6 @@ use serde_json::{Value, json};
 
 /// The manager's waits are divided by this. Its 60 s for the others after a failure must stay longer than JAX's 10 s.
 const SPEED: f64 = 4.0;
-/// Far enough for two checkpoints, far from the end.
-const UNDER_WAY: u64 = 12;
 /// Room for a worker once it trains. What it holds by then is not counted.
 const MEMORY: u64 = 96 << 20;
 
@@ -87,8 +85,9 @@ async fn killed(name: &str, id: &str, worker: u32) -> Result<()> {
     with_jax(name, async |dev, python| {
         let due = undisturbed(python).await?;
         let training = Training::submit(dev, id, python, &json!({})).await?;
-        dev.step(id, 1, UNDER_WAY).await?;
+        training.holds().await?;
         training.process(worker)?.signal(Signal::KILL);
+        training.go()?;
         let job = training.second_attempt().await?;
         // Killed by nobody knows whom, with memory to spare and a healthy slice.
         let end = Due {
@@ -119,8 +118,9 @@ async fn a_worker_that_stands_still() -> Result<()> {
     with_jax("a worker frozen", async |dev, python| {
         let due = undisturbed(python).await?;
         let training = Training::submit(dev, "freeze", python, &json!({})).await?;
-        dev.step("freeze", 1, UNDER_WAY).await?;
+        training.holds().await?;
         training.process(2)?.signal(Signal::STOP);
+        training.go()?;
         let job = training.second_attempt().await?;
         let end = Due { kind: "infra_grpc", by_output: &[], worker: None, proof: "heartbeat" };
         check(dev, &job, python, &end)?;
@@ -138,16 +138,18 @@ async fn an_exception_in_one_worker() -> Result<()> {
 
         // By default it is told to the person, and nothing is tried again.
         let told = Training::submit(dev, "exception", python, &json!({})).await?;
-        dev.step("exception", 1, UNDER_WAY).await?;
+        told.holds().await?;
         told.order("fail", 1)?;
+        told.go()?;
         let is_judged = |job: &Value| job["last_end"]["attempt"] == 1;
         let job = dev.job_until("exception", "attempt 1 is judged", is_judged).await?;
         check(dev, &job, python, &end)?;
 
         let allowed = json!({"budgets": {"user_failures": 1}});
         let training = Training::submit(dev, "exception-allowed", python, &allowed).await?;
-        dev.step("exception-allowed", 1, UNDER_WAY).await?;
+        training.holds().await?;
         training.order("fail", 1)?;
+        training.go()?;
         let job = training.second_attempt().await?;
         ensure!(job["last_end"]["kind"] == "user_error", "{}", job["last_end"]);
         resumed_in_place(&job)?;
@@ -173,9 +175,10 @@ async fn a_workers_memory_exhausted() -> Result<()> {
         let due = undisturbed(python).await?;
         let once = json!({"recovery": {"overrides": {"oom_host": {"action": "resume_in_place", "max": 1}}}});
         let training = Training::submit(dev, "memory", python, &once).await?;
-        dev.step("memory", 1, UNDER_WAY).await?;
+        training.holds().await?;
         limit.hold(training.process(3)?.pid)?;
         training.order("memory", 3)?;
+        training.go()?;
         let job = training.second_attempt().await?;
         let end = Due { kind: "oom_host", by_output: &[], worker: Some(3), proof: "Killed process" };
         check(dev, &job, python, &end)?;
@@ -197,8 +200,9 @@ async fn a_workers_disk_full() -> Result<()> {
         // Each worker's working directory is a disk of its own. Set up once: the resume finds the same one, emptied.
         let setup = r#"mountpoint -q "$PWD" || mount -t tmpfs -o size=8m rekindle-jax "$PWD"; echo x >> ../setups"#;
         let training = Training::submit(dev, "disk", python, &json!({"setup": setup})).await?;
-        dev.step("disk", 1, UNDER_WAY).await?;
+        training.holds().await?;
         training.order("disk", 3)?;
+        training.go()?;
         let result = after_full_disk(dev, python, &training).await;
         // Also after a failure: the folder of the test cannot be removed otherwise.
         let unmounted = unmount_below(dev.root())?;
