@@ -46,14 +46,18 @@ fetch_plain() {
   exec 9>&-
 }
 
-# fetch URL FILE [HEADER]: with whatever client the machine has.
+# fetch URL FILE [HEADER]: with whatever client the machine has. curl goes on where a part of the file ends.
 fetch() {
-  local url="$1" file="$2" header="${3:-X-Rekindle: startup}"
-  local -a direct=()
+  local url="$1" file="$2" header="${3:-X-Rekindle: startup}" code=0
+  local -a direct=() resume=()
   if has curl; then
     [[ "$url" == http://* ]] && direct=(--noproxy '*')
+    [[ -s "$file" ]] && resume=(-C -)
     curl -fsSL --connect-timeout 10 --speed-limit 1 --speed-time 30 ${direct[@]+"${direct[@]}"} \
-      -H "$header" -o "$file" "$url"
+      ${resume[@]+"${resume[@]}"} -H "$header" -o "$file" "$url" || code=$?
+    # The server refuses, or cannot go on in the middle: what is there is of no use.
+    [[ "$code" == 22 || "$code" == 33 || "$code" == 36 ]] && rm -f "$file"
+    return "$code"
   elif has wget; then
     [[ "$url" == http://* ]] && direct=(--no-proxy)
     wget -q -T 30 ${direct[@]+"${direct[@]}"} --header="$header" -O "$file" "$url"
@@ -91,7 +95,8 @@ until_done() {
   until "$@"; do
     say "$what failed; next try in $wait s"
     sleep "$wait"
-    wait=$((wait < 30 ? wait * 2 : 60))
+    # Not longer: the machine costs what it costs while it waits.
+    wait=$((wait < 16 ? wait * 2 : 20))
   done
 }
 
@@ -107,7 +112,7 @@ read_attributes() {
 
 get_agent() {
   is_agent "$AGENT" && return 0
-  local part="$AGENT.part.$$" object bucket token
+  local part="$AGENT.part" object bucket token
   case "$URL" in
     gs://*)
       bucket="${URL#gs://}"

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use futures::stream;
-use http::{StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -34,15 +34,31 @@ fn is_served(name: &str) -> bool {
     ["agent/", "bundles/"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// `GET /objects/{name}`.
-pub(crate) async fn read(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, Problem> {
+/// Where a reader goes on: `Range: bytes=N-`. Other ranges are answered with the whole, as the standard allows.
+fn resumed_at(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::RANGE)?.to_str().ok()?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
+}
+
+/// `GET /objects/{name}`. A reader that was cut off may go on where it was: a large agent comes through also where
+/// connections are short.
+pub(crate) async fn read(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     if !is_served(&name) {
         return Err(Problem::not_found(&format!("object {name:?}")));
     }
     let objects = Arc::clone(&api.engine.ports.objects);
     let size = objects.size(&name).await.map_err(|e| Problem::unavailable("the object store", &e))?;
     let Some(size) = size else { return Err(Problem::not_found(&format!("object {name:?}"))) };
-    let chunks = stream::try_unfold((objects, name, 0_u64), move |(objects, name, from)| async move {
+    let resumed = resumed_at(&headers);
+    let begin = resumed.unwrap_or(0);
+    if resumed.is_some() && begin >= size {
+        let range = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
+        return Ok((StatusCode::RANGE_NOT_SATISFIABLE, range).into_response());
+    }
+    let chunks = stream::try_unfold((objects, name, begin), move |(objects, name, from)| async move {
         if from >= size {
             return Ok::<_, std::io::Error>(None);
         }
@@ -51,9 +67,17 @@ pub(crate) async fn read(State(api): State<Api>, Path(name): Path<String>) -> Re
         let next = from + chunk.len() as u64;
         Ok(Some((chunk, (objects, name, next))))
     });
-    let headers =
-        [(header::CONTENT_LENGTH, size.to_string()), (header::CONTENT_TYPE, "application/octet-stream".into())];
-    Ok((headers, Body::from_stream(chunks)).into_response())
+    let headers = [
+        (header::CONTENT_LENGTH, (size - begin).to_string()),
+        (header::CONTENT_TYPE, "application/octet-stream".into()),
+        (header::ACCEPT_RANGES, "bytes".into()),
+    ];
+    let body = Body::from_stream(chunks);
+    if resumed.is_none() {
+        return Ok((headers, body).into_response());
+    }
+    let range = [(header::CONTENT_RANGE, format!("bytes {begin}-{}/{size}", size - 1))];
+    Ok((StatusCode::PARTIAL_CONTENT, headers, range, body).into_response())
 }
 
 #[derive(Debug, Deserialize)]

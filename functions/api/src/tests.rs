@@ -65,6 +65,10 @@ impl Served {
         send(&self.router, rekindle_rig::get(path)).await
     }
 
+    async fn get_with(&self, path: &str, header: &str, value: &str) -> Answer {
+        send(&self.router, Request::get(path).header(header, value).body(Body::empty()).unwrap()).await
+    }
+
     async fn post(&self, path: &str, body: &Value) -> Answer {
         send(&self.router, post(path, body)).await
     }

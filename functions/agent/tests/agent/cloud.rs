@@ -41,6 +41,10 @@ pub(crate) struct Inner {
     pub(crate) token: String,
     /// The agent's binary, for its download.
     pub(crate) binary: Vec<u8>,
+    /// So many downloads are cut after about a quarter of the binary.
+    pub(crate) cuts: usize,
+    /// Where each download began.
+    pub(crate) downloads: Vec<usize>,
 }
 
 impl Inner {
@@ -109,6 +113,8 @@ impl Cloud {
             values: BTreeMap::from([("preempted".into(), "FALSE".into()), ("maintenance-event".into(), "NONE".into())]),
             token: "token-0".into(),
             binary: Vec::new(),
+            cuts: 0,
+            downloads: Vec::new(),
         };
         let cloud = Self { address, inner: Arc::new(Mutex::new(inner)), changes: watch::Sender::new(0) };
         let app = Router::new()
@@ -282,8 +288,24 @@ async fn metadata(
     }
 }
 
-async fn binary(State(cloud): State<Cloud>) -> Vec<u8> {
-    cloud.inner.lock().unwrap().binary.clone()
+async fn binary(State(cloud): State<Cloud>, headers: HeaderMap) -> Response {
+    let resumed = headers.get("range").and_then(|range| range.to_str().ok()?.strip_prefix("bytes=")?.strip_suffix('-'));
+    let resumed: Option<usize> = resumed.map(|from| from.parse().unwrap());
+    let from = resumed.unwrap_or(0);
+    let inner = &mut *cloud.inner.lock().unwrap();
+    inner.downloads.push(from);
+    let (size, is_cut) = (inner.binary.len(), inner.downloads.len() <= inner.cuts);
+    let end = if is_cut { from + size / 4 } else { size };
+    // In small parts, so that most of them are on their way when the connection is cut.
+    let parts: Vec<Bytes> = inner.binary[from..end].chunks(1 << 16).map(Bytes::copy_from_slice).collect();
+    let parts = parts.into_iter().map(Ok).chain(is_cut.then(|| Err(std::io::Error::other("cut"))));
+    let body = axum::body::Body::from_stream(futures::stream::iter(parts));
+    let headers = [("content-length", (size - from).to_string())];
+    if resumed.is_none() {
+        return (headers, body).into_response();
+    }
+    let range = [("content-range", format!("bytes {from}-{}/{size}", size - 1))];
+    (StatusCode::PARTIAL_CONTENT, headers, range, body).into_response()
 }
 
 /// A machine on which agents run, one after the other.
@@ -317,6 +339,7 @@ impl Worker {
             .env("REKINDLE_BOOT_ID", format!("boot-{}", self.boot))
             .env("REKINDLE_DEV_DIR", home.join("dev"))
             .env("REKINDLE_LIBTPU_LOCK", home.join("libtpu_lockfile"))
+            .env("REKINDLE_KERNEL_ROOT", Some(home.join("kernel")).filter(|k| k.is_dir()).unwrap_or("/".into()))
             .env("REKINDLE_LOG_FLUSH_MS", "50")
             .env("RUST_LOG", "debug,hyper=info,reqwest=info,hyper_util=info")
             .stdin(Stdio::null());
@@ -339,7 +362,6 @@ impl Worker {
     }
 
     /// Sends SIGTERM to the agent and waits for its end.
-            .env("REKINDLE_KERNEL_ROOT", Some(home.join("kernel")).filter(|k| k.is_dir()).unwrap_or("/".into()))
     pub(crate) async fn terminate_agent(&mut self) -> i32 {
         let pid = self.agent.as_ref().unwrap().id();
         rustix::process::kill_process(pid_of(pid), rustix::process::Signal::TERM).unwrap();

@@ -13,7 +13,7 @@ use crate::cloud::{Cloud, Worker, order, work};
 /// What every Linux has, and no HTTP client.
 const TOOLS: [&str; 10] = ["bash", "cat", "chmod", "cp", "mkdir", "mv", "rm", "sha256sum", "sleep", "env"];
 
-async fn bring_up(path: Option<&Path>) {
+async fn bring_up(path: Option<&Path>, cuts: usize) {
     let cloud = Cloud::start("exit 0").await;
     let worker = Worker::bare(&cloud);
     let binary = std::fs::read(env!("CARGO_BIN_EXE_rekindle-agent")).unwrap();
@@ -23,7 +23,7 @@ async fn bring_up(path: Option<&Path>) {
             ("attributes/rekindle-agent-sha256", hex::encode(Sha256::digest(&binary))),
         ];
         inner.values.extend(values.map(|(key, value)| (key.to_owned(), value)));
-        inner.binary = binary;
+        (inner.binary, inner.cuts) = (binary, cuts);
         inner.order = order(1, Want::Run, Some(work(1, "exit 0")));
     });
     let mut command = Command::new("bash");
@@ -38,11 +38,19 @@ async fn bring_up(path: Option<&Path>) {
     let ended = tokio::task::spawn_blocking(move || script.wait().unwrap());
     let status = tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the script ends").unwrap();
     assert_eq!(status.code(), Some(0));
+    let downloads = cloud.set(|inner| inner.downloads.clone());
+    let goes_on = downloads.windows(2).all(|pair| pair[0] < pair[1]);
+    assert!(downloads.len() == cuts + 1 && downloads[0] == 0 && goes_on, "where the last was cut: {downloads:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_startup_script_brings_up_the_agent() {
-    bring_up(None).await;
+    bring_up(None, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_download_that_is_cut_goes_on_where_it_was() {
+    bring_up(None, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -53,5 +61,5 @@ async fn the_startup_script_needs_no_http_client() {
             std::env::split_paths(&std::env::var_os("PATH").unwrap()).map(|dir| dir.join(tool)).find(|p| p.exists());
         symlink(found.unwrap(), tools.path().join(tool)).unwrap();
     }
-    bring_up(Some(tools.path())).await;
+    bring_up(Some(tools.path()), 0).await;
 }
