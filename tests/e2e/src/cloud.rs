@@ -120,10 +120,6 @@ impl Cloud {
             if status == StatusCode::OK {
                 return Ok((answer["cut"].as_u64() > Some(0)).then_some(()));
             }
-            if status == StatusCode::SERVICE_UNAVAILABLE {
-                // A supervisor did not answer.
-                return Ok(None);
-            }
             if status != StatusCode::NOT_IMPLEMENTED {
                 bail!("cut-connections: {status}: {answer}");
             }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use reqwest::{Method, StatusCode};
@@ -89,7 +89,7 @@ impl Dev {
     /// Starts it and waits until it answers.
     pub async fn start(options: Options) -> Result<Self> {
         let root = tempfile::Builder::new().prefix("rekindle-e2e-").tempdir().context("a folder for the state")?;
-        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_mins(1)).build()?;
+        let http = reqwest::Client::builder().no_proxy().timeout(LONG).build()?;
         let mut dev = Self {
             url: String::new(),
             cloud: Cloud::new("", http.clone()),
@@ -106,8 +106,38 @@ impl Dev {
         Ok(dev)
     }
 
-    /// Starts the process on the state folder, as it is.
+    /// Starts the process on the state folder, as it is, and waits until it answers.
     pub async fn launch(&mut self) -> Result<()> {
+        let said = self.spawn()?;
+        let told = until("`rekindle dev` says where it is", LONG, async || {
+            let text = std::fs::read_to_string(&said)?;
+            if text.ends_with('\n') {
+                return Ok(Some(serde_json::from_str::<Value>(&text).with_context(|| text.clone())?));
+            }
+            match self.child.as_mut().map(Child::try_wait).transpose()?.flatten() {
+                Some(status) => bail!("`rekindle dev` ended with {status}:\n{}", self.log_tail()),
+                None => Ok(None),
+            }
+        })
+        .await?;
+        let text = |name: &str| told[name].as_str().map(str::to_owned).with_context(|| format!("no {name} in {told}"));
+        self.url = text("url")?;
+        self.cloud = Cloud::new(&text("tpu_url")?, self.http.clone());
+        Ok(())
+    }
+
+    /// Starts the process, and kills it again after so long, wherever it is then. It must not have ended by itself.
+    pub async fn launch_and_kill(&mut self, after: Duration) -> Result<()> {
+        self.spawn()?;
+        let deadline = Instant::now() + after;
+        until("the moment of the kill", LONG, async || Ok((Instant::now() >= deadline).then_some(()))).await?;
+        let ended = self.child.as_mut().map(Child::try_wait).transpose()?.flatten();
+        ensure!(ended.is_none(), "`rekindle dev` ended with {ended:?}:\n{}", self.log_tail());
+        self.kill()
+    }
+
+    /// Starts the process; the file where it will say where it is.
+    fn spawn(&mut self) -> Result<PathBuf> {
         ensure!(self.child.is_none(), "it runs already");
         let root = self.root.path();
         let said = root.join("said.json");
@@ -132,21 +162,7 @@ impl Dev {
             }
         }
         self.child = Some(command.spawn().with_context(|| format!("start {}", self.binary.display()))?);
-        let told = until("`rekindle dev` says where it is", LONG, async || {
-            let text = std::fs::read_to_string(&said)?;
-            if text.ends_with('\n') {
-                return Ok(Some(serde_json::from_str::<Value>(&text).with_context(|| text.clone())?));
-            }
-            match self.child.as_mut().map(Child::try_wait).transpose()?.flatten() {
-                Some(status) => bail!("`rekindle dev` ended with {status}:\n{}", self.log_tail()),
-                None => Ok(None),
-            }
-        })
-        .await?;
-        let text = |name: &str| told[name].as_str().map(str::to_owned).with_context(|| format!("no {name} in {told}"));
-        self.url = text("url")?;
-        self.cloud = Cloud::new(&text("tpu_url")?, self.http.clone());
-        Ok(())
+        Ok(said)
     }
 
     fn signal(&self, signal: Signal) {
@@ -218,8 +234,8 @@ impl Dev {
         self.ledgers.borrow().clone()
     }
 
-    /// The words of the built-in training program.
-    pub fn trainer(&self, steps: u64, step_ms: u64, checkpoint_every: u64, seed: u64) -> Vec<String> {
+    /// The words of the built-in training program. `step_ms` may be an expression of the shell.
+    pub fn trainer(&self, steps: u64, step_ms: &str, checkpoint_every: u64, seed: u64) -> Vec<String> {
         vec![
             self.binary.display().to_string(),
             "__train".to_owned(),

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use rekindle_e2e::{Dev, Mark, Options, scenario};
 use serde_json::Value;
 
-use super::jobs::{self, node_of, training};
+use super::jobs::{self, node_of, training_slow};
 
 /// Workers stand still for so long where connections cannot be cut: longer than the others wait, whatever the speed.
 const FREEZE: &str = "140s";
@@ -19,11 +19,11 @@ async fn break_off(dev: &Dev, id: &str, attempt: u32, step: u64) -> Result<Value
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_transport_resumes_on_the_same_slice_and_moves_when_it_repeats() -> Result<()> {
     scenario("gRPC failures", Options::speed(10.0), async |dev| {
-        dev.submit(&training(dev, "grpc")?).await?;
+        dev.submit(&training_slow(dev, "grpc", 2)?).await?;
         let second = break_off(dev, "grpc", 1, 12).await?;
         ensure!(second["generation"] == 1, "not in place: generation {}", second["generation"]);
         ensure!(second["last_end"]["kind"] == "infra_grpc", "judged as {}", second["last_end"]);
-        let third = break_off(dev, "grpc", 2, 40).await?;
+        let third = break_off(dev, "grpc", 2, 25).await?;
         ensure!(third["generation"] == 2, "it repeated, and is on generation {}", third["generation"]);
         let job = dev.phase("grpc", "succeeded").await?;
         let counters = &job["counters"];

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rekindle_e2e::{Dev, LONG, Options, holds, random_seed, say, scenario, until};
 use serde_json::{Value, json};
 
-use super::jobs::{self, counting, node_of, training};
+use super::jobs::{self, counting, node_of, training_slow};
 
 /// Kills where nobody asks for more.
 const KILLS: u32 = 8;
@@ -17,6 +17,9 @@ const KILLS: u32 = 8;
 const JOBS: usize = 2;
 /// Longest time between two kills, in milliseconds.
 const PAUSE_MAX: u64 = 3_000;
+/// Share of starts that are killed before they are over, and longest time until then, in milliseconds.
+const KILLED_WHILE_STARTING: f64 = 0.2;
+const STARTING_MAX: u64 = 600;
 
 /// What the test has submitted and not yet seen ending.
 #[derive(Default)]
@@ -39,7 +42,7 @@ impl Jobs {
             self.count += 1;
             let id =
                 if self.count % 4 == 2 { format!("leaver-{}", self.count) } else { format!("trainer-{}", self.count) };
-            let spec = if id.starts_with("leaver") { leaver(dev, &id)? } else { training(dev, &id)? };
+            let spec = if id.starts_with("leaver") { leaver(dev, &id)? } else { training_slow(dev, &id, 0)? };
             dev.submit(&spec).await?;
             self.live.push(id);
         }
@@ -104,7 +107,8 @@ async fn made_once(dev: &Dev, made: &mut BTreeMap<String, u32>) -> Result<()> {
 
 async fn survive(dev: &mut Dev, kills: u32, seed: u64) -> Result<()> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let (mut jobs, mut made, mut preemptions) = (Jobs::default(), BTreeMap::new(), 0);
+    let (mut jobs, mut made) = (Jobs::default(), BTreeMap::new());
+    let (mut preemptions, mut cut_short) = (0, 0);
     for kill in 1..=kills {
         jobs.refill(dev).await?;
         let pause = random.random_range(0..PAUSE_MAX);
@@ -117,9 +121,15 @@ async fn survive(dev: &mut Dev, kills: u32, seed: u64) -> Result<()> {
         // Workers go on without their manager.
         let away = random.random_range(0..500);
         holds(Duration::from_millis(away), async || jobs.check(dev)).await?;
+        // Now and then it does not even come up.
+        while random.random_bool(KILLED_WHILE_STARTING) {
+            let after = Duration::from_millis(random.random_range(0..STARTING_MAX));
+            dev.launch_and_kill(after).await.with_context(|| format!("a start cut short after kill {kill}"))?;
+            cut_short += 1;
+        }
         dev.launch().await.with_context(|| format!("after kill {kill}"))?;
     }
-    until("the last jobs end", LONG, async || {
+    until("the last jobs end", LONG * 3, async || {
         for id in &jobs.live {
             if !ended(dev, id).await? {
                 return Ok(None);
@@ -128,7 +138,11 @@ async fn survive(dev: &mut Dev, kills: u32, seed: u64) -> Result<()> {
         Ok(Some(()))
     })
     .await?;
-    say(&format!("kills: {kills} kills, {preemptions} preemptions, {} jobs, all ended well (seed {seed})", jobs.count));
+    say(&format!(
+        "kills: {kills} kills, {cut_short} more while it was starting, {preemptions} preemptions, {} jobs, all ended well \
+         (seed {seed})",
+        jobs.count
+    ));
     Ok(())
 }
 

@@ -59,6 +59,21 @@ async fn ready_though_dead(dev: &Dev) -> Result<()> {
     recovers(dev, "dead", 2, "infra_failures").await.map(drop)
 }
 
+/// The VMs go without a word, and the API goes on saying READY.
+async fn ready_though_gone(dev: &Dev) -> Result<()> {
+    let job = running(dev, "gone").await?;
+    let node = node_of(&job)?;
+    dev.cloud.preempt(&node, "0s", "READY").await?;
+    let shown = dev.cloud.node(&node).await?;
+    ensure!(shown.is_some_and(|node| node["state"] == "READY"), "{node} does not read READY");
+    let job = dev.phase("gone", "succeeded").await?;
+    ensure!(job["generation"] == 2 && job["attempt"] == 2, "{job}");
+    // Whether a worker could still tell of its notice is a race that nobody has to win.
+    let counters = &job["counters"];
+    ensure!(counters["preemptions"].as_u64() <= Some(1) && counters["user_failures"] == 0, "{counters}");
+    jobs::same_end(dev, "gone")
+}
+
 /// A worker whose processes all vanish, its VM staying; the others fail for want of it.
 async fn worker_killed(dev: &Dev, worker: u32) -> Result<()> {
     let id = format!("killed-{worker}");
@@ -74,6 +89,7 @@ async fn silence_is_a_loss_although_the_api_says_ready() -> Result<()> {
         let dev = &*dev;
         all(vec![
             part("all dead", ready_though_dead(dev)),
+            part("all gone", ready_though_gone(dev)),
             part("worker 0 killed", worker_killed(dev, 0)),
             part("worker 2 killed", worker_killed(dev, 2)),
         ])
@@ -102,6 +118,31 @@ async fn maintenance(dev: &Dev) -> Result<()> {
     recovers(dev, "maintenance", 2, "preemptions").await.map(drop)
 }
 
+/// The machines are moved while they run: shown, and nothing else.
+async fn migration(dev: &Dev) -> Result<()> {
+    let id = "moved";
+    dev.submit(&jobs::counting(dev, id, jobs::WORKERS)?).await?;
+    let node = node_of(&dev.step(id, 1, 3).await?)?;
+    let order = json!({"in": "30s", "duration": "40s", "event": "MIGRATE_ON_HOST_MAINTENANCE"});
+    dev.cloud.act(&node, "maintenance", &order).await?;
+    let health = async || Ok::<_, anyhow::Error>(dev.cloud.node(&node).await?.map(|node| node["health"].clone()));
+    for (what, due) in [("the window begins", "UNHEALTHY_MAINTENANCE"), ("the window is over", "HEALTHY")] {
+        until(what, rekindle_e2e::LONG, async || Ok((health().await? == Some(json!(due))).then_some(()))).await?;
+    }
+    let history = dev.history(id).await?;
+    let is_told = history.iter().any(|entry| entry.to_string().contains("migration"));
+    ensure!(is_told, "nobody was told of it: {history:#?}");
+    let step = dev.job(id).await?["progress"]["step"].as_u64().unwrap_or(0);
+    dev.step(id, 1, step + 5).await?;
+    dev.ledger(id)?.finish(0)?;
+    let job = dev.phase(id, "succeeded").await?;
+    ensure!(job["generation"] == 1 && job["attempt"] == 1, "{job}");
+    let sum = ["preemptions", "infra_failures", "user_failures"].map(|name| job["counters"][name].as_u64());
+    ensure!(sum.iter().flatten().sum::<u64>() == 0, "charged {}", job["counters"]);
+    ensure!(dev.ledger(id)?.of(1, Mark::Term)?.is_empty(), "its program was told to end");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn broken_hosts_and_maintenance_are_survived() -> Result<()> {
     scenario("losses: hosts", Options::speed(20.0), async |dev| {
@@ -110,6 +151,7 @@ async fn broken_hosts_and_maintenance_are_survived() -> Result<()> {
             part("a host that is repaired", host_error(dev, true)),
             part("a host that is not", host_error(dev, false)),
             part("maintenance", maintenance(dev)),
+            part("a migration", migration(dev)),
         ])
         .await
     })
@@ -164,7 +206,7 @@ async fn queued_slices_and_slices_in_the_making_are_replaced() -> Result<()> {
 
 /// A short job of one worker that may go to one zone, then to another.
 fn short(dev: &Dev, id: &str, zones: &[&str]) -> Result<Value> {
-    let run = dev.ledger(id)?.run(&dev.trainer(5, 1, 5, SEED));
+    let run = dev.ledger(id)?.run(&dev.trainer(5, "1", 5, SEED));
     let accelerator = if zones.contains(&"us-east1-d") { "v6e-4" } else { "v5litepod-4" };
     let tpu = json!({"accelerator": accelerator, "capacity": "spot", "zones": zones});
     Ok(json!({"id": id, "run": run, "tpu": tpu}))
