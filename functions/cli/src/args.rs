@@ -298,6 +298,7 @@ fn parse_phase(text: &str) -> Result<Phase, String> {
 
 /// `show`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle show train-1\n  rekindle show train-1 --spec")]
 pub(crate) struct Show {
     /// The job
     pub(crate) job: String,
@@ -308,6 +309,7 @@ pub(crate) struct Show {
 
 /// A command on one job.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle explain train-1")]
 pub(crate) struct OneJob {
     /// The job
     pub(crate) job: String,
@@ -315,6 +317,7 @@ pub(crate) struct OneJob {
 
 /// `history`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle history train-1\n  rekindle history train-1 --json | jq .message")]
 pub(crate) struct History {
     /// The job
     pub(crate) job: String,
@@ -378,6 +381,7 @@ pub(crate) struct Note {
 
 /// `webhook-secret`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle webhook-secret")]
 pub(crate) struct WebhookSecret {
     /// Of this owner's jobs; for admins [default: you]
     #[arg(long)]
@@ -405,6 +409,7 @@ pub(crate) struct Man {
 
 /// `wait`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle wait train-1 && ./evaluate.sh\n  rekindle wait a b c --timeout 2h")]
 pub(crate) struct Wait {
     /// The jobs
     #[arg(required = true, value_name = "JOB")]
@@ -427,6 +432,7 @@ pub(crate) struct Control {
 
 /// `restart`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle restart train-1\n  rekindle restart train-1 --new-slice --from-scratch")]
 pub(crate) struct Restart {
     #[command(flatten)]
     pub(crate) control: Control,
@@ -440,6 +446,7 @@ pub(crate) struct Restart {
 
 /// `catalog`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle catalog v5litepod\n  rekindle catalog v6e-8 --zone us-east5-b")]
 pub(crate) struct Catalog {
     /// Only accelerators whose name begins so, such as `v5litepod` or `v6e-8`
     pub(crate) accelerator: Option<String>,
@@ -453,6 +460,7 @@ pub(crate) struct Catalog {
 
 /// `classify`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle classify stderr.txt\n  python3 train.py 2>&1 | rekindle classify -")]
 pub(crate) struct Classify {
     /// Case files or plain logs; `-` is stdin
     #[arg(required = true, value_name = "FILE")]
@@ -461,6 +469,7 @@ pub(crate) struct Classify {
 
 /// `dev`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle dev\n  rekindle dev --port 0 --tpu-port 0 --state /tmp/mine --speed 10")]
 pub(crate) struct Dev {
     /// Port of every function; 0 takes a free one
     #[arg(long, default_value_t = 8080)]
@@ -495,6 +504,7 @@ fn parse_speed(text: &str) -> Result<f64, String> {
 
 /// `demo`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle demo\n  rekindle demo --preemptions 3 --json")]
 pub(crate) struct Demo {
     /// How many times its TPU is taken away
     #[arg(long, value_name = "N", default_value_t = 2, allow_negative_numbers = true, value_parser = plan::faults)]
