@@ -62,9 +62,8 @@ pub(crate) async fn same_origin(request: Request, next: Next) -> Response {
 
 fn is_same_origin(headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    match text(HeaderName::from_static("sec-fetch-site")) {
-        Some("cross-site" | "same-site") => return false,
-        Some(_) | None => {}
+    if let Some("cross-site" | "same-site") = text(HeaderName::from_static("sec-fetch-site")) {
+        return false;
     }
     let Some(origin) = text(header::ORIGIN) else { return true };
     let host = text(header::HOST).unwrap_or_default();
