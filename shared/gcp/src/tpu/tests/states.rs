@@ -45,6 +45,7 @@ async fn states_of_nodes() {
         fake.on(&format!("GET {}", node_path(&node.name)), 200, &node_in(&json!(name)));
         let view = read(&client, &node).await;
         assert_eq!(view.state, expected, "{name}");
+        assert_eq!(view.ended, matches!(name, "PREEMPTED" | "TERMINATED" | "STOPPED"), "{name}");
         assert_eq!(view.addresses.is_empty(), expected != SliceState::Ready, "{name}: addresses only when READY");
         fake.on(&format!("GET {}", node_path(&node.name)), 200, &node_in(&json!(number)));
         let expected = if number == 99 { SliceState::Unrecognized("99".into()) } else { expected };
@@ -204,6 +205,7 @@ async fn states_of_queued_resources() {
         let view = read(&client, &slice("qr-7f3a", Via::QueuedResource)).await;
         assert_eq!(view.state, expected, "{file}");
         assert_eq!(view.error.is_some(), expected == SliceState::Failed, "{file}");
+        assert_eq!(view.ended, file.starts_with("qr-suspended"), "{file}: while it is SUSPENDING machines may be on");
         assert!(view.addresses.is_empty(), "{file}");
         assert_eq!(view.created_at, Some("2026-11-20T10:14:58.200613Z".parse().unwrap()), "{file}");
     }
@@ -249,6 +251,7 @@ async fn an_active_queued_resource_is_as_good_as_its_worst_node() {
         ([ready(), Some(json!("ODD"))], SliceState::Unrecognized("ODD".into())),
         ([ready(), None], transition("ACTIVE, and the node of slice 1 is absent")),
         ([None, Some(json!("PREEMPTED"))], SliceState::Preempted),
+        ([Some(json!("STOPPED")), Some(json!("PREEMPTED"))], SliceState::Preempted),
     ];
     let client_of = Fake::default();
     let client = client_of.client().await;
@@ -263,6 +266,8 @@ async fn an_active_queued_resource_is_as_good_as_its_worst_node() {
         }
         let view = read(&client, &slice("train", Via::QueuedResource)).await;
         assert_eq!(view.state, expected, "{states:?}");
+        let all_ended = states[0] == Some(json!("STOPPED"));
+        assert_eq!(view.ended, all_ended, "{states:?}: the worst state says so of one node, an absent one of none");
         let slices = if expected == SliceState::Ready { 2 } else { 0 };
         assert_eq!(view.addresses.len(), slices, "{states:?}: all slices or none");
     }
