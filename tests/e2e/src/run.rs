@@ -13,7 +13,7 @@ use crate::dev::{Dev, Options};
 use crate::wait::until;
 
 /// The cloud and the process table are looked at for so long after the last job has ended.
-const AFTERMATH: Duration = Duration::from_secs(20);
+const AFTERMATH: Duration = Duration::from_mins(1);
 
 /// With CI, a part that is missing is a failure, never a skip.
 pub fn is_ci() -> bool {

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Longest wait for anything that takes seconds. A busy machine may take many times what an idle one does.
-pub const LONG: Duration = Duration::from_mins(2);
+/// Longest wait for anything that takes seconds. A busy machine may take many times what an idle one does: with eight
+/// processes waiting for each processor, a job that takes 20 s took 200 s.
+pub const LONG: Duration = Duration::from_mins(5);
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
