@@ -99,12 +99,12 @@ impl<'a> Training<'a> {
         self.dev.step(&self.id, 1, u64::from(HOLD)).await.map(drop)
     }
 
-    /// Lets the workers go on.
+    /// Lets the workers of the first attempt go on.
     ///
     /// # Errors
     /// If the file cannot be made.
     pub fn go(&self) -> Result<()> {
-        Ok(File::create(self.orders.join("go")).map(drop)?)
+        Ok(File::create(self.orders.join("go-1")).map(drop)?)
     }
 
     /// The JAX process of a worker.
@@ -131,11 +131,12 @@ impl<'a> Training<'a> {
         self.dev.job_until(&self.id, "attempt 2 runs", is_it).await
     }
 
-    /// Waits for the good end, and compares the parameters with those of an undisturbed run.
+    /// Lets the second attempt go on, which stands at the same step. Waits for the good end, and compares the parameters with those of an undisturbed run.
     ///
     /// # Errors
     /// If the job does not succeed, or ends with other parameters.
     pub async fn same_end(&self, due: &str) -> Result<Value> {
+        File::create(self.orders.join("go-2"))?;
         let job = self.dev.phase(&self.id, "succeeded").await?;
         let found = self.dev.final_digest(&self.id)?;
         ensure!(found == due, "{} ended with {found}, an undisturbed run with {due}", self.id);
@@ -182,7 +183,7 @@ pub async fn undisturbed(python: &Path) -> Result<String> {
 async fn by_hand(python: &Path) -> Result<String> {
     let root = tempfile::Builder::new().prefix("rekindle-jax-").tempdir()?;
     let folder = root.path();
-    File::create(folder.join("go"))?;
+    File::create(folder.join("go-1"))?;
     // A free port: the kernel's, given back at once.
     let coordinator = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     let mut gang = Gang(Vec::new());
@@ -194,6 +195,7 @@ async fn by_hand(python: &Path) -> Result<String> {
             .env("REKINDLE_WORKER", worker.to_string())
             .env("REKINDLE_WORKERS", WORKERS.to_string())
             .env("REKINDLE_COORDINATOR", &coordinator)
+            .env("REKINDLE_ATTEMPT", "1")
             .env("REKINDLE_RESUME", "0")
             .env("REKINDLE_CHECKPOINT_DIR", folder.join("checkpoints"))
             .env("REKINDLE_PROGRESS_FILE", folder.join(format!("progress-{worker}")))
