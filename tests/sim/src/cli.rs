@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 
+use crate::load;
 use crate::plan::Plan;
 use crate::run::{Ending, Outcome, run};
 use crate::shrink::shrink;
@@ -13,7 +14,7 @@ use crate::swarm::{Wish, swarm};
 use crate::world::{Promise, clock};
 
 /// A safety promise was broken.
-const EXIT_SAFETY: u8 = 10;
+pub(crate) const EXIT_SAFETY: u8 = 10;
 /// A liveness promise was broken.
 const EXIT_LIVENESS: u8 = 11;
 /// The code panicked.
@@ -87,6 +88,30 @@ enum Command {
         #[arg(long, default_value_t = 6)]
         jobs: usize,
     },
+    /// Size: one tick over ten thousand stored jobs, ten thousand preemptions over a thousand jobs, and a thousand slices lost in one second.
+    Storm {
+        /// Jobs of the storm.
+        #[arg(long, default_value_t = 1000)]
+        jobs: usize,
+        /// Preemptions of the storm.
+        #[arg(long, default_value_t = 10_000)]
+        preemptions: usize,
+        /// Its seed.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Stored jobs of the tick.
+        #[arg(long, default_value_t = 10_000)]
+        stored: usize,
+    },
+    /// Speed and memory of a quiet world.
+    Speed {
+        /// How many jobs, each on four workers.
+        #[arg(long, default_value_t = 100)]
+        jobs: usize,
+        /// How many days.
+        #[arg(long, default_value_t = 6)]
+        days: i64,
+    },
     /// Each of some seeds twice: the traces must be the same, byte for byte.
     Meta {
         /// How many.
@@ -105,6 +130,8 @@ pub fn main() -> ExitCode {
             swarm(&mut out, &Wish { from, seeds, threads, keep_going, no_shrink, coverage, ledger })
         }
         Command::Trace { days, jobs } => trace(&mut out, days, jobs),
+        Command::Storm { jobs, preemptions, seed, stored } => storm(&mut out, jobs, preemptions, seed, stored),
+        Command::Speed { jobs, days } => load::speed(&mut out, jobs, days),
         Command::Meta { seeds } => meta(&mut out, seeds),
         Command::Scenario { name, trace } => scenarios(&mut out, name.as_deref(), trace),
     };
@@ -209,6 +236,16 @@ fn scenarios(out: &mut impl Write, name: Option<&str>, trace: bool) -> std::io::
     writeln!(out, "{} scenarios, {failed} wrong", played.len())?;
     let none = played.is_empty();
     Ok(if failed > 0 || none { ExitCode::from(EXIT_SAFETY) } else { ExitCode::SUCCESS })
+}
+
+fn storm(out: &mut impl Write, jobs: usize, preemptions: usize, seed: u64, stored: usize) -> std::io::Result<ExitCode> {
+    // First: what the storm takes must not count for the tick.
+    for done in [load::tick(out, stored)?, load::storm(out, jobs, preemptions, seed)?] {
+        if done != ExitCode::SUCCESS {
+            return Ok(done);
+        }
+    }
+    scenarios(out, Some("F02-a-thousand"), false)
 }
 
 fn trace(out: &mut impl Write, days: i64, jobs: usize) -> std::io::Result<ExitCode> {

@@ -53,6 +53,8 @@ pub(crate) struct Resource {
     pub(crate) powered: bool,
     /// Since when it has been READY.
     pub(crate) ready_at: Option<i64>,
+    /// Of its workers, slice by slice.
+    pub(crate) addresses: Vec<Vec<String>>,
     /// Somebody else's.
     pub(crate) foreign: bool,
     /// What its metadata server says.
@@ -66,13 +68,11 @@ pub(crate) struct Resource {
 impl Resource {
     /// As a read shows it.
     pub(crate) fn view(&self) -> SliceView {
-        let ready = self.ready_at.is_some();
-        let addresses = |s: u32| (0..self.workers).map(|w| format!("10.{s}.{}.{}", w / 250, w % 250 + 1)).collect();
         SliceView {
             ended: matches!(self.state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped),
             state: self.state.clone(),
             health: self.health.clone(),
-            addresses: if ready { (0..self.slices).map(addresses).collect() } else { Vec::new() },
+            addresses: if self.ready_at.is_some() { self.addresses.clone() } else { Vec::new() },
             labels: self.labels.clone(),
             created_at: Some(stamp(self.created_at)),
             error: self.error.clone(),
@@ -110,6 +110,12 @@ pub(crate) struct Cloud {
     posts: VecDeque<i64>,
     chips: u32,
     quota: u32,
+}
+
+/// Addresses of so many slices with so many workers each.
+pub(crate) fn addresses(slices: u32, workers: u32) -> Vec<Vec<String>> {
+    let of = |s: u32| (0..workers).map(|w| format!("10.{s}.{}.{}", w / 250, w % 250 + 1)).collect();
+    (0..slices).map(of).collect()
 }
 
 /// No capacity, in the words of the API.
@@ -209,6 +215,7 @@ impl Cloud {
                 metadata: request.metadata.clone(),
                 powered: false,
                 ready_at: None,
+                addresses: addresses(request.slices, known.workers),
                 foreign: false,
                 notice: None,
                 lying_deletes: 0,
@@ -253,6 +260,19 @@ pub(crate) fn remove(world: &World, slice: &SliceRef) {
 /// Changes a resource, if it is there.
 pub(crate) fn with<T>(world: &World, slice: &SliceRef, change: impl FnOnce(&mut Resource) -> T) -> Option<T> {
     lock(&world.cloud).resources.get_mut(slice).map(change)
+}
+
+/// A second resource like one that is there, with another name and for another job.
+pub(crate) fn copy(world: &World, zone: &str, from: &str, to: &str, job: &JobId) {
+    let mut cloud = lock(&world.cloud);
+    let Some(mut twin) = cloud.resources.values().find(|r| r.slice.zone == zone && r.slice.name == from).cloned()
+    else {
+        return;
+    };
+    twin.slice.name = to.to_owned();
+    twin.labels.job = job.to_string();
+    twin.life.clear();
+    cloud.resources.insert(twin.slice.clone(), twin);
 }
 
 /// Brings up what was asked for, or fails to.

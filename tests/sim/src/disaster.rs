@@ -315,6 +315,7 @@ fn bare(world: &World, name: String, zone: &str, labels: SliceLabels, foreign: b
         metadata: std::collections::BTreeMap::default(),
         powered: true,
         ready_at: Some(world.now()),
+        addresses: cloud::addresses(1, 1),
         foreign,
         notice: None,
         lying_deletes: 0,

@@ -69,6 +69,8 @@ faults! {
     HiddenStockout Window "hidden-stockout",
     /// A quota is used up in a zone.
     Quota Window "quota",
+    /// A zone does not offer what is asked for.
+    NotOffered Run "not-offered",
     /// More creates a minute than the platform takes now.
     RateLimit Window "rate-limit",
     /// A create is preempted before it is READY.

@@ -152,6 +152,10 @@ pub(crate) struct Plan {
     pub(crate) delete_us: i64,
     /// Clocks of instances are wrong by up to so much.
     pub(crate) skew_us: i64,
+    /// Most chips of all jobs at once, as the deployment says.
+    pub(crate) max_chips: Option<u32>,
+    /// Most US dollars a day of all jobs, as the deployment says.
+    pub(crate) max_usd: Option<f64>,
     /// True: everything goes through the functions' HTTP routers; else hints and ticks call the engine.
     pub(crate) by_http: bool,
 }
@@ -172,6 +176,8 @@ impl Plan {
             create_us: 2 * MIN,
             delete_us: 40 * SEC,
             skew_us: 5 * MIN,
+            max_chips: None,
+            max_usd: None,
             by_http: true,
         }
     }
@@ -179,10 +185,14 @@ impl Plan {
     /// The plan of a seed.
     pub(crate) fn draw(seed: u64) -> Self {
         let mut rng = stream(seed, 0);
-        let chaos_us = rng.random_range(24 * HOUR..72 * HOUR);
+        let on = draw_calls(&mut stream(seed, 1));
+        // Each heartbeat by itself is a thousand calls for each day of a worker: these seeds are short.
+        let beats = on.contains_key(&Fault::Heartbeats);
+        let hours = if beats { 6..14 } else { 24..72 };
+        let chaos_us = rng.random_range(hours.start * HOUR..hours.end * HOUR);
         let mut plan = Self {
             chaos_us,
-            on: draw_calls(&mut stream(seed, 1)),
+            on,
             tick_us: *[MIN, MIN, 2 * MIN].choose(&mut rng).unwrap_or(&MIN),
             chips: *[32_u32, 64, 256, 4096].choose(&mut rng).unwrap_or(&64),
             create_us: rng.random_range(20..240) * SEC,
@@ -190,19 +200,19 @@ impl Plan {
             // Silence is not counted while the clocks of ticks differ by more than the gap of an outage (150 s): a known limit. Wider skew is
             // played by the scenario J08.
             skew_us: 30 * SEC,
-            by_http: rng.random_bool(0.15),
+            max_chips: rng.random_bool(0.1).then_some(64),
+            max_usd: rng.random_bool(0.1).then_some(500.0),
+            by_http: beats || rng.random_bool(0.08),
             ..Self::calm(seed)
         };
-        let count = *[1, 2, 2, 3, 3, 4, 4, 6, 10].choose(&mut rng).unwrap_or(&2);
+        let counts: &[u64] = if beats { &[1, 1, 2] } else { &[4, 5, 6, 6, 7, 8, 10, 12] };
+        let count = *counts.choose(&mut rng).unwrap_or(&2);
         for n in 0..count {
             plan.jobs.push(draw_job(&mut stream(seed, 1000 + n), n as usize, chaos_us));
         }
         plan.draw_windows(&mut stream(seed, 2));
         plan.draw_moments(&mut stream(seed, 3));
         plan.draw_people(&mut stream(seed, 4));
-        if plan.on.contains_key(&Fault::Heartbeats) {
-            plan.by_http = true;
-        }
         plan
     }
 
@@ -313,7 +323,7 @@ fn draw_job(rng: &mut ChaCha8Rng, n: usize, chaos_us: i64) -> JobPlan {
     let queued =
         if accelerator == "v5litepod-1" { "never" } else { *["auto", "auto", "always"].choose(rng).unwrap_or(&"auto") };
     let step_us = rng.random_range(SEC..60 * SEC);
-    let work_us = rng.random_range(HOUR..(chaos_us * 9 / 10).min(3 * DAY));
+    let work_us = rng.random_range(HOUR..(chaos_us * 9 / 10).min(3 * DAY)).max(rng.random_range(HOUR..chaos_us / 2));
     let capacity = match rng.random_range(0..5) {
         0 => vec!["on_demand"],
         1 => vec!["spot", "on_demand"],
@@ -341,6 +351,29 @@ fn draw_job(rng: &mut ChaCha8Rng, n: usize, chaos_us: i64) -> JobPlan {
         setup_us: rng.random_range(0..5 * MIN),
         writes_progress: rng.random_bool(0.8),
         fate,
-        more: serde_json::json!({}),
+        more: draw_more(rng),
+    }
+}
+
+/// Limits and budgets of the job's own, in one of three jobs.
+fn draw_more(rng: &mut ChaCha8Rng) -> serde_json::Value {
+    use serde_json::json;
+    if !rng.random_bool(0.33) {
+        return json!({});
+    }
+    let hours = rng.random_range(2..40);
+    match rng.random_range(0..9) {
+        0 => json!({"limits": {"queue": "40m"}}),
+        1 => json!({"limits": {"attempt": format!("{hours}h")}}),
+        2 => json!({"limits": {"total": format!("{hours}h")}}),
+        3 => json!({"limits": {"cost_usd": hours}}),
+        4 => json!({"limits": {"start": "4m"}}),
+        5 => json!({"limits": {"stall": "20m"}}),
+        6 => json!({"budgets": {"no_progress": 1}}),
+        7 => json!({"budgets": {"infra_failures": 3, "preemptions": 4}}),
+        _ => {
+            let preset = *["resume", "reapply", "rerun", "pass"].choose(rng).unwrap_or(&"resume");
+            json!({"recovery": {"preset": preset}, "budgets": {"user_failures": 2}})
+        }
     }
 }

@@ -51,7 +51,9 @@ pub(crate) struct Stage {
 impl Stage {
     /// Production code over the world's ports, on a store with its installation document.
     pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
-        Self::with_deployment(world, deployment())
+        let limits =
+            |d: Deployment| Deployment { max_chips: world.plan.max_chips, max_usd_per_day: world.plan.max_usd, ..d };
+        Self::with_deployment(world, limits(deployment()))
     }
 
     /// The same with another deployment.

@@ -9,9 +9,12 @@ use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use rekindle_core::job::Job;
+use rekindle_core::observation::WorkerReport;
 use rekindle_ports::body::Body;
 use rekindle_ports::docs::{Content, Doc, Docs, DocsError, IndexValue, Op, Page, Precondition, Query, Revision, Write};
 use rekindle_ports::limits;
+use rekindle_ports::store::{Stored as Kept, decode, encode};
 
 use crate::exec::lock;
 use crate::fault::Fault;
@@ -20,7 +23,7 @@ use crate::world::{STORE_HOP, World};
 
 /// One commit of so many is written as text and read back, so that what documents hold survives it, and stays small.
 // Encoding and decoding every body costs as much as all the rest.
-const AS_TEXT: usize = 32;
+const AS_TEXT: usize = 64;
 
 /// Entries of one job's history that are kept: nothing that runs here reads them, and a long run must not grow.
 const HISTORY_KEPT: usize = 64;
@@ -244,11 +247,19 @@ fn holds(have: &IndexValue, op: Op, wanted: &IndexValue) -> bool {
     }
 }
 
-/// Only the JSON is left: what is read has been written.
+/// What is read back has been JSON.
 fn as_text(write: &mut Write) {
-    if let Write::Put { content, .. } = write {
-        content.body = (*content.body).clone().into();
+    fn again<T: Kept>(path: &str, body: &Body) -> Body {
+        // What cannot be read back stays as it is: its readers say so.
+        decode::<T>(path, body).map_or_else(|_| body.clone(), encode)
     }
+    let Write::Put { path, content, .. } = write else { return };
+    let json: Body = (*content.body).clone().into();
+    content.body = match path.split('/').collect::<Vec<_>>().as_slice() {
+        ["jobs", _] => again::<Job>(path, &json),
+        ["jobs", _, "workers", _] => again::<WorkerReport>(path, &json),
+        _ => json,
+    };
 }
 
 /// The store as handlers see it.

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::time::Instant;
 
 use crate::cli::{EXIT_COVERAGE, code, explain, sentence};
 use crate::coverage;
+use crate::meter::Clock;
 use crate::plan::Plan;
 use crate::run::{Outcome, run};
 use crate::world::Counts;
@@ -63,7 +63,7 @@ impl Size {
 
 /// Runs the seeds.
 pub(crate) fn swarm(out: &mut impl Write, wish: &Wish) -> std::io::Result<ExitCode> {
-    let began = Instant::now();
+    let clock = Clock::start();
     // Before the first seed: the tree may move on while the swarm runs.
     let commit = commit();
     let (mut sum, mut last) = (Sum::default(), ExitCode::SUCCESS);
@@ -101,8 +101,7 @@ pub(crate) fn swarm(out: &mut impl Write, wish: &Wish) -> std::io::Result<ExitCo
         }
         Ok(())
     })?;
-    let secs = began.elapsed().as_secs_f64();
-    tell(out, &mut sum, wish, secs)?;
+    tell(out, &mut sum, wish, &clock)?;
     if let Some(path) = &wish.ledger {
         note(path, &commit, wish.from, &sum)?;
     }
@@ -136,7 +135,7 @@ fn take(out: &mut impl Write, sum: &mut Sum, seed: u64, outcome: &Outcome, wish:
     Ok(false)
 }
 
-fn tell(out: &mut impl Write, sum: &mut Sum, wish: &Wish, secs: f64) -> std::io::Result<()> {
+fn tell(out: &mut impl Write, sum: &mut Sum, wish: &Wish, clock: &Clock) -> std::io::Result<()> {
     coverage::report(out, &sum.counts)?;
     let mut middle = |of: fn(&Size) -> f64| {
         sum.sizes.sort_by(|a, b| of(a).total_cmp(&of(b)));
@@ -151,14 +150,15 @@ fn tell(out: &mut impl Write, sum: &mut Sum, wish: &Wish, secs: f64) -> std::io:
     )?;
     writeln!(
         out,
-        "{} seeds from {}: {} failed; {:.1} job-days, {} calls, {secs:.1} s: {:.2} seeds/s, {:.1} job-days/s",
+        "{} seeds from {}: {} failed; {:.1} job-days, {} calls, {}: {:.2} seeds and {:.1} job-days a second of one core",
         sum.done,
         wish.from,
         sum.failed,
         sum.job_days,
         sum.calls,
-        sum.done as f64 / secs,
-        sum.job_days / secs
+        clock.told(),
+        sum.done as f64 / clock.core_seconds(),
+        sum.job_days / clock.core_seconds()
     )
 }
 

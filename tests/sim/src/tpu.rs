@@ -9,6 +9,7 @@ use rekindle_ports::tpu::{CreateRequest, Listing, SliceRef, TpuApi, TpuError};
 use crate::cloud::{self, bring_up, take_down};
 use crate::exec::lock;
 use crate::fault::Fault;
+use crate::plan::ZONES;
 use crate::roll::For;
 use crate::stage::Stage;
 use crate::world::{SLOW_HOP, TPU_HOP, World};
@@ -61,6 +62,10 @@ impl SimTpu {
         let refused = |kind, message: &str| Some(TpuError::Refused(CreateError { kind, message: message.into() }));
         if posts > POSTS_PER_MINUTE || world.goes_on(Fault::RateLimit, None) {
             return refused(CreateErrorKind::RateLimit, "Maximum number of CreateNode requests per minute");
+        }
+        let elsewhere = ZONES[usize::try_from(world.plan.seed % 3).unwrap_or(0)];
+        if world.plan.on.contains_key(&Fault::NotOffered) && !world.is_calm() && request.placement.zone == elsewhere {
+            return refused(CreateErrorKind::NotOffered, "Accelerator type is not available in this zone");
         }
         if world.goes_on(Fault::Quota, Some(&request.placement.zone)) {
             return refused(CreateErrorKind::Quota, "Quota limit 'TPUV5sPreemptible' has been exceeded");

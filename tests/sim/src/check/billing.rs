@@ -48,7 +48,7 @@ pub(super) fn audit(world: &World, jobs: &BTreeMap<JobId, Arc<Job>>, billing: &m
     let mut minutes = BTreeMap::new();
     for id in jobs.keys().filter(|id| count.get(id.as_str()).is_some_and(|n| *n > 1)) {
         let before = billing.minutes.get(id).copied().unwrap_or(0);
-        minutes.insert(id.clone(), before + 1);
+        minutes.insert(id.clone(), before + super::AUDIT_MINUTES);
     }
     billing.minutes = minutes;
     let (id, worst) = billing.minutes.iter().max_by_key(|(_, m)| **m)?;

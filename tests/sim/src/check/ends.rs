@@ -1,8 +1,10 @@
 //! Every job reaches its right end: asked when faults are over and there is capacity for all.
 
 use rekindle_core::job::{Job, Phase};
+use rekindle_core::reason::Reason;
 
 use crate::exec::lock;
+use crate::fault::Fault;
 use crate::plan::{Fate, Told};
 use crate::truth::Facts;
 use crate::world::World;
@@ -51,7 +53,10 @@ fn wrong(world: &World, job: &Job, facts: &Facts) -> Option<String> {
             let tired = job.spent.infra_failures > 10 || facts.other_ends > 1 && !plan.writes_progress;
             let unknown =
                 job.last_end.as_ref().and_then(|e| e.ended.verdict.as_ref()).is_some() && facts.other_ends > 2;
-            (!own && !tired && !unknown && plan.more.get("limits").is_none())
+            // Limits, budgets and a policy of the job's own end it sooner.
+            let limited = plan.more.as_object().is_some_and(|more| !more.is_empty());
+            let refused = world.plan.on.contains_key(&Fault::NotOffered) && job.reason == Reason::NoCandidate;
+            (!own && !tired && !unknown && !limited && !refused)
                 .then(|| format!("{} failed ({}): {}", job.id, job.reason.name(), job.message))
         }
         _ => None,

@@ -45,7 +45,7 @@ pub(super) fn audit(world: &World, jobs: &BTreeMap<JobId, Arc<Job>>, leaks: &mut
             continue;
         }
         let before = leaks.minutes.get(slice).copied().unwrap_or(0);
-        minutes.insert(slice.clone(), before + u32::from(!blocked && !leaks.held));
+        minutes.insert(slice.clone(), before + if blocked || leaks.held { 0 } else { super::AUDIT_MINUTES });
     }
     leaks.minutes = minutes;
     let worst = leaks.minutes.iter().max_by_key(|(_, m)| **m)?;

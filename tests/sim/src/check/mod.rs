@@ -132,6 +132,10 @@ fn count_job(world: &World, before: Option<&Job>, job: &Job) {
     if before.is_none_or(|b| b.reason != job.reason) {
         *counts.reasons.entry(job.reason.name()).or_default() += 1;
     }
+    let why = |j: &Job| j.next.as_ref().map(|n| n.why);
+    if let Some(why) = why(job).filter(|w| before.and_then(why) != Some(*w)) {
+        *counts.reasons.entry(why.name()).or_default() += 1;
+    }
     if let Some(before) = before.filter(|b| b.phase != job.phase) {
         let change = format!("{} → {}", before.phase.as_str(), job.phase.as_str());
         *counts.phases.entry(change).or_default() += 1;
@@ -244,10 +248,13 @@ pub(crate) fn on_message_ack(world: &World, command: &str, data: &[u8]) {
     tell(world, broken);
 }
 
-/// Looks at the fleet each minute.
+/// Minutes between two looks at the fleet; what goes on for less breaks no promise.
+pub(crate) const AUDIT_MINUTES: u32 = 5;
+
+/// Looks at the fleet each few minutes.
 pub(crate) async fn audit(world: Arc<World>) {
     loop {
-        world.exec.sleep(crate::roll::MIN).await;
+        world.exec.sleep(i64::from(AUDIT_MINUTES) * crate::roll::MIN).await;
         let broken = {
             let mut checks = lock(&world.checks);
             let checks = &mut *checks;
