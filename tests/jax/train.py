@@ -7,8 +7,8 @@ that was broken and brought back must end with the bytes of a run that nobody di
     train.py STEPS CHECKPOINT_EVERY HOLD ORDERS
 
 ORDERS is a folder in which a test may put `fail-W`, `memory-W` or `disk-W`: the worker W then does what it says, once.
-After the step HOLD all workers wait for the file `go-ATTEMPT` there, so that what happens to them, and what is looked at
-meanwhile, does not depend on the speed of the machine.
+After the step HOLD all workers wait for the file `go-ATTEMPT` there, so that what happens to them, and what is looked
+at meanwhile, does not depend on the machine's speed.
 """
 
 import hashlib

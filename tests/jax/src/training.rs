@@ -131,7 +131,9 @@ impl<'a> Training<'a> {
         self.dev.job_until(&self.id, "attempt 2 runs", is_it).await
     }
 
-    /// Lets the second attempt go on, which stands at the same step. Waits for the good end, and compares the parameters with those of an undisturbed run.
+    /// Lets the second attempt go on, which stands at the same step.
+    ///
+    /// Waits for the good end, and compares the parameters with those of an undisturbed run.
     ///
     /// # Errors
     /// If the job does not succeed, or ends with other parameters.

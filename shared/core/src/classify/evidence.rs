@@ -30,8 +30,8 @@ pub struct WorkerEvidence {
     pub exit: Exit,
     /// Who sent the signal that ended the program, where somebody knows.
     pub signal_sender: Option<SignalSender>,
-    /// The ends of what the TPU runtime logged and of both output streams, lossily decoded; the agent sends up to 64 KiB
-    /// of each stream.
+    /// The ends of what the TPU runtime logged and of both output streams, lossily decoded; the agent sends up to
+    /// 64 KiB of each stream.
     pub tail: String,
     /// True if the kernel or the memory cgroup says that it killed for want of memory.
     pub oom_kill: bool,
