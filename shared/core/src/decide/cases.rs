@@ -57,7 +57,7 @@ fn view(job: &Job, state: SliceState, ours: bool) -> SliceView {
     }
 }
 
-fn seen(job: &Job, slice: Look<SliceView>, workers: Option<Vec<WorkerReport>>, secs: i64) -> Observation {
+fn seen(job: &Job, slice: &Look<SliceView>, workers: Option<Vec<WorkerReport>>, secs: i64) -> Observation {
     let generations = job.generations.iter().map(|g| GenerationLook {
         number: g.number,
         placement: g.placement.clone(),
@@ -92,7 +92,7 @@ fn what_has_our_name_and_is_not_ours_is_never_deleted() {
                 let mut job = Job { desired, ..with(g.clone()) };
                 for secs in [1, 60, 600] {
                     let foreign = Look::Seen(view(&job, SliceState::Ready, false));
-                    let decision = decided(&job, &seen(&job, foreign, workers.clone(), secs), secs);
+                    let decision = decided(&job, &seen(&job, &foreign, workers.clone(), secs), secs);
                     let deletes = |e: &Effect| matches!(e, Effect::DeleteGeneration { .. });
                     assert!(!decision.effects.iter().any(deletes), "{:?} {desired:?} {workers:?}", g.create);
                     job = Job::clone(&decision.job);
@@ -108,7 +108,7 @@ fn our_own_husk_of_a_refused_create_is_deleted() {
     let g = Generation { create: refused(CreateErrorKind::Quota), asked_at: Some(noon()), ..generation(1) };
     let job = with(g);
     let husk = Look::Seen(view(&job, SliceState::Creating, true));
-    let decision = decided(&job, &seen(&job, husk, Some(Vec::new()), 5), 5);
+    let decision = decided(&job, &seen(&job, &husk, Some(Vec::new()), 5), 5);
     assert!(decision.effects.contains(&Effect::DeleteGeneration { generation: 1 }), "{:?}", decision.notes);
 }
 
@@ -117,16 +117,16 @@ fn a_refusal_after_an_unanswered_request_is_no_proof_before_that_cannot_arrive_a
     let asked_again =
         Generation { create: refused(CreateErrorKind::Quota), create_tries: 1, asked_at: Some(at(3)), ..generation(1) };
     let job = with(asked_again.clone());
-    let decision = decided(&job, &seen(&job, Look::Absent, Some(Vec::new()), 10), 10);
+    let decision = decided(&job, &seen(&job, &Look::Absent, Some(Vec::new()), 10), 10);
     assert!(decision.job.generation(1).is_some(), "the first request may still arrive: {:?}", decision.notes);
     assert!(decision.job.wake_at.is_some_and(|wake| wake <= at(38)));
     let job = Job::clone(&decision.job);
-    let decision = decided(&job, &seen(&job, Look::Absent, Some(Vec::new()), 39), 39);
+    let decision = decided(&job, &seen(&job, &Look::Absent, Some(Vec::new()), 39), 39);
     assert!(decision.job.generation(1).is_none(), "{:?}", decision.notes);
 
     let once = Generation { create_tries: 0, asked_at: Some(noon()), ..asked_again };
     let job = with(once);
-    let decision = decided(&job, &seen(&job, Look::Absent, Some(Vec::new()), 1), 1);
+    let decision = decided(&job, &seen(&job, &Look::Absent, Some(Vec::new()), 1), 1);
     assert!(decision.job.generation(1).is_none(), "asked once and refused clearly: {:?}", decision.notes);
 }
 
@@ -136,7 +136,7 @@ fn a_create_that_is_not_answered_is_sent_less_and_less_often_and_within_the_budg
         let g = Generation { asked_at: Some(noon()), create_tries: tries, ..generation(1) };
         let job = with(g);
         move |secs| {
-            let seen = Observation { permit: permit.clone(), ..seen(&job, Look::Absent, Some(Vec::new()), secs) };
+            let seen = Observation { permit: permit.clone(), ..seen(&job, &Look::Absent, Some(Vec::new()), secs) };
             let decision = decided(&job, &seen, secs);
             let creates = decision.effects.contains(&Effect::CreateGeneration { generation: 1 });
             assert_eq!(creates, decision.takes_permit);
@@ -201,7 +201,7 @@ fn the_clock_of_one_machine_neither_kills_the_others_at_once_nor_lets_them_hang(
         let mut workers = vec![report(0, WorkerState::Exited, Some(exit))];
         workers.extend((1..4).map(|n| report(n, WorkerState::Running, None)));
         let ready = Look::Seen(view(&job, SliceState::Ready, true));
-        let decision = decided(&job, &seen(&job, ready, Some(workers), 100), 100);
+        let decision = decided(&job, &seen(&job, &ready, Some(workers), 100), 100);
         let stop = decision.job.attempts[0].stop.clone().unwrap();
         assert_eq!(stop.deadline, at(160), "a clock that is {skew} s off");
     }
@@ -215,7 +215,7 @@ fn a_new_checkpoint_line_has_no_checkpoint() {
     let workers: Vec<_> = (0..4).map(|n| report(n, WorkerState::Running, None)).collect();
     let restart = Command::Restart { new_slice: false, from_scratch: true };
     let job = apply_command(&job, restart, at(100)).unwrap().unwrap();
-    let decision = decided(&job, &seen(&job, ready, Some(workers), 100), 100);
+    let decision = decided(&job, &seen(&job, &ready, Some(workers), 100), 100);
     assert_eq!((decision.job.line, decision.job.highest_checkpoint), (1, None));
     let paused = Job { phase: Phase::Paused, desired: Desired::Pause, ..running() };
     let paused = Job { highest_checkpoint: Some(1000), generations: Vec::new(), attempts: Vec::new(), ..paused };
@@ -227,18 +227,18 @@ fn a_new_checkpoint_line_has_no_checkpoint() {
 fn a_cancelled_job_waits_for_a_create_that_may_be_on_its_way() {
     let mut job = Job { desired: Desired::Cancel, ..with(Generation { asked_at: Some(noon()), ..generation(1) }) };
     for secs in [1, 20, 34] {
-        let decision = decided(&job, &seen(&job, Look::Absent, Some(Vec::new()), secs), secs);
+        let decision = decided(&job, &seen(&job, &Look::Absent, Some(Vec::new()), secs), secs);
         assert_eq!((decision.job.phase, decision.job.generations.len()), (Phase::Stopping, 1), "{secs}");
         assert!(decision.effects.iter().all(|e| *e == Effect::PublishEvents), "{:?}", decision.effects);
         job = Job::clone(&decision.job);
     }
     // It came late: it is deleted, and the job ends only at its 404.
     let late = Look::Seen(view(&job, SliceState::Creating, true));
-    let decision = decided(&job, &seen(&job, late, Some(Vec::new()), 35), 35);
+    let decision = decided(&job, &seen(&job, &late, Some(Vec::new()), 35), 35);
     assert!(decision.effects.contains(&Effect::DeleteGeneration { generation: 1 }));
     assert_eq!(decision.job.phase, Phase::Stopping);
     let job = Job::clone(&decision.job);
-    let decision = decided(&job, &seen(&job, Look::Absent, Some(Vec::new()), 60), 60);
+    let decision = decided(&job, &seen(&job, &Look::Absent, Some(Vec::new()), 60), 60);
     assert_eq!((decision.job.phase, decision.job.generations.len()), (Phase::Cancelled, 0), "{:?}", decision.notes);
 }
 
@@ -246,7 +246,7 @@ fn a_cancelled_job_waits_for_a_create_that_may_be_on_its_way() {
 fn an_operation_that_fails_beside_a_ready_slice_deletes_nothing() {
     let g = Generation { create: Create::Sent { operation: "op".into() }, asked_at: Some(noon()), ..generation(1) };
     let job = with(g);
-    let mut seen = seen(&job, Look::Seen(view(&job, SliceState::Ready, true)), Some(Vec::new()), 30);
+    let mut seen = seen(&job, &Look::Seen(view(&job, SliceState::Ready, true)), Some(Vec::new()), 30);
     let error = CreateError { kind: CreateErrorKind::HiddenStockout, message: "an internal error".into() };
     seen.generations[0].operation = Look::Seen(OperationView { done: true, error: Some(error) });
     let decision = decided(&job, &seen, 30);
@@ -268,7 +268,7 @@ fn a_worker_that_may_run_holds_back_the_next_attempt_whatever_the_api_shows_of_t
     let worst = SliceView { ended: false, ..view(&job, SliceState::Preempted, true) };
     let mut now = 100;
     for _ in 0..5 {
-        let decision = decided(&job, &seen(&job, Look::Seen(worst.clone()), Some(workers.clone()), now), now);
+        let decision = decided(&job, &seen(&job, &Look::Seen(worst.clone()), Some(workers.clone()), now), now);
         let first = decision.job.attempts.iter().find(|a| a.number == 1).unwrap();
         assert!(first.fenced_at.is_none(), "{:?}", decision.notes);
         job = Job::clone(&decision.job);

@@ -375,7 +375,7 @@ impl Pass<'_> {
         // By ticks alone the 404 after a delete is seen a minute later. The delete goes out so much before the limit that the next create is
         // sent about when it passes.
         let hard = self.settings().silence_hard.max(limit);
-        let hard = (hard - hard / 16).max(limit);
+        let hard = (hard / 16 * 15).max(limit);
         let mut worst: Option<(Duration, u32)> = None;
         for r in self.reports_of(a.number).iter().filter(|r| r.exit.is_none()) {
             let silent = self.silent_for(r.heard_at).unwrap_or_default();
