@@ -180,7 +180,7 @@ mod tests {
             ":cancel",
             ":generateServiceIdentity",
         ];
-        let mut paths = vec!["".to_owned(), "/z".to_owned()];
+        let mut paths = vec![String::new(), "/z".to_owned()];
         paths.extend(kinds.iter().flat_map(|kind| [format!("/z/{kind}"), format!("/z/{kind}/x")]));
         let mut found = std::collections::BTreeSet::new();
         for path in paths {
