@@ -269,7 +269,7 @@ pub(crate) fn copy(world: &World, zone: &str, from: &str, to: &str, job: &JobId)
     else {
         return;
     };
-    twin.slice.name = to.to_owned();
+    to.clone_into(&mut twin.slice.name);
     twin.labels.job = job.to_string();
     twin.life.clear();
     cloud.resources.insert(twin.slice.clone(), twin);

@@ -107,13 +107,14 @@ pub(crate) fn idle(counts: &Counts) -> Vec<String> {
     OTHERS.iter().filter(|o| !counts.others.contains_key(*o)).map(|o| (*o).to_owned()).collect()
 }
 
+fn list<K: std::fmt::Display>(map: &BTreeMap<K, u64>) -> String {
+    map.iter().map(|(k, n)| format!("{k} {n}")).collect::<Vec<_>>().join(", ")
+}
+
 /// The count of everything that occurred.
 pub(crate) fn report(out: &mut impl Write, counts: &Counts) -> std::io::Result<()> {
     let faults: Vec<String> = counts.faults.iter().map(|(f, n)| format!("{} {n}", f.name())).collect();
     writeln!(out, "faults: {}", faults.join(", "))?;
-    fn list<K: std::fmt::Display>(map: &BTreeMap<K, u64>) -> String {
-        map.iter().map(|(k, n)| format!("{k} {n}")).collect::<Vec<_>>().join(", ")
-    }
     writeln!(out, "reasons: {}", list(&counts.reasons))?;
     writeln!(out, "phases: {}", list(&counts.phases))?;
     writeln!(out, "effects: {}", list(&counts.effects))?;

@@ -156,21 +156,19 @@ impl Shelf {
             }
             let Some(all) = self.collections.get_mut(collection) else { continue };
             all.order(id, before, after.as_ref());
-            match after {
-                Some(content) => {
-                    if before.is_none() {
-                        all.ids.insert(id.to_owned());
-                    }
-                    let old = (collection.ends_with("/history") && all.ids.len() > HISTORY_KEPT)
-                        .then(|| all.ids.pop_first().map(|id| format!("{collection}/{id}")))
-                        .flatten();
-                    self.docs.insert(path, Stored { content, revision });
-                    old.map(|path| self.docs.remove(&path));
-                }
-                None => {
-                    all.ids.remove(id);
-                    self.docs.remove(&path);
-                }
+            let Some(content) = after else {
+                all.ids.remove(id);
+                self.docs.remove(&path);
+                continue;
+            };
+            if before.is_none() {
+                all.ids.insert(id.to_owned());
+            }
+            let is_long = collection.ends_with("/history") && all.ids.len() > HISTORY_KEPT;
+            let old = if is_long { all.ids.pop_first().map(|id| format!("{collection}/{id}")) } else { None };
+            self.docs.insert(path, Stored { content, revision });
+            if let Some(old) = old {
+                self.docs.remove(&old);
             }
         }
         Ok(revision)
@@ -185,7 +183,7 @@ impl Shelf {
             Some(doc(path, stored))
         };
         let order = query.order_by.as_ref().and_then(|name| all.ordered.get(name));
-        let (Some(order), false) = (order, query.descending) else { return self.sorted(query, all, after) };
+        let (Some(order), false) = (order, query.descending) else { return self.sorted(query, all, after.as_ref()) };
         // In the order of the index, from the cursor on; a bound from above ends it.
         let first = match after {
             Some((Some(value), id)) => std::ops::Bound::Excluded((value, id)),
@@ -201,7 +199,7 @@ impl Shelf {
     }
 
     /// A page of a query that no order is kept for.
-    fn sorted(&self, query: &Query, all: &Collection, after: Option<(Option<IndexValue>, String)>) -> Vec<Doc> {
+    fn sorted(&self, query: &Query, all: &Collection, after: Option<&(Option<IndexValue>, String)>) -> Vec<Doc> {
         let value = |d: &Doc| query.order_by.as_ref().and_then(|name| d.content.index.get(name)).cloned();
         let mut found: Vec<(Option<IndexValue>, &String, Doc)> = Vec::new();
         for id in &all.ids {
@@ -216,7 +214,7 @@ impl Shelf {
             found.reverse();
         }
         let past = |(value, id, _): &(Option<IndexValue>, &String, Doc)| {
-            after.as_ref().is_none_or(|(v, last)| {
+            after.is_none_or(|(v, last)| {
                 let (here, end) = ((value, *id), (v, last));
                 if query.descending { here < end } else { here > end }
             })
