@@ -41,7 +41,7 @@ async fn browser() -> Result<Option<Browser>> {
     let mut lines = BufReader::new(driver.stdout.take().context("no output")?).lines();
     let port = loop {
         let line = lines.next_line().await?.context("chromedriver ended")?;
-        if let Some((_, port)) = line.rsplit_once("on port ") {
+        if let Some((_, port)) = line.rsplit_once("started successfully on port ") {
             break port.trim_end_matches('.').parse::<u16>()?;
         }
     };
