@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use super::jobs::{node_of, training};
+use super::jobs::node_of;
 
 /// So many jobs the page must bear.
 const MANY: usize = 5000;
@@ -91,9 +91,10 @@ impl Browser {
 
 /// A preemption is seen in the list and on the job's own view without a reload.
 async fn lives(dev: &Dev, page: &Browser) -> Result<()> {
-    let mut spec = training(dev, "live")?;
-    spec["tags"] = json!(["blue"]);
-    dev.submit(&spec).await?;
+    // Longer than the test: a person ends it.
+    let run = dev.ledger("live")?.run(&dev.trainer(20_000, "100", 10, 3));
+    let tpu = json!({"accelerator": "v5litepod-16", "capacity": "spot"});
+    dev.submit(&json!({"id": "live", "run": run, "tpu": tpu, "tags": ["blue"]})).await?;
     page.client.goto(&dev.url).await?;
     let row = |column: usize| format!("tr[data-job=live] td:nth-child({column})");
     page.sees(&row(2), "that it runs", |text| text.contains("running")).await?;
