@@ -124,7 +124,7 @@ async fn asks(dev: &Dev, page: &Browser) -> Result<()> {
     ensure!(dev.job("live").await?["desired"] == "run", "a no is a no");
     page.click("[data-action=cancel]").await?;
     page.click("#ask-yes").await?;
-    page.sees("h2", "the end", |text| text.contains("cancelled")).await?;
+    page.sees("h2", "the end", |text| text.contains("cancelled") && !text.contains("stopping")).await?;
     ensure!(dev.job("live").await?["phase"] == "cancelled", "it is cancelled");
     page.client.find(Locator::Css("nav a[href='#/fleet']")).await?.click().await?;
     page.sees("main", "an empty fleet", |text| text.contains("No TPU")).await
