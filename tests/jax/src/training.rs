@@ -14,7 +14,7 @@ pub const WORKERS: u32 = 4;
 const STEPS: u32 = 45;
 const CHECKPOINT_EVERY: u32 = 5;
 /// After this step the workers wait for [`Training::go`]: past three checkpoints, far from the end.
-pub const HOLD: u32 = 16;
+pub(crate) const HOLD: u32 = 16;
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/train.py");
 
 /// One thread for each process: four of them share two cores, and the order of additions is fixed.
