@@ -1,6 +1,8 @@
 //! What a preemption of a large slice costs: the reports of its 64 workers, through `api` and `reconcile` as they are, and the calls of the
 //! TPU API that they cause. One or two passes, not one for each worker.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use axum::Router;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
@@ -87,7 +89,7 @@ impl World {
 
     /// Every worker reports what `change` makes of a running program's report; every hint is delivered.
     async fn report_all(&self, order: Order, change: impl Fn(u32, &mut Report)) {
-        let reports: Vec<Report> = (0..WORKERS).map(|worker| self.report(worker, &change)).collect();
+        let reports: Vec<Report> = (0..WORKERS).map(|worker| Self::report(worker, &change)).collect();
         match order {
             Order::Together => {
                 join_all(reports.iter().map(|report| self.send(report))).await;
@@ -102,7 +104,7 @@ impl World {
         }
     }
 
-    fn report(&self, worker: u32, change: &impl Fn(u32, &mut Report)) -> Report {
+    fn report(worker: u32, change: &impl Fn(u32, &mut Report)) -> Report {
         let mut report = Report {
             job: train(),
             generation: 1,
