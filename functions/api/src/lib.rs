@@ -27,6 +27,7 @@ mod objects;
 mod page;
 mod secrets;
 mod site;
+mod streams;
 mod watch;
 
 pub use objects::Uploads;

@@ -1,11 +1,10 @@
 //! Output of workers: agents put numbered chunks, people read them as text or follow them.
 
 use std::convert::Infallible;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, Stream};
 use http::{HeaderMap, StatusCode, header};
@@ -20,7 +19,7 @@ use rekindle_wire::agent::LogChunk;
 use rekindle_wire::v1;
 
 use crate::jobs::{job_id, load};
-use crate::{Api, agents};
+use crate::{Api, agents, streams};
 
 mod name;
 mod reader;
@@ -31,13 +30,6 @@ use reader::{Filter, Position, Reader};
 /// The largest chunk, in bytes.
 // Agents cut far below it; it bounds what one call may hold in memory.
 const CHUNK_MAX: usize = 8 * 1024 * 1024;
-
-/// Comments keep proxies from closing a quiet connection.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-
-/// Bounds of the pause between two looks for new chunks.
-const LOOK_MIN: Duration = Duration::from_millis(100);
-const LOOK_MAX: Duration = Duration::from_secs(2);
 
 /// `PUT /agent/v1/logs/…`: 204; 409 when the chunk is there already (it is never overwritten), 401 a wrong token.
 pub(crate) async fn put_chunk(
@@ -112,15 +104,9 @@ pub(crate) async fn read(
     if !follow {
         return Ok(text(&api, &job, filter, style));
     }
-    let from = match headers.get("last-event-id").and_then(|v| v.to_str().ok()).filter(|t| !t.is_empty()) {
-        Some(text) => {
-            let why = format!("{text:?} was not given out here");
-            Position::parse(text).ok_or_else(|| faulty_query("Last-Event-ID", &why))?
-        }
-        None => Position::default(),
-    };
+    let from = streams::last_id(&headers, Position::parse)?.unwrap_or_default();
     let events = events(api, job, filter, style, from);
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+    Ok(streams::answer(events))
 }
 
 /// How lines look.
@@ -247,7 +233,7 @@ fn events(
 impl Follow {
     /// The next event; `None` ends the stream: the job is over, or nothing was heard for a minute.
     async fn next(&mut self) -> Option<Event> {
-        let pause = self.api.engine.settings.poll_busy.clamp(LOOK_MIN, LOOK_MAX);
+        let pause = streams::pause(&self.api);
         while !self.ended {
             if let Some(event) = self.look().await? {
                 return Some(event);

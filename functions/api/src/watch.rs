@@ -3,11 +3,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
-use std::time::Duration;
 
 use axum::extract::State;
-use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
+use axum::response::sse::Event;
 use futures::stream;
 use http::HeaderMap;
 use jiff::{SignedDuration, Timestamp};
@@ -15,18 +14,13 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use rekindle_core::ids::JobId;
-use rekindle_web::{Problem, Query, faulty_query};
+use rekindle_web::{Problem, Query};
 use rekindle_wire::v1::JobView;
 
-use crate::{Api, jobs};
+use crate::{Api, jobs, streams};
 
 /// Commits become visible a little out of order: instances have clocks of their own.
 const OVERLAP: SignedDuration = SignedDuration::from_secs(10);
-/// Bounds of the pause between two looks.
-const LOOK_MIN: Duration = Duration::from_millis(100);
-const LOOK_MAX: Duration = Duration::from_secs(2);
-/// Comments keep proxies from closing a quiet connection.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Jobs that are read at once.
 const PAGE: usize = 100;
 
@@ -43,19 +37,13 @@ pub(crate) async fn watch(
     Query(query): Query<WatchQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let since = match headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|text| !text.is_empty())
-    {
-        Some(text) => {
-            let time = text.parse().ok().and_then(|us| Timestamp::from_microsecond(us).ok());
-            time.ok_or_else(|| faulty_query("Last-Event-ID", &format!("{text:?} was not given out here")))?
-        }
-        None => query.since.unwrap_or_else(|| api.engine.ports.clock.now()),
-    };
+    let from_id = |text: &str| Timestamp::from_microsecond(text.parse().ok()?).ok();
+    let since = streams::last_id(&headers, from_id)?.or(query.since).unwrap_or_else(|| api.engine.ports.clock.now());
     let watch = Watch { api, since, told: BTreeMap::new(), ready: VecDeque::new(), heard: Instant::now() };
     let events = stream::unfold(watch, |mut watch| async move {
         watch.next().await.map(|event| (Ok::<_, Infallible>(event), watch))
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+    Ok(streams::answer(events))
 }
 
 /// State of one watcher.
@@ -72,7 +60,7 @@ impl Watch {
     /// The next event; `None` ends the stream after a minute of silence, or when the store cannot be read. Clients come
     /// back with the last id.
     async fn next(&mut self) -> Option<Event> {
-        let pause = self.api.engine.settings.poll_busy.clamp(LOOK_MIN, LOOK_MAX);
+        let pause = streams::pause(&self.api);
         loop {
             if let Some(event) = self.ready.pop_front() {
                 self.heard = Instant::now();
