@@ -1,8 +1,7 @@
 //! The server of the cloud: configuration, wiring, composition of the functions, shutdown.
 //!
 //! [`routers`] composes any functions over any engine; [`build`] wires an engine over Google's services; [`serve`] runs
-//! until it is told to
-//! stop.
+//! until it is told to stop; [`run`] is all of it.
 
 mod build;
 mod compose;
@@ -14,7 +13,7 @@ mod run;
 pub use build::{StartError, build};
 pub use compose::{Parts, Role, routers};
 pub use config::Config;
-pub use run::{serve, terminated};
+pub use run::{run, serve, terminated};
 
 #[cfg(test)]
 mod tests;

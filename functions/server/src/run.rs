@@ -4,14 +4,48 @@ use std::future::Future;
 use std::io;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use axum::Router;
+use rekindle_telemetry::{Format, Service};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
+use crate::build::build;
+use crate::config::Config;
+
 /// Between the signal and the end; open streams (followed logs) are cut then.
 // Cloud Run kills 10 s after SIGTERM. Handlers that are cut had not answered, so their messages come again.
 const DRAIN: Duration = Duration::from_secs(8);
+
+/// Is the server of a configuration until SIGTERM or SIGINT.
+///
+/// # Errors
+/// With the setting, address or service that stands in the way.
+// The runtime is driven here and not in the program: what is driven in a library is compiled once, in the library.
+pub fn run(config: &Config) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(main(config))
+}
+
+async fn main(config: &Config) -> anyhow::Result<()> {
+    let is_cloud = std::env::var_os("K_SERVICE").is_some();
+    let format = if is_cloud {
+        let name = std::env::var("K_SERVICE").unwrap_or_default();
+        let version = std::env::var("K_REVISION").unwrap_or_else(|_| env!("CARGO_PKG_VERSION").into());
+        Format::Cloud { project: config.project.clone(), service: Service { name, version } }
+    } else {
+        Format::Pretty
+    };
+    rekindle_telemetry::init(format, &config.log).context("logs cannot be set up")?;
+    // Before anything slow: a signal during the start is kept, and ends the server once it serves.
+    let stop = terminated().context("signals cannot be heard")?;
+    let address = config.address()?;
+    let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+    let router = Box::pin(build(config)).await?;
+    tracing::info!(address = %listener.local_addr()?, role = ?config.role, "serving");
+    serve(listener, router, stop).await?;
+    Ok(())
+}
 
 /// Serves `router`. Once `stop` ends, no new connection is taken, and requests that are under way have 8 s to end.
 pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()> + Send) -> io::Result<()> {

@@ -7,6 +7,7 @@
 //! The library knows nothing of Rekindle's jobs. It must not be reachable from outside the machine: it runs the
 //! startup scripts it is given.
 
+use futures::future::BoxFuture;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -108,52 +109,54 @@ impl std::fmt::Debug for Shared {
 
 impl Emulator {
     /// Starts serving, and takes back the VMs that an earlier emulator left on the same state folder.
-    pub async fn start(config: Config) -> Result<Self, StartError> {
-        if !config.addr.ip().is_loopback() {
-            return Err(StartError::NotLoopback(config.addr));
-        }
-        if !(config.speed.is_finite() && config.speed > 0.0) {
-            return Err(StartError::Speed(config.speed));
-        }
-        let vms = config.state_dir.join("vms");
-        std::fs::create_dir_all(&vms).map_err(|source| io("the state folder", source))?;
-        let state_dir = config.state_dir.canonicalize().map_err(|source| io("the state folder", source))?;
-        let vms = state_dir.join("vms");
-        let lock = lock(&state_dir)?;
-        let key_file = state_dir.join("identity-key.pem");
-        identity::ensure_key(&key_file)
-            .map_err(|error| StartError::Other { what: "the signing key", reason: error.to_string() })?;
-        let world = load(&state_dir, &config)?;
-        // Neither proxies of this machine's environment nor kept connections to VMs that come and go.
-        let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build();
-        let client =
-            client.map_err(|error| StartError::Other { what: "the HTTP client", reason: error.to_string() })?;
-        let template = Template {
-            key_file: key_file.clone(),
-            alive_file: state_dir.join("alive"),
-            away_limit: config.away_limit,
-            env: config.worker_env.clone(),
-        };
-        touch(&template.alive_file).map_err(|source| io("the sign of life", source))?;
-        let alive_file = template.alive_file.clone();
-        let fleet = Fleet::new(vms, config.supervisor.clone(), client.clone(), template);
-        let events = events::Events::new(config.event_push_url.clone(), client);
-        let file = state_dir.join("world.json");
-        let shared = Arc::new(Shared::new(world, file, config.speed, fleet, events, key_file));
-        let listener = tokio::net::TcpListener::bind(config.addr).await;
-        let listener = listener.map_err(|source| io(&format!("the listener at {}", config.addr), source))?;
-        let addr = listener.local_addr().map_err(|source| io("the listener", source))?;
-        adopt(&shared).await;
-        let (stop, stopped) = oneshot::channel();
-        let serve = axum::serve(listener, http::router(shared.clone()));
-        let server = tokio::spawn(async move {
-            let graceful = serve.with_graceful_shutdown(async { drop(stopped.await) });
-            if let Err(error) = graceful.await {
-                tracing::error!("the API stopped serving: {error}");
+    pub fn start(config: Config) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(async move {
+            if !config.addr.ip().is_loopback() {
+                return Err(StartError::NotLoopback(config.addr));
             }
-        });
-        let tasks = vec![tokio::spawn(shared.clone().run_timers()), tokio::spawn(show_life(alive_file))];
-        Ok(Self { addr, shared, stop: Some(stop), server, tasks, _lock: lock })
+            if !(config.speed.is_finite() && config.speed > 0.0) {
+                return Err(StartError::Speed(config.speed));
+            }
+            let vms = config.state_dir.join("vms");
+            std::fs::create_dir_all(&vms).map_err(|source| io("the state folder", source))?;
+            let state_dir = config.state_dir.canonicalize().map_err(|source| io("the state folder", source))?;
+            let vms = state_dir.join("vms");
+            let lock = lock(&state_dir)?;
+            let key_file = state_dir.join("identity-key.pem");
+            identity::ensure_key(&key_file)
+                .map_err(|error| StartError::Other { what: "the signing key", reason: error.to_string() })?;
+            let world = load(&state_dir, &config)?;
+            // Neither proxies of this machine's environment nor kept connections to VMs that come and go.
+            let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build();
+            let client =
+                client.map_err(|error| StartError::Other { what: "the HTTP client", reason: error.to_string() })?;
+            let template = Template {
+                key_file: key_file.clone(),
+                alive_file: state_dir.join("alive"),
+                away_limit: config.away_limit,
+                env: config.worker_env.clone(),
+            };
+            touch(&template.alive_file).map_err(|source| io("the sign of life", source))?;
+            let alive_file = template.alive_file.clone();
+            let fleet = Fleet::new(vms, config.supervisor.clone(), client.clone(), template);
+            let events = events::Events::new(config.event_push_url.clone(), client);
+            let file = state_dir.join("world.json");
+            let shared = Arc::new(Shared::new(world, file, config.speed, fleet, events, key_file));
+            let listener = tokio::net::TcpListener::bind(config.addr).await;
+            let listener = listener.map_err(|source| io(&format!("the listener at {}", config.addr), source))?;
+            let addr = listener.local_addr().map_err(|source| io("the listener", source))?;
+            adopt(&shared).await;
+            let (stop, stopped) = oneshot::channel();
+            let serve = axum::serve(listener, http::router(shared.clone()));
+            let server = tokio::spawn(async move {
+                let graceful = serve.with_graceful_shutdown(async { drop(stopped.await) });
+                if let Err(error) = graceful.await {
+                    tracing::error!("the API stopped serving: {error}");
+                }
+            });
+            let tasks = vec![tokio::spawn(shared.clone().run_timers()), tokio::spawn(show_life(alive_file))];
+            Ok(Self { addr, shared, stop: Some(stop), server, tasks, _lock: lock })
+        })
     }
 
     /// Where the API listens.

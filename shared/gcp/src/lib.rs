@@ -1,7 +1,8 @@
 //! Google Cloud behind our ports: the only crate that knows Google's types.
 //!
 //! Each module is one service. Constructors take plain settings ([`auth::Service`]), so that binaries wire them
-//! without a Google crate of their own; an emulator's address makes any of them anonymous.
+//! without a Google crate of their own; an emulator's address makes any of them anonymous. Futures of constructors are
+//! boxed: the code of the clients below them is then compiled once, here, and not in each program that awaits them.
 
 pub mod auth;
 pub mod firestore;

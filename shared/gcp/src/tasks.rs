@@ -2,6 +2,7 @@
 //! They only make us faster: the tick finds every due job, so a wake-up may be late, doubled or lost.
 
 use async_trait::async_trait;
+use futures::future::BoxFuture;
 use google_cloud_gax::error::rpc::Code;
 use google_cloud_gax::retry_policy::NeverRetry;
 use google_cloud_tasks_v2::client::CloudTasks;
@@ -49,16 +50,18 @@ pub struct CloudTasksWakeups {
 
 impl CloudTasksWakeups {
     /// Makes the client. Nothing is called yet.
-    pub async fn connect(settings: TasksSettings, service: &Service) -> Result<Self, ConnectError> {
-        let mut builder = CloudTasks::builder()
-            .with_credentials(service.access.credentials(WHAT)?)
-            .with_retry_policy(NeverRetry)
-            .with_attempt_timeout(service.timeout);
-        if let Some(endpoint) = &service.endpoint {
-            builder = builder.with_endpoint(endpoint);
-        }
-        let client = builder.build().await.map_err(|error| ConnectError::new(WHAT, error))?;
-        Ok(Self { client, settings })
+    pub fn connect<'a>(settings: TasksSettings, service: &'a Service) -> BoxFuture<'a, Result<Self, ConnectError>> {
+        Box::pin(async move {
+            let mut builder = CloudTasks::builder()
+                .with_credentials(service.access.credentials(WHAT)?)
+                .with_retry_policy(NeverRetry)
+                .with_attempt_timeout(service.timeout);
+            if let Some(endpoint) = &service.endpoint {
+                builder = builder.with_endpoint(endpoint);
+            }
+            let client = builder.build().await.map_err(|error| ConnectError::new(WHAT, error))?;
+            Ok(Self { client, settings })
+        })
     }
 
     fn parent(&self) -> String {

@@ -8,6 +8,7 @@
 //! write that changes nothing would keep its update time and let a second precondition on that time pass.
 //! **Invariant:** the revision of a document is its update time in microseconds; no call uses a read-write transaction.
 
+use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -44,18 +45,24 @@ pub struct FirestoreDocs {
 
 impl FirestoreDocs {
     /// Connects. `database`: [`DEFAULT_DATABASE`], or a named one.
-    pub async fn connect(project: &str, database: &str, service: &Service) -> Result<Self, ConnectError> {
-        let failed = |error: FirestoreError| ConnectError::new("Firestore", error);
-        let credentials = service.access.credentials("Firestore")?;
-        let timeout = service.timeout.min(TIMEOUT_MAX);
-        let options = FirestoreDbOptions::new(project.to_owned())
-            .with_database_id(database.to_owned())
-            // Always named: without it the client would follow `FIRESTORE_EMULATOR_HOST`, whatever `service` says.
-            .with_firebase_api_url(service.endpoint.as_deref().unwrap_or(GOOGLE).to_owned())
-            .with_request_timeout(timeout);
-        let db = FirestoreDb::with_options_auth(options, credentials).await.map_err(failed)?;
-        // The total limit holds for streams too: a page is small, and a page that drips is as useless as none.
-        Ok(Self { db, timeouts: RequestTimeouts::new().with_total(timeout) })
+    pub fn connect<'a>(
+        project: &'a str,
+        database: &'a str,
+        service: &'a Service,
+    ) -> BoxFuture<'a, Result<Self, ConnectError>> {
+        Box::pin(async move {
+            let failed = |error: FirestoreError| ConnectError::new("Firestore", error);
+            let credentials = service.access.credentials("Firestore")?;
+            let timeout = service.timeout.min(TIMEOUT_MAX);
+            let options = FirestoreDbOptions::new(project.to_owned())
+                .with_database_id(database.to_owned())
+                // Always named: without it the client would follow `FIRESTORE_EMULATOR_HOST`, whatever `service` says.
+                .with_firebase_api_url(service.endpoint.as_deref().unwrap_or(GOOGLE).to_owned())
+                .with_request_timeout(timeout);
+            let db = FirestoreDb::with_options_auth(options, credentials).await.map_err(failed)?;
+            // The total limit holds for streams too: a page is small, and a page that drips is as useless as none.
+            Ok(Self { db, timeouts: RequestTimeouts::new().with_total(timeout) })
+        })
     }
 
     /// `projects/P/databases/D/documents`.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use google_cloud_gax::error::Error;
 use google_cloud_gax::error::rpc::Code;
 use google_cloud_pubsub::client::{SubscriptionAdmin, TopicAdmin};
@@ -51,33 +52,39 @@ pub const SUBSCRIPTION_DEAD_LETTER: &str = "rekindle-dead-letter-pull";
 /// subscription; existing push subscriptions are pointed to `base`. May be called again and again.
 ///
 /// `base` is the address of our server as the emulator sees it, such as `http://127.0.0.1:8080`.
-pub async fn ensure_topics(project: &str, service: &Service, base: &str) -> Result<(), EnsureError> {
-    let topics = topic_admin(service).await?;
-    let subscriptions = subscription_admin(service).await?;
-    for topic in [TOPIC_JOBS, TOPIC_HINTS, TOPIC_EVENTS, TOPIC_DEAD_LETTER] {
-        let made = topics.create_topic().set_name(topic_name(project, topic)).send();
-        unless_exists("make a topic", within(service, made).await)?;
-    }
-    for push in PUSHES {
-        let endpoint = format!("{}{}", base.trim_end_matches('/'), push.path);
-        let name = subscription_name(project, push.subscription);
-        let config = PushConfig::new().set_push_endpoint(endpoint);
-        let made = subscriptions.create_subscription().with_request(subscription(project, push, &config)).send();
-        if unless_exists("make a push subscription", within(service, made).await)? == Made::Already {
-            let moved = subscriptions.modify_push_config().set_subscription(name).set_push_config(config).send();
-            within(service, moved)
-                .await
-                .map_err(|why| WorldError { what: "move a push subscription", why: text(&why) })?;
+pub fn ensure_topics<'a>(
+    project: &'a str,
+    service: &'a Service,
+    base: &'a str,
+) -> BoxFuture<'a, Result<(), EnsureError>> {
+    Box::pin(async move {
+        let topics = topic_admin(service).await?;
+        let subscriptions = subscription_admin(service).await?;
+        for topic in [TOPIC_JOBS, TOPIC_HINTS, TOPIC_EVENTS, TOPIC_DEAD_LETTER] {
+            let made = topics.create_topic().set_name(topic_name(project, topic)).send();
+            unless_exists("make a topic", within(service, made).await)?;
         }
-    }
-    let made = subscriptions
-        .create_subscription()
-        .set_name(subscription_name(project, SUBSCRIPTION_DEAD_LETTER))
-        .set_topic(topic_name(project, TOPIC_DEAD_LETTER))
-        .set_expiration_policy(ExpirationPolicy::new())
-        .send();
-    unless_exists("make the dead-letter subscription", within(service, made).await)?;
-    Ok(())
+        for push in PUSHES {
+            let endpoint = format!("{}{}", base.trim_end_matches('/'), push.path);
+            let name = subscription_name(project, push.subscription);
+            let config = PushConfig::new().set_push_endpoint(endpoint);
+            let made = subscriptions.create_subscription().with_request(subscription(project, push, &config)).send();
+            if unless_exists("make a push subscription", within(service, made).await)? == Made::Already {
+                let moved = subscriptions.modify_push_config().set_subscription(name).set_push_config(config).send();
+                within(service, moved)
+                    .await
+                    .map_err(|why| WorldError { what: "move a push subscription", why: text(&why) })?;
+            }
+        }
+        let made = subscriptions
+            .create_subscription()
+            .set_name(subscription_name(project, SUBSCRIPTION_DEAD_LETTER))
+            .set_topic(topic_name(project, TOPIC_DEAD_LETTER))
+            .set_expiration_policy(ExpirationPolicy::new())
+            .send();
+        unless_exists("make the dead-letter subscription", within(service, made).await)?;
+        Ok(())
+    })
 }
 
 /// Why [`ensure_topics`] failed.

@@ -4,6 +4,7 @@
 //! **Invariant:** a publish returns only when the service has the message. Nothing is left to a background task,
 //! which would lose its processor once the request is answered.
 
+use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -50,13 +51,15 @@ pub struct PubSub {
 
 impl PubSub {
     /// Makes the client. Nothing is called yet.
-    pub async fn connect(project: &str, service: &Service) -> Result<Self, ConnectError> {
-        let mut builder = BasePublisher::builder().with_credentials(service.access.credentials(WHAT)?);
-        if let Some(endpoint) = &service.endpoint {
-            builder = builder.with_endpoint(endpoint);
-        }
-        let base = builder.build().await.map_err(|error| ConnectError::new(WHAT, error))?;
-        Ok(Self { base, project: project.to_owned(), timeout: service.timeout })
+    pub fn connect<'a>(project: &'a str, service: &'a Service) -> BoxFuture<'a, Result<Self, ConnectError>> {
+        Box::pin(async move {
+            let mut builder = BasePublisher::builder().with_credentials(service.access.credentials(WHAT)?);
+            if let Some(endpoint) = &service.endpoint {
+                builder = builder.with_endpoint(endpoint);
+            }
+            let base = builder.build().await.map_err(|error| ConnectError::new(WHAT, error))?;
+            Ok(Self { base, project: project.to_owned(), timeout: service.timeout })
+        })
     }
 
     /// Publishes hints to [`TOPIC_HINTS`].

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use async_trait::async_trait;
+use futures::future::BoxFuture;
 use futures::future::{try_join, try_join_all};
 use google_cloud_gax::error::Error;
 use google_cloud_gax::retry_policy::NeverRetry;
@@ -37,16 +38,18 @@ pub struct GoogleTpu {
 
 impl GoogleTpu {
     /// Makes the client. Nothing is called yet; credentials are looked for here and used at the first call.
-    pub async fn connect(project: &str, service: &Service) -> Result<Self, ConnectError> {
-        let mut builder = Tpu::builder()
-            .with_credentials(service.access.credentials(WHAT)?)
-            .with_retry_policy(NeverRetry)
-            .with_attempt_timeout(service.timeout);
-        if let Some(endpoint) = &service.endpoint {
-            builder = builder.with_endpoint(endpoint);
-        }
-        let client = builder.build().await.map_err(|error| ConnectError::new(WHAT, error))?;
-        Ok(Self { client, project: project.to_owned() })
+    pub fn connect<'a>(project: &'a str, service: &'a Service) -> BoxFuture<'a, Result<Self, ConnectError>> {
+        Box::pin(async move {
+            let mut builder = Tpu::builder()
+                .with_credentials(service.access.credentials(WHAT)?)
+                .with_retry_policy(NeverRetry)
+                .with_attempt_timeout(service.timeout);
+            if let Some(endpoint) = &service.endpoint {
+                builder = builder.with_endpoint(endpoint);
+            }
+            let client = builder.build().await.map_err(|error| ConnectError::new(WHAT, error))?;
+            Ok(Self { client, project: project.to_owned() })
+        })
     }
 
     fn parent(&self, zone: &str) -> String {
