@@ -26,10 +26,22 @@ pub(super) struct Completion {
 /// A word of the trade, that must stand before a count of steps.
 static STEPS: LazyLock<Regex> = LazyLock::new(|| fixed(r"(?i)(?:step|train|iter|progress|it\b).{0,60}$"));
 
+/// A word that must stand before a count of epochs.
+static EPOCHS: LazyLock<Regex> = LazyLock::new(|| fixed(r"(?i)\bepochs?[\s:=\[#(]{0,4}$"));
+
 /// Words without which no line says that the work was done.
 static WORDS: LazyLock<Regex> = LazyLock::new(|| {
-    fixed(r"(?i)finish|complete|\bdone\b|ended success|reached|max_steps|final|saved|committed|wrote|written|uploaded")
+    fixed(concat!(
+        r"(?i)finish|complete|\bdone\b|ended success|reached|max_steps|final|saved|committed|wrote|written|uploaded",
+        r"|saving|\beta: \d",
+    ))
 });
+
+/// No time left, as loops print it that count down to the end of all training.
+static NO_TIME_LEFT: LazyLock<Regex> = LazyLock::new(|| fixed(r"(?i)\beta: 0+:00:00\b"));
+
+/// Some time left.
+static TIME_LEFT: LazyLock<Regex> = LazyLock::new(|| fixed(r"(?i)\beta: (?:\d+ days?, )?\d+:\d\d:\d\d\b"));
 
 static FINISHED: LazyLock<Regex> = LazyLock::new(|| {
     fixed(concat!(
@@ -52,14 +64,27 @@ static FINAL: LazyLock<Regex> = LazyLock::new(|| {
         r"(?i)\b(?:saved|finished saving|wrote|written|committed|finalized|uploaded)\b.{0,60}\bfinal\b.{0,40}",
         r"|\bfinal\b.{0,40}(?:checkpoint|model|weights|params|state).{0,80}(?:saved|written|committed",
         r"|finalized|done)",
-        r"|\bsaved (?:the )?(?:last|final)\b",
+        r"|\bsaved (?:the )?(?:last|final)\b|\b(?:saved|wrote|written|dumped)\b.{0,160}[_/.-]final\b",
     ))
+});
+
+/// A save that begins, of a file whose name says that it is the last, or of the model of an epoch.
+static SAVING: LazyLock<Regex> = LazyLock::new(|| {
+    fixed(concat!(
+        r"(?i)\bsav(?:e|ing)\b.{0,40}\b(?:model|checkpoint|weights|params|parameters|state)\b.{0,160}[_/.-]final\b",
+        r"|\bepoch[ :=#]{1,2}0*(\d+)\b.{0,120}\bsaving (?:model|checkpoint|weights)\b",
+    ))
+});
+
+/// Words of a line that does not show that the program went on.
+static FAILS: LazyLock<Regex> = LazyLock::new(|| {
+    fixed(r"(?i)error|exception|fail|abort|fault|kill|terminat|core dumped|traceback|errno|fatal|interrupt|signal")
 });
 
 static SAVED: LazyLock<Regex> = LazyLock::new(|| {
     fixed(concat!(
-        r"(?i)\b(?:saved|committed|finished saving|finalized|wrote|written|save (?:is )?(?:done|complete",
-        r"|finished))\b",
+        r"(?i)\b(?:saved|committed|finished (?:saving|committing|writing|uploading)|finalized|wrote|written",
+        r"|save (?:is )?(?:done|complete|finished))\b",
         r".{0,200}?(?:\bstep[-_ =/]{0,2}|[-_/]|ckpt[-_]|checkpoint[-_ ]|at )(\d{2,})\b",
     ))
 });
@@ -73,13 +98,20 @@ struct Seen {
     checkpoint: Option<(usize, String)>,
     /// Checkpoints with their step.
     saved: Vec<(usize, u64, String)>,
+    /// The line of the last epoch, or of the last one of a countdown, and the number of epochs if it was named. By
+    /// itself it proves nothing: many programs print it when the epoch begins.
+    last_round: Option<(usize, String, Option<u64>)>,
+    /// A save that began, and its epoch, if it names one; a later line of the program shows that it ended.
+    saving: Option<(usize, String, Option<u64>)>,
 }
 
 impl Seen {
     /// Looks at one line.
     fn look(&mut self, line: &Line<'_>) {
         let head = &line.text[..line.text.len().min(600)];
-        let (counted, worded) = (count(head), WORDS.is_match(head));
+        self.went_on(line, head);
+        let (counted, worded) = (count(head, &STEPS, 2), WORDS.is_match(head));
+        self.look_at_rounds(line, head, worded);
         if (counted.is_none() && !worded) || (!line.progress && level(head) > Level::Unsaid) {
             return;
         }
@@ -104,6 +136,50 @@ impl Seen {
         }
     }
 
+    /// A line of the program itself, after a save began, shows that the save came to its end.
+    fn went_on(&mut self, line: &Line<'_>, head: &[u8]) {
+        if self.saving.is_none() || line.code || line.native_frame || line.exception || level(head) > Level::Unsaid {
+            return;
+        }
+        if FAILS.is_match(head) {
+            self.saving = None;
+        } else if let Some((number, shown, epoch)) = self.saving.take() {
+            let is_last =
+                epoch.is_none_or(|epoch| self.last_round.as_ref().is_some_and(|(_, _, of)| *of == Some(epoch)));
+            if is_last {
+                self.checkpoint = Some((number, shown));
+            }
+        }
+    }
+
+    /// Looks for the last epoch, the end of a countdown, and saves that begin.
+    fn look_at_rounds(&mut self, line: &Line<'_>, head: &[u8], worded: bool) {
+        static EPOCH: LazyLock<memchr::memmem::Finder<'static>> = LazyLock::new(|| memchr::memmem::Finder::new("poch"));
+        if let Some((epoch, total)) = EPOCH.find(head).and_then(|_| count(head, &EPOCHS, 1)) {
+            self.last_round = (epoch == total).then(|| (line.number, shown(line.raw), Some(total)));
+        }
+        if !worded || line.exception || level(head) > Level::Unsaid {
+            return;
+        }
+        if NO_TIME_LEFT.is_match(head) {
+            self.last_round.get_or_insert((line.number, shown(line.raw), None));
+        } else if TIME_LEFT.is_match(head) {
+            self.last_round = None;
+        }
+        if let Some(found) = SAVING.captures(head) {
+            let epoch = found.get(1).and_then(|digits| number(digits.as_bytes()));
+            self.saving = Some((line.number, shown(line.raw), epoch));
+        }
+    }
+
+    /// A final checkpoint after the last epoch is the end of the work, without a word about its last step.
+    fn settle(&mut self) {
+        let saved_at = self.checkpoint.as_ref().map_or(0, |(number, _)| *number);
+        if let Some(round) = self.last_round.take().filter(|(number, _, _)| *number < saved_at) {
+            self.last_step.get_or_insert((round.0, round.1, None));
+        }
+    }
+
     /// A checkpoint of the last step is the final one, whatever it is called. Steps are counted from 0 or from 1.
     fn checkpoint(&mut self) -> Option<(usize, String)> {
         let total = self.last_step.as_ref().and_then(|(_, _, total)| *total);
@@ -116,9 +192,9 @@ impl Seen {
     }
 }
 
-/// A count of steps in a line: `step 17/1000`, `17it/1000it`, `step 1200 of 100000`. Both numbers have two digits or
-/// more, so that parts and epochs are not taken for steps. By hand, because most lines of a log hold one.
-fn count(head: &[u8]) -> Option<(u64, u64)> {
+/// A count of steps in a line: `step 17/1000`, `17it/1000it`, `step 1200 of 100000`. Both numbers of a count of steps
+/// have two digits or more, so that parts are not taken for steps. By hand, because most lines of a log hold one.
+fn count(head: &[u8], names: &Regex, digits_min: usize) -> Option<(u64, u64)> {
     static OF: LazyLock<memchr::memmem::Finder<'static>> = LazyLock::new(|| memchr::memmem::Finder::new(" of "));
     let slashes = memchr::memchr_iter(b'/', head).map(|at| (at, at + 1));
     let words = OF.find_iter(head).map(|at| (at, at + 4));
@@ -128,9 +204,9 @@ fn count(head: &[u8]) -> Option<(u64, u64)> {
         let digits = before.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
         let after = head[start..].trim_ascii_start();
         let following = after.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let named = |at: usize| STEPS.is_match(&head[at.saturating_sub(80)..at]);
+        let named = |at: usize| names.is_match(&head[at.saturating_sub(80)..at]);
         let first = before.len() - digits;
-        if digits < 2 || following < 2 || !named(first) {
+        if digits < digits_min || following < digits_min || !named(first) {
             return None;
         }
         Some((number(&before[first..])?, number(&after[..following])?))
@@ -143,6 +219,7 @@ pub(super) fn completion(streams: &[Vec<Line<'_>>]) -> Option<Completion> {
     for line in streams.iter().flatten() {
         seen.look(line);
     }
+    seen.settle();
     let checkpoint = seen.checkpoint();
     let (number, line) = match (&seen.last_step, &checkpoint) {
         (Some(step), Some(saved)) => (step.0.max(saved.0), saved.1.clone()),

@@ -28,7 +28,8 @@ const SIGTERM: i32 = 15;
 const MEMORY_GONE_BYTES: u64 = 64 << 20;
 
 /// What programs and runtimes print at any SIGTERM, whoever sent it. They take each for a preemption.
-const AT_SIGTERM: [&str; 7] = [
+const AT_SIGTERM: [&str; 8] = [
+    "child-terminated",
     "leaving-for-preemption",
     "preemption-notice",
     "preemption-notifier",
@@ -120,6 +121,10 @@ fn signal_reading(worker: &WorkerEvidence, signal: i32, causes: &[Cause]) -> Opt
                 "it was terminated from outside, as happens when the machine is taken away",
             )),
         },
+        // A peer's death makes runtimes abort; it gives nobody a fault of memory or arithmetic.
+        SIGSEGV | SIGFPE if causes.iter().all(|cause| cause.kind != FailureKind::InfraGrpc) => {
+            Some((TpuRuntime, strength::CRASHED_FIRST, "crash", "it crashed without saying why"))
+        }
         SIGABRT | SIGSEGV | SIGTRAP | SIGFPE => {
             Some((TpuRuntime, strength::CRASH, "crash", "it crashed without saying why"))
         }

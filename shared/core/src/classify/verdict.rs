@@ -183,7 +183,9 @@ fn from_causes(evidence: &Evidence, accounts: &[Account<'_>]) -> Verdict {
     if let Some(verdict) = all_killed(evidence, accounts) {
         return verdict;
     }
-    let Some((index, cause)) = chosen(accounts) else { return undecided(accounts) };
+    let Some((index, cause)) = waited_in_vain(accounts).or_else(|| chosen(accounts)) else {
+        return undecided(accounts);
+    };
     let kind = settled(evidence, accounts, cause);
     if kind == FailureKind::Unknown && cause.line.is_empty() && accounts.iter().all(|a| a.empty) {
         return undecided(accounts);
@@ -219,6 +221,30 @@ fn chosen<'a>(accounts: &'a [Account<'_>]) -> Option<(usize, &'a Cause)> {
         return Some((first, cause));
     }
     best().min_by(|(i, a), (j, b)| compare(&accounts[*i], a, &accounts[*j], b))
+}
+
+/// A wait that ended by time alone, if nobody has anything else but the silence of those waited for. A worker that is
+/// gone breaks connections and misses heartbeats; one that is only waited for still has both, and hangs.
+fn waited_in_vain<'a>(accounts: &'a [Account<'_>]) -> Option<(usize, &'a Cause)> {
+    let is_silence = |cause: &Cause| cause.signature == "silent";
+    if !accounts.iter().filter_map(Account::best).any(is_silence) {
+        return None;
+    }
+    let says = |cause: &Cause, words: &[&str]| {
+        let line = cause.line.to_ascii_lowercase();
+        words.iter().any(|word| line.contains(word))
+    };
+    let by_time = |cause: &Cause| says(cause, &["timed out", "deadline exceeded", "deadline_exceeded"]);
+    let broken = |cause: &Cause| says(cause, &["heartbeat", "closed", "reset", "refused", "broken", "unreachable"]);
+    let waiters = || accounts.iter().enumerate().filter(|(_, a)| a.best().is_some_and(|best| !is_silence(best)));
+    let only_waited = waiters().all(|(_, a)| {
+        let mut echoes = a.causes.iter().filter(|cause| cause.kind == FailureKind::InfraGrpc);
+        a.best().is_some_and(|best| best.kind == FailureKind::InfraGrpc && best.strength <= strength::TELLING)
+            && a.causes.iter().any(by_time)
+            && !echoes.any(broken)
+    });
+    let best = || waiters().filter_map(|(index, a)| Some((index, a.causes.iter().find(|cause| by_time(cause))?)));
+    if only_waited { best().min_by(|(i, a), (j, b)| compare(&accounts[*i], a, &accounts[*j], b)) } else { None }
 }
 
 /// The worker that died clearly before all others, if exit times are known.

@@ -34,8 +34,12 @@ pub(super) mod strength {
     pub(crate) const ECHO: u8 = 10;
     /// The same, from a line that tells more of it.
     pub(crate) const TELLING: u8 = 11;
+    /// A fault of memory or arithmetic in a worker that says nothing of its peers: no echo, theirs are.
+    pub(crate) const CRASHED_FIRST: u8 = 12;
     /// Aborted or crashed without a word.
     pub(crate) const CRASH: u8 = 8;
+    /// Silent, and its last words say that it waits for others.
+    pub(crate) const WAITS: u8 = 7;
     /// An exception that only says that a child failed, or a line that only says "error".
     pub(crate) const WRAPPER: u8 = 6;
     /// A warning, a retried error, or an error after which the program went on.
@@ -131,6 +135,12 @@ pub(super) fn account(worker: &WorkerEvidence, is_told: bool) -> Account<'_> {
     facts(worker, &mut causes);
     let said = !causes.is_empty();
     super::exit::causes(worker, exit, said, &mut causes);
+    if exit == Exit::Silent && streams.iter().any(|lines| still_waits(lines)) {
+        for cause in causes.iter_mut().filter(|cause| cause.signature == "silent") {
+            cause.strength = strength::WAITS;
+            cause.reason = "the worker still waited for the others";
+        }
+    }
     causes.sort_by(|a, b| b.strength.cmp(&a.strength).then(a.number.cmp(&b.number)).then(a.signature.cmp(b.signature)));
     if let Some(first) = causes.first_mut() {
         first.time_of_day_ms = time_of(&streams, first.number);
@@ -454,6 +464,19 @@ fn ends_with_exception(lines: &[Line<'_>]) -> bool {
     lines.iter().rev().find(|line| !line.text.starts_with(b"wandb:")).is_some_and(|line| {
         line.exception && !line.text.starts_with(b"SystemExit") && lines.iter().any(|line| line.code)
     })
+}
+
+/// True if it said that it waits for others, and took no step after that: its silence is then that of a program that
+/// hangs, and not of a loss.
+fn still_waits(lines: &[Line<'_>]) -> bool {
+    static WAITS: LazyLock<Regex> = LazyLock::new(|| {
+        fixed(concat!(
+            r"(?i)\bis taking more than \d|\bstill waiting\b|\bwaiting (?:for|on|until) .{0,60}\b(?:workers?|hosts?",
+            r"|peers?|process(?:es)?|tasks?|nodes?|ranks?|barrier|coordinator|rendezvous)\b|\bRendezvous'ing\b",
+        ))
+    });
+    let after_steps = lines.iter().rev().take_while(|line| !line.progress);
+    after_steps.map(|line| &line.text[..line.text.len().min(400)]).any(|head| WAITS.is_match(head))
 }
 
 /// A decimal number of ASCII digits.

@@ -202,6 +202,21 @@ pub(super) const ROWS: &[Row] = &[
         ],
         &["Setting PJRT_DEVICE=TPU"],
     ),
+    Row::new("operation-missing", Environment, Trust::Medium, &["not registered"])
+        .also(r"(?i)\b(?:op(?:eration)?(?: type)?|kernel|custom op|codec|extension)\b.{0,80}\bnot registered\b.{0,80}\b(?:in|for)\b")
+        .says(
+            "an operation that the program uses is not part of what is installed",
+            &["errors_impl.NotFoundError: Op type not registered 'SentencepieceOp' in binary running on t1v-n-1-w-0.",
+              "NotFoundError: Op type not registered in this binary"],
+            &["hook not registered in the trainer"],
+        ),
+    Row::new("shell-not-set-up", Environment, Trust::Medium, &["CommandNotFoundError", "conda init"])
+        .also(r"CommandNotFoundError: |run 'conda init' before")
+        .says(
+            "the shell is not set up for the tool that it calls",
+            &["CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'."],
+            &["$ conda init <SHELL_NAME>"],
+        ),
     Row::new("file-of-tool", Environment, Trust::Low, &["No such file or directory", "cannot stat"])
         .also(concat!(
             r"^[a-z][\w.-]*: .*(?:No such file or directory|cannot stat)",

@@ -229,6 +229,18 @@ pub(super) const ROWS: &[Row] = &[
             &["run.sh: line 14:  5120 Terminated              python -u main.py", "Terminated"],
             &["Terminated early because the loss went up"],
         ),
+    Row::new("child-terminated", Preempted, Trust::Terminated, &["killed by signal: Terminated", "got signal: 15"])
+        .says(
+            "a child of the program was terminated from outside, and the program died of that",
+            &[
+                "RuntimeError: DataLoader worker (pid 8102) is killed by signal: Terminated.",
+                "torch.distributed.elastic.multiprocessing.api.SignalException: Process 75531 got signal: 15",
+            ],
+            &[
+                "RuntimeError: DataLoader worker (pid 629) is killed by signal: Killed.",
+                "torch.distributed.elastic.multiprocessing.api.SignalException: Process 75531 got signal: 2",
+            ],
+        ),
     Row::new("sigterm-handled", Preempted, Trust::Even, &["SIGTERM"])
         .also(concat!(
             r"(?i)\b(?:received|caught|got|handling)\b.{0,20}\bSIGTERM\b|\bSIGTERM\b.{0,12}\b(?:received|caught",

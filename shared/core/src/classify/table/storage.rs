@@ -286,13 +286,28 @@ pub(super) const ROWS: &[Row] = &[
         "tracker",
         StorageNetwork,
         Trust::Medium,
-        &["CommError", "communicating with wandb process", "WandbService", "wandb-core"],
+        &[
+            "CommError",
+            "communicating with wandb process",
+            "WandbService",
+            "wandb-core",
+            "wandb.",
+            "mlflow.",
+            "neptune.",
+        ],
     )
-    .also(r"CommError|communicating with wandb process|WandbService\w*Error|wandb-core.{0,40}(?:exit|fail|died)")
+    .also(concat!(
+        r"CommError|communicating with wandb process|WandbService\w*Error|wandb-core.{0,40}(?:exit|fail|died)",
+        r"|^(?:wandb|mlflow|neptune)\.[\w.]+: .{0,200}?(?i:communicat|connect|timed? ?out|unreachable|\b5\d\d\b)",
+    ))
     .unless(r"(?i)permission|\b40[134]\b|not found|not logged in|unauthorized|forbidden")
     .says(
         "the experiment tracker could not be reached",
-        &["wandb.errors.CommError: Error communicating with wandb process, exiting..."],
+        &[
+            "wandb.errors.CommError: Error communicating with wandb process, exiting...",
+            "wandb.errors.error.Error: Couldn't communicate with backend after 15 seconds",
+            "mlflow.exceptions.MlflowException: API request to https://mlflow/api failed with exception timed out",
+        ],
         &["wandb.errors.CommError: It appears that you do not have permission to access the requested resource."],
     ),
     Row::new("connection-class", StorageNetwork, Trust::Low, &["ConnectionError", "ConnectionResetError"])

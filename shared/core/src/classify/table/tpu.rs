@@ -124,6 +124,14 @@ pub(super) const ROWS: &[Row] = &[
         ],
         &["halted by the user"],
     ),
+    Row::new("node-unhealthy", TpuRuntime, Trust::Medium, &["HEALTHY"])
+        .also(r"\bnot HEALTHY\b|\b(?:state|health)\b[^\n]{0,20}\bUNHEALTHY")
+        .unless(r"(?i)heartbeat|task")
+        .says(
+            "the cloud says that the node is not healthy",
+            &["RuntimeError: TPU node-v3-32 is not HEALTHY yet. Re-run when all TPUs are HEALTHY"],
+            &["TPUPollingThread found TPU b'my-tpu' in state READY, and health HEALTHY."],
+        ),
     Row::new("bad-chip", TpuRuntime, Trust::High, &["bad TPU chip", "observed errors are"])
         .also(r"(?i)bad TPU chip|observed errors are: \[(?:Hardware|Network|Power)")
         .says(
