@@ -64,14 +64,15 @@ static FINAL: LazyLock<Regex> = LazyLock::new(|| {
         r"(?i)\b(?:saved|finished saving|wrote|written|committed|finalized|uploaded)\b.{0,60}\bfinal\b.{0,40}",
         r"|\bfinal\b.{0,40}(?:checkpoint|model|weights|params|state).{0,80}(?:saved|written|committed",
         r"|finalized|done)",
-        r"|\bsaved (?:the )?(?:last|final)\b|\b(?:saved|wrote|written|dumped)\b.{0,160}[_/.-]final\b",
+        r"|\bsaved (?:the )?(?:last|final)\b|\b(?:saved|wrote|written|dumped)\b.{0,160}[_/.-]final(?:\b|[_.-])",
     ))
 });
 
 /// A save that begins, of a file whose name says that it is the last, or of the model of an epoch.
 static SAVING: LazyLock<Regex> = LazyLock::new(|| {
     fixed(concat!(
-        r"(?i)\bsav(?:e|ing)\b.{0,40}\b(?:model|checkpoint|weights|params|parameters|state)\b.{0,160}[_/.-]final\b",
+        r"(?i)\bsav(?:e|ing)\b.{0,40}\b(?:model|checkpoint|weights|params|parameters|state)\b.{0,160}[_/.-]final",
+        r"(?:\b|[_.-])",
         r"|\bepoch[ :=#]{1,2}0*(\d+)\b.{0,120}\bsaving (?:model|checkpoint|weights)\b",
     ))
 });
@@ -83,9 +84,19 @@ static FAILS: LazyLock<Regex> = LazyLock::new(|| {
 
 static SAVED: LazyLock<Regex> = LazyLock::new(|| {
     fixed(concat!(
-        r"(?i)\b(?:saved|committed|finished (?:saving|committing|writing|uploading)|finalized|wrote|written",
+        r"(?i)\b(?:saved|committed|finished (?:async\w*[ _-]?)?(?:sav\w*|committing|writing|uploading)|finalized",
+        r"|wrote|written",
         r"|save (?:is )?(?:done|complete|finished))\b",
-        r".{0,200}?(?:\bstep[-_ =/]{0,2}|[-_/]|ckpt[-_]|checkpoint[-_ ]|at )(\d{2,})\b",
+        r".{0,200}?(?:\bstep[-_ =/]{0,2}|\biter(?:ation)?[-_ =]{1,2}|[-_/]|ckpt[-_]|checkpoint[-_ ]|at )(\d{2,})\b",
+    ))
+});
+
+/// A save of the model, whichever it is.
+static SAVED_MODEL: LazyLock<Regex> = LazyLock::new(|| {
+    fixed(concat!(
+        r"(?i)\b(?:saved|wrote|written|uploaded|committed)\b.{0,80}\b(?:model|checkpoint|weights|params|parameters",
+        r"|state)\b",
+        r"|\b(?:model|checkpoint|weights|parameters)\b(?: \w+){0,2} (?:saved|written|uploaded)\b",
     ))
 });
 
@@ -101,6 +112,8 @@ struct Seen {
     /// The line of the last epoch, or of the last one of a countdown, and the number of epochs if it was named. By
     /// itself it proves nothing: many programs print it when the epoch begins.
     last_round: Option<(usize, String, Option<u64>)>,
+    /// True once the program said that the training is over.
+    finished: bool,
     /// A save that began, and its epoch, if it names one; a later line of the program shows that it ended.
     saving: Option<(usize, String, Option<u64>)>,
 }
@@ -127,9 +140,11 @@ impl Seen {
             return;
         }
         if FINISHED.is_match(head) && !NOT_FINISHED.is_match(head) {
+            self.finished = true;
             self.last_step.get_or_insert((line.number, shown(line.raw), None));
         }
-        if FINAL.is_match(head) {
+        // What is saved once the program has said that the training is over is the last of it.
+        if FINAL.is_match(head) || (self.finished && SAVED_MODEL.is_match(head) && !FAILS.is_match(head)) {
             self.checkpoint = Some((line.number, shown(line.raw)));
         } else if let Some(step) = SAVED.captures(head).and_then(|found| number(&found[1])) {
             self.saved.push((line.number, step, shown(line.raw)));

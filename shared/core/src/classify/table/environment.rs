@@ -203,11 +203,16 @@ pub(super) const ROWS: &[Row] = &[
         &["Setting PJRT_DEVICE=TPU"],
     ),
     Row::new("operation-missing", Environment, Trust::Medium, &["not registered"])
-        .also(r"(?i)\b(?:op(?:eration)?(?: type)?|kernel|custom op|codec|extension)\b.{0,80}\bnot registered\b.{0,80}\b(?:in|for)\b")
+        .also(concat!(
+            r"(?i)\b(?:op(?:eration)?(?: type)?|kernel|custom op|codec|extension)\b.{0,80}\bnot registered\b.{0,80}",
+            r"\b(?:in|for)\b",
+        ))
         .says(
             "an operation that the program uses is not part of what is installed",
-            &["errors_impl.NotFoundError: Op type not registered 'SentencepieceOp' in binary running on t1v-n-1-w-0.",
-              "NotFoundError: Op type not registered in this binary"],
+            &[
+                "errors_impl.NotFoundError: Op type not registered 'SentencepieceOp' in binary running on t1v-n-1-w-0.",
+                "NotFoundError: Op type not registered in this binary",
+            ],
             &["hook not registered in the trainer"],
         ),
     Row::new("shell-not-set-up", Environment, Trust::Medium, &["CommandNotFoundError", "conda init"])

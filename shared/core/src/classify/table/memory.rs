@@ -183,14 +183,39 @@ pub(super) const ROWS: &[Row] = &[
             &["run.sh: line 12:   611 Killed                  python -u train_lm.py", "Killed"],
             &["Killed three bugs in the loader"],
         ),
-    Row::new("pool-died", OomHost, Trust::Low, &["BrokenProcessPool", "terminated abruptly", "exited unexpectedly"])
-        .also(r"BrokenProcessPool|process pool was terminated abruptly|DataLoader worker.*exited unexpectedly")
-        .says(
-            "a helper process vanished, most often for want of memory",
-            &["concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated \
-             abruptly while the future was running or pending."],
-            &["worker exited cleanly"],
-        ),
+    Row::new(
+        "pool-died",
+        OomHost,
+        Trust::Low,
+        &[
+            "BrokenProcessPool",
+            "terminated abruptly",
+            "exited unexpectedly",
+            "died unexpectedly",
+            "abruptly died",
+            "died abruptly",
+            "unexpectedly terminated",
+            "terminated unexpectedly",
+            "TerminatedWorkerError",
+        ],
+    )
+    .also(concat!(
+        r"BrokenProcessPool|process pool was terminated abruptly|DataLoader worker.*exited unexpectedly",
+        r"|(?i)\b(?:sub)?process(?:es)?\b.{0,60}(?:abruptly died|died (?:unexpectedly|abruptly)|unexpectedly",
+        r" terminated",
+        r"|terminated unexpectedly|exited unexpectedly)|TerminatedWorkerError",
+    ))
+    .says(
+        "a helper process vanished, most often for want of memory",
+        &[
+            "concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated \
+             abruptly while the future was running or pending.",
+            "RuntimeError: One of the subprocesses has abruptly died during map operation.",
+            "joblib.externals.loky.process_executor.TerminatedWorkerError: A worker process managed by the \
+             executor was unexpectedly terminated.",
+        ],
+        &["worker exited cleanly"],
+    ),
     Row::new(
         "ray-system-error",
         OomHost,

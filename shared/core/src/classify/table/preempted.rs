@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("preemption-notice", Preempted, Trust::High, &["preempt", "spot"])
         .also(concat!(
             r"(?i)\b(?:pre-?empt(?:ion)?|spot(?: instance| vm)?(?: interruption| termination)?)[ -]?(?:signal",
-            r"|notice|event|warning)\b.{0,20}?\b(?:received|detected|caught|arrived)",
+            r"|notice|event|warning|payload|message|request)\b.{0,20}?\b(?:received|detected|caught|arrived)",
             r"|\b(?:received|detected|caught|got)\b.{0,30}\b(?:pre-?empt(?:ion)?",
             r"|spot(?: instance)? (?:termination|interruption))(?: (?:signal|notice|event|warning|request)|\b)",
             r"|\bpre-?emption (?:is )?(?:imminent|detected|in progress)\b|compute\.instances\.preempted",
@@ -68,6 +68,18 @@ pub(super) const ROWS: &[Row] = &[
                 "scheduler events (e.g. preemption, eviction) to debug further.",
                 "I1127 monitor.py:11] preempted=False",
             ],
+        ),
+    Row::new("machine-goes", Preempted, Trust::High, &["going to be", "about to be", "will be", "is being"])
+        .also(concat!(
+            r"(?i)\b(?:instance|vm|node|host|machine|pod)\b.{0,40}\b(?:is going to be|is about to be|will be|is being)",
+            r" (?:interrupted|reclaimed|evicted|taken away|shut ?down|terminated)\b",
+        ))
+        .unless(r"(?i)\b(?:after|once|when|if|unless|automatically|may|might|idle|otherwise|and will)\b")
+        .any_level()
+        .says(
+            "the machine announced that it is taken away",
+            &["Instance is going to be interrupted in 2 minutes. Exiting..."],
+            &["the instance will be terminated after the job has finished"],
         ),
     Row::new("leaving-for-preemption", Preempted, Trust::High, &["preempt", "spot termination", "Termination caught"])
         .also(concat!(

@@ -310,6 +310,100 @@ pub(super) const ROWS: &[Row] = &[
         ],
         &["wandb.errors.CommError: It appears that you do not have permission to access the requested resource."],
     ),
+    Row::new(
+        "stream-cut",
+        StorageNetwork,
+        Trust::High,
+        &[
+            "payload is not completed",
+            "ContentLengthError",
+            "TransferEncodingError",
+            "SSLError",
+            "SSLZeroReturn",
+            "[SSL:",
+            "unexpected end of data",
+            "early EOF",
+            "hung up unexpectedly",
+            "unexpected disconnect",
+            "rsync",
+            "incomplete chunked read",
+            "Connection reset by peer",
+            "Errno 108]",
+            "Errno 121]",
+            "ResumableUpload",
+            "DownloadError",
+        ],
+    )
+    .also(concat!(
+        r"(?i)payload is not completed|ContentLengthError|TransferEncodingError|\bSSL\w*(?:Error|Return)\b|\[SSL: ",
+        r"|unexpected end of data.{0,40}(?:<Pipe|pipe:).{0,40}(?:gsutil|gcloud|aws |curl|wget|s3)|early EOF",
+        r"|hung up unexpectedly|unexpected disconnect|^rsync(?: error)?: .*(?:connection|socket|timeout|io timeout)",
+        r"|incomplete chunked read|^(?:\S+ ){0,12}?OSError: Connection reset by peer|Errno 1(?:08|21)\]",
+        r"|ResumableUpload\w*Exception",
+        r"|^(?:\w+\.)*DownloadError\b",
+    ))
+    .unless(r"(?i)CERTIFICATE_VERIFY_FAILED|\b40[134]\b|gloo|nccl")
+    .says(
+        "a transfer was cut off in the middle",
+        &[
+            "RuntimeError: Failed to get item 6: Response payload is not completed: <ContentLengthError: 400>",
+            "tarfile.ReadError: unexpected end of data @ <Pipe (('gsutil cat gs://b/0.tar',), {'shell': True})>",
+            "fetch-pack: unexpected disconnect while reading sideband packet",
+            "ssl.SSLError: [SSL: RECORD_LAYER_FAILURE] record layer failure (_ssl.c:2580)",
+        ],
+        &[
+            "tarfile.ReadError: unexpected end of data",
+            "SSLError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
+        ],
+    ),
+    Row::new(
+        "cloud-sdk",
+        StorageNetwork,
+        Trust::High,
+        &["botocore.", "An error occurred (", "azure.core", "google.api_core.exceptions", "ServiceException:"],
+    )
+    .also(concat!(
+        r"botocore\.exceptions\.(?:Connect|ConnectionClosed|EndpointConnection|ReadTimeout|HTTPClient|IncompleteRead",
+        r"|ResponseStreaming|Proxy|SSL)\w*|An error occurred \((?:SlowDown|InternalError|RequestTimeout",
+        r"|RequestTimeTooSkewed|ServiceUnavailable|Throttling\w*|TooManyRequests\w*|50[0234]|429)\)",
+        r"|azure\.core\.exceptions\.(?:ServiceRequest|ServiceResponse|IncompleteRead)\w*",
+        r"|google\.api_core\.exceptions\.(?:RetryError|Aborted|Cancelled|Unknown|DeadlineExceeded|GatewayTimeout)",
+        r"|ServiceException: (?:429|50\d)",
+    ))
+    .says(
+        "a cloud's library could not reach its service, or was told to come later",
+        &[
+            "botocore.exceptions.ReadTimeoutError: Read timeout on endpoint URL: \"https://s3.amazonaws.com/b/k\"",
+            "botocore.exceptions.ClientError: An error occurred (SlowDown) when calling the PutObject operation",
+            "ServiceException: 503 Server Error",
+        ],
+        &["botocore.exceptions.ClientError: An error occurred (AccessDenied) when calling the GetObject operation"],
+    ),
+    Row::new(
+        "database",
+        StorageNetwork,
+        Trust::Medium,
+        &["redis.exceptions", "OperationalError", "ServerSelectionTimeout", "pymongo.errors"],
+    )
+    .also(concat!(
+        r"redis\.exceptions\.(?:Connection|Timeout)Error|OperationalError\b.*(?:connect|server closed|timed? ?out",
+        r"|lost connection)|ServerSelectionTimeoutError|pymongo\.errors\.(?:AutoReconnect|NetworkTimeout)",
+    ))
+    .says(
+        "a database that the program writes to could not be reached",
+        &[
+            "redis.exceptions.ConnectionError: Error 111 connecting to 10.0.0.5:6379. Connection refused.",
+            "sqlalchemy.exc.OperationalError: (psycopg2.OperationalError) could not connect to server",
+        ],
+        &["sqlalchemy.exc.OperationalError: no such column: trials.name"],
+    ),
+    Row::new("torch-writer", DiskFull, Trust::Low, &["PytorchStreamWriter failed", "enforce fail at inline_container"])
+        .also(r"failed writing|write failed|unexpected pos")
+        .says(
+            "a checkpoint could not be written, most often for want of space",
+            &["RuntimeError: [enforce fail at inline_container.cc:337] . unexpected pos 640 vs 534"],
+            &["RuntimeError: PytorchStreamReader failed finding central directory"],
+        ),
     Row::new("connection-class", StorageNetwork, Trust::Low, &["ConnectionError", "ConnectionResetError"])
         .also(r"^(?:\w+\.)*Connection(?:Reset)?Error\b")
         .says(
