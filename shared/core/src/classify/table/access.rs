@@ -48,13 +48,14 @@ pub(super) const ROWS: &[Row] = &[
             r"|HTTP (?:response code:?|status|error:?|error code:?) ?40[13]\b|exceptions\.(?:Forbidden",
             r"|Unauthorized)\b|\bcode\W{1,4}40[13]\b",
             r"|status(?: code)?:? 40[13]\b|HTTP ?Error:?.{0,20}\b40[13]\b|\(?\b40[13]\)? (?:Forbidden|Unauthorized)",
-            r"|error 40[13]\b|AccessDeniedException: 403|returned error: 40[13]\b",
+            r"|error (?:occurred )?\(?40[13]\b|AccessDeniedException: 403|returned error: 40[13]\b",
         ))
         .says(
             "a service refused the credentials",
             &[
                 "huggingface_hub.errors.GatedRepoError: 401 Client Error. (Request ID: Root=1-67)",
                 "google.api_core.exceptions.Forbidden: 403 GET https://storage.googleapis.com/storage/v1/b/my-bucket",
+                "botocore.exceptions.ClientError: An error occurred (403) when calling the HeadObject operation",
             ],
             &["step 403 loss 2.1", "429 Client Error: Too Many Requests"],
         ),

@@ -78,7 +78,7 @@ pub(super) const ROWS: &[Row] = &[
         r"|50[0234])\b:? (?:Client|Server) Error|\b(?:429|50[0234]) (?:Too Many|Internal|Bad Gateway|Service",
         r"|Gateway|POST|GET|PUT|DELETE|PATCH|HEAD)",
         r"|exceptions\.(?:ServiceUnavailable|TooManyRequests|InternalServerError|BadGateway|GatewayTimeout)\b",
-        r"|rateLimitExceeded|backendError|\bSlowDown\b|HTTP ?Error:?.{0,20}\b(?:429|50[0234])\b",
+        r"|rateLimitExceeded|\bbackendError|\bSlowDown\b|HTTP ?Error:?.{0,20}\b(?:429|50[0234])\b",
         r"|status code:? (?:429|50[0234])\b|status:? (?:429|50[0234])\b|HttpError: .*, (?:429|50[0234])$",
         r"|Request failed with status code', (?:429|50[0234])|\b50[0234] Backend Error|HTTP/1\.\d\W* (?:429",
         r"|50[0234])\b",
@@ -92,7 +92,7 @@ pub(super) const ROWS: &[Row] = &[
             "ValueError: UNAVAILABLE: Error reading \"p\" in gs://my-bucket/ckpt: HTTP response code: 503, \
              with body: x",
         ],
-        &["HTTP response code 403", "404 Client Error: Not Found for url"],
+        &["HTTP response code 403", "404 Client Error: Not Found for url", "torch.distributed.DistBackendError: x"],
     ),
     Row::new(
         "name-resolution",
