@@ -2,11 +2,11 @@
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::Installation;
-use rekindle_web::Problem;
+use rekindle_web::{Problem, etag};
 use rekindle_wire::v1::VersionView;
 
 use crate::Api;
@@ -26,9 +26,8 @@ pub(crate) async fn ready(State(api): State<Api>) -> Response {
 }
 
 /// Version and installation.
-pub(crate) async fn version(State(api): State<Api>) -> axum::Json<VersionView> {
-    axum::Json(VersionView {
-        version: env!("CARGO_PKG_VERSION").into(),
-        installation: api.engine.installation.id.to_string(),
-    })
+pub(crate) async fn version(State(api): State<Api>, headers: HeaderMap) -> Response {
+    let version =
+        VersionView { version: env!("CARGO_PKG_VERSION").into(), installation: api.engine.installation.id.to_string() };
+    etag::json(&headers, &version)
 }

@@ -3,6 +3,7 @@
 use axum::extract::State;
 use http::StatusCode;
 
+use rekindle_core::spec::{LABEL_MAX, is_label};
 use rekindle_engine::Labels;
 use rekindle_web::problem::FieldFault;
 use rekindle_web::{Caller, Json, Path, Problem, problem};
@@ -11,8 +12,6 @@ use rekindle_wire::v1::{JobView, LabelsBody};
 use crate::Api;
 use crate::jobs::{job_id, store};
 
-/// Longest tag, in bytes.
-const TAG_MAX: usize = 100;
 /// Most tags in one change.
 const TAGS_MAX: usize = 100;
 /// Longest notes, in bytes.
@@ -44,8 +43,8 @@ fn check(body: &LabelsBody) -> Result<(), Problem> {
         fault("add_tags", format!("has more than {TAGS_MAX} tags"));
     }
     for tag in &body.add_tags {
-        if tag.trim().is_empty() || tag.len() > TAG_MAX || tag.contains(char::is_control) {
-            fault("add_tags", format!("a tag is one line of 1 to {TAG_MAX} bytes"));
+        if !is_label(tag) {
+            fault("add_tags", format!("a tag is one line of 1 to {LABEL_MAX} bytes"));
         }
     }
     if body.notes.as_ref().is_some_and(|notes| notes.len() > NOTES_MAX || notes.contains('\0')) {

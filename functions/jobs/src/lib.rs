@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::routing::post;
 
 use rekindle_engine::Engine;
-use rekindle_web::{Answer, Caller, Deliveries};
+use rekindle_web::{Answer, Caller, Messages};
 
 mod message;
 
@@ -35,7 +35,7 @@ pub fn router(jobs: Jobs) -> Router {
     Router::new().route("/functions/jobs", post(handle)).with_state(jobs)
 }
 
-async fn handle(State(jobs): State<Jobs>, caller: Caller, Deliveries(deliveries): Deliveries) -> Answer {
+async fn handle(State(jobs): State<Jobs>, caller: Caller, Messages(deliveries): Messages) -> Answer {
     let mut answer = Answer::Done;
     for delivery in &deliveries {
         answer = answer.and(Box::pin(message::handle(&jobs, &caller, delivery)).await);

@@ -10,7 +10,7 @@ use rekindle_core::names;
 use rekindle_core::spec::{FieldError, ParseContext, parse};
 use rekindle_engine::{Commanded, Submitted};
 use rekindle_ports::store::StoreError;
-use rekindle_web::{Answer, Caller, dead, hint};
+use rekindle_web::{Answer, BODY_MAX, Caller, dead, hint};
 use rekindle_wire::delivery::{Delivery, Via};
 
 use crate::{ACTOR, Jobs};
@@ -110,6 +110,12 @@ async fn carry_out(jobs: &Jobs, caller: &Caller, delivery: &Delivery) -> Result<
         return Err(No::Unusable(format!("messages may not {text} here; use the HTTP API")));
     }
     let data = delivery.data.as_ref().map_err(|e| No::Unusable(e.clone()))?;
+    if data.len() > BODY_MAX {
+        return Err(No::Unusable(format!(
+            "the message has {} bytes; a job is at most {BODY_MAX}: put what is big into the bundle of `code`",
+            data.len()
+        )));
+    }
     let value: Value =
         serde_json::from_slice(data).map_err(|e| No::Unusable(format!("the message is not JSON: {e}")))?;
     let job = match name {

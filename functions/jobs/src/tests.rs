@@ -231,13 +231,25 @@ async fn poison_bytes() {
         ("application/json", b"{\"foo\":1}".to_vec(), 400),
         ("application/json", b"\xff\xfe".to_vec(), 400),
         ("application/json", b"[".repeat(100_000), 400),
-        ("application/json", vec![b' '; 10 << 20], 413),
+        ("application/json", vec![b' '; 10 << 20], 400),
+        ("application/json", vec![b' '; 15 << 20], 413),
         ("text/plain", b"x".to_vec(), 415),
         ("application/cloudevents+json", b"{\"specversion\":\"1.0\"}".to_vec(), 400),
     ] {
         assert_eq!(send(&router, raw(PATH, content_type, body)).await.status, status, "{content_type}");
     }
     assert_eq!(rig.dead_reasons().len(), 6, "what is no envelope is refused, not kept");
+    assert!(jobs(&rig).is_empty());
+}
+
+#[tokio::test]
+async fn the_largest_message_of_a_topic_is_told_to_be_unusable() {
+    let (rig, router) = rig().await;
+    let mut large = spec("train");
+    large["notes"] = "x".repeat(9_900_000).into();
+    assert_eq!(message(&router, "1", None, &large).await, 204);
+    let reasons = rig.dead_reasons();
+    assert!(reasons.len() == 1 && reasons[0].contains("put what is big into the bundle"), "{reasons:?}");
     assert!(jobs(&rig).is_empty());
 }
 

@@ -339,6 +339,12 @@ impl QueuedResource {
         self.node_specs.iter().map(chips).sum()
     }
 
+    /// Workers of all its nodes.
+    pub(crate) fn workers(&self) -> usize {
+        let workers = |spec: &NodeSpec| catalog::accelerator(&spec.accelerator).map_or(0, |row| row.workers as usize);
+        self.node_specs.iter().map(workers).sum()
+    }
+
     /// The family of its nodes (one only: all are alike).
     pub(crate) fn family(&self) -> &'static str {
         let first = self.node_specs.first().and_then(|spec| catalog::accelerator(&spec.accelerator));

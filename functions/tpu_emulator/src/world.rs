@@ -13,11 +13,12 @@ use rekindle_core::catalog;
 use serde_json::{Map, Value};
 
 use crate::model::{
-    Effect, Fault, Location, Node, NodeKey, NodeState, Operation, Outcome, QueuedState, RpcStatus, Timer, TimerAction,
-    When, World,
+    Effect, Fault, Location, Node, NodeKey, NodeState, Operation, Outcome, QueuedResource, QueuedState, RpcStatus,
+    Timer, TimerAction, When, World,
 };
 use crate::scenario::{Scenario, Wait, ZoneSettings};
 use crate::wire::audit;
+use crate::wire::errors::ApiError;
 
 mod disasters;
 mod nodes;
@@ -29,6 +30,9 @@ pub(crate) use disasters::{MaintenanceOrder, PreemptOrder, no_maintenance, polic
 
 /// Version of the stored format.
 const VERSION: u32 = 1;
+
+/// Most workers at a time over all nodes. Each is several processes: some thousands bring a machine down.
+const WORKERS_MAX: usize = 1024;
 
 /// Operations that are kept; the real service keeps them for days. The state is written whole at every change.
 const OPERATIONS_KEPT: usize = 500;
@@ -160,6 +164,17 @@ impl World {
     pub(crate) fn quota_broken(&self, location: &Location, family: &str, is_spot: bool, chips: u64) -> Option<u64> {
         let limit = self.zone(&location.zone).quota_of(family, is_spot)?;
         (self.held_chips(location, family, is_spot) + chips > limit).then_some(limit)
+    }
+
+    /// Refuses what this machine could not carry. The real service has no such limit; a quota is its nearest answer.
+    pub(super) fn check_room_for_workers(&self, more: usize) -> Result<(), ApiError> {
+        let without_nodes = self
+            .queued_resources
+            .values()
+            .filter(|queued| !queued.node_names().iter().any(|name| self.nodes.contains_key(name)));
+        let waiting: usize = without_nodes.map(QueuedResource::workers).sum();
+        let held = self.nodes.values().map(|node| node.workers.len()).sum::<usize>() + waiting;
+        if held + more <= WORKERS_MAX { Ok(()) } else { Err(ApiError::machine_full(WORKERS_MAX, held, more)) }
     }
 
     /// Lets something happen later.

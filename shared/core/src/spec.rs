@@ -21,7 +21,7 @@ mod tpu;
 mod tests;
 
 pub use hash::hash;
-pub use parse::{FieldError, ParseContext, Submit, parse};
+pub use parse::{FieldError, LABEL_MAX, ParseContext, Submit, is_label, parse};
 
 /// A command line: a list of words, or one string that is given to `bash -c`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -50,7 +50,7 @@ pub struct CloudTasksWakeups {
 
 impl CloudTasksWakeups {
     /// Makes the client. Nothing is called yet.
-    pub fn connect<'a>(settings: TasksSettings, service: &'a Service) -> BoxFuture<'a, Result<Self, ConnectError>> {
+    pub fn connect(settings: TasksSettings, service: &Service) -> BoxFuture<'_, Result<Self, ConnectError>> {
         Box::pin(async move {
             let mut builder = CloudTasks::builder()
                 .with_credentials(service.access.credentials(WHAT)?)

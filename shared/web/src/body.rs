@@ -11,12 +11,15 @@ use serde::de::DeserializeOwned;
 
 use rekindle_wire::delivery::{self, Delivery, NotAnEnvelope};
 
-use crate::problem::{Problem, problem};
+use crate::problem::{FieldFault, Problem, problem};
 
 /// The largest body of an envelope or a job spec, in bytes.
-// Eventarc events are at most 512 KB; a job spec is a page of text. A Pub/Sub message may have 10 MB, but no job
-// message has.
+// Eventarc events are at most 512 KB; a job spec is a page of text.
 pub const BODY_MAX: usize = 1024 * 1024;
+
+/// The largest push envelope of a topic to which people publish, in bytes: 10 MB, the most that Pub/Sub takes, as base64
+/// and with attributes. Refused, such a message would come again for days; taken, it can be told to be unusable.
+pub const PUSH_MAX: usize = 14 * 1024 * 1024;
 
 /// Most that is taken of a body which is too large, in bytes: the largest request that Cloud Run lets through.
 const DRAIN_MAX: usize = 32 * 1024 * 1024;
@@ -71,26 +74,42 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
     }
 }
 
-/// What a trigger sent, whichever envelope it used. 400 and 415 when it is no envelope, 413 above the limit.
+/// What a trigger sent, whichever envelope it used. 400 and 415 when it is no envelope, 413 above [`BODY_MAX`].
 #[derive(Debug, Clone)]
 pub struct Deliveries(pub Vec<Delivery>);
+
+/// [`Deliveries`] of a topic to which people publish: 413 only above [`PUSH_MAX`].
+#[derive(Debug, Clone)]
+pub struct Messages(pub Vec<Delivery>);
 
 impl<S: Send + Sync> FromRequest<S> for Deliveries {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        let headers = request.headers().clone();
-        let body = read(request, BODY_MAX).await?;
-        delivery::decode(&headers, &body).map(Self).map_err(|error| {
-            tracing::error!(error = %error, "not an envelope");
-            match error {
-                NotAnEnvelope::ContentType(_) => {
-                    problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-type", error.to_string())
-                }
-                NotAnEnvelope::Malformed(why) => problem(StatusCode::BAD_REQUEST, "not-an-envelope", why),
-            }
-        })
+        deliveries(request, BODY_MAX).await.map(Self)
     }
+}
+
+impl<S: Send + Sync> FromRequest<S> for Messages {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        deliveries(request, PUSH_MAX).await.map(Self)
+    }
+}
+
+async fn deliveries(request: Request, max: usize) -> Result<Vec<Delivery>, Problem> {
+    let headers = request.headers().clone();
+    let body = read(request, max).await?;
+    delivery::decode(&headers, &body).map_err(|error| {
+        tracing::error!(error = %error, "not an envelope");
+        match error {
+            NotAnEnvelope::ContentType(_) => {
+                problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-type", error.to_string())
+            }
+            NotAnEnvelope::Malformed(why) => problem(StatusCode::BAD_REQUEST, "not-an-envelope", why),
+        }
+    })
 }
 
 /// A JSON body of people: 415 for another content type, 400 for what cannot be read. An absent body reads as `{}`.
@@ -125,6 +144,19 @@ fn check_json(content_type: Option<&http::HeaderValue>) -> Result<(), Problem> {
 }
 
 fn from_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice(body)
-        .map_err(|e| problem(StatusCode::BAD_REQUEST, "json", format!("the body cannot be read: {e}")))
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let field = error.path().to_string();
+        let why = error.into_inner();
+        let problem = problem(StatusCode::BAD_REQUEST, "json", format!("the body cannot be read: {why}"));
+        // Text that is no JSON, and what is wrong with the whole, is no field's fault.
+        if why.is_data() && field != "." {
+            problem.with_errors(vec![FieldFault { field, message: why.to_string() }])
+        } else {
+            problem
+        }
+    });
+    let value = read?;
+    json.end().map_err(|why| problem(StatusCode::BAD_REQUEST, "json", format!("the body cannot be read: {why}")))?;
+    Ok(value)
 }

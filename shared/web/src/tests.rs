@@ -16,6 +16,12 @@ use crate::{Answer, Caller, Deliveries, Door, Json, Raw, Refused, Verifier, call
 
 struct ByHeader;
 
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Command {
+    new_slice: bool,
+}
+
 #[async_trait]
 impl Verifier for ByHeader {
     async fn verify(&self, door: Door, headers: &HeaderMap) -> Result<Caller, Refused> {
@@ -31,6 +37,7 @@ impl Verifier for ByHeader {
 fn router() -> Router {
     let open = Router::new()
         .route("/raw", post(async |Raw(body): Raw| body.len().to_string()))
+        .route("/command", post(async |Json(value): Json<Command>| value.new_slice.to_string()))
         .route("/json", post(async |Json(value): Json<serde_json::Value>| value.to_string()))
         .route("/events", post(async |Deliveries(all): Deliveries| all.len().to_string()))
         .route("/etag", get(async |headers: HeaderMap| etag::json(&headers, &serde_json::json!({"a": 1}))))
@@ -96,6 +103,19 @@ async fn what_is_no_json_is_400_and_other_content_types_are_415() {
     }
     let (status, ..) = send(post_to("/events", "image/png", "x")).await;
     assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+}
+
+#[tokio::test]
+async fn the_field_that_is_wrong_is_named() {
+    for (body, field) in [(r#"{"new_slice":"yes"}"#, "new_slice"), (r#"{"new_slice":true,"frob":1}"#, "frob")] {
+        let (status, _, answer) = send(post_to("/command", "application/json", body)).await;
+        let problem: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!((status, &problem["errors"][0]["field"]), (StatusCode::BAD_REQUEST, &field.into()), "{answer}");
+    }
+    let (status, _, answer) = send(post_to("/command", "application/json", r#"{"new_slice":true} x"#)).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(!answer.contains("errors"), "{answer}");
+    assert_eq!(send(post_to("/command", "application/json", r#"{"new_slice":true}"#)).await.2, "true");
 }
 
 #[tokio::test]

@@ -18,6 +18,10 @@ const KINDS: [CapacityKind; 4] =
 /// US dollars for a chip-hour where the catalogue knows no price: not the cheapest, and not for nothing.
 const UNKNOWN_PRICE: f64 = 5.0;
 
+/// Most chips of one entry at a time. Each worker is several processes of this machine: a job that is too large for it
+/// is refused when it is submitted.
+const MAX_CHIPS: u32 = 1024;
+
 /// The deployment: everything that the emulated zones offer.
 pub(crate) fn deployment(places: &Places, api_url: &str, metadata: BTreeMap<String, String>) -> Deployment {
     Deployment {
@@ -43,7 +47,7 @@ fn capacity() -> Vec<CapacityEntry> {
                 accelerator: accelerator.name.clone(),
                 zone: zone.to_owned(),
                 kind,
-                max_chips: None,
+                max_chips: Some(MAX_CHIPS),
                 usd_per_chip_hour: price(&accelerator.name, zone, kind),
             }));
         }

@@ -151,6 +151,17 @@ impl ApiError {
         Self::new(429, text.clone()).with(quota_failure(location, &text))
     }
 
+    /// 429: more workers than this machine can carry, which no real service says. A quota is the nearest to it.
+    pub(crate) fn machine_full(limit: usize, held: usize, more: usize) -> Self {
+        Self::new(
+            429,
+            format!(
+                "Quota limit 'WorkersOfThisEmulator' has been exceeded. Limit: {limit}, since each worker is several \
+                 processes of this machine; {held} are taken and {more} are asked for."
+            ),
+        )
+    }
+
     /// 429: too many creates in a minute.
     pub(crate) fn rate(project: &str, limit: u32) -> Self {
         let number = project_number(project);

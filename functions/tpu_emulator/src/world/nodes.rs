@@ -81,6 +81,7 @@ impl World {
         if let Some(limit) = self.quota_broken(&call.location, &draft.accelerator.family, draft.is_spot, chips) {
             return Err(ApiError::quota(&call.location, draft.accelerator, draft.is_spot, limit));
         }
+        self.check_room_for_workers(draft.accelerator.workers as usize)?;
         let has_room = self.has_room(&call.location.zone, &draft.accelerator.family, chips);
         let operation = self.begin(moment, call, "create", &name);
         let wait = if has_room { Wait::Create } else { Wait::Stockout };

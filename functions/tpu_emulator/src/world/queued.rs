@@ -114,6 +114,7 @@ impl World {
         if let Some(limit) = self.quota_broken(&call.location, family, queued.is_spot, chips) {
             return Err(ApiError::queued_quota(&call.location, family, queued.is_spot, limit));
         }
+        self.check_room_for_workers(queued.workers())?;
         let operation = self.begin(moment, call, "create", &name);
         queued.operation = Some(operation.clone());
         let id = queued.id;

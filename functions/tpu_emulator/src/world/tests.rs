@@ -242,3 +242,19 @@ fn random_walks_never_break_the_rules_and_always_come_to_rest() {
         assert_eq!(again, walk.world, "seed {seed}: the state does not survive being stored");
     }
 }
+
+#[test]
+fn more_workers_than_a_machine_carries_are_refused() {
+    let mut walk = Walk::new(1, "{}");
+    let body = json!({"acceleratorType": "v5litepod-256", "runtimeVersion": "v2-alpha-tpuv5-lite"});
+    for index in 0..16 {
+        walk.create(&format!("node-{index}"), &body).unwrap();
+    }
+    let error = walk.create("node-16", &body).unwrap_err();
+    assert_eq!(error.http, 429);
+    assert!(error.message.contains("1024 are taken and 64 are asked for"), "{}", error.message);
+    let (moment, call) = (walk.moment(), Walk::call("DeleteNode"));
+    walk.world.delete_node(moment, &call, "node-3").unwrap();
+    walk.pass(SignedDuration::from_secs(60));
+    walk.create("node-16", &body).unwrap();
+}

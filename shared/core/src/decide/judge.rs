@@ -264,6 +264,7 @@ impl Pass<'_> {
             multi_worker_expected: Some(total),
         };
         let complete = evidence.workers.len() == total;
+        let silent = self.silent_worker(a);
         let verdict = classify::classify(&evidence);
         let kind = match verdict.outcome {
             classify::Outcome::Success if complete && !killed_after_success && a.started_or_released() => {
@@ -271,6 +272,12 @@ impl Pass<'_> {
                 return;
             }
             classify::Outcome::Success if killed_after_success => FailureKind::Stalled,
+            // The others ended well, and one is gone without a word.
+            classify::Outcome::Success | classify::Outcome::Failure(FailureKind::Unknown)
+                if !complete && silent.is_some() =>
+            {
+                FailureKind::Lost
+            }
             // `setup` never ends a job well, and a missing worker is no success.
             classify::Outcome::Success => FailureKind::Unknown,
             // Silence alone is no preemption: without a notice or the API's word, nobody said why.
@@ -283,7 +290,12 @@ impl Pass<'_> {
             }
             classify::Outcome::Failure(kind) => kind,
         };
-        let summary = verdict.summary.clone();
+        let summary = match silent {
+            Some((worker, silent)) if kind == FailureKind::Lost && !complete => {
+                format!("worker {worker} has been silent for {} s and never told its end", silent.as_secs())
+            }
+            _ => verdict.summary.clone(),
+        };
         let end = End {
             kind,
             summary,
@@ -295,6 +307,15 @@ impl Pass<'_> {
             free: false,
         };
         self.end(a.number, end, self.now);
+    }
+
+    /// The worker without an exit that has been silent longest, beyond the limit, and for how long.
+    fn silent_worker(&self, a: &Attempt) -> Option<(u32, Duration)> {
+        let g = self.job.generation(a.generation)?;
+        let limit = self.settings().heartbeat_for(g.chips / (g.slices * g.workers).max(1)) * self.settings().missed;
+        let missing = self.reports_of(a.number).into_iter().filter(|r| r.exit.is_none());
+        let silent = missing.filter_map(|r| Some((r.key.worker, self.silent_for(r.heard_at)?)));
+        silent.max_by_key(|(_, silent)| *silent).filter(|(_, silent)| *silent >= limit)
     }
 
     fn succeed(&mut self, a: &Attempt, verdict: classify::Verdict) {

@@ -76,6 +76,9 @@ const NOT_BUILT: &[(&str, &str)] = &[
     ("workspace", "leave it out and give a `run`"),
 ];
 
+/// Most bytes of an owner or a tag. Firestore indexes at most 1,500 bytes of a value.
+pub const LABEL_MAX: usize = 256;
+
 /// The longest spec, in bytes of JSON.
 // A job is one document of at most 1 MiB in the store, and holds its generations, attempts and events beside the spec.
 const SPEC_MAX: usize = 256 * 1024;
@@ -134,7 +137,7 @@ pub fn parse(value: &Value, context: &ParseContext<'_>) -> Result<Submit, Vec<Fi
         checkpoint,
         priority: priority(&top, &mut faults),
         owner: owner(&top, context, &mut faults),
-        tags: top.words("tags", &mut faults).into_iter().map(|word| word.text).collect(),
+        tags: tags(&top, &mut faults),
         notes: top.text("notes", &mut faults),
         notify: notify(&top, &mut faults),
         any_region,
@@ -320,8 +323,23 @@ fn owner(top: &Object<'_>, context: &ParseContext<'_>, faults: &mut Faults) -> S
     if owner != context.caller && !context.caller_is_admin {
         let caller = quote(context.caller);
         faults.add("owner", format!("only an admin may name another owner; leave it out, or write {caller}"));
+    } else if !is_label(&owner) {
+        faults.add("owner", format!("must be one line of 1 to {LABEL_MAX} bytes"));
     }
     owner
+}
+
+fn tags(top: &Object<'_>, faults: &mut Faults) -> Vec<String> {
+    let words = top.words("tags", faults);
+    for word in words.iter().filter(|word| !is_label(&word.text)) {
+        faults.add(&word.path, format!("must be one line of 1 to {LABEL_MAX} bytes"));
+    }
+    words.into_iter().map(|word| word.text).collect()
+}
+
+/// Whether a text can be an owner or a tag: both are columns of tables and are queried for.
+pub fn is_label(text: &str) -> bool {
+    (1..=LABEL_MAX).contains(&text.len()) && !text.trim().is_empty() && !text.contains(char::is_control)
 }
 
 fn notify(top: &Object<'_>, faults: &mut Faults) -> Vec<Notify> {

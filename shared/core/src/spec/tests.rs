@@ -308,6 +308,8 @@ fn each_fault_says_the_next_step() {
     refuses(&with(&["run"], json!({"cmd": "x"})), "run", "one line for bash");
     refuses(&with(&["id"], json!("a".repeat(41))), "id", "41 characters");
     refuses(&with(&["owner"], json!("research")), "owner", "only an admin");
+    refuses(&with(&["tags"], json!(["good", "x".repeat(257)])), "tags[1]", "one line of 1 to 256 bytes");
+    refuses(&with(&["tags"], json!(["a\tb"])), "tags[0]", "one line");
     refuses(&with(&["priority"], json!("high")), "priority", "0 to 100");
     refuses(&with(&["tpu"], json!("v5litepod-8")), "tpu", "must be an object");
     refuses(&with(&["checkpoint"], json!("s3://x/y")), "checkpoint", "gs://BUCKET/FOLDER");
@@ -324,6 +326,10 @@ fn only_an_admin_names_another_owner() {
     let deployment = open_deployment();
     let context = ParseContext { deployment: &deployment, caller: "root@example.com", caller_is_admin: true };
     assert_eq!(parse(&value, &context).unwrap().spec.owner, "research");
+    for no_name in ["x".repeat(257), "research\nops".into()] {
+        let faults = parse(&with(&["owner"], json!(no_name)), &context).unwrap_err();
+        assert!(faults.len() == 1 && faults[0].message.contains("one line of 1 to 256 bytes"), "{faults:?}");
+    }
 }
 
 #[test]

@@ -2,8 +2,11 @@
 
 use serde_json::json;
 
+use rekindle_core::classify::Exit;
+use rekindle_core::failure::FailureKind;
 use rekindle_core::job::{Job, Phase, Via};
 use rekindle_core::observation::{SliceState, SliceView};
+use rekindle_core::policy::Action;
 use rekindle_fakes::Call;
 
 use super::rig::Rig;
@@ -102,6 +105,19 @@ async fn the_next_attempt_starts_though_the_delete_fails_once_all_slices_have_en
     let waited = rig.now().duration_since(lost_at).as_secs();
     assert!((60..=75).contains(&waited), "after the machines' time to go down: {waited} s");
     assert!(rig.fakes.tpu.slices().iter().any(|l| l.slice.name == Rig::name(1)), "the husk is still being deleted");
+}
+
+#[tokio::test]
+async fn workers_that_vanish_while_the_others_end_well_are_a_loss() {
+    let mut rig = two_slices().await;
+    rig.power_off_slice(1, 1);
+    for worker in 0..4 {
+        rig.exit(1, worker, Exit::Code(0), "done\n");
+    }
+    let job = rig.until(1000, "attempt 1 has ended", |j| j.last_end.is_some()).await;
+    let ended = job.last_end.unwrap().ended;
+    assert_eq!((ended.kind, ended.action), (Some(FailureKind::Lost), Some(Action::Recreate)));
+    assert!(ended.summary.contains("silent") && ended.summary.contains("never told its end"), "{}", ended.summary);
 }
 
 #[tokio::test]
