@@ -23,6 +23,7 @@ use crate::{Api, liveness};
 
 mod bind;
 mod merge;
+mod points;
 mod store;
 
 /// A hint that cannot be published is tried again so often before the agent is asked to come again.

@@ -7,8 +7,7 @@ use jiff::Timestamp;
 
 use rekindle_core::job::Via;
 use rekindle_core::observation::SliceState;
-use rekindle_core::spec::CapacityKind;
-use rekindle_core::{catalog, placement};
+use rekindle_core::placement;
 use rekindle_engine::PassError;
 use rekindle_ports::tpu::Listed;
 use rekindle_web::{NoQuery, Problem, Query, etag};
@@ -68,24 +67,10 @@ fn state(of: &SliceState) -> String {
     }
 }
 
-/// By the deployment's own price where it has one, else by the catalogue. A queued resource costs nothing beside its
-/// nodes.
+/// A queued resource costs nothing beside its nodes.
 fn usd_per_hour(api: &Api, listed: &Listed) -> Option<f64> {
     if listed.slice.via == Via::QueuedResource {
         return Some(0.0);
     }
-    let chips = catalog::accelerator(&listed.accelerator)?.chips;
-    let kinds: &[CapacityKind] = if listed.preemptible {
-        &[CapacityKind::Spot, CapacityKind::Preemptible]
-    } else {
-        &[CapacityKind::OnDemand, CapacityKind::Reserved]
-    };
-    let deployment = &api.engine.deployment;
-    let (accelerator, zone) = (&listed.accelerator, &listed.slice.zone);
-    // Whatever it was allowed for then: the price does not depend on the number of chips.
-    let own = kinds.iter().find_map(|kind| placement::entry_for(deployment, *kind, accelerator, zone, 0));
-    let each = own
-        .map(|e| e.usd_per_chip_hour)
-        .or_else(|| catalog::price_in_zone(&listed.accelerator, &listed.slice.zone, listed.preemptible))?;
-    Some(each * f64::from(chips))
+    placement::usd_per_hour(&api.engine.deployment, &listed.accelerator, &listed.slice.zone, listed.preemptible)
 }

@@ -220,7 +220,7 @@ pub(crate) fn usage(api: &Api, job: &Job) -> Usage {
 const COST_STEP_SECS: i64 = 10;
 
 /// The newest reports of the current attempt. They only make progress fresher, so a failed read is none.
-async fn reports(api: &Api, job: &Job) -> Vec<WorkerReport> {
+pub(crate) async fn reports(api: &Api, job: &Job) -> Vec<WorkerReport> {
     let Some(attempt) = job.attempt().filter(|a| a.ended.is_none()) else { return Vec::new() };
     let Some(g) = job.generation(attempt.generation) else { return Vec::new() };
     let keys = (0..g.slices).flat_map(|slice| (0..g.workers).map(move |worker| WorkerKey { slice, worker }));

@@ -12,6 +12,7 @@ use axum::routing::{get, post, put};
 
 use rekindle_engine::Engine;
 
+mod account;
 mod agents;
 mod bundles;
 mod catalog;
@@ -26,6 +27,7 @@ mod logs;
 mod objects;
 mod page;
 mod secrets;
+mod seeing;
 mod site;
 mod streams;
 mod watch;
@@ -63,11 +65,14 @@ pub fn people(api: Api) -> Router {
         .route("/v1/jobs/{id}/history", get(jobs::history))
         .route("/v1/jobs/{id}/explain", get(jobs::explain))
         .route("/v1/jobs/{id}/logs", get(logs::read))
+        .route("/v1/jobs/{id}/progress", get(seeing::progress))
         .route("/v1/jobs/{id}/{command}", post(commands::command))
         .route("/v1/bundles/{sha256}", post(bundles::bundle).get(bundles::look))
         .route("/v1/webhook-secret", get(secrets::webhooks))
         .route("/v1/watch", get(watch::watch))
         .route("/v1/fleet", get(fleet::fleet))
+        .route("/v1/account", get(account::account))
+        .route("/v1/digest", get(seeing::since))
         .route("/v1/catalog", get(catalog::catalog))
         .route("/v1/freeze", post(freeze::freeze))
         .route("/v1/thaw", post(freeze::thaw))

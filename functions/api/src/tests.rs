@@ -19,6 +19,7 @@ mod labels;
 mod logs;
 mod objects;
 mod people;
+mod seeing;
 mod site;
 
 /// Everything that `api` serves, over one rig.

@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::effect::Effect;
-use crate::job::Phase;
+use crate::failure::FailureKind;
+use crate::job::{Job, Phase};
 use crate::reason::Reason;
 
 /// One decision, as people and audits see it.
@@ -34,4 +35,27 @@ pub struct HistoryEntry {
     pub attempt: u32,
     /// Generation after.
     pub generation: u32,
+    /// The attempt whose end was judged in this pass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<AttemptEnd>,
+}
+
+/// The end of an attempt, in short.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptEnd {
+    /// The attempt.
+    pub attempt: u32,
+    /// Kind of failure; absent: it succeeded, or a person ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<FailureKind>,
+    /// The root cause in one sentence.
+    pub summary: String,
+}
+
+impl AttemptEnd {
+    /// The end that became known between two states of a job.
+    pub fn between(before: &Job, after: &Job) -> Option<Self> {
+        let end = after.last_end.as_ref().filter(|_| after.last_end != before.last_end)?;
+        Some(Self { attempt: end.attempt, kind: end.ended.kind, summary: end.ended.summary.clone() })
+    }
 }

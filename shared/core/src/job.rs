@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
+use crate::account::Bill;
 use crate::classify::Verdict;
 use crate::failure::FailureKind;
 use crate::ids::JobId;
@@ -430,6 +432,9 @@ pub struct Usage {
     pub cost_usd_micros: u64,
     /// Up to when this was counted.
     pub through: Option<Timestamp>,
+    /// The same by the Monday (UTC) of the week, finer: one entry for each week in which something was paid for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub weeks: BTreeMap<Date, Bill>,
 }
 
 /// An outgoing event that is committed but may not be published yet.

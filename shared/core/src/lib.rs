@@ -2,10 +2,12 @@
 //!
 //! **Invariant:** nothing here does I/O, reads a clock, draws a random number or waits.
 
+pub mod account;
 pub mod catalog;
 pub mod check;
 pub mod classify;
 pub mod decide;
+pub mod digest;
 pub mod effect;
 pub mod explain;
 pub mod failure;
@@ -21,5 +23,6 @@ pub mod orders;
 pub mod placement;
 pub mod policy;
 pub mod reason;
+pub mod series;
 pub mod settings;
 pub mod spec;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use rekindle_core::decide::{Command, NoSense, apply_command};
-use rekindle_core::history::HistoryEntry;
+use rekindle_core::history::{AttemptEnd, HistoryEntry};
 use rekindle_core::ids::JobId;
 use rekindle_core::job::{Counters, Desired, Job, Phase, Spent, Usage};
 use rekindle_core::names;
@@ -158,6 +158,7 @@ fn submit_entry(job: &Job, actor: &str, now: Timestamp) -> HistoryEntry {
         effects: Vec::new(),
         attempt: 0,
         generation: 0,
+        ended: None,
     }
 }
 
@@ -175,6 +176,7 @@ fn command_entry(before: &Job, after: &Job, command: Command, actor: &str, now: 
         effects: Vec::new(),
         attempt: after.last_attempt,
         generation: after.last_generation,
+        ended: AttemptEnd::between(before, after),
     }
 }
 

@@ -48,6 +48,7 @@ impl Engine {
                 effects: Vec::new(),
                 attempt: job.last_attempt,
                 generation: job.last_generation,
+                ended: None,
             };
             match self.ports.store.commit_job(at.revision, &job, Some(&entry), Vec::new()).await {
                 Ok(_) => return Ok(Some(job)),

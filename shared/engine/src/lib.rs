@@ -14,6 +14,7 @@ pub mod act;
 mod commands;
 mod labels;
 mod observe;
+mod orphans;
 mod pass;
 mod permits;
 mod sweep;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use rekindle_core::check;
 use rekindle_core::decide::{self, Decision, EffectOutcome, decide};
-use rekindle_core::history::HistoryEntry;
+use rekindle_core::history::{AttemptEnd, HistoryEntry};
 use rekindle_core::ids::JobId;
 use rekindle_core::job::Job;
 use rekindle_ports::docs::{Precondition, Revision};
@@ -222,6 +222,7 @@ fn entry_of(before: &Job, after: &Job, notes: Vec<String>, cause: &str, now: Tim
         effects: Vec::new(),
         attempt: after.last_attempt,
         generation: after.last_generation,
+        ended: AttemptEnd::between(before, after),
     }
 }
 

@@ -81,7 +81,7 @@ impl Engine {
         self.ports.tpu.list().await.map_err(|e: TpuError| PassError::Transient(e.to_string()))
     }
 
-    async fn owner_of(&self, resource: &Listed) -> Result<Owner, StoreError> {
+    pub(crate) async fn owner_of(&self, resource: &Listed) -> Result<Owner, StoreError> {
         let labels = &resource.view.labels;
         if labels.installation != self.installation.id.as_str() {
             return Ok(Owner::Foreign);

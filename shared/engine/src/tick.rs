@@ -70,9 +70,10 @@ impl Engine {
     /// One tick. Errors of parts are in the report; it fails only when nothing could be done.
     pub async fn tick(&self, now: Timestamp) -> Result<TickReport, PassError> {
         let mut report = TickReport::default();
-        if let Err(error) = self.mark_liveness(now).await {
+        let last = self.mark_liveness(now).await.unwrap_or_else(|error| {
             report.troubles.push(format!("liveness: {error}"));
-        }
+            None
+        });
         let mut owners = Owners::new();
         match self.grant(now).await {
             Ok(granted) => (report.granted, report.chips, owners) = granted,
@@ -83,6 +84,9 @@ impl Engine {
         match self.list().await {
             Ok(listing) => {
                 report.changed = self.hint_changed(&listing, &owners, &hinted).await;
+                if let Err(error) = self.meter_orphans(now, last, &listing, &owners).await {
+                    report.troubles.push(format!("account of orphans: {error}"));
+                }
                 match self.sweep(now, &listing, &owners).await {
                     Ok(sweep) => report.sweep = Some(sweep),
                     Err(error) => report.troubles.push(format!("sweep: {error}")),
@@ -99,11 +103,13 @@ impl Engine {
         Ok(report)
     }
 
-    /// Stores that a tick ran and whether `api` answers; after a gap the silence clocks start again.
-    async fn mark_liveness(&self, now: Timestamp) -> Result<(), StoreError> {
+    /// Stores that a tick ran and whether `api` answers; after a gap the silence clocks start again. Answers when the
+    /// last one ran.
+    async fn mark_liveness(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
         let api = self.ports.probe.ping().await.is_ok();
         let at = self.ports.store.read::<LivenessDoc>(&Kind::Liveness).await?;
         let mut doc = at.as_ref().map(|a| a.value.clone()).unwrap_or_default();
+        let last = doc.tick_at;
         let gap = self.settings.outage_gap;
         let broken = |last: Option<Timestamp>| last.is_none_or(|last| now >= last + gap);
         if broken(doc.tick_at) {
@@ -119,7 +125,7 @@ impl Engine {
         let when = at.map_or(Precondition::Absent, |a| Precondition::At(a.revision));
         match self.ports.store.write(&Kind::Liveness, &doc, when).await {
             // `api` wrote at the same moment; the next tick is soon enough.
-            Ok(_) | Err(StoreError::Conflict(_)) => Ok(()),
+            Ok(_) | Err(StoreError::Conflict(_)) => Ok(last),
             Err(error) => Err(error),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::civil::Date;
 use sha2::{Digest, Sha256};
 
 use rekindle_core::ids::{JobId, WorkerKey};
@@ -27,12 +28,16 @@ pub enum Kind {
     Command(JobId, String),
     /// `jobs/{job}/workers/{attempt}-{slice}-{index}`: hello, heartbeat, progress, exit. Written by `api`, fenced by attempt.
     Worker(JobId, u32, WorkerKey),
+    /// `jobs/{job}/progress/{attempt}`: thinned points of an attempt's progress. Written by `api`; overwritten; may lack some.
+    Progress(JobId, u32),
     /// `instances/{hash}`: VM name to job. Written by `api` at hello; overwritten; 400 days.
     Instance(String),
     /// `zones/{zone}-{accelerator}-{capacity}`: what recent creates met there. Advisory; may be lost.
     Zone(Placement),
     /// `limits/creates`: permits of this minute, chips and money committed. Written with the job that takes a permit, and by `tick`.
     Creates,
+    /// `orphans/{monday}`: what chips cost in that week that nobody owned. Written by `tick`; kept.
+    Orphans(Date),
     /// `dead/{hash}`: a message that could not be used, with its reason. Written once; 40 days.
     Dead(String),
 }
@@ -50,9 +55,11 @@ impl Kind {
             Self::Worker(id, attempt, key) => {
                 format!("jobs/{id}/workers/{attempt:06}-{:04}-{:04}", key.slice, key.worker)
             }
+            Self::Progress(id, attempt) => format!("jobs/{id}/progress/{attempt:06}"),
             Self::Instance(name) => format!("instances/{}", short_hash(name)),
             Self::Zone(p) => format!("zones/{}-{}-{}", p.zone, p.accelerator, p.capacity.as_str()),
             Self::Creates => "limits/creates".into(),
+            Self::Orphans(week) => format!("orphans/{week}"),
             Self::Dead(key) => format!("dead/{}", short_hash(key)),
         }
     }

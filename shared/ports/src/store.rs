@@ -9,10 +9,12 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use rekindle_core::account::Meter;
 use rekindle_core::history::HistoryEntry;
 use rekindle_core::ids::{InstallationId, JobId, WorkerKey};
 use rekindle_core::job::{Job, Phase, Placement};
 use rekindle_core::observation::{WorkerReport, ZoneReport};
+use rekindle_core::series::Series;
 
 use crate::body::Body;
 use crate::docs::{Content, Cursor, Doc, Docs, DocsError, IndexValue, Op, Precondition, Query, Revision, Write};
@@ -62,6 +64,9 @@ pub struct At<T> {
     /// Its revision.
     pub revision: Revision,
 }
+
+/// Entries of a history that are read at once.
+const HISTORY_PAGE: usize = 500;
 
 /// `meta/installation`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -130,6 +135,13 @@ pub struct CommandRecord {
     pub actor: String,
     /// When.
     pub at: Timestamp,
+}
+
+/// `orphans/{monday}`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct OrphansDoc {
+    /// By the job that they were made for.
+    pub jobs: BTreeMap<JobId, Meter>,
 }
 
 /// `instances/{hash}`.
@@ -402,6 +414,43 @@ impl Store {
         let (docs, through) = self.docs.get_many(&paths).await?;
         let reports = docs.iter().flatten().map(owned).collect::<Result<Vec<_>, _>>()?;
         Ok((reports, through))
+    }
+
+    /// The progress of these attempts, as far as it is stored.
+    pub async fn progress(&self, id: &JobId, attempts: &[u32]) -> Result<Vec<(u32, Series)>, StoreError> {
+        let paths: Vec<String> = attempts.iter().map(|a| Kind::Progress(id.clone(), *a).path()).collect();
+        let (docs, _) = self.docs.get_many(&paths).await?;
+        let found = attempts.iter().zip(docs).filter_map(|(attempt, doc)| Some((*attempt, doc?)));
+        found.map(|(attempt, doc)| owned(&doc).map(|at| (attempt, at.value))).collect()
+    }
+
+    /// History entries of a job from `since` on, oldest first, with the last one before it. Reads from the newest back.
+    pub async fn history_since(
+        &self,
+        job: &Job,
+        since: Timestamp,
+    ) -> Result<(Option<HistoryEntry>, Vec<HistoryEntry>), StoreError> {
+        let mut window = 64_u64;
+        loop {
+            let after = job.revision.saturating_sub(window);
+            let mut entries = Vec::new();
+            let mut from = after;
+            loop {
+                let page = self.history(&job.id, from, HISTORY_PAGE).await?;
+                let is_last = page.len() < HISTORY_PAGE;
+                from = page.last().map_or(from, |entry| entry.revision);
+                entries.extend(page);
+                if is_last {
+                    break;
+                }
+            }
+            if after == 0 || entries.first().is_some_and(|entry| entry.at < since) {
+                let old = entries.iter().take_while(|entry| entry.at < since).count();
+                let news = entries.split_off(old);
+                return Ok((entries.pop(), news));
+            }
+            window *= 8;
+        }
     }
 
     /// What others met at these candidates.

@@ -3,12 +3,14 @@
 //! Everything that triggers a function comes through [`delivery::decode`]; what people read and write over HTTP is in
 //! [`v1`].
 
+pub mod account;
 pub mod agent;
 pub mod audit;
 pub mod cloudevent;
 pub mod delivery;
 pub mod event;
 pub mod pubsub;
+pub mod seeing;
 pub mod spec_view;
 pub mod v1;
 pub mod webhook;

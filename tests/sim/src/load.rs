@@ -167,6 +167,7 @@ fn fill(world: &Arc<World>, stage: &Arc<Stage>, template: &Arc<Job>, jobs: usize
                 effects: Vec::new(),
                 attempt: copy.last_attempt,
                 generation: copy.last_generation,
+                ended: None,
             };
             let stored = store.create_job(&Arc::new(copy), &entry, Vec::new()).await;
             debug_assert!(stored.is_ok(), "{stored:?}");

@@ -12,6 +12,7 @@ use rekindle_wire::agent::Report;
 
 use super::News;
 use super::merge::{Change, change, merge};
+use super::points;
 use crate::Api;
 use crate::jobs::store as trouble;
 
@@ -63,6 +64,7 @@ async fn once(
         Some(at) => docs.write(&kind, &next, Precondition::At(at.revision)).await?,
         None => docs.write(&kind, &next, Precondition::Absent).await?,
     };
+    points::add(api, &report.job, before, &next).await;
     let Some(news) = news else { return Ok(None) };
     let complete = match news {
         Change::Ready => all(api, job, attempt, |s| s == WorkerState::Ready).await?,

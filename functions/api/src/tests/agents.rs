@@ -61,7 +61,7 @@ impl Agent<'_> {
         self.served.rig.fakes.clock.now()
     }
 
-    fn report(&self, state: WorkerState) -> Report {
+    pub(super) fn report(&self, state: WorkerState) -> Report {
         Report {
             job: train(),
             generation: 1,
@@ -91,7 +91,7 @@ impl Agent<'_> {
         rekindle_rig::send(&self.served.router, request).await
     }
 
-    async fn send(&mut self, report: &Report) -> Order {
+    pub(super) async fn send(&mut self, report: &Report) -> Order {
         let answer = self.try_send(report).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         self.order = serde_json::from_slice(&answer.body).unwrap();
@@ -115,7 +115,7 @@ impl Agent<'_> {
 }
 
 /// All four workers, released to run.
-async fn running(served: &Served) -> Vec<Agent<'_>> {
+pub(super) async fn running(served: &Served) -> Vec<Agent<'_>> {
     let mut agents = Vec::new();
     for i in 0..4 {
         agents.push(worker(served, i).await);

@@ -3,7 +3,9 @@
 use jiff::Timestamp;
 
 use super::Pass;
-use crate::job::{Job, Usage};
+use crate::account::{Sort, by_week, meter};
+use crate::job::{Generation, Job, Usage};
+use crate::observation::NoticeKind;
 
 impl Pass<'_> {
     /// Adds the time since the last count. The state before this pass holds for all of it.
@@ -20,23 +22,50 @@ pub fn usage_at(job: &Job, now: Timestamp) -> Usage {
     let Some(secs) = u64::try_from(now.duration_since(from).as_secs()).ok().filter(|secs| *secs > 0) else {
         return usage;
     };
+    let through = from + std::time::Duration::from_secs(secs);
     for g in &job.generations {
         let Some(ready) = g.ready_at else { continue };
         if g.lost.is_some() || ready >= now {
             continue;
         }
-        let chip_secs = secs * u64::from(g.chips);
-        usage.paid_chip_secs += chip_secs;
-        usage.cost_usd_micros += g.usd_micros_per_hour * secs / 3600;
-        let running = job.attempts.iter().find(|a| a.generation == g.number && a.started_at.is_some());
-        match running {
-            Some(a) if a.stop.is_none() && a.ended.is_none() => {
-                let repeats = a.resumed_from.is_some() && !a.progressed;
-                *(if repeats { &mut usage.repeated_chip_secs } else { &mut usage.useful_chip_secs }) += chip_secs;
-            }
-            _ => usage.waiting_chip_secs += chip_secs,
-        }
+        let until = taken_away_at(g).map_or(through, |at| at.min(through));
+        let secs = u64::try_from(until.duration_since(from).as_secs()).unwrap_or(0);
+        count(&mut usage, g, sort(job, g), from, secs);
     }
-    usage.through = Some(from + std::time::Duration::from_secs(secs));
+    usage.through = Some(through);
     usage
+}
+
+/// When the provider ended the slice, as far as it is known: from then on it costs nothing, whenever a pass sees it.
+fn taken_away_at(g: &Generation) -> Option<Timestamp> {
+    // Windows of maintenance are moved; a preemption is not called off.
+    let notice = g.notice.as_ref().filter(|notice| notice.kind == NoticeKind::Preemption);
+    notice.map(|notice| notice.deadline).into_iter().chain(g.ended_since).min()
+}
+
+/// What the chips of a generation do.
+fn sort(job: &Job, g: &Generation) -> Sort {
+    let newest = job.attempts.iter().rev().find(|a| a.generation == g.number);
+    match newest {
+        Some(a) if a.stop.is_some() || a.ended.is_some() => Sort::Idle,
+        _ if g.delete.is_some() => Sort::Idle,
+        Some(a) if a.started_at.is_none() => Sort::Waiting,
+        Some(a) if a.resumed_from.is_some() && !a.progressed => Sort::Repeated,
+        Some(_) => Sort::Useful,
+        None => Sort::Waiting,
+    }
+}
+
+fn count(usage: &mut Usage, g: &Generation, sort: Sort, from: Timestamp, secs: u64) {
+    for (week, secs) in by_week(from, secs) {
+        let meter = meter(g.chips, g.usd_micros_per_hour, secs);
+        usage.weeks.entry(week).or_default().add(sort, meter);
+        usage.paid_chip_secs += meter.chip_secs;
+        usage.cost_usd_micros += meter.usd_micros;
+        *match sort {
+            Sort::Useful => &mut usage.useful_chip_secs,
+            Sort::Repeated => &mut usage.repeated_chip_secs,
+            Sort::Waiting | Sort::Idle | Sort::Orphan => &mut usage.waiting_chip_secs,
+        } += meter.chip_secs;
+    }
 }

@@ -12,7 +12,7 @@ use rekindle_core::observation::{Health, SliceLabels, SliceState, SliceView};
 use rekindle_fakes::Call;
 use rekindle_ports::docs::{Precondition, Write};
 use rekindle_ports::kinds::Kind;
-use rekindle_ports::store::Installation;
+use rekindle_ports::store::{Installation, OrphansDoc};
 use rekindle_ports::tpu::{Listed, SliceRef};
 
 use super::rig::Rig;
@@ -162,4 +162,27 @@ async fn an_orphan_is_deleted_by_its_owner_alone() {
     assert_eq!(deleted(&ours), Vec::<String>::new());
     let report = theirs.engine.tick(theirs.now()).await.unwrap();
     assert_eq!(report.sweep.unwrap().deleted, [orphan]);
+}
+
+#[tokio::test]
+async fn what_an_orphan_costs_is_counted_from_tick_to_tick_and_by_week() {
+    let rig = Rig::new().await;
+    let orphan = put(&rig, "abcdef", "gone", Via::Node, SignedDuration::from_mins(1));
+    put(&rig, "zzzzzz", "gone", Via::Node, SignedDuration::from_mins(1));
+    let cost = async |at| {
+        let kind = Kind::Orphans(rekindle_core::account::week_of(at));
+        let doc = rig.fakes.store().read::<OrphansDoc>(&kind).await.unwrap();
+        doc.map(|doc| doc.value.jobs.into_values().map(|meter| (meter.chip_secs, meter.usd_micros)).collect::<Vec<_>>())
+    };
+    rig.engine.tick(rig.now()).await.unwrap();
+    assert_eq!(cost(rig.now()).await, None, "nobody knows since when");
+    rig.fakes.clock.advance(SignedDuration::from_mins(1));
+    rig.engine.tick(rig.now()).await.unwrap();
+    let node = rig.fakes.tpu.slices().into_iter().find(|node| node.slice.name == orphan).unwrap();
+    let chips = u64::from(rekindle_core::catalog::accelerator(&node.accelerator).unwrap().chips);
+    assert_eq!(cost(rig.now()).await, Some(vec![(chips * 60, chips * 300_000 / 60)]));
+    rig.fakes.clock.advance(SignedDuration::from_mins(1));
+    rig.fakes.tpu.change(&orphan, |view| view.state = SliceState::Preempted);
+    rig.engine.tick(rig.now()).await.unwrap();
+    assert_eq!(cost(rig.now()).await, Some(vec![(chips * 60, chips * 300_000 / 60)]), "what is off costs nothing");
 }

@@ -1,0 +1,86 @@
+//! `GET /v1/jobs/{id}/progress` and `GET /v1/digest`: what people look at who come back.
+
+use axum::extract::State;
+use axum::response::Response;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use http::HeaderMap;
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use rekindle_core::digest::{JobDigest, digest};
+use rekindle_core::job::Job;
+use rekindle_ports::store::StoreError;
+use rekindle_web::{NoQuery, Path, Problem, Query, etag};
+use rekindle_wire::seeing::{AttemptProgress, DigestView, ProgressList, WorkerView, attempts_shown};
+
+use crate::Api;
+use crate::jobs::{counted, job_id, load, reports, store};
+
+/// Jobs of one digest.
+const JOBS_MAX: usize = 500;
+/// Jobs that are read at once.
+const PAGE: usize = 100;
+/// Histories that are read side by side.
+const AT_ONCE: usize = 16;
+
+/// `GET /v1/jobs/{id}/progress`.
+pub(crate) async fn progress(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+    _: Query<NoQuery>,
+) -> Result<Response, Problem> {
+    let job = load(&api, &job_id(&id)?).await?;
+    let attempts = attempts_shown(job.last_attempt);
+    let series = api.engine.ports.store.progress(&job.id, &attempts).await.map_err(|error| store(&error))?;
+    let attempts = series.into_iter().map(|(attempt, series)| AttemptProgress { attempt, points: series.points });
+    let workers = reports(&api, &job).await.iter().map(WorkerView::of).collect();
+    Ok(etag::json(&headers, &ProgressList { id: job.id, attempts: attempts.collect(), workers }))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DigestQuery {
+    since: Timestamp,
+    owner: Option<String>,
+}
+
+/// `GET /v1/digest`: jobs to which something happened since then.
+pub(crate) async fn since(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Query(query): Query<DigestQuery>,
+) -> Result<Response, Problem> {
+    let through = api.engine.ports.clock.now();
+    let owner = query.owner.filter(|owner| !owner.is_empty());
+    let (jobs, is_cut) = changed(&api, query.since, owner.as_deref()).await.map_err(|error| store(&error))?;
+    let digests = stream::iter(jobs).map(|job| one(&api, job, query.since)).buffered(AT_ONCE);
+    let jobs: Vec<Option<JobDigest>> = digests.try_collect().await.map_err(|error| store(&error))?;
+    let jobs = jobs.into_iter().flatten().collect();
+    Ok(etag::json(&headers, &DigestView { since: query.since, through, jobs, is_cut }))
+}
+
+async fn changed(api: &Api, since: Timestamp, owner: Option<&str>) -> Result<(Vec<Job>, bool), StoreError> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let (page, next) = api.engine.ports.store.changed_jobs(since, after, PAGE).await?;
+        let wanted = page.into_iter().filter(|at| owner.is_none_or(|owner| at.value.spec.owner == owner));
+        found.extend(wanted.map(|at| Job::clone(&at.value)));
+        if found.len() > JOBS_MAX {
+            found.truncate(JOBS_MAX);
+            return Ok((found, true));
+        }
+        after = next;
+        if after.is_none() {
+            return Ok((found, false));
+        }
+    }
+}
+
+async fn one(api: &Api, job: Job, since: Timestamp) -> Result<Option<JobDigest>, StoreError> {
+    let (before, entries) = api.engine.ports.store.history_since(&job, since).await?;
+    if entries.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(digest(&counted(api, job), before.as_ref(), &entries)))
+}

@@ -1,0 +1,164 @@
+//! What happened to a job since a moment: the digest that a person reads who was away.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::FailureKind;
+use crate::history::{AttemptEnd, HistoryEntry};
+use crate::ids::JobId;
+use crate::job::{Job, Outcome, Phase};
+use crate::reason::Reason;
+
+/// People's commands that a digest names; of more, the newest.
+const COMMANDS_MAX: usize = 5;
+
+/// One job since a moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobDigest {
+    /// The job.
+    pub id: JobId,
+    /// Who pays.
+    pub owner: String,
+    /// Where it is now.
+    pub phase: Phase,
+    /// Its end, if it is known.
+    pub outcome: Option<Outcome>,
+    /// Why it is where it is.
+    pub reason: Reason,
+    /// The same in one sentence.
+    pub message: String,
+    /// True: it was submitted since.
+    pub is_new: bool,
+    /// True: it came to its end since, and its last resource is gone.
+    pub has_ended: bool,
+    /// Attempts that began since.
+    pub attempts: u32,
+    /// TPUs that were asked for since.
+    pub generations: u32,
+    /// Ends of attempts since, by their kind.
+    pub ends: BTreeMap<FailureKind, u32>,
+    /// The newest end of an attempt since.
+    pub last_end: Option<AttemptEnd>,
+    /// What people did since, such as `pause by ann@example.com`; the newest.
+    pub by_people: Vec<String>,
+    /// Highest step.
+    pub step: Option<u64>,
+    /// Loss there, as the program wrote it.
+    pub loss: Option<String>,
+    /// Cost so far, in US dollars.
+    pub cost_usd: f64,
+    /// When something last happened.
+    pub last_at: Timestamp,
+}
+
+/// The digest of a job: its history from the moment on, and the last entry before that.
+pub fn digest(job: &Job, before: Option<&HistoryEntry>, entries: &[HistoryEntry]) -> JobDigest {
+    let mut ends = BTreeMap::new();
+    for kind in entries.iter().filter_map(|entry| entry.ended.as_ref()?.kind) {
+        *ends.entry(kind).or_insert(0) += 1;
+    }
+    let by_people = entries.iter().filter(|entry| entry.actor != "rekindle" && entry.cause != "submit");
+    let by_people: Vec<String> = by_people.map(|entry| entry.message.clone()).collect();
+    let was_over = before.is_some_and(|entry| entry.to.is_terminal());
+    JobDigest {
+        id: job.id.clone(),
+        owner: job.spec.owner.clone(),
+        phase: job.phase,
+        outcome: job.outcome,
+        reason: job.reason,
+        message: job.message.clone(),
+        is_new: before.is_none(),
+        has_ended: job.phase.is_terminal() && !was_over,
+        attempts: job.last_attempt.saturating_sub(before.map_or(0, |entry| entry.attempt)),
+        generations: job.last_generation.saturating_sub(before.map_or(0, |entry| entry.generation)),
+        ends,
+        last_end: entries.iter().rev().find_map(|entry| entry.ended.clone()),
+        by_people: by_people[by_people.len().saturating_sub(COMMANDS_MAX)..].to_vec(),
+        step: job.highest_step,
+        loss: job.last_loss.clone(),
+        cost_usd: job.usage.cost_usd_micros as f64 / 1e6,
+        last_at: entries.last().map_or(job.changed_at, |entry| entry.at),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{at, open_deployment, small, spec_in};
+
+    fn entry(revision: u64, to: Phase, attempt: u32, ended: Option<FailureKind>) -> HistoryEntry {
+        HistoryEntry {
+            revision,
+            at: at(revision as i64),
+            cause: "hint".into(),
+            actor: "rekindle".into(),
+            from: to,
+            to,
+            reason: Reason::Running,
+            message: String::new(),
+            notes: Vec::new(),
+            effects: Vec::new(),
+            attempt,
+            generation: attempt,
+            ended: ended.map(|kind| AttemptEnd { attempt, kind: Some(kind), summary: format!("end {revision}") }),
+        }
+    }
+
+    fn job(phase: Phase, attempt: u32) -> Job {
+        let mut job = crate::fixture::job(spec_in(&open_deployment(), &small()));
+        (job.phase, job.last_attempt, job.last_generation) = (phase, attempt, attempt);
+        job
+    }
+
+    #[test]
+    fn what_happened_is_counted_from_the_moment_on() {
+        let told = |revision, word: &str| HistoryEntry {
+            actor: "ann".into(),
+            cause: word.to_owned(),
+            message: format!("{word} by ann"),
+            ..entry(revision, Phase::Running, 2, None)
+        };
+        let before = entry(1, Phase::Running, 2, Some(FailureKind::UserError));
+        let entries = [
+            entry(2, Phase::Recovering, 2, Some(FailureKind::Preempted)),
+            entry(3, Phase::Running, 3, None),
+            told(4, "wake"),
+            entry(5, Phase::Running, 3, Some(FailureKind::Preempted)),
+            entry(6, Phase::Running, 4, Some(FailureKind::InfraGrpc)),
+        ];
+        let digest = digest(&job(Phase::Running, 4), Some(&before), &entries);
+        assert_eq!((digest.is_new, digest.has_ended, digest.attempts, digest.generations), (false, false, 2, 2));
+        assert_eq!(digest.ends, BTreeMap::from([(FailureKind::Preempted, 2), (FailureKind::InfraGrpc, 1)]));
+        assert_eq!(digest.last_end.unwrap().summary, "end 6");
+        assert_eq!((digest.by_people, digest.last_at), (vec!["wake by ann".to_owned()], at(6)));
+    }
+
+    #[test]
+    fn a_job_ends_once() {
+        let end = entry(3, Phase::Succeeded, 1, None);
+        for (before, ended) in [
+            (Some(entry(2, Phase::Stopping, 1, None)), true),
+            (Some(entry(2, Phase::Succeeded, 1, None)), false),
+            (None, true),
+        ] {
+            let digest = digest(&job(Phase::Succeeded, 1), before.as_ref(), std::slice::from_ref(&end));
+            assert_eq!((digest.has_ended, digest.is_new), (ended, before.is_none()), "{before:?}");
+        }
+        assert!(!digest(&job(Phase::Stopping, 1), None, &[]).has_ended);
+    }
+
+    #[test]
+    fn of_many_commands_the_newest_are_told() {
+        let told = |revision| HistoryEntry {
+            actor: "ann".into(),
+            message: format!("wake {revision}"),
+            ..entry(revision, Phase::Running, 1, None)
+        };
+        let entries: Vec<HistoryEntry> = (1..=9).map(told).collect();
+        let digest = digest(&job(Phase::Running, 1), None, &entries);
+        assert_eq!(digest.by_people.len(), COMMANDS_MAX);
+        assert_eq!(digest.by_people.last().unwrap(), "wake 9");
+    }
+}
