@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -45,8 +45,8 @@ pub(crate) async fn prepare(layout: &Layout, metadata: &Metadata, code: Option<&
 
 /// Empties the working directory and forgets that code and `setup` are there.
 ///
-/// The folder itself stays, since something may be mounted on it. A crash in between leaves pieces, and nothing that
-/// takes them for a whole.
+/// The folder itself stays, since something may be mounted on it, and so does what is mounted on an entry of it. A
+/// crash in between leaves pieces, and nothing that takes them for a whole.
 pub(crate) fn clean(layout: &Layout) -> anyhow::Result<()> {
     for mark in [layout.setup_done(), layout.unpacked()] {
         if let Err(error) = std::fs::remove_file(&mark)
@@ -64,6 +64,9 @@ pub(crate) fn clean(layout: &Layout) -> anyhow::Result<()> {
     for entry in entries {
         let entry = entry?;
         let path = entry.path();
+        if is_mount_point(&path) {
+            continue;
+        }
         let removed =
             if entry.file_type()?.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
         removed.with_context(|| format!("cannot remove {}", path.display()))?;
@@ -150,14 +153,28 @@ async fn hash_file(path: &Path) -> anyhow::Result<String> {
     .context("the hashing ended")?
 }
 
+/// Folders inside a working directory that is a mount point, where a bundle is unpacked and the old content waits.
+const NEW: &str = ".rekindle-new";
+const OLD: &str = ".rekindle-old";
+
 fn install(layout: &Layout, bundle: &Path, code: &str) -> anyhow::Result<()> {
+    let work = layout.work();
+    if is_mount_point(&work) {
+        install_below(layout, bundle)?;
+    } else {
+        install_whole(layout, bundle)?;
+    }
+    files::replace_json(&layout.unpacked(), &code)?;
+    // What `setup` made in the old folder is gone with it.
+    let _ = std::fs::remove_file(layout.setup_done());
+    remove(&layout.generation().join("work.old"))?;
+    remove(&work.join(OLD))
+}
+
+/// The new folder takes the place of the old one at once.
+fn install_whole(layout: &Layout, bundle: &Path) -> anyhow::Result<()> {
     let (new, old) = (layout.generation().join("work.new"), layout.generation().join("work.old"));
-    remove(&new)?;
-    std::fs::create_dir_all(&new)?;
-    let mut archive = tar::Archive::new(zstd::Decoder::new(File::open(bundle)?)?);
-    archive.set_preserve_permissions(true);
-    // The crate refuses entries that would leave the folder.
-    archive.unpack(&new).context("cannot unpack the bundle")?;
+    unpack(bundle, &new)?;
     let work = layout.work();
     remove(&old)?;
     let _ = std::fs::remove_file(layout.unpacked());
@@ -165,13 +182,60 @@ fn install(layout: &Layout, bundle: &Path, code: &str) -> anyhow::Result<()> {
         std::fs::rename(&work, &old)?;
     }
     std::fs::rename(&new, &work)?;
-    files::replace_json(&layout.unpacked(), &code)?;
-    // What `setup` made in the old folder is gone with it.
-    let _ = std::fs::remove_file(layout.setup_done());
-    remove(&old)
+    Ok(())
 }
 
-fn remove(folder: &PathBuf) -> anyhow::Result<()> {
+/// Nothing can take the place of a mount point (`EBUSY`), nor come into it from another file system (`EXDEV`): the
+/// bundle is unpacked inside, and then what lies in the folder is exchanged, entry by entry.
+///
+/// The mark that names the bundle is gone before the first exchange and comes after the last one, so that whoever was
+/// interrupted in between begins again.
+fn install_below(layout: &Layout, bundle: &Path) -> anyhow::Result<()> {
+    let work = layout.work();
+    let (new, old) = (work.join(NEW), work.join(OLD));
+    remove(&old)?;
+    unpack(bundle, &new)?;
+    let _ = std::fs::remove_file(layout.unpacked());
+    std::fs::create_dir(&old).with_context(|| format!("cannot make {}", old.display()))?;
+    move_entries(&work, &old)?;
+    move_entries(&new, &work)?;
+    remove(&new)
+}
+
+/// Moves all that lies in a folder, our own two folders apart.
+fn move_entries(from: &Path, to: &Path) -> anyhow::Result<()> {
+    for entry in std::fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        let name = entry?.file_name();
+        if name == NEW || name == OLD {
+            continue;
+        }
+        match std::fs::rename(from.join(&name), to.join(&name)) {
+            Ok(()) => {}
+            // Something is mounted on an entry too: that is the machine's, and no part of a bundle.
+            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy && is_mount_point(&from.join(&name)) => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot move {}", from.join(&name).display())),
+        }
+    }
+    Ok(())
+}
+
+/// True if something is mounted on the folder itself.
+fn is_mount_point(folder: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
+    rustix::fs::statx(CWD, folder, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)
+        .is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+fn unpack(bundle: &Path, to: &Path) -> anyhow::Result<()> {
+    remove(to)?;
+    std::fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
+    let mut archive = tar::Archive::new(zstd::Decoder::new(File::open(bundle)?)?);
+    archive.set_preserve_permissions(true);
+    // The crate refuses entries that would leave the folder.
+    archive.unpack(to).context("cannot unpack the bundle")
+}
+
+fn remove(folder: &Path) -> anyhow::Result<()> {
     match std::fs::remove_dir_all(folder) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -219,6 +283,91 @@ mod tests {
         let error = fetch(&metadata, &format!("file://{}", wrong.display()), &"0".repeat(64), &to).await.unwrap_err();
         assert!(format!("{error:#}").contains("the bundle has digest"), "{error:#}");
         assert!(!to.exists());
+    }
+
+    /// What lies in a folder, by name.
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn content_is_exchanged_inside_a_folder_and_an_interrupted_exchange_begins_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let code = bundle(folder.path());
+        let packed = Path::new(code.strip_prefix("file://").unwrap());
+        let layout = Layout::new(&folder.path().join("home"), &JobId::parse("a").unwrap(), 1);
+        layout.make().unwrap();
+        let work = layout.work();
+        std::fs::create_dir_all(work.join("bin")).unwrap();
+        std::fs::write(work.join("bin/train.sh"), "of the last bundle").unwrap();
+        std::fs::write(work.join("cache"), "x").unwrap();
+        // An agent died in the middle of an exchange: pieces of both lie there.
+        std::fs::create_dir_all(work.join(NEW).join("half")).unwrap();
+        std::fs::create_dir_all(work.join(OLD).join("half")).unwrap();
+        files::replace_json(&layout.unpacked(), &"another").unwrap();
+
+        install_below(&layout, packed).unwrap();
+        assert!(!layout.unpacked().exists(), "not marked before all of it is there");
+        assert_eq!(names(&work), [OLD, "bin"]);
+        assert_eq!(names(&work.join(OLD)), ["bin", "cache"]);
+        assert_eq!(std::fs::read(work.join("bin/train.sh")).unwrap(), b"hi\n");
+    }
+
+    #[tokio::test]
+    async fn a_bundle_is_installed_into_a_folder_that_is_a_mount_point() {
+        const NAME: &str = "a_bundle_is_installed_into_a_folder_that_is_a_mount_point";
+        if !rustix::process::geteuid().is_root() {
+            return skipped(NAME, "a mount needs root");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let code = bundle(folder.path());
+        let layout = Layout::new(&folder.path().join("home"), &JobId::parse("a").unwrap(), 1);
+        layout.make().unwrap();
+        let work = layout.work();
+        std::fs::create_dir(&work).unwrap();
+        let Some(_outer) = Mount::new(&work) else { return skipped(NAME, "no tmpfs can be mounted here") };
+        let data = work.join("data");
+        std::fs::create_dir(&data).unwrap();
+        let _inner = Mount::new(&data).unwrap();
+        std::fs::write(work.join("data/shard"), "kept").unwrap();
+        assert!(is_mount_point(&work) && !is_mount_point(layout.generation()));
+        assert!(std::fs::rename(&work, layout.generation().join("x")).is_err(), "else there is nothing to test");
+
+        let metadata = Metadata::new("127.0.0.1:9").unwrap();
+        prepare(&layout, &metadata, Some(&code)).await.unwrap();
+        assert_eq!(names(&work), ["bin", "data"]);
+        std::fs::write(work.join("cache"), "x").unwrap();
+        clean(&layout).unwrap();
+        assert_eq!(names(&work), ["data"]);
+        prepare(&layout, &metadata, Some(&code)).await.unwrap();
+        assert_eq!(std::fs::read(work.join("bin/train.sh")).unwrap(), b"hi\n");
+        assert_eq!(std::fs::read(work.join("data/shard")).unwrap(), b"kept", "mounts are the machine's");
+    }
+
+    /// A file system in memory, unmounted with this value.
+    struct Mount<'a>(&'a Path);
+
+    impl<'a> Mount<'a> {
+        fn new(at: &'a Path) -> Option<Self> {
+            let done = std::process::Command::new("mount").args(["-t", "tmpfs", "none"]).arg(at).status();
+            done.is_ok_and(|status| status.success()).then_some(Self(at))
+        }
+    }
+
+    impl Drop for Mount<'_> {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("umount").arg("--lazy").arg(self.0).status();
+        }
+    }
+
+    /// Says by name that a test cannot run here; with CI=true that is a failure.
+    fn skipped(test: &str, why: &str) {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{test} must not be skipped in CI: {why}");
+        std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
     }
 
     #[tokio::test]

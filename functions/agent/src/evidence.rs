@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,10 @@ pub(crate) const TAIL_MAX: usize = 64 << 10;
 /// Files of the TPU runtime's log folder that travel with an exit, and bytes of each.
 const TPU_LOGS_MAX: usize = 4;
 const TPU_LOG_MAX: usize = 4 << 10;
+
+/// File systems stamp with the clock of the kernel's last tick, so a file may look older than it is by one tick (10 ms
+/// at most). Larger would take the last words of an earlier program for this one's.
+const TICK: Duration = Duration::from_millis(20);
 
 /// Where the two streams of a program begin in their files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,7 +75,7 @@ pub(crate) fn tpu_logs(folder: &Path, since: SystemTime) -> String {
             let meta = entry.metadata().ok().filter(std::fs::Metadata::is_file)?;
             Some((meta.modified().ok()?, entry.path()))
         })
-        .filter(|(at, _)| *at >= since)
+        .filter(|(at, _)| *at + TICK >= since)
         .collect();
     files.sort();
     let newest = files.split_off(files.len().saturating_sub(TPU_LOGS_MAX));
@@ -128,10 +132,10 @@ mod tests {
         let write = |name: &str, text: &str, at: u64| {
             let path = folder.path().join(name);
             std::fs::write(&path, text).unwrap();
-            let at = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(at);
+            let at = SystemTime::UNIX_EPOCH + Duration::from_secs(at);
             File::options().append(true).open(path).unwrap().set_modified(at).unwrap();
         };
-        let since = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(100);
+        let since = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
         write("old", "of an earlier program\n", 99);
         write("tpu_driver.b.log", "F0827 chip halted\n", 120);
         write("tpu_driver.a.log", &format!("{}\nI0827 last line\n", "x".repeat(TPU_LOG_MAX)), 110);
