@@ -142,6 +142,7 @@ pub(crate) fn generation(number: u32) -> Generation {
         addresses: Vec::new(),
         unhealthy_since: None,
         ended_since: None,
+        runtime_failures: 0,
         notice: None,
         lost: None,
         delete: None,

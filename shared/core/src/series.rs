@@ -113,7 +113,9 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
-        fn it_is_bounded_and_grows_in_time_and_step(jumps in proptest::collection::vec((0..5000_i64, 0..9_u64), 0..2000)) {
+        fn it_is_bounded_and_grows_in_time_and_step(
+            jumps in proptest::collection::vec((0..5000_i64, 0..9_u64), 0..2000),
+        ) {
             let (mut series, mut second, mut step) = (Series::default(), 0, 0);
             for (secs, steps) in jumps {
                 second += secs;

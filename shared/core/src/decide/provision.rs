@@ -142,6 +142,7 @@ impl Pass<'_> {
             addresses: Vec::new(),
             unhealthy_since: None,
             ended_since: None,
+            runtime_failures: 0,
             notice: None,
             lost: None,
             delete: None,

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use rekindle_core::classify::Exit;
+use rekindle_core::failure::FailureKind;
 use rekindle_core::job::Phase;
 use rekindle_core::observation::{CreateError, CreateErrorKind, SliceState};
 
@@ -122,6 +123,22 @@ async fn a_grpc_failure_resumes_in_place_and_a_repeat_recreates() {
     }
     let job = rig.until(120, "attempt 3", |j| j.last_attempt == 3 && j.phase == Phase::Running).await;
     assert_eq!((job.last_generation, job.counters.infra_failures), (2, 2));
+}
+
+#[tokio::test]
+async fn a_slice_whose_runtime_fails_twice_is_replaced_however_far_apart() {
+    let busy = "F1127 04:10:00.120 77 tpu_driver.cc:61] open(/dev/accel0): Device or resource busy\n";
+    let mut rig = running().await;
+    rig.steps_per_sec = 1;
+    rig.exit(1, 0, Exit::Code(1), busy);
+    let job = rig.until(120, "attempt 2", |j| j.last_attempt == 2 && j.phase == Phase::Running).await;
+    assert_eq!((job.last_generation, job.last_end.unwrap().ended.kind), (1, Some(FailureKind::TpuRuntime)));
+    // Steps forward, so that the policy's own count of repeats begins anew.
+    rig.seconds(2 * 3600).await;
+    rig.exit(2, 0, Exit::Code(1), busy);
+    let job = rig.until(240, "attempt 3", |j| j.last_attempt == 3 && j.phase == Phase::Running).await;
+    assert_eq!((job.last_generation, rig.creates()), (2, 2), "a new slice, and the old one is not taken again");
+    assert_eq!(job.generations.len(), 1);
 }
 
 #[tokio::test]
