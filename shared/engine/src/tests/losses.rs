@@ -142,6 +142,29 @@ async fn a_slice_whose_runtime_fails_twice_is_replaced_however_far_apart() {
 }
 
 #[tokio::test]
+async fn tries_after_storage_failures_wait_twice_as_long_each_time_and_not_all_alike() {
+    let cut =
+        "google.api_core.exceptions.ServiceUnavailable: 503 GET https://storage.googleapis.com/b/o: Backend Error\n";
+    let mut rig = running().await;
+    rig.steps_per_sec = 0;
+    let mut spreads = Vec::new();
+    for attempt in 1..=4 {
+        rig.exit(attempt, 0, Exit::Code(1), cut);
+        let ends =
+            |j: &rekindle_core::job::Job| j.next.is_some() && j.last_end.as_ref().is_some_and(|e| e.attempt == attempt);
+        let job = rig.until(120, "its end", ends).await;
+        let end = job.last_end.unwrap().ended;
+        assert_eq!(end.kind, Some(FailureKind::StorageNetwork));
+        let waits = job.next.unwrap().not_before.duration_since(end.at).as_secs_f64();
+        let spread = waits / (30.0 * f64::from(1 << (attempt - 1)));
+        assert!((0.75..=1.25).contains(&spread), "{waits} s before attempt {}", attempt + 1);
+        spreads.push(spread);
+        rig.until(600, "the next attempt", |j| j.last_attempt == attempt + 1 && j.phase == Phase::Running).await;
+    }
+    assert!(spreads.windows(2).any(|pair| (pair[0] - pair[1]).abs() > 1e-6), "{spreads:?}");
+}
+
+#[tokio::test]
 async fn one_worker_of_four_killed_stops_the_others_and_starts_again() {
     let mut rig = running().await;
     rig.exit(1, 2, Exit::Signal(9), "");
