@@ -226,7 +226,7 @@ pub(crate) async fn reports(api: &Api, job: &Job) -> Vec<WorkerReport> {
     let keys = (0..g.slices).flat_map(|slice| (0..g.workers).map(move |worker| WorkerKey { slice, worker }));
     let of: Vec<(u32, WorkerKey)> = keys.map(|key| (attempt.number, key)).collect();
     match api.engine.ports.store.workers(&job.id, &of).await {
-        Ok((reports, _)) => reports.into_iter().map(|at| at.value).collect(),
+        Ok((reports, _)) => reports.into_iter().map(|at| at.value.into_inner()).collect(),
         Err(error) => {
             tracing::warn!(job = %job.id, %error, "worker reports could not be read");
             Vec::new()

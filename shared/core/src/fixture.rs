@@ -76,7 +76,7 @@ pub(crate) fn job(spec: JobSpec) -> Job {
     Job {
         id: JobId::parse("train").unwrap(),
         spec_hash: spec::hash(&spec),
-        spec,
+        spec: spec.into(),
         run_id: "train-1".into(),
         created_at: noon(),
         submitted_by: "ann@example.com".into(),

@@ -1,6 +1,7 @@
 //! Identifiers: each a type of its own with a checked constructor.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +13,7 @@ pub struct BadId(pub String);
 /// The id of a job: `^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$`, unique in the installation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct JobId(String);
+pub struct JobId(Arc<str>);
 
 impl JobId {
     /// The longest id, in characters.
@@ -34,7 +35,7 @@ impl JobId {
                 "{text:?} is not of the form ^[a-z]([a-z0-9-]{{0,38}}[a-z0-9])?$ (lower case letters, digits and '-')"
             )));
         }
-        Ok(Self(text.to_owned()))
+        Ok(Self(text.into()))
     }
 
     /// The id as text.
@@ -52,7 +53,7 @@ impl TryFrom<String> for JobId {
 
 impl From<JobId> for String {
     fn from(id: JobId) -> Self {
-        id.0
+        id.0.as_ref().to_owned()
     }
 }
 

@@ -14,6 +14,7 @@ use crate::limits::Vacated;
 use crate::observation::{CreateError, CreateErrorKind, Notice};
 use crate::policy::{Action, Charge};
 use crate::reason::Reason;
+use crate::shared::Shared;
 use crate::spec::{CapacityKind, JobSpec};
 
 /// Coarse state for people.
@@ -465,7 +466,7 @@ pub struct Job {
     /// Its id.
     pub id: JobId,
     /// What was asked for.
-    pub spec: JobSpec,
+    pub spec: Shared<JobSpec>,
     /// sha256 of the spec's canonical JSON: equal specs, equal hashes.
     pub spec_hash: String,
     /// The same over all attempts.

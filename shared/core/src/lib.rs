@@ -25,4 +25,5 @@ pub mod policy;
 pub mod reason;
 pub mod series;
 pub mod settings;
+pub mod shared;
 pub mod spec;

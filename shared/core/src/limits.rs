@@ -56,14 +56,24 @@ pub struct InUse {
     pub entries: BTreeMap<String, u64>,
 }
 
+impl Share {
+    /// The same without the entry.
+    pub const fn amount(&self) -> Amount {
+        Amount { chips: self.chips, usd_micros_per_hour: self.usd_micros_per_hour }
+    }
+}
+
 impl Generation {
-    /// What it uses; `None` once it is lost: it is not paid for any more.
+    /// The entry that it counts against and what it uses; `None` once it is lost: it is not paid for any more.
+    pub fn used(&self) -> Option<(&str, Amount)> {
+        let amount = Amount { chips: u64::from(self.chips), usd_micros_per_hour: self.usd_micros_per_hour };
+        self.lost.is_none().then_some((self.entry.as_str(), amount))
+    }
+
+    /// The same as its share.
     pub fn share(&self) -> Option<Share> {
-        self.lost.is_none().then(|| Share {
-            entry: self.entry.clone(),
-            chips: u64::from(self.chips),
-            usd_micros_per_hour: self.usd_micros_per_hour,
-        })
+        let (entry, Amount { chips, usd_micros_per_hour }) = self.used()?;
+        Some(Share { entry: entry.to_owned(), chips, usd_micros_per_hour })
     }
 }
 

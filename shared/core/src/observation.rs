@@ -9,6 +9,7 @@ use crate::classify::WorkerEvidence;
 use crate::ids::WorkerKey;
 use crate::job::Placement;
 use crate::limits::InUse;
+use crate::shared::Shared;
 
 /// Three-valued knowledge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -341,7 +342,7 @@ pub struct Observation {
     /// One for each generation of the job.
     pub generations: Vec<GenerationLook>,
     /// Reports of the job's attempts. `None`: the read failed.
-    pub workers: Option<Vec<WorkerReport>>,
+    pub workers: Option<Vec<Shared<WorkerReport>>>,
     /// Commit time of the store up to which worker reports were read, in microseconds.
     pub read_through_us: i64,
     /// What others met at the job's candidates.

@@ -48,8 +48,6 @@ pub enum Reason {
     Running,
     /// A notice of preemption.
     PreemptionNotice,
-    /// A notice of maintenance that is some time away.
-    MaintenanceNotice,
     /// The slice was preempted.
     Preempted,
     /// The slice was ended by maintenance.
@@ -72,8 +70,6 @@ pub enum Reason {
     ResumeInPlace,
     /// The program's end was judged: restart on the same slice from scratch.
     RestartInPlace,
-    /// The program's end was judged: a new generation.
-    Recreate,
     /// A failure waits for the settle window.
     Settling,
     /// No new step for too long.
@@ -92,8 +88,6 @@ pub enum Reason {
     Succeeded,
     /// The policy says fail.
     ProgramFailed,
-    /// A budget is used up.
-    BudgetExhausted,
     /// Too many generations in a row without progress.
     NoNetProgress,
     /// A person cancelled.
@@ -104,20 +98,120 @@ pub enum Reason {
     UnpauseRequested,
     /// A person restarted.
     RestartRequested,
-    /// Waits until resources are gone.
-    Deleting,
-    /// A delete is refused or does nothing; it is sent again.
-    DeleteRetry,
-    /// The last resource is gone.
-    AllGone,
 }
 
 impl Reason {
+    /// Every reason.
+    pub const ALL: [Self; 46] = [
+        Self::Submitted,
+        Self::CreateRequested,
+        Self::Creating,
+        Self::InProviderQueue,
+        Self::Stockout,
+        Self::Quota,
+        Self::RateLimit,
+        Self::NoCandidate,
+        Self::CreateBudget,
+        Self::MaxChips,
+        Self::MaxUsd,
+        Self::Frozen,
+        Self::OwnDelete,
+        Self::BackOff,
+        Self::CreateTimeout,
+        Self::ApiUnknown,
+        Self::WorkersPreparing,
+        Self::Fencing,
+        Self::Released,
+        Self::Running,
+        Self::PreemptionNotice,
+        Self::Preempted,
+        Self::Maintenance,
+        Self::Lost,
+        Self::Silent,
+        Self::SilentTooLong,
+        Self::Unhealthy,
+        Self::PreemptedWhileCreating,
+        Self::WorkerRebooted,
+        Self::WorkerExited,
+        Self::ResumeInPlace,
+        Self::RestartInPlace,
+        Self::Settling,
+        Self::Stalled,
+        Self::StartTimeout,
+        Self::AttemptTimeout,
+        Self::TotalTimeout,
+        Self::QueueTimeout,
+        Self::CostLimit,
+        Self::Succeeded,
+        Self::ProgramFailed,
+        Self::NoNetProgress,
+        Self::CancelRequested,
+        Self::PauseRequested,
+        Self::UnpauseRequested,
+        Self::RestartRequested,
+    ];
+
     /// The name in snake_case.
-    pub fn name(self) -> String {
-        match serde_json::to_value(self) {
-            Ok(serde_json::Value::String(name)) => name,
-            _ => String::new(),
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Submitted => "submitted",
+            Self::CreateRequested => "create_requested",
+            Self::Creating => "creating",
+            Self::InProviderQueue => "in_provider_queue",
+            Self::Stockout => "stockout",
+            Self::Quota => "quota",
+            Self::RateLimit => "rate_limit",
+            Self::NoCandidate => "no_candidate",
+            Self::CreateBudget => "create_budget",
+            Self::MaxChips => "max_chips",
+            Self::MaxUsd => "max_usd",
+            Self::Frozen => "frozen",
+            Self::OwnDelete => "own_delete",
+            Self::BackOff => "back_off",
+            Self::CreateTimeout => "create_timeout",
+            Self::ApiUnknown => "api_unknown",
+            Self::WorkersPreparing => "workers_preparing",
+            Self::Fencing => "fencing",
+            Self::Released => "released",
+            Self::Running => "running",
+            Self::PreemptionNotice => "preemption_notice",
+            Self::Preempted => "preempted",
+            Self::Maintenance => "maintenance",
+            Self::Lost => "lost",
+            Self::Silent => "silent",
+            Self::SilentTooLong => "silent_too_long",
+            Self::Unhealthy => "unhealthy",
+            Self::PreemptedWhileCreating => "preempted_while_creating",
+            Self::WorkerRebooted => "worker_rebooted",
+            Self::WorkerExited => "worker_exited",
+            Self::ResumeInPlace => "resume_in_place",
+            Self::RestartInPlace => "restart_in_place",
+            Self::Settling => "settling",
+            Self::Stalled => "stalled",
+            Self::StartTimeout => "start_timeout",
+            Self::AttemptTimeout => "attempt_timeout",
+            Self::TotalTimeout => "total_timeout",
+            Self::QueueTimeout => "queue_timeout",
+            Self::CostLimit => "cost_limit",
+            Self::Succeeded => "succeeded",
+            Self::ProgramFailed => "program_failed",
+            Self::NoNetProgress => "no_net_progress",
+            Self::CancelRequested => "cancel_requested",
+            Self::PauseRequested => "pause_requested",
+            Self::UnpauseRequested => "unpause_requested",
+            Self::RestartRequested => "restart_requested",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_is_what_is_stored() {
+        for reason in Reason::ALL {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.name());
         }
     }
 }

@@ -185,7 +185,7 @@ fn new_job(id: JobId, spec: spec::JobSpec, actor: &str, now: Timestamp) -> Job {
     let run_id = short_hash(&format!("run/{id}/{now}"))[..16].to_owned();
     Job {
         id,
-        spec,
+        spec: spec.into(),
         spec_hash,
         run_id,
         created_at: now,

@@ -8,6 +8,7 @@ use rekindle_core::job::{Create, Generation, Job, Phase};
 use rekindle_core::limits::InUse;
 use rekindle_core::observation::{GenerationLook, Liveness, Look, Observation, Permit, WorkerReport, ZoneReport};
 use rekindle_core::placement;
+use rekindle_core::shared::Shared;
 use rekindle_ports::docs::Revision;
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::{At, CreatesDoc, LivenessDoc};
@@ -117,7 +118,7 @@ impl Engine {
         }
     }
 
-    async fn reports(&self, job: &Job) -> Option<(Vec<WorkerReport>, Revision)> {
+    async fn reports(&self, job: &Job) -> Option<(Vec<Shared<WorkerReport>>, Revision)> {
         let mut of = Vec::new();
         for a in &job.attempts {
             // An attempt whose generation is gone is fenced; its reports are history.

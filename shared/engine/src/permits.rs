@@ -80,11 +80,11 @@ impl Engine {
             doc.used += 1;
         }
         for share in given_back {
-            count(&mut doc, &job.spec.owner, share, u64::saturating_sub);
+            count(&mut doc, &job.spec.owner, &share.entry, share.amount(), u64::saturating_sub);
         }
         // A request that is sent again asks for nothing more.
-        if let Some(share) = g.share().filter(|_| g.asked_at == Some(g.intended_at)) {
-            count(&mut doc, &job.spec.owner, &share, u64::saturating_add);
+        if let Some((entry, amount)) = g.used().filter(|_| g.asked_at == Some(g.intended_at)) {
+            count(&mut doc, &job.spec.owner, entry, amount, u64::saturating_add);
         }
         let when = creates.map_or(Precondition::Absent, |c| Precondition::At(c.revision));
         put(&Kind::Creates, &doc, when)
@@ -92,12 +92,12 @@ impl Engine {
 }
 
 /// Adds a share to what is in use, or takes it off.
-pub(crate) fn count(doc: &mut CreatesDoc, owner: &str, share: &Share, by: impl Fn(u64, u64) -> u64) {
-    let slot = |map: &mut BTreeMap<String, u64>, key: &str, amount: u64| {
-        let slot = map.entry(key.to_owned()).or_default();
-        *slot = by(*slot, amount);
+pub(crate) fn count(doc: &mut CreatesDoc, owner: &str, entry: &str, share: Amount, by: impl Fn(u64, u64) -> u64) {
+    let slot = |map: &mut BTreeMap<String, u64>, key: &str, amount: u64| match map.get_mut(key) {
+        Some(slot) => *slot = by(*slot, amount),
+        None => drop(map.insert(key.to_owned(), by(0, amount))),
     };
     slot(&mut doc.chips, owner, share.chips);
     slot(&mut doc.usd_micros_per_hour, owner, share.usd_micros_per_hour);
-    slot(&mut doc.entries, &share.entry, share.chips);
+    slot(&mut doc.entries, entry, share.chips);
 }

@@ -72,7 +72,7 @@ impl Engine {
         let mut entries = Vec::new();
         for resource in listing.resources {
             let owner = self.owner_of(&resource).await?;
-            entries.push(FleetEntry { resource, owner });
+            entries.push(FleetEntry { resource: resource.into_inner(), owner });
         }
         Ok((entries, listing.unreachable))
     }
@@ -81,9 +81,12 @@ impl Engine {
         self.ports.tpu.list().await.map_err(|e: TpuError| PassError::Transient(e.to_string()))
     }
 
+    fn is_labelled_ours(&self, resource: &Listed) -> bool {
+        resource.view.labels.installation == self.installation.id.as_str()
+    }
+
     pub(crate) async fn owner_of(&self, resource: &Listed) -> Result<Owner, StoreError> {
-        let labels = &resource.view.labels;
-        if labels.installation != self.installation.id.as_str() {
+        if !self.is_labelled_ours(resource) {
             return Ok(Owner::Foreign);
         }
         // The node of a queued resource carries the queued resource's name, with the slice's number behind it.
@@ -109,8 +112,7 @@ impl Engine {
         let Some(stored) = stored.map(|at| at.value).filter(|i| i.id == self.installation.id) else {
             return Err(PassError::Transient("the store has no installation document of this id; no sweep".into()));
         };
-        let ours: Vec<&Listed> =
-            listing.resources.iter().filter(|r| r.view.labels.installation == self.installation.id.as_str()).collect();
+        let ours: Vec<&Listed> = listing.resources.iter().map(|r| &**r).filter(|r| self.is_labelled_ours(r)).collect();
         let mut report =
             SweepReport { ours: ours.len(), unreachable: listing.unreachable.clone(), ..SweepReport::default() };
         // Without an age nothing can be said to be older than the grace period, nor than the store.

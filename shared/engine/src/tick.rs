@@ -62,8 +62,8 @@ pub(crate) type Owners = BTreeMap<String, BTreeMap<String, Owned>>;
 /// Whose a generation is.
 pub(crate) struct Owned {
     job: JobId,
-    /// Its job counts on it: READY once, not known to be lost, not being deleted.
-    is_ready: bool,
+    /// Its job counts on it (READY once, not known to be lost, not being deleted), and no list has shown it well since.
+    is_missed: bool,
 }
 
 impl Engine {
@@ -83,7 +83,7 @@ impl Engine {
         let due = self.hint_due(now, &mut hinted).await;
         match self.list().await {
             Ok(listing) => {
-                report.changed = self.hint_changed(&listing, &owners, &hinted).await;
+                report.changed = self.hint_changed(&listing, &mut owners, &hinted).await;
                 if let Err(error) = self.meter_orphans(now, last, &listing, &owners).await {
                     report.troubles.push(format!("account of orphans: {error}"));
                 }
@@ -137,8 +137,8 @@ impl Engine {
             let (jobs, next) = self.ports.store.live_jobs(after, PAGE).await?;
             for At { value: job, .. } in jobs {
                 for g in &job.generations {
-                    let is_ready = g.ready_at.is_some() && g.lost.is_none() && g.delete.is_none();
-                    let owned = Owned { job: job.id.clone(), is_ready };
+                    let is_missed = g.ready_at.is_some() && g.lost.is_none() && g.delete.is_none();
+                    let owned = Owned { job: job.id.clone(), is_missed };
                     match survey.owners.get_mut(&g.placement.zone) {
                         Some(zone) => zone.insert(g.name.clone(), owned).map(drop),
                         None => survey
@@ -147,8 +147,8 @@ impl Engine {
                             .map(drop),
                     };
                 }
-                for share in job.generations.iter().filter_map(Generation::share) {
-                    count(&mut survey.used, &job.spec.owner, &share, u64::saturating_add);
+                for (entry, amount) in job.generations.iter().filter_map(Generation::used) {
+                    count(&mut survey.used, &job.spec.owner, entry, amount, u64::saturating_add);
                 }
                 if job.reason == Reason::CreateBudget {
                     survey.waiters.push(Waiter {
@@ -209,16 +209,16 @@ impl Engine {
     }
 
     /// Hints every job that counts on a slice which the list does not show READY and healthy.
-    async fn hint_changed(&self, listing: &Listing, owners: &Owners, hinted: &BTreeSet<JobId>) -> usize {
+    async fn hint_changed(&self, listing: &Listing, owners: &mut Owners, hinted: &BTreeSet<JobId>) -> usize {
         // Nodes of a queued resource are left out: its own entry tells of them.
-        let alone = listing.resources.iter().filter(|r| r.owned_by.is_none());
-        let well: BTreeSet<(&str, &str)> =
-            alone.filter(|r| r.view.is_well()).map(|r| (r.slice.zone.as_str(), r.slice.name.as_str())).collect();
-        let mut changed = BTreeSet::new();
-        for (zone, owners) in owners.iter().filter(|(zone, _)| !listing.unreachable.contains(zone)) {
-            let ready = owners.iter().filter(|(_, o)| o.is_ready && !hinted.contains(&o.job));
-            changed.extend(ready.filter(|(name, _)| !well.contains(&(zone, name))).map(|(_, o)| &o.job));
+        for r in listing.resources.iter().filter(|r| r.owned_by.is_none() && r.view.is_well()) {
+            if let Some(owned) = owners.get_mut(&r.slice.zone).and_then(|zone| zone.get_mut(&r.slice.name)) {
+                owned.is_missed = false;
+            }
         }
+        let read = owners.iter().filter(|(zone, _)| !listing.unreachable.contains(zone));
+        let missed = read.flat_map(|(_, zone)| zone.values()).filter(|o| o.is_missed && !hinted.contains(&o.job));
+        let changed: BTreeSet<&JobId> = missed.map(|o| &o.job).collect();
         let sent = join_all(changed.into_iter().map(|id| self.hint(id, "the list shows a change"))).await;
         sent.into_iter().filter(|sent| *sent).count()
     }

@@ -94,11 +94,11 @@ pub fn split(path: &str) -> (&str, &str) {
 }
 
 fn check_segments(path: &str, odd: usize) -> Result<(), DocsError> {
-    let segments: Vec<&str> = path.split('/').collect();
+    let mut count = 0;
     let reserved = |s: &str| matches!(s, "" | "." | "..") || (s.starts_with("__") && s.ends_with("__"));
     let plain = |s: &str| s.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
-    let well = segments.iter().all(|s| plain(s) && !reserved(s));
-    if path.len() > PATH_BYTES_MAX || segments.len() % 2 != odd || !well {
+    let well = path.split('/').inspect(|_| count += 1).all(|s| plain(s) && !reserved(s));
+    if path.len() > PATH_BYTES_MAX || count % 2 != odd || !well {
         return refuse(format!("{path:?} is no path of a {}", if odd == 1 { "collection" } else { "document" }));
     }
     Ok(())

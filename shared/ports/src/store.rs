@@ -15,6 +15,7 @@ use rekindle_core::ids::{InstallationId, JobId, WorkerKey};
 use rekindle_core::job::{Job, Phase, Placement};
 use rekindle_core::observation::{WorkerReport, ZoneReport};
 use rekindle_core::series::Series;
+use rekindle_core::shared::Shared;
 
 use crate::body::Body;
 use crate::docs::{Content, Cursor, Doc, Docs, DocsError, IndexValue, Op, Precondition, Query, Revision, Write};
@@ -409,10 +410,11 @@ impl Store {
         &self,
         id: &JobId,
         of: &[(u32, WorkerKey)],
-    ) -> Result<(Vec<At<WorkerReport>>, Revision), StoreError> {
+    ) -> Result<(Vec<At<Shared<WorkerReport>>>, Revision), StoreError> {
         let paths: Vec<String> = of.iter().map(|(a, k)| Kind::Worker(id.clone(), *a, *k).path()).collect();
         let (docs, through) = self.docs.get_many(&paths).await?;
-        let reports = docs.iter().flatten().map(owned).collect::<Result<Vec<_>, _>>()?;
+        let shared = |at: At<Arc<WorkerReport>>| At { value: at.value.into(), revision: at.revision };
+        let reports = docs.iter().flatten().map(|doc| read(doc).map(shared)).collect::<Result<Vec<_>, _>>()?;
         Ok((reports, through))
     }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use rekindle_core::job::{Placement, Via};
 use rekindle_core::observation::{CreateError, OperationView, SliceLabels, SliceView};
+use rekindle_core::shared::Shared;
 
 /// Everything needed to ask for a slice.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,7 +77,7 @@ pub struct Listed {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Listing {
     /// Nodes and queued resources.
-    pub resources: Vec<Listed>,
+    pub resources: Vec<Shared<Listed>>,
     /// Zones that could not be read; absence there proves nothing.
     pub unreachable: Vec<String>,
 }

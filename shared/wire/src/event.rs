@@ -68,7 +68,7 @@ impl JobEvent {
             data: Data {
                 job: job.clone(),
                 phase: event.phase,
-                reason: event.reason.name(),
+                reason: event.reason.name().to_owned(),
                 message: event.message.clone(),
                 attempt: event.attempt,
                 generation: event.generation,

@@ -335,8 +335,8 @@ impl TpuApi for FakeTpu {
         let script = state.lists.pop_front();
         before(script.as_ref())?;
         let unreachable = state.unreachable.clone();
-        let resources =
-            state.slices.values().map(|s| s.listed.clone()).filter(|l| !unreachable.contains(&l.slice.zone)).collect();
+        let read = state.slices.values().filter(|s| !unreachable.contains(&s.listed.slice.zone));
+        let resources = read.map(|s| s.listed.clone().into()).collect();
         after(script, Ok(Listing { resources, unreachable }))
     }
 }

@@ -1,7 +1,7 @@
 //! The provider: zones, capacity, quota, nodes and queued resources, operations, and what becomes of them by themselves.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rekindle_core::catalog;
 use rekindle_core::ids::JobId;
@@ -9,6 +9,7 @@ use rekindle_core::job::Via;
 use rekindle_core::observation::{
     CreateError, CreateErrorKind, Health, Notice, OperationView, SliceLabels, SliceState, SliceView,
 };
+use rekindle_core::shared::Shared;
 use rekindle_ports::tpu::{CreateRequest, Listed, SliceRef, TpuError};
 
 use crate::deliver;
@@ -63,6 +64,8 @@ pub(crate) struct Resource {
     pub(crate) lying_deletes: u32,
     /// The task that brings it up, and the one that takes it away.
     pub(crate) life: Vec<TaskId>,
+    /// As lists show it, since it last changed.
+    pub(crate) shown: OnceLock<Shared<Listed>>,
 }
 
 impl Resource {
@@ -81,15 +84,16 @@ impl Resource {
     }
 
     /// As a list shows it.
-    pub(crate) fn listed(&self) -> Listed {
-        Listed {
+    pub(crate) fn listed(&self) -> Shared<Listed> {
+        let listed = || Listed {
             slice: self.slice.clone(),
             accelerator: self.accelerator.clone(),
             preemptible: self.preemptible,
             view: self.view(),
             owned_by: None,
             created_at: Some(stamp(self.created_at)),
-        }
+        };
+        self.shown.get_or_init(|| listed().into()).clone()
     }
 
     /// Whether it is paid for now: READY, with power.
@@ -135,6 +139,18 @@ impl Cloud {
             chips: plan.chips,
             quota: plan.chips.saturating_mul(factor),
         }
+    }
+
+    /// A resource that is about to change.
+    fn get_mut(&mut self, slice: &SliceRef) -> Option<&mut Resource> {
+        let resource = self.resources.get_mut(slice)?;
+        resource.shown.take();
+        Some(resource)
+    }
+
+    /// A resource that nobody asked for is there.
+    pub(crate) fn insert(&mut self, resource: Resource) {
+        self.resources.insert(resource.slice.clone(), resource);
     }
 
     /// There is room for all from here on.
@@ -220,15 +236,17 @@ impl Cloud {
                 notice: None,
                 lying_deletes: 0,
                 life: Vec::new(),
+                shown: OnceLock::new(),
             },
         );
         Ok(slice)
     }
 
     /// Everything as a list shows it; `stale`: what is young is missing, and what went lately is still there.
-    pub(crate) fn list(&self, now: i64, stale: bool) -> Vec<Listed> {
+    pub(crate) fn list(&self, now: i64, stale: bool) -> Vec<Shared<Listed>> {
         let young = |r: &Resource| stale && r.created_at > now - 10 * SEC;
-        let mut all: Vec<Listed> = self.resources.values().filter(|r| !young(r)).map(Resource::listed).collect();
+        let mut all: Vec<Shared<Listed>> =
+            self.resources.values().filter(|r| !young(r)).map(Resource::listed).collect();
         if stale {
             all.extend(self.gone.iter().filter(|(at, _)| *at > now - 30 * SEC).map(|(_, r)| r.listed()));
         }
@@ -259,7 +277,7 @@ pub(crate) fn remove(world: &World, slice: &SliceRef) {
 
 /// Changes a resource, if it is there.
 pub(crate) fn with<T>(world: &World, slice: &SliceRef, change: impl FnOnce(&mut Resource) -> T) -> Option<T> {
-    lock(&world.cloud).resources.get_mut(slice).map(change)
+    lock(&world.cloud).get_mut(slice).map(change)
 }
 
 /// A second resource like one that is there, with another name and for another job.
@@ -272,6 +290,7 @@ pub(crate) fn copy(world: &World, zone: &str, from: &str, to: &str, job: &JobId)
     to.clone_into(&mut twin.slice.name);
     twin.labels.job = job.to_string();
     twin.life.clear();
+    twin.shown.take();
     cloud.resources.insert(twin.slice.clone(), twin);
 }
 
@@ -343,7 +362,7 @@ fn has_room(world: &World, slice: &SliceRef) -> bool {
 
 fn preempted_creating(world: &World, slice: &SliceRef, error: CreateError) {
     let mut cloud = lock(&world.cloud);
-    let Some(r) = cloud.resources.get_mut(slice) else { return };
+    let Some(r) = cloud.get_mut(slice) else { return };
     r.powered = false;
     r.state = SliceState::Preempted;
     let operation = r.operation.clone();
@@ -361,7 +380,7 @@ fn fail_create(stage: &Arc<Stage>, slice: &SliceRef, hidden: bool) {
         error(CreateErrorKind::Stockout, &text)
     };
     let mut cloud = lock(&world.cloud);
-    let Some(r) = cloud.resources.get_mut(slice) else { return };
+    let Some(r) = cloud.get_mut(slice) else { return };
     let operation = r.operation.clone();
     if slice.via == Via::QueuedResource {
         r.state = SliceState::Failed;

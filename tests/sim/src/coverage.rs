@@ -89,8 +89,8 @@ pub(crate) fn missing(counts: &Counts) -> Vec<String> {
     for fault in Fault::ALL.iter().filter(|f| !counts.faults.contains_key(f)) {
         missing.push(format!("fault {}", fault.name()));
     }
-    for reason in REASONS.iter().map(|r| r.name()).filter(|r| !counts.reasons.contains_key(r)) {
-        missing.push(format!("reason {reason}"));
+    for reason in REASONS.iter().filter(|r| !counts.reasons.contains_key(r)) {
+        missing.push(format!("reason {}", reason.name()));
     }
     for phase in PHASES.iter().filter(|p| !counts.phases.contains_key(**p)) {
         missing.push(format!("phase change {phase}"));
@@ -115,7 +115,8 @@ fn list<K: std::fmt::Display>(map: &BTreeMap<K, u64>) -> String {
 pub(crate) fn report(out: &mut impl Write, counts: &Counts) -> std::io::Result<()> {
     let faults: Vec<String> = counts.faults.iter().map(|(f, n)| format!("{} {n}", f.name())).collect();
     writeln!(out, "faults: {}", faults.join(", "))?;
-    writeln!(out, "reasons: {}", list(&counts.reasons))?;
+    let reasons: Vec<String> = counts.reasons.iter().map(|(r, n)| format!("{} {n}", r.name())).collect();
+    writeln!(out, "reasons: {}", reasons.join(", "))?;
     writeln!(out, "phases: {}", list(&counts.phases))?;
     writeln!(out, "effects: {}", list(&counts.effects))?;
     writeln!(out, "counts: {}", list(&counts.others))

@@ -298,9 +298,8 @@ fn setup_fails(world: &World, pick: u64) -> bool {
 }
 
 fn bare(world: &World, name: String, zone: &str, labels: SliceLabels, foreign: bool) {
-    let slice = SliceRef { zone: zone.into(), name, via: Via::Node };
     let resource = Resource {
-        slice: slice.clone(),
+        slice: SliceRef { zone: zone.into(), name, via: Via::Node },
         labels,
         accelerator: "v5litepod-4".into(),
         chips: 4,
@@ -320,8 +319,9 @@ fn bare(world: &World, name: String, zone: &str, labels: SliceLabels, foreign: b
         notice: None,
         lying_deletes: 0,
         life: Vec::new(),
+        shown: std::sync::OnceLock::new(),
     };
-    lock(&world.cloud).resources.insert(slice, resource);
+    lock(&world.cloud).insert(resource);
 }
 
 /// Somebody else's node: of another installation, or with a name like ours and no labels.

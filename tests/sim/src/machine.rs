@@ -151,8 +151,8 @@ impl Fleet {
     }
 
     /// The VMs of a job.
-    pub(crate) fn of_job(&self, job: &JobId) -> impl Iterator<Item = &Vm> {
-        self.ids(job.as_str()).filter_map(|id| self.vms.get(&id)).filter(|vm| vm.job == *job)
+    pub(crate) fn of_job(&self, job: &str) -> impl Iterator<Item = &Vm> {
+        self.ids(job).filter_map(|id| self.vms.get(&id)).filter(move |vm| vm.job.as_str() == job)
     }
 
     fn of_slice(&self, slice: &SliceRef) -> Vec<VmId> {

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use rekindle_core::ids::JobId;
 use rekindle_core::observation::{WorkerReport, WorkerState};
 use rekindle_ports::body::Body;
 use rekindle_ports::store::{decode, encode};
@@ -75,9 +74,8 @@ pub(crate) fn fresh(world: &World, path: &str, body: &Body) -> Option<Body> {
     }
     let report = decode::<WorkerReport>(path, body).ok().filter(|r| r.state == WorkerState::Running)?;
     let fleet = lock(&world.fleet);
-    let id = path.split('/').nth(1).and_then(|id| JobId::parse(id).ok())?;
-    let group = fleet.groups.get(&(id, report.attempt))?;
-    let vm = group.running.iter().filter_map(|id| fleet.vms.get(id)).find(|vm| vm.key == report.key)?;
+    let runs = |vm: &&Vm| vm.key == report.key && vm.attempt.as_ref().is_some_and(|a| a.number == report.attempt);
+    let vm = fleet.of_job(path.split('/').nth(1)?).find(runs)?;
     let at = beat(world, vm, report.attempt)?;
     let told = progress(world, &fleet, vm, at);
     let mut report = Arc::unwrap_or_clone(report);

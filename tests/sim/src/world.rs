@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use jiff::Timestamp;
 
 use rekindle_core::ids::{InstallationId, JobId};
+use rekindle_core::reason::Reason;
 
 use crate::check::Checks;
 use crate::cloud::Cloud;
@@ -46,7 +47,7 @@ pub(crate) struct Counts {
     /// Faults that struck.
     pub(crate) faults: BTreeMap<Fault, u64>,
     /// Reasons that jobs had.
-    pub(crate) reasons: BTreeMap<String, u64>,
+    pub(crate) reasons: BTreeMap<Reason, u64>,
     /// Effects that were committed.
     pub(crate) effects: BTreeMap<&'static str, u64>,
     /// Changes of phase.

@@ -6,6 +6,7 @@ use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::{Attempt, Job};
 use rekindle_core::observation::{WorkerReport, WorkerState};
 use rekindle_core::orders::attempt_of;
+use rekindle_core::shared::Shared;
 use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::{At, InstanceDoc, StoreError, put};
@@ -94,7 +95,7 @@ async fn again(api: &Api, job: &Job, hello: &Hello) -> Result<Option<News>, Stor
     }
     let (report, when) = match own {
         Some(at) => {
-            let mut report = at.value.clone();
+            let mut report = WorkerReport::clone(&at.value);
             report.boot_id.clone_from(&hello.boot_id);
             report.address.clone_from(&hello.address);
             report.heard_at = api.engine.ports.clock.now();
@@ -111,7 +112,7 @@ async fn again(api: &Api, job: &Job, hello: &Hello) -> Result<Option<News>, Stor
 }
 
 /// What this worker reported of the attempts on its generation that are not over.
-async fn reports(api: &Api, job: &Job, hello: &Hello) -> Result<Vec<At<WorkerReport>>, StoreError> {
+async fn reports(api: &Api, job: &Job, hello: &Hello) -> Result<Vec<At<Shared<WorkerReport>>>, StoreError> {
     let of: Vec<(u32, WorkerKey)> =
         job.attempts.iter().filter(|a| a.generation == hello.generation).map(|a| (a.number, hello.key)).collect();
     Ok(api.engine.ports.store.workers(&hello.job, &of).await?.0)

@@ -15,6 +15,7 @@ use crate::observation::{
 };
 use crate::reason::Reason;
 use crate::settings::Settings;
+use crate::shared::Shared;
 use crate::spec::CapacityKind;
 
 fn installation() -> InstallationId {
@@ -68,7 +69,7 @@ fn seen(job: &Job, slice: &Look<SliceView>, workers: Option<Vec<WorkerReport>>, 
     });
     Observation {
         generations: generations.collect(),
-        workers,
+        workers: workers.map(|all| all.into_iter().map(Shared::from).collect()),
         read_through_us: at(secs).as_microsecond(),
         zones: Vec::new(),
         permit: Permit::Free,

@@ -387,7 +387,7 @@ impl Pass<'_> {
     /// Looked at with each tick, like the slice itself. Silence is a loss with a second witness (a fresh look that is not READY and healthy), or past the hard limit.
     fn judge_silence(&mut self) {
         let Some(a) = self.live_attempt().filter(|a| a.released_at.is_some() && a.stop.is_none()) else { return };
-        let Some(g) = self.job.generation(a.generation).cloned() else { return };
+        let Some(g) = self.job.generation(a.generation) else { return };
         if self.seen.workers.is_none() || g.lost.is_some() {
             return;
         }
@@ -418,7 +418,7 @@ impl Pass<'_> {
         let fact = format!("worker {worker} has been silent for {} s", silent.as_secs());
         let kind = FailureKind::Lost;
         let now = self.now;
-        self.note(format!("generation {} is given up: {fact}", g.number));
+        self.note(format!("generation {} is given up: {fact}", a.generation));
         let end = End {
             kind,
             summary: fact,
@@ -443,15 +443,16 @@ impl Pass<'_> {
     /// READY but unhealthy, or in a transition, for too long: the slice is replaced. A create or start that takes too long likewise.
     fn judge_generation(&mut self) {
         let Some(a) = self.live_attempt() else { return };
-        let Some(g) = self.job.generation(a.generation).cloned() else { return };
+        let Some(g) = self.job.generation(a.generation) else { return };
         if g.delete.is_some() || g.lost.is_some() {
             return;
         }
         let now = self.now;
+        let ready_at = g.ready_at;
         // Only what is seen to be bad now is held against it: a look that failed says nothing.
-        let looked = self.look_of(&g).is_some_and(|l| l.slice.seen().is_some());
+        let looked = self.look_of(g).is_some_and(|l| l.slice.seen().is_some());
         if let Some(since) = g.unhealthy_since.filter(|_| looked) {
-            let wait = if self.slice_in_transition(g.number) {
+            let wait = if self.slice_in_transition(a.generation) {
                 self.settings().transition_grace
             } else {
                 self.settings().unhealthy_grace
@@ -469,7 +470,7 @@ impl Pass<'_> {
             }
         }
         if a.started_at.is_none()
-            && let Some(ready) = g.ready_at
+            && let Some(ready) = ready_at
         {
             // In place, the clock of the start begins with the attempt.
             let since = ready.max(a.created_at);

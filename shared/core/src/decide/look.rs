@@ -57,12 +57,11 @@ impl Pass<'_> {
     }
 
     pub(super) fn look(&mut self) {
-        let looks: Vec<GenerationLook> = self.seen.generations.clone();
-        for look in looks {
-            let Some(index) = self.job.generations.iter().position(|g| is_of(&look, g)) else { continue };
-            let mut g = self.job.generations[index].clone();
-            let meaning = self.read_generation(&mut g, &look);
-            self.job.generations[index] = g;
+        for look in &self.seen.generations {
+            let Some(index) = self.job.generations.iter().position(|g| is_of(look, g)) else { continue };
+            let mut g = self.job.generations.remove(index);
+            let meaning = self.read_generation(&mut g, look);
+            self.job.generations.insert(index, g);
             match meaning {
                 Meaning::Nothing => {}
                 Meaning::Gone(fact) => self.gone(look.number, &fact),
@@ -73,8 +72,8 @@ impl Pass<'_> {
                     }
                 }
             }
-            self.count_failed_create(look.number, &look);
-            self.fence_ended(&look);
+            self.count_failed_create(look.number, look);
+            self.fence_ended(look);
         }
     }
 

@@ -97,10 +97,12 @@ pub fn decide(job: &Job, seen: &Observation, now: Timestamp, rules: &Rules<'_>) 
         pass.count_usage();
         // One thing leads to another (an end to a stop, a stop to a fence, a fence to a delete): until nothing more follows.
         for _ in 0..STEPS_MAX {
-            let before = pass.job.clone();
             pass.waiting = None;
-            pass.step();
-            if pass.job == before {
+            pass.workers();
+            // Folded once more, the same reports say nothing new: what follows from them is all that can lead on.
+            let told = pass.job.clone();
+            pass.conclude();
+            if pass.job == told {
                 break;
             }
         }
@@ -132,8 +134,8 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    fn step(&mut self) {
-        self.workers();
+    /// What follows from what the workers have told and from what the API shows.
+    fn conclude(&mut self) {
         self.judge_told();
         self.look();
         self.judge();

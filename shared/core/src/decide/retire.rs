@@ -15,8 +15,11 @@ impl Pass<'_> {
         self.give_up_unfenced();
         let numbers: Vec<u32> = self.job.generations.iter().map(|g| g.number).collect();
         for number in numbers {
-            let Some(g) = self.job.generation(number).cloned() else { continue };
-            if g.delete.is_none() && !self.is_wanted(&g) && self.may_delete(&g) {
+            let Some(g) = self.job.generation(number).filter(|g| g.delete.is_none() && !self.is_wanted(g)) else {
+                continue;
+            };
+            let g = g.clone();
+            if self.may_delete(&g) {
                 let now = self.now;
                 if let Some(g) = self.generation_mut(number) {
                     g.delete = Some(Delete { intended_at: now, sent_at: None, tries: 0, last_error: None });
@@ -67,10 +70,10 @@ impl Pass<'_> {
     /// A create that takes longer than its limit is deleted; a late success is deleted with it.
     fn give_up_slow_creates(&mut self) {
         let now = self.now;
-        let Some(g) = self.job.generations.last().cloned() else { return };
-        if g.ready_at.is_some() || g.delete.is_some() || g.lost.is_some() || matches!(g.create, Create::Failed { .. }) {
-            return;
-        }
+        let made = |g: &&Generation| {
+            g.ready_at.is_none() && g.delete.is_none() && g.lost.is_none() && !matches!(g.create, Create::Failed { .. })
+        };
+        let Some(g) = self.job.generations.last().filter(made).cloned() else { return };
         // In the provider's queue the job's own `queue` limit holds; the limit of a create begins when it comes out of it. And a look that failed
         // says neither that it is slow nor that it is not.
         let looked = self.look_of(&g).is_some_and(|l| l.slice != Look::Unknown);

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::{Decision, Pass};
 use crate::effect::Effect;
-use crate::job::{Create, Desired, Generation, Job, OutEvent, Phase};
+use crate::job::{Attempt, Create, Desired, Generation, Job, OutEvent, Phase};
 use crate::limits::{Share, Vacated};
 use crate::observation::{Look, SliceState, SliceView, WorkerState};
 use crate::reason::Reason;
@@ -175,19 +175,20 @@ impl Pass<'_> {
 
     fn effects(&mut self) -> Vec<Effect> {
         let mut effects = Vec::new();
-        let generations = self.job.generations.clone();
         // Deletes first: they free what the creates need.
-        for g in &generations {
-            if self.delete_is_due(g) {
-                effects.push(Effect::DeleteGeneration { generation: g.number });
+        for index in 0..self.job.generations.len() {
+            let g = &self.job.generations[index];
+            let (generation, due) = (g.number, self.delete_due_at(g));
+            match due {
+                Some(at) if self.now >= at => effects.push(Effect::DeleteGeneration { generation }),
+                Some(at) => self.wake(at),
+                None => {}
             }
         }
-        for g in &generations {
-            if self.create_is_due(g) {
-                let now = self.now;
-                if let Some(g) = self.generation_mut(g.number) {
-                    g.asked_at = Some(now);
-                }
+        for index in 0..self.job.generations.len() {
+            if self.create_is_due(&self.job.generations[index]) {
+                let g = &mut self.job.generations[index];
+                g.asked_at = Some(self.now);
                 effects.push(Effect::CreateGeneration { generation: g.number });
             }
         }
@@ -198,7 +199,7 @@ impl Pass<'_> {
     }
 
     /// Sent once, and again when no answer was recorded. A repeat is refused by name, so it makes nothing twice.
-    fn create_is_due(&mut self, g: &Generation) -> bool {
+    fn create_is_due(&self, g: &Generation) -> bool {
         let over = self.job.outcome.is_some() || self.job.desired != Desired::Run;
         if over || g.create != Create::Intended || g.delete.is_some() || g.seen_at.is_some() {
             return false;
@@ -209,15 +210,15 @@ impl Pass<'_> {
         }
     }
 
-    /// Sent once, and again when it shows no effect.
-    fn delete_is_due(&mut self, g: &Generation) -> bool {
-        let Some(delete) = g.delete.as_ref().filter(|_| !g.is_somebody_elses()) else { return false };
+    /// When its delete is sent: once, and again when it shows no effect. `None`: there is none to be sent.
+    fn delete_due_at(&self, g: &Generation) -> Option<Timestamp> {
+        let delete = g.delete.as_ref().filter(|_| !g.is_somebody_elses())?;
         let look = self.look_of(g);
         // Nothing is there to delete; whether something may still come is `look`'s question.
         if look.is_some_and(|l| l.slice == Look::Absent) {
-            return false;
+            return None;
         }
-        let Some(sent) = delete.sent_at else { return true };
+        let Some(sent) = delete.sent_at else { return Some(self.now) };
         let deleting = look.is_some_and(|l| l.slice.seen().is_some_and(|v| v.state == SliceState::Deleting));
         let wait = if deleting { self.settings().delete_retry * 10 } else { self.settings().delete_retry };
         // A refused delete is tried again soon at first.
@@ -226,17 +227,18 @@ impl Pass<'_> {
         } else {
             wait
         };
-        self.over(sent, wait)
+        Some(sent + wait)
     }
 
     /// Looks at what is on its way as often as it is worth.
     fn generation_wakes(&mut self) {
         let hand_over = self.waiting.as_ref().is_some_and(|(r, _)| *r == Reason::OwnDelete);
-        for g in self.job.generations.clone() {
+        for index in 0..self.job.generations.len() {
+            let g = &self.job.generations[index];
             if g.delete.is_none() && g.ready_at.is_some() {
                 // While all is well the tick's list shows what becomes of it, and workers tell what becomes of them: silence alone is told by
                 // nobody. Everything else about a READY slice is looked at with each tick.
-                match self.look_again_at(&g) {
+                match self.look_again_at(g) {
                     Some(at) => self.wake(at),
                     None => self.lazy = true,
                 }
@@ -295,26 +297,94 @@ impl Pass<'_> {
 
 /// Whether anything but the clockwork has changed: what makes a history entry due.
 fn is_significant(before: &Job, after: &Job) -> bool {
-    let mut like = after.clone();
-    like.wake_at = before.wake_at;
-    like.usage.clone_from(&before.usage);
-    like.revision = before.revision;
-    like.observed_through_us = before.observed_through_us;
-    like.outbox.clone_from(&before.outbox);
-    for (g, known) in like.generations.iter_mut().zip(&before.generations) {
-        g.asked_at = known.asked_at;
-        g.queued_until = known.queued_until;
+    // Each field by name, so that a new one is not forgotten.
+    let Job {
+        wake_at: _,
+        usage: _,
+        revision: _,
+        observed_through_us: _,
+        outbox: _,
+        // Steps move with every look; they are progress, not decisions.
+        highest_step: _,
+        highest_checkpoint: _,
+        last_loss: _,
+        id,
+        spec,
+        spec_hash,
+        run_id,
+        created_at,
+        submitted_by,
+        desired,
+        restart,
+        phase,
+        phase_since,
+        outcome,
+        reason,
+        message,
+        last_generation,
+        last_attempt,
+        line,
+        generations,
+        attempts,
+        next,
+        settling,
+        last_end,
+        counters,
+        spent,
+        first_started_at,
+        queued_since,
+        barred,
+        vacated,
+        sequence,
+        changed_at,
+    } = before;
+    // While a program runs, its sentence tells the step.
+    let same_message = *message == after.message || (*phase == Phase::Running && after.phase == Phase::Running);
+    let same_state = *phase == after.phase
+        && *reason == after.reason
+        && same_message
+        && *desired == after.desired
+        && *outcome == after.outcome
+        && *restart == after.restart
+        && *next == after.next
+        && *settling == after.settling;
+    let same_resources = generations.len() == after.generations.len()
+        && generations.iter().zip(&after.generations).all(|(known, g)| is_like_generation(known, g))
+        && attempts.len() == after.attempts.len()
+        && attempts.iter().zip(&after.attempts).all(|(known, a)| is_like_attempt(known, a));
+    let same_counts = (*last_generation, *last_attempt, *line, *sequence)
+        == (after.last_generation, after.last_attempt, after.line, after.sequence)
+        && *counters == after.counters
+        && *spent == after.spent
+        && *barred == after.barred
+        && *vacated == after.vacated
+        && *last_end == after.last_end;
+    let same_times = (*created_at, *phase_since, *first_started_at, *queued_since, *changed_at)
+        == (after.created_at, after.phase_since, after.first_started_at, after.queued_since, after.changed_at);
+    let same_job = *id == after.id
+        && *spec == after.spec
+        && *spec_hash == after.spec_hash
+        && *run_id == after.run_id
+        && *submitted_by == after.submitted_by;
+    !(same_state && same_resources && same_counts && same_times && same_job)
+}
+
+/// The same but for the clockwork.
+fn is_like_generation(known: &Generation, g: &Generation) -> bool {
+    let clock = |g: &Generation| (g.asked_at, g.queued_until);
+    if clock(known) == clock(g) {
+        return known == g;
     }
-    // Steps move with every look; they are progress, not decisions.
-    like.highest_step = before.highest_step;
-    like.highest_checkpoint = before.highest_checkpoint;
-    like.last_loss.clone_from(&before.last_loss);
-    for (a, known) in like.attempts.iter_mut().zip(&before.attempts) {
-        a.step = known.step;
-        a.step_at = known.step_at;
+    let (asked_at, queued_until) = clock(known);
+    Generation { asked_at, queued_until, ..g.clone() } == *known
+}
+
+/// The same but for progress.
+fn is_like_attempt(known: &Attempt, a: &Attempt) -> bool {
+    let progress = |a: &Attempt| (a.step, a.step_at);
+    if progress(known) == progress(a) {
+        return known == a;
     }
-    if before.phase == Phase::Running && after.phase == Phase::Running {
-        like.message.clone_from(&before.message);
-    }
-    like != *before
+    let (step, step_at) = progress(known);
+    Attempt { step, step_at, ..a.clone() } == *known
 }

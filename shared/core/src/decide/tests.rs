@@ -21,6 +21,7 @@ use crate::observation::{
 };
 use crate::reason::Reason;
 use crate::settings::{CapacityEntry, Deployment, Settings};
+use crate::shared::Shared;
 use crate::spec::{self, CapacityKind};
 
 fn start() -> Timestamp {
@@ -61,7 +62,7 @@ fn new_job() -> Job {
     let spec_hash = spec::hash(&spec);
     Job {
         id: JobId::parse("train").unwrap(),
-        spec,
+        spec: spec.into(),
         spec_hash,
         run_id: "r".into(),
         created_at: start(),
@@ -183,7 +184,7 @@ fn look(job: &Job, g: &Generation, choice: u8, operation: u8, now: Timestamp) ->
     }
 }
 
-fn reports(job: &Job, step: &Step, now: Timestamp) -> Option<Vec<WorkerReport>> {
+fn reports(job: &Job, step: &Step, now: Timestamp) -> Option<Vec<Shared<WorkerReport>>> {
     if step.worker.is_multiple_of(16) {
         return None;
     }
@@ -206,7 +207,7 @@ fn reports(job: &Job, step: &Step, now: Timestamp) -> Option<Vec<WorkerReport>> 
         let exit =
             (state == WorkerState::Exited).then_some(ExitReport { at: now, ordered: a.stop.is_some(), evidence });
         let deadline = now + Duration::from_secs(30);
-        all.push(WorkerReport {
+        all.push(Shared::from(WorkerReport {
             attempt: a.number,
             generation: a.generation,
             key: WorkerKey { slice: 0, worker: 0 },
@@ -226,7 +227,7 @@ fn reports(job: &Job, step: &Step, now: Timestamp) -> Option<Vec<WorkerReport>> 
             memory_free_bytes: None,
             notice: step.notice.then_some(Notice { kind: NoticeKind::Preemption, seen_at: now, deadline }),
             exit,
-        });
+        }));
     }
     Some(all)
 }

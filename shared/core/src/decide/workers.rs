@@ -8,6 +8,7 @@ use crate::ids::WorkerKey;
 use crate::job::{Attempt, Generation, Repeat, StopCause};
 use crate::observation::{NoticeKind, WorkerReport, WorkerState};
 use crate::orders::notice_is_urgent;
+use crate::shared::Shared;
 
 /// Every worker of a generation.
 pub(super) fn keys(g: &Generation) -> impl Iterator<Item = WorkerKey> + '_ {
@@ -26,7 +27,7 @@ impl Pass<'_> {
         }
     }
 
-    fn fold_notices(&mut self, reports: &[WorkerReport]) {
+    fn fold_notices(&mut self, reports: &[Shared<WorkerReport>]) {
         for report in reports {
             let Some(notice) = &report.notice else { continue };
             let Some(g) = self.generation_mut(report.generation) else { continue };
@@ -49,7 +50,7 @@ impl Pass<'_> {
     }
 
     /// Maintenance that was called off: the worker that told of it does not any more, and nobody else does. What was acted on already stands.
-    fn withdraw_notices(&mut self, reports: &[WorkerReport]) {
+    fn withdraw_notices(&mut self, reports: &[Shared<WorkerReport>]) {
         let numbers: Vec<u32> = self.job.generations.iter().map(|g| g.number).collect();
         for number in numbers {
             let Some(g) = self.job.generation(number) else { continue };
@@ -62,9 +63,10 @@ impl Pass<'_> {
             // A program that ended after a notice ended by it, whatever became of that.
             let acted_on = acted_on || reports.iter().any(|r| r.generation == number && r.exit.is_some());
             let newest = self.job.attempts.iter().rev().find(|a| a.generation == number).map(|a| a.number);
-            let told = |r: &&WorkerReport| r.generation == number && r.notice.is_some();
+            let told = |r: &&Shared<WorkerReport>| r.generation == number && r.notice.is_some();
             let silent_on_it = |key: WorkerKey| {
-                let of = |r: &&WorkerReport| Some(r.attempt) == newest && r.generation == number && r.key == key;
+                let of =
+                    |r: &&Shared<WorkerReport>| Some(r.attempt) == newest && r.generation == number && r.key == key;
                 reports.iter().find(of).is_some_and(|r| known.is_over_without(r.heard_at))
             };
             if acted_on
@@ -86,10 +88,10 @@ impl Pass<'_> {
         }
     }
 
-    fn fold_attempt(&mut self, number: u32, reports: &[WorkerReport]) {
+    fn fold_attempt(&mut self, number: u32, reports: &[Shared<WorkerReport>]) {
         let Some(attempt) = self.job.attempts.iter().find(|a| a.number == number) else { return };
         let mut a = attempt.clone();
-        let of: Vec<&WorkerReport> = reports.iter().filter(|r| r.attempt == number).collect();
+        let of: Vec<&WorkerReport> = reports.iter().map(|r| &**r).filter(|r| r.attempt == number).collect();
         let expected: Vec<WorkerKey> = match self.job.generation(a.generation) {
             Some(g) => keys(g).collect(),
             None => Vec::new(),
@@ -170,7 +172,7 @@ impl Pass<'_> {
 
     /// The newest report of each worker of an attempt.
     pub(super) fn reports_of(&self, attempt: u32) -> Vec<&WorkerReport> {
-        self.seen.workers.iter().flatten().filter(|r| r.attempt == attempt).collect()
+        self.seen.workers.iter().flatten().map(|r| &**r).filter(|r| r.attempt == attempt).collect()
     }
 
     /// When silence began to count against a worker of this attempt, or `None` if it does not count now.
@@ -183,7 +185,7 @@ impl Pass<'_> {
 }
 
 /// No worker can be running this attempt: each has reported its end (or serves a later attempt, which it may only after that), or never got `run`.
-fn is_fenced(a: &Attempt, expected: &[WorkerKey], reports: &[WorkerReport]) -> bool {
+fn is_fenced(a: &Attempt, expected: &[WorkerKey], reports: &[Shared<WorkerReport>]) -> bool {
     let over = |key: &WorkerKey| {
         reports.iter().any(|r| {
             r.key == *key

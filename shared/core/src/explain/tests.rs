@@ -278,7 +278,7 @@ fn an_end_says_how_and_of_what() {
     assert_eq!(paragraph.matches("worker 3 lost its connection").count(), 1, "the cause is told once: {paragraph}");
     assert!(!paragraph.contains("Next") && !paragraph.contains("look"), "{paragraph}");
     assert_eq!(waiting_for(&job), None);
-    (job.phase, job.outcome, job.reason) = (Phase::Succeeded, Some(Outcome::Succeeded), Reason::AllGone);
+    (job.phase, job.outcome, job.reason) = (Phase::Succeeded, Some(Outcome::Succeeded), Reason::Succeeded);
     job.message = "all workers ended well".into();
     let paragraph = explain(&job, at(900)).paragraph;
     assert!(paragraph.contains("succeeded") && !paragraph.contains("Attempt"), "{paragraph}");

@@ -14,6 +14,7 @@ use google_cloud_tpu_v2::model::{Node, QueuedResource};
 
 use rekindle_core::job::Via;
 use rekindle_core::observation::{OperationView, SliceView};
+use rekindle_core::shared::Shared;
 use rekindle_ports::tpu::{CreateRequest, Listed, Listing, SliceRef, TpuApi, TpuError};
 
 use crate::auth::{ConnectError, Service};
@@ -172,7 +173,7 @@ impl TpuApi for GoogleTpu {
 }
 
 /// Nodes and queued resources as one list. The views of queued resources rest on the nodes of the same list.
-fn listed(nodes: &[Node], queued: &[QueuedResource]) -> Vec<Listed> {
+fn listed(nodes: &[Node], queued: &[QueuedResource]) -> Vec<Shared<Listed>> {
     let mut views: HashMap<(&str, &str), SliceView> = HashMap::new();
     for node in nodes {
         if let Some((zone, id)) = view::zone_and_id(&node.name) {
@@ -205,7 +206,7 @@ fn listed(nodes: &[Node], queued: &[QueuedResource]) -> Vec<Listed> {
         resources.push(view::listed_node(node, zone, id, owner));
     }
     resources.sort_by(|one, other| one.slice.cmp(&other.slice));
-    resources
+    resources.into_iter().map(Shared::from).collect()
 }
 
 /// `Ok(None)` only for an answer of the API itself that says "not found".

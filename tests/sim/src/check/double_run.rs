@@ -24,7 +24,7 @@ impl Running {
 /// The program of an attempt starts: no other attempt of the job may be alive on any VM that has power.
 pub(super) fn start(fleet: &Fleet, job: &JobId, attempt: u32) -> Broken {
     let other = fleet
-        .of_job(job)
+        .of_job(job.as_str())
         .find(|vm| vm.attempt.as_ref().is_some_and(|a| a.number != attempt && a.step == Step::Running));
     other.map(|vm| {
         let old = vm.attempt.as_ref().map_or(0, |a| a.number);

@@ -130,11 +130,11 @@ fn on_job_document(world: &World, changed: &Changed<'_>) {
 fn count_job(world: &World, before: Option<&Job>, job: &Job) {
     let mut counts = lock(&world.counts);
     if before.is_none_or(|b| b.reason != job.reason) {
-        *counts.reasons.entry(job.reason.name()).or_default() += 1;
+        *counts.reasons.entry(job.reason).or_default() += 1;
     }
     let why = |j: &Job| j.next.as_ref().map(|n| n.why);
     if let Some(why) = why(job).filter(|w| before.and_then(why) != Some(*w)) {
-        *counts.reasons.entry(why.name()).or_default() += 1;
+        *counts.reasons.entry(why).or_default() += 1;
     }
     if let Some(before) = before.filter(|b| b.phase != job.phase) {
         let change = format!("{} → {}", before.phase.as_str(), job.phase.as_str());

@@ -270,7 +270,7 @@ fn judge(world: &World, written: &Written) -> Option<String> {
         }
     }
     for reason in &written.expect.reasons {
-        if !counts.reasons.contains_key(reason) {
+        if !counts.reasons.keys().any(|r| r.name() == reason) {
             return Some(format!("no job ever had the reason {reason}"));
         }
     }
