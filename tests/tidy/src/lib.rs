@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod imports;
 #[cfg(test)]
+mod planted;
+#[cfg(test)]
 mod sizes;
 #[cfg(test)]
 mod tree;

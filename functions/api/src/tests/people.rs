@@ -200,7 +200,7 @@ async fn a_job_is_shown_with_an_etag_and_its_spec_can_be_submitted_again() {
 
     let context = ParseContext { deployment: &served.rig.engine.deployment, caller: CALLER, caller_is_admin: true };
     let again = parse(&job["spec"], &context).unwrap_or_else(|e| panic!("{e:?}\n{}", job["spec"]));
-    assert_eq!(again.spec, served.rig.job("train").await.unwrap().spec, "what is shown means the same job");
+    assert_eq!(again.spec, *served.rig.job("train").await.unwrap().spec, "what is shown means the same job");
 }
 
 #[tokio::test]
