@@ -339,19 +339,17 @@ fn is_significant(before: &Job, after: &Job) -> bool {
         changed_at,
     } = before;
     // While a program runs, its sentence tells the step.
-    let same_message = *message == after.message || (*phase == Phase::Running && after.phase == Phase::Running);
+    let is_running = *phase == Phase::Running;
     let same_state = *phase == after.phase
         && *reason == after.reason
-        && same_message
+        && (is_running || *message == after.message)
         && *desired == after.desired
         && *outcome == after.outcome
         && *restart == after.restart
         && *next == after.next
         && *settling == after.settling;
-    let same_resources = generations.len() == after.generations.len()
-        && generations.iter().zip(&after.generations).all(|(known, g)| is_like_generation(known, g))
-        && attempts.len() == after.attempts.len()
-        && attempts.iter().zip(&after.attempts).all(|(known, a)| is_like_attempt(known, a));
+    let same_resources = all_alike(generations, &after.generations, is_like_generation)
+        && all_alike(attempts, &after.attempts, is_like_attempt);
     let same_counts = (*last_generation, *last_attempt, *line, *sequence)
         == (after.last_generation, after.last_attempt, after.line, after.sequence)
         && *counters == after.counters
@@ -359,14 +357,17 @@ fn is_significant(before: &Job, after: &Job) -> bool {
         && *barred == after.barred
         && *vacated == after.vacated
         && *last_end == after.last_end;
-    let same_times = (*created_at, *phase_since, *first_started_at, *queued_since, *changed_at)
-        == (after.created_at, after.phase_since, after.first_started_at, after.queued_since, after.changed_at);
-    let same_job = *id == after.id
-        && *spec == after.spec
-        && *spec_hash == after.spec_hash
+    let times = (*created_at, *phase_since, *first_started_at, *queued_since, *changed_at);
+    let same_times =
+        times == (after.created_at, after.phase_since, after.first_started_at, after.queued_since, after.changed_at);
+    let same_job = (id, spec, spec_hash) == (&after.id, &after.spec, &after.spec_hash)
         && *run_id == after.run_id
         && *submitted_by == after.submitted_by;
     !(same_state && same_resources && same_counts && same_times && same_job)
+}
+
+fn all_alike<T>(known: &[T], now: &[T], is_like: impl Fn(&T, &T) -> bool) -> bool {
+    known.len() == now.len() && known.iter().zip(now).all(|(known, now)| is_like(known, now))
 }
 
 /// The same but for the clockwork.
