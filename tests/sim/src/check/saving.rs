@@ -18,6 +18,10 @@ pub(super) fn delete(world: &World, slice: &SliceRef) -> Broken {
         return None;
     }
     let fleet = lock(&world.fleet);
+    // Nobody could tell of the notice: what has been silent for long is given up.
+    if fleet.vms.values().filter(|vm| vm.slice == *slice).all(|vm| vm.cut_until > world.now()) {
+        return None;
+    }
     let saving = fleet
         .vms
         .values()
