@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use rekindle_core::job::Phase;
 
 use crate::demo::plan;
+
+mod seeing;
+
+pub(crate) use seeing::{Account, By, Ps, Show, Since, Top};
 
 /// Runs training jobs on Cloud TPUs that may be taken away, and brings them back by itself.
 #[derive(Debug, Parser)]
@@ -126,6 +129,13 @@ pub(crate) enum Client {
     Monitor(Ps),
     /// Every TPU in every zone: whose it is, what it costs
     Fleet,
+    /// Chip hours and money: useful, repeated, waiting, idle, orphan
+    Account(Account),
+    /// What happened since you last looked
+    #[command(alias = "digest")]
+    Since(Since),
+    /// Jobs, attempts, workers, fleet and events on the whole screen, as they change
+    Top(Top),
     /// Accelerators, zones, prices, runtime versions
     Catalog(Catalog),
     /// The page in a browser: jobs, fleet, cost, events
@@ -255,57 +265,6 @@ Examples:
   rekindle run --tpu v5litepod-16 --zone us-west4-a --tag ablation -- python3 train.py --lr=0.01
   rekindle run job.yaml --id lr-sweep-3 --set limits.total=12h --follow
   gcloud pubsub topics publish rekindle-jobs --message=\"$(rekindle run job.yaml --no-code --dry-run --json)\"";
-
-/// `ps`.
-#[derive(Debug, Default, Args)]
-#[command(
-    after_help = "Examples:\n  rekindle ps --live --owner ada\n  rekindle ps --phase failed --within 24h\n  rekindle ps train-1 --watch"
-)]
-pub(crate) struct Ps {
-    /// Only these jobs
-    #[arg(value_name = "JOB")]
-    pub(crate) jobs: Vec<String>,
-    /// Only jobs in this phase; may be repeated
-    #[arg(long, value_parser = parse_phase, value_delimiter = ',')]
-    pub(crate) phase: Vec<Phase>,
-    /// Only jobs of this owner
-    #[arg(long)]
-    pub(crate) owner: Option<String>,
-    /// Only jobs with this tag
-    #[arg(long)]
-    pub(crate) tag: Option<String>,
-    /// Only jobs that have not ended
-    #[arg(long)]
-    pub(crate) live: bool,
-    /// Only jobs submitted within so long, such as 24h
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    pub(crate) within: Option<std::time::Duration>,
-    /// At most so many
-    #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
-    pub(crate) limit: usize,
-    /// All of them
-    #[arg(long, short = 'a', conflicts_with = "limit")]
-    pub(crate) all: bool,
-    /// Show them anew as they change, until Ctrl-C
-    #[arg(long, short = 'w')]
-    pub(crate) watch: bool,
-}
-
-fn parse_phase(text: &str) -> Result<Phase, String> {
-    let names: Vec<&str> = Phase::ALL.iter().map(|phase| phase.as_str()).collect();
-    Phase::parse(&text.to_ascii_lowercase()).ok_or_else(|| format!("phases are {}", names.join(", ")))
-}
-
-/// `show`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  rekindle show train-1\n  rekindle show train-1 --spec")]
-pub(crate) struct Show {
-    /// The job
-    pub(crate) job: String,
-    /// With the whole spec, every default filled in
-    #[arg(long)]
-    pub(crate) spec: bool,
-}
 
 /// A command on one job.
 #[derive(Debug, Args)]

@@ -101,6 +101,15 @@ impl Fault {
         self.0.is_quiet
     }
 
+    /// What to do now; where nobody knew better, where to look.
+    fn next_step(&self) -> &str {
+        match (&self.0.next, self.0.exit) {
+            (Some(next), _) => next,
+            (None, EXIT_UNEXPECTED) => "`rekindle doctor` checks this machine and the server",
+            (None, _) => "put --help behind the command: it tells what it takes, with examples",
+        }
+    }
+
     /// For people: the fault, each cause on a line, the next step.
     pub(crate) fn text(&self) -> String {
         use owo_colors::OwoColorize as _;
@@ -108,9 +117,7 @@ impl Fault {
         for cause in &self.0.causes {
             let _ = writeln!(text, "  {} {cause}", "-".red());
         }
-        if let Some(next) = &self.0.next {
-            let _ = writeln!(text, "{} {next}", "next:".cyan().bold());
-        }
+        let _ = writeln!(text, "{} {}", "next:".cyan().bold(), self.next_step());
         text
     }
 
@@ -119,7 +126,7 @@ impl Fault {
         json!({
             "error": self.0.what,
             "causes": self.0.causes,
-            "next": self.0.next,
+            "next": self.next_step(),
             "status": self.0.status,
             "exit_code": self.0.exit,
         })
@@ -149,6 +156,13 @@ mod tests {
         assert_eq!(plain, "error: cannot reach it\n  - connection refused\nnext: start it\n");
         assert_eq!(fault.exit_code(), EXIT_UNEXPECTED);
         assert_eq!(fault.json()["causes"][0], "connection refused");
+    }
+
+    #[test]
+    fn every_fault_says_what_to_do() {
+        for fault in [Fault::input("no"), Fault::unexpected("no"), Fault::input("no").exits(4)] {
+            assert!(fault.text().contains("next:") && fault.json()["next"].is_string(), "{}", fault.text());
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! One file for each command that asks a server, and what they share.
 
+mod account;
 mod catalog;
 mod classify;
 mod control;
@@ -9,6 +10,7 @@ mod fleet;
 mod freeze;
 mod history;
 mod labels;
+mod live;
 mod logs;
 mod open;
 mod pages;
@@ -16,7 +18,9 @@ mod ps;
 mod run;
 mod secret;
 mod show;
+mod since;
 mod timeline;
+mod top;
 mod version;
 mod wait;
 
@@ -88,6 +92,9 @@ async fn ask(context: Context, command: Client) -> Result<ExitCode> {
             control::restart(&context, &Restart { from_scratch: true, ..options }).await?;
         }
         Client::Fleet => fleet::run(&context).await?,
+        Client::Account(options) => account::run(&context, &options).await?,
+        Client::Since(options) => since::run(&context, &options).await?,
+        Client::Top(options) => top::run(&context, options).await?,
         Client::Catalog(options) => catalog::run(&context, &options).await?,
         Client::Open(options) => open::run(context, &options).await?,
         Client::Freeze => freeze::run(&context, "freeze").await?,

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
+use serde_json::json;
 
 use crate::args::{Cli, Completion, Man};
 use crate::fault::{Fault, Result};
@@ -12,6 +13,11 @@ use crate::printer::Printer;
 pub(crate) fn completion(options: &Completion, printer: Printer) -> Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(options.shell, &mut Cli::command(), "rekindle", &mut script);
+    if printer.is_json {
+        let script = String::from_utf8_lossy(&script);
+        printer.json_line(&json!({"shell": options.shell.to_string(), "script": script}))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     printer.bytes(&script)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -21,7 +27,11 @@ pub(crate) fn man(options: &Man, printer: Printer) -> Result<ExitCode> {
     let Some(folder) = &options.folder else {
         let mut page = Vec::new();
         clap_mangen::Man::new(Cli::command()).render(&mut page)?;
-        printer.bytes(&page)?;
+        if printer.is_json {
+            printer.json_line(&json!({"page": String::from_utf8_lossy(&page)}))?;
+        } else {
+            printer.bytes(&page)?;
+        }
         return Ok(ExitCode::SUCCESS);
     };
     let cannot = |error: std::io::Error| {
@@ -32,6 +42,10 @@ pub(crate) fn man(options: &Man, printer: Printer) -> Result<ExitCode> {
     std::fs::create_dir_all(folder).map_err(cannot)?;
     clap_mangen::generate_to(Cli::command(), folder).map_err(cannot)?;
     let count = std::fs::read_dir(folder).map_err(cannot)?.count();
+    if printer.is_json {
+        printer.json_line(&json!({"folder": folder, "pages": count}))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     printer.talk(&format!("{} in {}", crate::human::count(count as u64, "page"), folder.display()));
     Ok(ExitCode::SUCCESS)
 }

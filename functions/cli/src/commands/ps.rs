@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use rekindle_wire::v1::JobView;
 use serde_json::Value;
 
+use super::live::{self, News};
 use super::{Context, job_path};
 use crate::api::typed;
 use crate::args::Ps;
@@ -16,8 +17,10 @@ use crate::table::{Table, number, text};
 
 /// Most jobs in one page of the API.
 const PAGE: usize = 500;
-/// Between two looks of `--watch`.
-const WATCH_EVERY: Duration = Duration::from_secs(1);
+/// The list of `--watch` is drawn at least so often: ages grow.
+const REDRAW_EVERY: Duration = Duration::from_secs(1);
+/// Changes that may wait to be drawn.
+const NEWS: usize = 256;
 /// To the top left, clear to the end: the list is drawn over itself without flicker.
 const REDRAW: &str = "\u{1b}[H\u{1b}[J";
 
@@ -56,7 +59,7 @@ fn views(jobs: Vec<Value>) -> Result<Vec<JobView>> {
 }
 
 /// The jobs as the API gives them, and whether there are more.
-async fn list(context: &Context, options: &Ps) -> Result<(Vec<Value>, bool)> {
+pub(super) async fn list(context: &Context, options: &Ps) -> Result<(Vec<Value>, bool)> {
     if !options.jobs.is_empty() {
         let mut jobs = Vec::new();
         for job in &options.jobs {
@@ -103,10 +106,10 @@ async fn list(context: &Context, options: &Ps) -> Result<(Vec<Value>, bool)> {
     }
 }
 
-fn fits(job: &Value, options: &Ps) -> bool {
-    let name = job.get("phase").and_then(Value::as_str).unwrap_or_default();
-    let is_wanted = options.phase.is_empty() || options.phase.iter().any(|phase| phase.as_str() == name);
-    let has_ended = rekindle_core::job::Phase::parse(name).is_some_and(rekindle_core::job::Phase::is_terminal);
+pub(super) fn fits(job: &Value, options: &Ps) -> bool {
+    let phase = live::phase(job);
+    let is_wanted = options.phase.is_empty() || phase.is_some_and(|phase| options.phase.contains(&phase));
+    let has_ended = phase.is_some_and(rekindle_core::job::Phase::is_terminal);
     is_wanted && !(options.live && has_ended) && is_within(job, options)
 }
 
@@ -173,60 +176,115 @@ fn short(text: &str) -> String {
 
 /// On a terminal the list is drawn over itself; else each change of a job is a line, as in `kubectl get -w`.
 async fn watch(context: &Context, options: &Ps) -> Result<()> {
-    let mut seen: BTreeMap<String, Value> = BTreeMap::new();
-    let mut is_down = false;
-    loop {
-        match list(context, options).await {
-            Ok((jobs, _)) => {
-                is_down = false;
-                draw(context, jobs, &mut seen)?;
+    let (tell, mut news) = tokio::sync::mpsc::channel(NEWS);
+    let draw = async {
+        let mut screen = Screen::new(context, options);
+        loop {
+            // Ages grow also when nothing happens.
+            match tokio::time::timeout(REDRAW_EVERY, news.recv()).await {
+                Ok(Some(one)) => screen.take(one)?,
+                Ok(None) => return Ok::<(), crate::fault::Fault>(()),
+                Err(_nothing) => {}
             }
-            Err(fault) if fault.exit_code() == crate::fault::EXIT_UNEXPECTED && !seen.is_empty() => {
-                if !std::mem::replace(&mut is_down, true) {
-                    context.printer.warn(&format!("{}; trying again", fault.what()));
-                }
+            // A storm of changes is drawn once.
+            while let Ok(one) = news.try_recv() {
+                screen.take(one)?;
             }
-            Err(fault) => return Err(fault),
+            screen.draw()?;
         }
-        tokio::time::sleep(WATCH_EVERY).await;
+    };
+    tokio::select! {
+        ended = live::feed(context, options, &tell) => ended.map(|never| match never {}),
+        ended = draw => ended,
     }
 }
 
-fn draw(context: &Context, jobs: Vec<Value>, seen: &mut BTreeMap<String, Value>) -> Result<()> {
-    let now = Timestamp::now();
-    if !context.printer.is_json && context.printer.is_terminal() {
-        seen.insert("drawn".to_owned(), Value::Null);
-        let jobs = views(jobs)?;
-        let text = table(&jobs, now).render(context.printer.width());
-        return context.printer.bytes(format!("{REDRAW}{}", crate::printer::coloured(&text)).as_bytes());
+/// What is known of the jobs, and what of it was told.
+struct Screen<'a> {
+    context: &'a Context,
+    options: &'a Ps,
+    jobs: BTreeMap<String, Value>,
+    is_down: bool,
+}
+
+impl<'a> Screen<'a> {
+    fn new(context: &'a Context, options: &'a Ps) -> Self {
+        Self { context, options, jobs: BTreeMap::new(), is_down: false }
     }
-    // Oldest first, so that the newest line is the last.
-    for value in jobs.into_iter().rev() {
-        let id = value.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let known = seen.insert(id, value.clone());
-        if known.as_ref() == Some(&value) {
-            continue;
+
+    fn is_drawn(&self) -> bool {
+        !self.context.printer.is_json && self.context.printer.is_terminal()
+    }
+
+    fn take(&mut self, news: News) -> Result<()> {
+        if let News::Down(what) = news {
+            if !std::mem::replace(&mut self.is_down, true) {
+                self.context.printer.warn(&format!("{what}; going on as soon as it is back"));
+            }
+            return Ok(());
         }
-        if context.printer.is_json {
-            context.printer.json_line(&value)?;
-            continue;
-        }
-        let job: JobView = typed(value)?;
-        let known = known.map(typed::<JobView>).transpose()?;
-        let changed =
-            known.is_none_or(|old| (old.phase, &old.message, old.attempt) != (job.phase, &job.message, job.attempt));
-        if changed {
-            let step = job.progress.step.map_or_else(|| "-".to_owned(), |step| step.to_string());
-            context.printer.line(&format!(
-                "{}  {:<24} {:<13} attempt {:<3} step {:<8} {}",
-                now.strftime("%H:%M:%S"),
-                job.id.as_str(),
-                job.phase.as_str(),
-                job.attempt,
-                step,
-                human::tame(&job.message)
-            ))?;
+        self.is_down = false;
+        match news {
+            News::All(jobs) => {
+                let ids: Vec<&str> = jobs.iter().filter_map(|job| job.get("id")?.as_str()).collect();
+                self.jobs.retain(|id, _| ids.contains(&id.as_str()));
+                // Oldest first, so that the newest line is the last.
+                jobs.into_iter().rev().try_for_each(|job| self.one(job))
+            }
+            News::One(job) => self.one(job),
+            News::Down(_) => Ok(()),
         }
     }
-    Ok(())
+
+    fn one(&mut self, job: Value) -> Result<()> {
+        let id = job.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let known = self.jobs.insert(id.clone(), job.clone());
+        let is_wanted = live::is_wanted(&job, self.options);
+        if !is_wanted {
+            self.jobs.remove(&id);
+        }
+        // The last that is told of a job is why it is not in the list any more.
+        if self.is_drawn() || (!is_wanted && known.is_none()) || known.as_ref() == Some(&job) {
+            return Ok(());
+        }
+        line(self.context, known, job)
+    }
+
+    fn draw(&self) -> Result<()> {
+        if !self.is_drawn() {
+            return Ok(());
+        }
+        let created = |job: &Value| job.get("created_at").and_then(Value::as_str).map(str::to_owned);
+        let mut jobs: Vec<Value> = self.jobs.values().cloned().collect();
+        jobs.sort_by_key(|job| std::cmp::Reverse(created(job)));
+        if !self.options.all {
+            jobs.truncate(self.options.limit);
+        }
+        let text = table(&views(jobs)?, Timestamp::now()).render(self.context.printer.width());
+        self.context.printer.bytes(format!("{REDRAW}{}", crate::printer::coloured(&text)).as_bytes())
+    }
+}
+
+/// One change as a line.
+fn line(context: &Context, known: Option<Value>, value: Value) -> Result<()> {
+    if context.printer.is_json {
+        return context.printer.json_line(&value);
+    }
+    let job: JobView = typed(value)?;
+    let known = known.map(typed::<JobView>).transpose()?;
+    let changed =
+        known.is_none_or(|old| (old.phase, &old.message, old.attempt) != (job.phase, &job.message, job.attempt));
+    if !changed {
+        return Ok(());
+    }
+    let step = job.progress.step.map_or_else(|| "-".to_owned(), |step| step.to_string());
+    context.printer.line(&format!(
+        "{}  {:<24} {:<13} attempt {:<3} step {:<8} {}",
+        Timestamp::now().strftime("%H:%M:%S"),
+        job.id.as_str(),
+        job.phase.as_str(),
+        job.attempt,
+        step,
+        human::tame(&job.message)
+    ))
 }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use owo_colors::OwoColorize as _;
 use rekindle_core::history::HistoryEntry;
 use rekindle_core::job::Phase;
+use rekindle_wire::seeing::{AttemptProgress, ProgressList};
 use rekindle_wire::v1::JobView;
 use serde_json::Value;
 
@@ -24,10 +25,21 @@ const WIDTH_MIN: usize = 20;
 /// Columns beside the bar.
 const BESIDE: usize = 32;
 
-/// A stretch of time in one phase.
+/// How the steps look that an earlier attempt had done already.
+const REPEATED: char = 'r';
+
+/// What a stretch of time went into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    In(Phase),
+    /// The program ran, and repeated steps.
+    Repeated,
+}
+
+/// A stretch of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stretch {
-    phase: Phase,
+    part: Part,
     from: Timestamp,
     to: Timestamp,
 }
@@ -47,8 +59,13 @@ pub(super) async fn of(context: &Context, job: &JobView, now: Timestamp) -> Resu
     let entries: Vec<Value> = typed(value.get_mut("entries").map(Value::take).unwrap_or_default())?;
     let entries = entries.into_iter().map(typed).collect::<Result<Vec<HistoryEntry>>>()?;
     let end = if job.phase.is_terminal() { job.phase_since } else { now };
+    let progress = context.api.get(&job_path(job.id.as_str(), "/progress")?, &[]).await;
+    // A server of an earlier version has none: then nothing is known to be repeated.
+    let progress = progress.and_then(typed::<ProgressList>).map(|list| list.attempts).unwrap_or_default();
     let width = context.printer.width().map_or(WIDTH, |width| width.saturating_sub(BESIDE).clamp(WIDTH_MIN, WIDTH));
-    Ok(draw(&rows(&entries, end), width))
+    let mut rows = rows(&entries, end);
+    mark_repeated(&mut rows, &progress);
+    Ok(draw(&rows, width))
 }
 
 /// The history cut into attempts. Waiting for a TPU belongs to the attempt that it is for.
@@ -67,15 +84,42 @@ fn rows(entries: &[HistoryEntry], end: Timestamp) -> Vec<Row> {
         let Some(row) = rows.last_mut() else { continue };
         row.generation = entry.generation.max(row.generation);
         match row.stretches.last_mut() {
-            Some(last) if last.phase == entry.to && last.to == entry.at => last.to = to,
-            _ => row.stretches.push(Stretch { phase: entry.to, from: entry.at, to }),
+            Some(last) if last.part == Part::In(entry.to) && last.to == entry.at => last.to = to,
+            _ => row.stretches.push(Stretch { part: Part::In(entry.to), from: entry.at, to }),
         }
     }
     rows
 }
 
-/// How a phase looks: something also without colours.
-const fn mark(phase: Phase) -> char {
+/// From its start to its first step above those of all attempts before, an attempt repeats.
+fn mark_repeated(rows: &mut [Row], progress: &[AttemptProgress]) {
+    let highest_before = |attempt: u32| {
+        let earlier = progress.iter().filter(|of| of.attempt < attempt);
+        earlier.filter_map(|of| of.points.last().map(|point| point.step)).max()
+    };
+    for row in rows {
+        let Some(of) = progress.iter().find(|of| of.attempt == row.attempt) else { continue };
+        let (Some(highest), Some(first)) = (highest_before(row.attempt), of.points.first()) else { continue };
+        if first.step > highest {
+            continue;
+        }
+        let last = of.points.last().map_or(first.at, |point| point.at);
+        let until = of.points.iter().find(|point| point.step > highest).map_or(last, |point| point.at);
+        let running = |stretch: &&mut Stretch| stretch.part == Part::In(Phase::Running);
+        let Some(run) = row.stretches.iter_mut().find(running) else { continue };
+        let until = until.clamp(run.from, run.to);
+        let repeated = Stretch { part: Part::Repeated, from: run.from, to: until };
+        run.from = until;
+        row.stretches.push(repeated);
+    }
+}
+
+/// How a part looks: something also without colours.
+const fn mark(part: Part) -> char {
+    let phase = match part {
+        Part::Repeated => return REPEATED,
+        Part::In(phase) => phase,
+    };
     match phase {
         Phase::Pending => '.',
         Phase::Provisioning => '-',
@@ -100,27 +144,39 @@ fn draw(rows: &[Row], width: usize) -> String {
     let at = |time: Timestamp| (time.duration_since(first).as_secs_f64() / total * width as f64).round() as usize;
     let mut out = format!("  {:<10} {} in all\n", "timeline".dimmed(), human::duration(total as i64));
     for row in shown {
-        let mut cells: Vec<Option<Phase>> = vec![None; width];
+        let mut cells: Vec<Option<Part>> = vec![None; width];
         for stretch in &row.stretches {
             // What happened is seen, however short it was; later things win a cell.
             let from = at(stretch.from).min(width - 1);
             let to = at(stretch.to).clamp(from + 1, width);
-            cells[from..to].fill(Some(stretch.phase));
+            cells[from..to].fill(Some(stretch.part));
         }
         let bar: String = cells.iter().map(|cell| cell.map_or_else(|| " ".to_owned(), painted)).collect();
-        let ran = row.stretches.iter().filter(|s| s.phase == Phase::Running);
-        let ran: i64 = ran.map(|s| s.to.duration_since(s.from).as_secs()).sum();
-        let ran = if ran > 0 { format!(" ran {}", human::duration(ran)) } else { String::new() };
+        let secs = |part: Part| -> i64 {
+            let of = row.stretches.iter().filter(|s| s.part == part);
+            of.map(|s| s.to.duration_since(s.from).as_secs()).sum()
+        };
+        let (new, repeated) = (secs(Part::In(Phase::Running)), secs(Part::Repeated));
+        let ran = if new + repeated > 0 { format!(" ran {}", human::duration(new + repeated)) } else { String::new() };
+        let ran = if repeated > 0 { format!("{ran}, {} repeated", human::duration(repeated)) } else { ran };
         let _ = writeln!(out, "    {:<9}|{bar}|{ran}", format!("a{} g{}", row.attempt, row.generation));
     }
     let legend = [Phase::Pending, Phase::Provisioning, Phase::Starting, Phase::Running, Phase::Recovering];
-    let legend: Vec<String> = legend.iter().map(|phase| format!("{} {}", painted(*phase), phase.as_str())).collect();
+    let mut legend: Vec<String> =
+        legend.iter().map(|phase| format!("{} {}", painted(Part::In(*phase)), phase.as_str())).collect();
+    if stretches().any(|stretch| stretch.part == Part::Repeated) {
+        legend.push(format!("{} repeats", painted(Part::Repeated)));
+    }
     let _ = writeln!(out, "    {:<9} {}", "", legend.join("  "));
     out
 }
 
-fn painted(phase: Phase) -> String {
-    human::paint(phase, &mark(phase).to_string())
+fn painted(part: Part) -> String {
+    let colour = match part {
+        Part::In(phase) => phase,
+        Part::Repeated => Phase::Recovering,
+    };
+    human::paint(colour, &mark(part).to_string())
 }
 
 #[cfg(test)]
@@ -161,6 +217,33 @@ mod tests {
               . pending  - provisioning  = starting  # running  x recovering
 ";
         assert_eq!(plain, want);
+    }
+
+    #[test]
+    fn work_that_is_repeated_is_drawn_until_the_first_new_step() {
+        let entries = [
+            entry(0, "running", 1, 1),
+            entry(40, "recovering", 1, 1),
+            entry(50, "running", 2, 2),
+            entry(100, "succeeded", 2, 2),
+        ];
+        let of = |attempt: u32, points: &[(i64, u64)]| {
+            let point = |(at, step): &(i64, u64)| {
+                rekindle_core::series::Point::new(Timestamp::from_second(*at).unwrap(), *step, None)
+            };
+            AttemptProgress { attempt, points: points.iter().map(point).collect() }
+        };
+        let mut rows = rows(&entries, Timestamp::from_second(100).unwrap());
+        mark_repeated(&mut rows, &[of(1, &[(10, 10), (40, 40)]), of(2, &[(55, 21), (75, 41), (95, 61)])]);
+        let plain = anstream::adapter::strip_str(&draw(&rows, 20)).to_string();
+        assert!(plain.contains("a1 g1    |########xx          | ran 40s\n"), "{plain}");
+        assert!(plain.contains("a2 g2    |          rrrrr#####| ran 50s, 25s repeated\n"), "{plain}");
+        assert!(plain.contains("r repeats"), "{plain}");
+        // One that goes on where the last one stopped repeats nothing.
+        let mut rows = super::rows(&entries, Timestamp::from_second(100).unwrap());
+        let before = rows.clone();
+        mark_repeated(&mut rows, &[of(1, &[(10, 10), (40, 40)]), of(2, &[(55, 41)])]);
+        assert_eq!(rows, before);
     }
 
     #[test]

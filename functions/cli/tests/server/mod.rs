@@ -1,5 +1,7 @@
 //! A server with a few jobs in known states, in the shapes of the wire.
 
+mod seeing;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -69,6 +71,10 @@ pub(crate) async fn start() -> Server {
         .route("/v1/jobs/{id}/history", get(history))
         .route("/v1/jobs/{id}/logs", get(logs))
         .route("/v1/jobs/{id}/{command}", post(command))
+        .route("/v1/jobs/{id}/progress", get(seeing::progress))
+        .route("/v1/account", get(seeing::account))
+        .route("/v1/digest", get(seeing::digest))
+        .route("/v1/watch", get(seeing::watch))
         .route("/v1/fleet", get(fleet))
         .route("/v1/freeze", post(async || Json(json!({"frozen": true, "by": "me", "at": null}))))
         .route("/v1/thaw", post(async || Json(json!({"frozen": false, "by": "me", "at": null}))))

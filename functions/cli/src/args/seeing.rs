@@ -1,0 +1,125 @@
+//! What people look with, as it is typed.
+
+use clap::{Args, ValueEnum};
+use rekindle_core::job::Phase;
+
+/// `ps`.
+#[derive(Debug, Default, Args)]
+#[command(
+    after_help = "Examples:\n  rekindle ps --live --owner ada\n  rekindle ps --phase failed --within 24h\n  rekindle ps train-1 --watch"
+)]
+pub(crate) struct Ps {
+    /// Only these jobs
+    #[arg(value_name = "JOB")]
+    pub(crate) jobs: Vec<String>,
+    /// Only jobs in this phase; may be repeated
+    #[arg(long, value_parser = phase, value_delimiter = ',')]
+    pub(crate) phase: Vec<Phase>,
+    /// Only jobs of this owner
+    #[arg(long)]
+    pub(crate) owner: Option<String>,
+    /// Only jobs with this tag
+    #[arg(long)]
+    pub(crate) tag: Option<String>,
+    /// Only jobs that have not ended
+    #[arg(long)]
+    pub(crate) live: bool,
+    /// Only jobs submitted within so long, such as 24h
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) within: Option<std::time::Duration>,
+    /// At most so many
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
+    pub(crate) limit: usize,
+    /// All of them
+    #[arg(long, short = 'a', conflicts_with = "limit")]
+    pub(crate) all: bool,
+    /// Show them anew as they change, until Ctrl-C
+    #[arg(long, short = 'w')]
+    pub(crate) watch: bool,
+}
+
+fn phase(text: &str) -> Result<Phase, String> {
+    let names: Vec<&str> = Phase::ALL.iter().map(|phase| phase.as_str()).collect();
+    Phase::parse(&text.to_ascii_lowercase()).ok_or_else(|| format!("phases are {}", names.join(", ")))
+}
+
+/// `show`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle show train-1\n  rekindle show train-1 --spec")]
+pub(crate) struct Show {
+    /// The job
+    pub(crate) job: String,
+    /// With the whole spec, every default filled in
+    #[arg(long)]
+    pub(crate) spec: bool,
+}
+
+/// `account`.
+#[derive(Debug, Args)]
+#[command(after_help = ACCOUNT_EXAMPLES)]
+pub(crate) struct Account {
+    /// Broken down by; several with commas
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "owner", value_name = "WHAT")]
+    pub(crate) by: Vec<By>,
+    /// Only what this owner pays
+    #[arg(long)]
+    pub(crate) owner: Option<String>,
+    /// This week and those before it, so many in all
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=520))]
+    pub(crate) weeks: u32,
+    /// CSV on stdout, for a spreadsheet
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) csv: bool,
+}
+
+/// By what an account is broken down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    // What each one is, its name says; words in the help would make it three times as long.
+    Job,
+    Owner,
+    Tag,
+    Week,
+}
+
+const ACCOUNT_EXAMPLES: &str = "\
+Examples:
+  rekindle account
+  rekindle account --by week,owner --weeks 4
+  rekindle account --by job --owner research --csv >account.csv
+
+useful: new steps. repeated: steps done before, after a resume. waiting: a TPU was there, the program not yet.
+idle: the program had ended, or was ending. orphan: nobody owned the TPU any more.";
+
+/// `since`.
+#[derive(Debug, Args)]
+#[command(after_help = SINCE_EXAMPLES)]
+pub(crate) struct Since {
+    /// From then on: so long ago, such as 12h, a day, or a time [default: your last look, which is remembered; at first 24h]
+    pub(crate) time: Option<String>,
+    /// Only this owner's jobs
+    #[arg(long)]
+    pub(crate) owner: Option<String>,
+}
+
+const SINCE_EXAMPLES: &str = "\
+Examples:
+  rekindle since
+  rekindle since 12h --owner research
+  rekindle since 2026-11-27
+  rekindle since 2026-11-27T18:00:00Z --json
+
+Without a time it goes on from where you last looked on this server, and remembers this look. With one it remembers
+nothing.";
+
+/// `top`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle top\n  rekindle top --owner research\n\nKeys: ? lists them.")]
+pub(crate) struct Top {
+    /// Only jobs of this owner
+    #[arg(long)]
+    pub(crate) owner: Option<String>,
+    /// Only jobs with this tag
+    #[arg(long)]
+    pub(crate) tag: Option<String>,
+}

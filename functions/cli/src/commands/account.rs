@@ -1,0 +1,103 @@
+//! `account`: chip hours and money, and what they went into.
+
+use rekindle_core::account::Dimension;
+use rekindle_wire::account::{AccountRow, AccountView};
+
+use super::Context;
+use crate::api::typed;
+use crate::args::{Account, By};
+use crate::fault::Result;
+use crate::human;
+use crate::table::{Column, Table, number, text};
+
+const PATH: &str = "/v1/account";
+
+/// Shows the account.
+pub(crate) async fn run(context: &Context, options: &Account) -> Result<()> {
+    let by: Vec<&str> = options.by.iter().map(|by| dimension(*by).as_str()).collect();
+    let query = [
+        ("by", Some(by.join(","))),
+        ("owner", options.owner.clone()),
+        ("weeks", Some(options.weeks.to_string())),
+        ("format", options.csv.then(|| "csv".to_owned())),
+    ];
+    if options.csv {
+        return context.api.get_text(PATH, &query, |piece| context.printer.bytes(piece)).await;
+    }
+    let value = context.api.get(PATH, &query).await?;
+    if context.printer.is_json {
+        return context.printer.json(&value);
+    }
+    let account: AccountView = typed(value)?;
+    let weeks = human::count(u64::from(options.weeks), "week");
+    if account.rows.is_empty() {
+        context.printer.talk(&format!("no chip was paid for in the last {weeks}; --weeks N looks further back"));
+        return Ok(());
+    }
+    context.printer.data(&table(&account).render(context.printer.width()))?;
+    context.printer.talk(&format!("{} in the last {weeks}, since {}", total(&account.total), account.since));
+    Ok(())
+}
+
+const fn dimension(by: By) -> Dimension {
+    match by {
+        By::Job => Dimension::Job,
+        By::Owner => Dimension::Owner,
+        By::Tag => Dimension::Tag,
+        By::Week => Dimension::Week,
+    }
+}
+
+fn title(dimension: Dimension) -> Column {
+    match dimension {
+        Dimension::Week => text("WEEK OF", 0),
+        Dimension::Owner => text("OWNER", 0),
+        Dimension::Tag => text("TAG", 0),
+        Dimension::Job => text("JOB", 0),
+    }
+}
+
+fn table(account: &AccountView) -> Table {
+    let names = account.by.iter().map(|dimension| title(*dimension));
+    let amounts = [
+        number("JOBS", 4),
+        number("CHIP HOURS", 1),
+        number("USEFUL", 2),
+        number("REPEATED", 3),
+        number("WAITING", 3),
+        number("IDLE", 3),
+        number("ORPHAN", 3),
+        number("COST", 0),
+        number("WASTED", 0),
+    ];
+    let columns: Vec<Column> = names.chain(amounts).collect();
+    let mut table = Table::new(&columns);
+    for row in &account.rows {
+        let names = account.by.iter().map(|dimension| name(row, *dimension));
+        let hours = row.chip_hours.columns().map(|(_, hours)| format!("{hours:.2}"));
+        let jobs = [row.jobs.to_string()];
+        let money = [human::usd(row.usd.total), wasted(row)];
+        table.row(names.chain(jobs).chain(hours).chain(money).collect());
+    }
+    table
+}
+
+fn name(row: &AccountRow, dimension: Dimension) -> String {
+    let name = row.name(dimension);
+    if name.is_empty() { "-".to_owned() } else { human::tame(&name) }
+}
+
+/// The share of the chip hours that brought no new step.
+fn wasted(row: &AccountRow) -> String {
+    let hours = &row.chip_hours;
+    if hours.total <= 0.0 {
+        return "-".to_owned();
+    }
+    format!("{:.0}%", 100.0 * (hours.total - hours.useful) / hours.total)
+}
+
+fn total(row: &AccountRow) -> String {
+    let jobs = human::count(row.jobs, "job");
+    let (hours, usd) = (row.chip_hours.total, human::usd(row.usd.total));
+    format!("{usd} for {hours:.2} chip hours of {jobs}, {} of them wasted,", wasted(row))
+}

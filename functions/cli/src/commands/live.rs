@@ -1,0 +1,123 @@
+//! Jobs as they change: a list, then the server's stream of changes, for as long as somebody looks.
+
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+
+use rekindle_core::job::Phase;
+use serde_json::Value;
+use tokio::sync::mpsc::Sender;
+
+use super::{Context, ps};
+use crate::args::Ps;
+use crate::fault::{EXIT_UNEXPECTED, Fault, Result};
+
+/// Before a stream that broke off is opened again; doubled up to the longest.
+const AGAIN_FIRST: Duration = Duration::from_millis(200);
+const AGAIN_MAX: Duration = Duration::from_secs(5);
+/// A server that does not answer for so long is given up.
+const OUTAGE_MAX: Duration = Duration::from_mins(10);
+
+/// What is new.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// All jobs that are wanted; what was known before is void.
+    All(Vec<Value>),
+    /// One job changed. Whether it is wanted, [`is_wanted`] says.
+    One(Value),
+    /// The server does not answer, in words; the next news says that it does again.
+    Down(String),
+}
+
+/// Where a feed is.
+struct Place {
+    last_id: Option<String>,
+    /// The server answered once: then its address and the rights are good, and a failure will pass.
+    is_known: bool,
+    heard: Instant,
+}
+
+/// Tells of jobs for ever. The first call must work.
+pub(crate) async fn feed(context: &Context, options: &Ps, news: &Sender<News>) -> Result<Infallible> {
+    let mut place = Place { last_id: None, is_known: false, heard: Instant::now() };
+    let mut pause = AGAIN_FIRST;
+    loop {
+        match one_stream(context, options, news, &mut place).await {
+            // The server ends a silent stream.
+            Ok(()) => pause = AGAIN_FIRST,
+            Err(fault) if !place.is_known || fault.exit_code() != EXIT_UNEXPECTED => return Err(fault),
+            Err(fault) if place.heard.elapsed() > OUTAGE_MAX => return Err(fault),
+            Err(fault) => tell(news, News::Down(fault.what().to_owned())).await?,
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(AGAIN_MAX);
+    }
+}
+
+/// The stream is opened before the list is read, so that nothing is missed between them; also after a break, since the
+/// list says what is left.
+async fn one_stream(context: &Context, options: &Ps, news: &Sender<News>, place: &mut Place) -> Result<()> {
+    let mut events = context.api.events("/v1/watch", &[], place.last_id.as_deref()).await?;
+    let (jobs, _) = ps::list(context, options).await?;
+    (place.heard, place.is_known) = (Instant::now(), true);
+    tell(news, News::All(jobs)).await?;
+    while let Some(event) = events.next().await? {
+        place.heard = Instant::now();
+        if event.kind != "job" {
+            continue;
+        }
+        if let Ok(job) = serde_json::from_str(&event.data) {
+            tell(news, News::One(job)).await?;
+        }
+        place.last_id = Some(event.id).filter(|id| !id.is_empty());
+    }
+    Ok(())
+}
+
+async fn tell(news: &Sender<News>, one: News) -> Result<()> {
+    news.send(one).await.map_err(|_closed| Fault::unexpected("nobody looks any more"))
+}
+
+/// Whether a job is one that was asked for.
+pub(crate) fn is_wanted(job: &Value, options: &Ps) -> bool {
+    let text = |name: &str| job.get(name).and_then(Value::as_str);
+    let id = text("id").unwrap_or_default();
+    let is_named = options.jobs.is_empty() || options.jobs.iter().any(|job| job == id);
+    let is_owners = options.owner.as_deref().is_none_or(|owner| text("owner") == Some(owner));
+    let tags = job.get("tags").and_then(Value::as_array);
+    let has_tag = options.tag.as_deref().is_none_or(|tag| tags.is_some_and(|tags| tags.iter().any(|t| t == tag)));
+    is_named && is_owners && has_tag && ps::fits(job, options)
+}
+
+/// The phase of a job as the API gives it.
+pub(crate) fn phase(job: &Value) -> Option<Phase> {
+    Phase::parse(job.get("phase").and_then(Value::as_str)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_is_found_again_among_all_changes() {
+        let job =
+            json!({"id": "a", "owner": "ada", "tags": ["x"], "phase": "running", "created_at": "2020-01-01T00:00:00Z"});
+        let wants = |change: &dyn Fn(&mut Ps)| {
+            let mut options = Ps::default();
+            change(&mut options);
+            is_wanted(&job, &options)
+        };
+        assert!(wants(&|_| {}));
+        assert!(wants(&|options| options.jobs = vec!["a".into()]));
+        assert!(!wants(&|options| options.jobs = vec!["b".into()]));
+        assert!(wants(&|options| options.owner = Some("ada".into())));
+        assert!(!wants(&|options| options.owner = Some("bob".into())));
+        assert!(wants(&|options| options.tag = Some("x".into())));
+        assert!(!wants(&|options| options.tag = Some("y".into())));
+        assert!(wants(&|options| options.phase = vec![Phase::Failed, Phase::Running]));
+        assert!(!wants(&|options| options.phase = vec![Phase::Failed]));
+        assert!(!wants(&|options| options.within = Some(Duration::from_hours(1))));
+        assert_eq!(phase(&job), Some(Phase::Running));
+    }
+}

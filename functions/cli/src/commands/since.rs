@@ -1,0 +1,242 @@
+//! `since`: what happened since somebody last looked.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use owo_colors::OwoColorize as _;
+use rekindle_core::digest::JobDigest;
+use rekindle_core::failure::FailureKind;
+use rekindle_core::job::{Outcome, Phase};
+use rekindle_wire::seeing::DigestView;
+
+use super::Context;
+use crate::api::typed;
+use crate::args::Since;
+use crate::fault::{Fault, Result};
+use crate::human;
+use crate::table::{Table, number, text};
+
+/// How far the first look goes back.
+const FIRST: SignedDuration = SignedDuration::from_hours(24);
+
+/// Shows the digest, and remembers the look.
+pub(crate) async fn run(context: &Context, options: &Since) -> Result<()> {
+    let now = Timestamp::now();
+    let memory = options.time.is_none().then(|| memory(|name| std::env::var_os(name))).flatten();
+    let since = match (&options.time, &memory) {
+        (Some(text), _) => parse(text, now)?,
+        (None, Some(path)) => looks(path)?.remove(context.api.url()).unwrap_or(now - FIRST),
+        (None, None) => now - FIRST,
+    };
+    let query = [("since", Some(since.to_string())), ("owner", options.owner.clone())];
+    let value = context.api.get("/v1/digest", &query).await?;
+    let digest: DigestView = typed(value.clone())?;
+    if context.printer.is_json {
+        context.printer.json(&value)?;
+    } else {
+        show(context, &digest, now)?;
+    }
+    // Only now: what was not shown has not been seen.
+    match &memory {
+        Some(path) if !digest.is_cut => remember(context, path, digest.through),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// A length of time that is over, a day, or a moment.
+fn parse(text: &str, now: Timestamp) -> Result<Timestamp> {
+    if let Ok(ago) = humantime::parse_duration(text) {
+        let ago = SignedDuration::try_from(ago).unwrap_or(SignedDuration::MAX);
+        return Ok(now.checked_sub(ago).unwrap_or(Timestamp::UNIX_EPOCH));
+    }
+    let day = || text.parse::<Date>().ok()?.to_zoned(TimeZone::system()).ok();
+    let moment = text.parse::<Timestamp>().ok().or_else(|| Some(day()?.timestamp()));
+    moment.ok_or_else(|| {
+        Fault::input(format!("{text:?} is no time")).next("write 12h, 2026-11-27, or 2026-11-27T18:00:00Z")
+    })
+}
+
+/// Where looks are remembered: below `$XDG_STATE_HOME`, else `~/.local/state`.
+fn memory(get: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<PathBuf> {
+    let given = |name: &str| get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let base = given("XDG_STATE_HOME").or_else(|| given("HOME").map(|home| home.join(".local/state")))?;
+    Some(base.join("rekindle").join("looks.json"))
+}
+
+/// The last look on each server. A file that cannot be read is told, not overwritten.
+fn looks(path: &Path) -> Result<BTreeMap<String, Timestamp>> {
+    let cannot = |error: &(dyn std::error::Error + 'static)| {
+        let what = format!("cannot read when you last looked, {}", path.display());
+        Fault::unexpected(what).caused_by(error).next("name a time, such as `rekindle since 24h`, or delete the file")
+    };
+    match std::fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| cannot(&error)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(error) => Err(cannot(&error)),
+    }
+}
+
+fn remember(context: &Context, path: &Path, through: Timestamp) {
+    let write = || -> std::io::Result<()> {
+        let folder = path.parent().unwrap_or(path);
+        std::fs::create_dir_all(folder)?;
+        let mut looks = looks(path).unwrap_or_default();
+        looks.insert(context.api.url().to_owned(), through);
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        serde_json::to_writer(&mut file, &looks)?;
+        file.persist(path)?;
+        Ok(())
+    };
+    if let Err(error) = write() {
+        context.printer.warn(&format!("this look is not remembered: {}: {error}", path.display()));
+    }
+}
+
+fn show(context: &Context, digest: &DigestView, now: Timestamp) -> Result<()> {
+    let printer = context.printer;
+    let ago = human::age(digest.since, now);
+    if digest.jobs.is_empty() {
+        printer.talk(&format!("nothing happened in the last {ago}"));
+        return Ok(());
+    }
+    let mut owners: BTreeMap<&str, Vec<&JobDigest>> = BTreeMap::new();
+    for job in &digest.jobs {
+        owners.entry(&job.owner).or_default().push(job);
+    }
+    let mut is_first = true;
+    for (owner, jobs) in owners {
+        let gap = if std::mem::take(&mut is_first) { "" } else { "\n" };
+        let head = format!("{gap}{}: {} in the last {ago}", human::tame(owner).bold(), summary(&jobs));
+        printer.line(&head)?;
+        printer.data(&table(&jobs).render(printer.width()))?;
+    }
+    if digest.is_cut {
+        let next = "there is more; name a later time, or --owner";
+        printer.talk(&format!("only the first {}; {next}", human::count(digest.jobs.len() as u64, "job")));
+    }
+    Ok(())
+}
+
+fn table(jobs: &[&JobDigest]) -> Table {
+    let mut table = Table::new(&[
+        text("JOB", 0),
+        text("NOW", 0),
+        number("STEP", 2),
+        text("LOSS", 3),
+        number("COST", 1),
+        text("WHAT HAPPENED", 0),
+    ]);
+    // The newest first: it was asked for last.
+    for job in jobs.iter().rev() {
+        table.row(vec![
+            job.id.to_string(),
+            human::phase(job.phase),
+            job.step.map_or_else(|| "-".to_owned(), |step| step.to_string()),
+            job.loss.as_deref().map_or_else(|| "-".to_owned(), human::tame),
+            human::usd(job.cost_usd),
+            human::tame(&happened(job)),
+        ]);
+    }
+    table
+}
+
+/// In words: the most important last, where the eye stays.
+fn happened(job: &JobDigest) -> String {
+    let mut parts = Vec::new();
+    if job.is_new {
+        parts.push("submitted".to_owned());
+    }
+    match job.attempts {
+        0 => {}
+        // The first start of a new job is no news of its own.
+        1 if job.is_new => parts.push("started".to_owned()),
+        attempts => parts.push(human::count(u64::from(attempts), "start")),
+    }
+    parts.extend(job.ends.iter().map(|(kind, times)| times_of(*kind, *times)));
+    parts.extend(job.by_people.iter().cloned());
+    let mut text = parts.join(", ");
+    let end = match job.outcome.filter(|_| job.has_ended) {
+        Some(Outcome::Succeeded) => Some("succeeded".to_owned()),
+        Some(Outcome::Failed) => Some(format!("failed: {}", job.message)),
+        Some(Outcome::Cancelled) => Some("cancelled".to_owned()),
+        // One that is at work says so by its phase.
+        None => (!matches!(job.phase, Phase::Running) && !job.phase.is_terminal()).then(|| job.message.clone()),
+    };
+    if let Some(end) = end {
+        let gap = if text.is_empty() { "" } else { "; " };
+        let _ = write!(text, "{gap}{end}");
+    }
+    text
+}
+
+fn times_of(kind: FailureKind, times: u32) -> String {
+    let word = kind.as_str();
+    match times {
+        1 => word.to_owned(),
+        2 => format!("{word} twice"),
+        times => format!("{word} {times} times"),
+    }
+}
+
+fn summary(jobs: &[&JobDigest]) -> String {
+    let ended = |outcome: Outcome| jobs.iter().filter(|job| job.has_ended && job.outcome == Some(outcome)).count();
+    let preempted: u32 = jobs.iter().filter_map(|job| job.ends.get(&FailureKind::Preempted)).sum();
+    let parts = [
+        (jobs.iter().filter(|job| job.is_new).count(), "submitted"),
+        (ended(Outcome::Succeeded), "succeeded"),
+        (ended(Outcome::Failed), "failed"),
+        (ended(Outcome::Cancelled), "cancelled"),
+        (preempted as usize, "preempted"),
+    ];
+    let told: Vec<String> =
+        parts.iter().filter(|(number, _)| *number > 0).map(|(number, word)| format!("{number} {word}")).collect();
+    let jobs = human::count(jobs.len() as u64, "job");
+    if told.is_empty() { jobs } else { format!("{jobs}, {}", told.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_length_a_day_or_a_moment() {
+        let now: Timestamp = "2026-11-28T12:00:00Z".parse().unwrap();
+        assert_eq!(parse("12h", now).unwrap().to_string(), "2026-11-28T00:00:00Z");
+        assert_eq!(parse("2026-11-27T18:00:00Z", now).unwrap().to_string(), "2026-11-27T18:00:00Z");
+        let day = parse("2026-11-27", now).unwrap();
+        assert!((now.duration_since(day).as_hours() - 36).abs() <= 14, "midnight here: {day}");
+        let text = parse("yesterday", now).unwrap_err().text();
+        assert!(text.contains("yesterday") && text.contains("2026-11-27"), "{text}");
+    }
+
+    #[test]
+    fn looks_are_remembered_where_the_desktop_says() {
+        let at = |pairs: &[(&str, &str)]| {
+            memory(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+        };
+        assert_eq!(at(&[("HOME", "/h")]), Some("/h/.local/state/rekindle/looks.json".into()));
+        assert_eq!(at(&[("XDG_STATE_HOME", "/s"), ("HOME", "/h")]), Some("/s/rekindle/looks.json".into()));
+        assert_eq!(at(&[]), None);
+    }
+
+    #[test]
+    fn a_broken_memory_is_named_and_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("looks.json");
+        std::fs::write(&path, "{").unwrap();
+        let text = looks(&path).unwrap_err().text();
+        assert!(text.contains("looks.json") && text.contains("since 24h"), "{text}");
+        assert!(looks(&folder.path().join("none.json")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn words_say_how_often() {
+        let times = [1, 2, 3].map(|times| times_of(FailureKind::Preempted, times));
+        assert_eq!(times, ["preempted", "preempted twice", "preempted 3 times"]);
+    }
+}

@@ -1,0 +1,367 @@
+//! The screen from the state: pure, so that tests draw on a buffer.
+
+use std::fmt::Write as _;
+
+use ratatui_core::layout::{Constraint, Layout, Rect};
+use ratatui_core::style::{Color, Modifier, Style};
+use ratatui_core::terminal::Frame;
+use ratatui_core::text::{Line, Span};
+use ratatui_widgets::block::Block;
+use ratatui_widgets::borders::Borders;
+use ratatui_widgets::clear::Clear;
+use ratatui_widgets::paragraph::{Paragraph, Wrap};
+use ratatui_widgets::sparkline::Sparkline;
+use ratatui_widgets::table::{Row, Table, TableState};
+use rekindle_core::job::Phase;
+use rekindle_wire::seeing::ProgressList;
+use rekindle_wire::v1::{FleetEntry, JobView, Owner};
+
+use super::state::{Pane, State, View};
+use crate::human;
+
+/// Below this nothing useful fits.
+const WIDTH_MIN: u16 = 30;
+const HEIGHT_MIN: u16 = 6;
+/// From this height on, the selected job's details are below the list; from the next on, fleet and events too.
+const HEIGHT_DETAIL: u16 = 16;
+const HEIGHT_ALL: u16 = 26;
+/// From this width on, panes stand side by side.
+const WIDTH_WIDE: u16 = 90;
+/// Levels of a sparkline's bars.
+const LEVELS: u64 = 64;
+
+const KEYS: &str = "↑↓ select  l logs  e explain  c cancel  ? keys  q quit";
+const HELP: [&str; 9] = [
+    "↑ ↓ k j      select a job; in a text: scroll",
+    "PgUp PgDn    ten at once",
+    "g G          the first, the last",
+    "l, Enter     output of the job, as it comes",
+    "e            why it is where it is, and what happens next",
+    "c            cancel it; asks first",
+    "Esc          back",
+    "q, Ctrl-C    quit",
+    "any key closes this",
+];
+
+/// Draws the whole screen.
+pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
+    let area = frame.area();
+    if area.width < WIDTH_MIN || area.height < HEIGHT_MIN {
+        let words = format!("too small: {WIDTH_MIN} by {HEIGHT_MIN} at least");
+        frame.render_widget(Paragraph::new(words).wrap(Wrap { trim: true }), area);
+        return;
+    }
+    let [head, body, foot] =
+        Layout::vertical([Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)]).areas(area);
+    frame.render_widget(header(state), head);
+    match &state.view {
+        View::Logs(pane) | View::Explain(pane) => text(frame, body, pane, matches!(state.view, View::Logs(_))),
+        View::Main | View::Help | View::Ask { .. } => main(frame, body, state),
+    }
+    match &state.view {
+        View::Help => dialog(frame, body, "keys", &HELP.map(str::to_owned)),
+        View::Ask { job, .. } => {
+            let question = format!("Cancel {job}?");
+            let what = "It is ended for good, and its TPU is given back.".to_owned();
+            dialog(frame, body, &question, &[what, String::new(), "y yes   any other key: no".to_owned()]);
+        }
+        View::Main | View::Logs(_) | View::Explain(_) => {}
+    }
+    frame.render_widget(footer(state), foot);
+}
+
+fn header(state: &State) -> Paragraph<'_> {
+    let count = |phases: &[Phase]| state.jobs.values().filter(|job| phases.contains(&job.phase)).count();
+    let waits = count(&[Phase::Pending, Phase::Provisioning, Phase::Starting]);
+    let mut text = format!("rekindle {}  {} jobs", state.server, state.jobs.len());
+    for (number, word) in [
+        (count(&[Phase::Running]), "running"),
+        (waits, "waiting"),
+        (count(&[Phase::Recovering]), "recovering"),
+        (count(&[Phase::Paused]), "paused"),
+        (count(&[Phase::Failed]), "failed"),
+    ] {
+        if number > 0 {
+            let _ = write!(text, ", {number} {word}");
+        }
+    }
+    if let Some(fleet) = &state.fleet {
+        let usd: f64 = fleet.resources.iter().filter_map(|entry| entry.usd_per_hour).sum();
+        let _ = write!(text, "  {} an hour", human::usd(usd));
+    }
+    Paragraph::new(text).style(Style::new().add_modifier(Modifier::BOLD))
+}
+
+fn footer(state: &State) -> Paragraph<'_> {
+    let warn = Style::new().add_modifier(Modifier::REVERSED);
+    match (&state.down, &state.said, &state.view) {
+        (Some(down), _, _) => {
+            Paragraph::new(format!("{}; going on as soon as it is back", human::tame(down))).style(warn)
+        }
+        (None, Some(said), _) => Paragraph::new(human::tame(said)).style(warn),
+        (None, None, View::Logs(_) | View::Explain(_)) => Paragraph::new("↑↓ scroll  G newest  Esc back"),
+        (None, None, View::Main | View::Help | View::Ask { .. }) => Paragraph::new(KEYS),
+    }
+}
+
+fn main(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    if area.height < HEIGHT_DETAIL {
+        return jobs(frame, area, state);
+    }
+    if area.height < HEIGHT_ALL {
+        let [top, below] = Layout::vertical([Constraint::Min(5), Constraint::Length(8)]).areas(area);
+        jobs(frame, top, state);
+        return detail(frame, below, state);
+    }
+    let [top, middle, below] =
+        Layout::vertical([Constraint::Min(6), Constraint::Length(9), Constraint::Length(8)]).areas(area);
+    jobs(frame, top, state);
+    detail(frame, middle, state);
+    if area.width < WIDTH_WIDE {
+        return events(frame, below, state);
+    }
+    let [left, right] = Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(below);
+    fleet(frame, left, state);
+    events(frame, right, state);
+}
+
+fn titled(title: &str) -> Block<'static> {
+    Block::new().borders(Borders::TOP).title(format!(" {} ", human::tame(title)))
+}
+
+/// A column: title, width, the width of the screen from which on it is shown, cell.
+type Column = (&'static str, u16, u16, fn(&JobView, &State) -> String);
+
+const COLUMNS: [Column; 9] = [
+    ("FOR", 7, 50, |job, state| human::age(job.phase_since, state.now)),
+    ("ATT", 4, 64, |job, _| job.attempt.to_string()),
+    ("STEP", 9, 56, |job, state| step(job, state).map_or_else(dash, |step| step.to_string())),
+    ("LOSS", 9, 74, |job, state| loss(job, state).unwrap_or_else(dash)),
+    ("TPU", 14, 90, |job, _| job.resources.last().map_or_else(dash, |resource| resource.accelerator.clone())),
+    ("ZONE", 15, 118, |job, _| job.resources.last().map_or_else(dash, |resource| resource.zone.clone())),
+    ("PREEMPTED", 9, 132, |job, _| job.counters.preemptions.to_string()),
+    ("COST", 9, 104, |job, _| human::usd(job.cost_usd)),
+    ("OWNER", 18, 150, |job, _| human::tame(&job.owner)),
+];
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+/// The list's step is that of the last pass; of the selected job the workers' own is known.
+fn step(job: &JobView, state: &State) -> Option<u64> {
+    let told = progress_of(job, state).and_then(|list| list.workers.iter().filter_map(|worker| worker.step).max());
+    told.max(job.progress.step)
+}
+
+fn loss(job: &JobView, state: &State) -> Option<String> {
+    let list = progress_of(job, state);
+    let newest =
+        list.and_then(|list| list.workers.iter().filter(|worker| worker.step.is_some()).max_by_key(|w| w.step));
+    newest.and_then(|worker| worker.loss.clone()).or_else(|| job.progress.loss.clone()).map(|loss| human::tame(&loss))
+}
+
+fn progress_of<'a>(job: &JobView, state: &'a State) -> Option<&'a ProgressList> {
+    state.progress.as_ref().filter(|list| list.id == job.id)
+}
+
+fn jobs(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    let order = state.order();
+    if order.is_empty() {
+        let words = "no jobs; `rekindle run --tpu v5litepod-8 -- COMMAND` submits one";
+        frame.render_widget(Paragraph::new(words).wrap(Wrap { trim: true }), area);
+        return;
+    }
+    let columns: Vec<&Column> = COLUMNS.iter().filter(|(_, _, from, _)| area.width >= *from).collect();
+    let longest = order.iter().map(|job| job.id.as_str().len()).max().unwrap_or(3);
+    let name = u16::try_from(longest.clamp(3, usize::from(area.width / 3))).unwrap_or(20);
+    let widths = [Constraint::Length(name), Constraint::Length(12)]
+        .into_iter()
+        .chain(columns.iter().map(|(_, width, _, _)| Constraint::Length(*width)))
+        .chain([Constraint::Min(8)]);
+    let head = ["JOB", "PHASE"].into_iter().chain(columns.iter().map(|(title, ..)| *title)).chain(["WHY"]);
+    let rows = order.iter().map(|job| {
+        let phase = Span::styled(job.phase.as_str(), colour(job.phase, state));
+        let cells = [Line::from(job.id.to_string()), Line::from(phase)]
+            .into_iter()
+            .chain(columns.iter().map(|(.., cell)| Line::from(cell(job, state))))
+            .chain([Line::from(human::tame(&job.message))]);
+        Row::new(cells.collect::<Vec<_>>())
+    });
+    let table = Table::new(rows, widths)
+        .header(Row::new(head).style(Style::new().add_modifier(Modifier::BOLD)))
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    let at = order.iter().position(|job| Some(job.id.as_str()) == state.selected.as_deref());
+    frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(at));
+}
+
+fn colour(phase: Phase, state: &State) -> Style {
+    if !state.has_colours {
+        return Style::new();
+    }
+    Style::new().fg(match phase {
+        Phase::Pending | Phase::Provisioning | Phase::Starting => Color::Blue,
+        Phase::Running => Color::Cyan,
+        Phase::Recovering | Phase::Stopping => Color::Yellow,
+        Phase::Paused => Color::Magenta,
+        Phase::Succeeded => Color::Green,
+        Phase::Failed => Color::Red,
+        Phase::Cancelled => Color::DarkGray,
+    })
+}
+
+/// The selected job: its loss, its attempts, its workers.
+fn detail(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    let Some(job) = state.job() else { return };
+    let list = progress_of(job, state);
+    if area.width < WIDTH_WIDE {
+        return attempts(frame, area, job, list, state);
+    }
+    let [left, right] = Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(area);
+    attempts(frame, left, job, list, state);
+    workers(frame, right, list, state);
+}
+
+fn attempts(frame: &mut Frame<'_>, area: Rect, job: &JobView, list: Option<&ProgressList>, state: &State) {
+    let block = titled(&format!("{}: attempts", job.id));
+    let inner = block.inner(area);
+    frame.render_widget(block, area);
+    let [plot, told] = Layout::vertical([Constraint::Length(2), Constraint::Min(1)]).areas(inner);
+    let losses = list.map(losses).unwrap_or_default();
+    if losses.len() < 2 {
+        let words = if list.is_some() { "no loss was reported" } else { "…" };
+        frame.render_widget(Paragraph::new(words), plot);
+    } else {
+        let bars = bars(&losses, usize::from(plot.width));
+        let mut line = Sparkline::default().data(bars).max(LEVELS);
+        if state.has_colours {
+            line = line.style(Style::new().fg(Color::Cyan));
+        }
+        frame.render_widget(line, plot);
+    }
+    let mut lines: Vec<Line<'_>> = Vec::new();
+    if let (Some(first), Some(last)) = (losses.first(), losses.last()) {
+        lines.push(Line::from(format!("loss {first:.4} → {last:.4}")));
+    }
+    for attempt in list.map(|list| list.attempts.as_slice()).unwrap_or_default().iter().rev() {
+        let (Some(first), Some(last)) = (attempt.points.first(), attempt.points.last()) else { continue };
+        let secs = last.at.duration_since(first.at).as_secs();
+        let (number, from, to) = (attempt.attempt, first.step, last.step);
+        lines.push(Line::from(format!("attempt {number}: steps {from} to {to} in {}", human::duration(secs))));
+    }
+    if let Some(end) = &job.last_end {
+        let kind = end.kind.map_or("ended", rekindle_core::failure::FailureKind::as_str);
+        lines.insert(
+            lines.len().min(2),
+            Line::from(format!("attempt {} ended: {kind}: {}", end.attempt, human::tame(&end.summary))),
+        );
+    }
+    frame.render_widget(Paragraph::new(lines), told);
+}
+
+/// Every loss that was reported, in time.
+fn losses(list: &ProgressList) -> Vec<f64> {
+    list.attempts.iter().flat_map(|attempt| &attempt.points).filter_map(|point| point.loss).collect()
+}
+
+/// As many bars as there is room for, the lowest loss one level high.
+fn bars(losses: &[f64], room: usize) -> Vec<u64> {
+    let (low, high) = losses.iter().fold((f64::MAX, f64::MIN), |(low, high), loss| (low.min(*loss), high.max(*loss)));
+    let scale = |loss: f64| 1 + ((loss - low) / (high - low).max(f64::MIN_POSITIVE) * (LEVELS - 1) as f64) as u64;
+    let count = losses.len().min(room);
+    (0..count).map(|bar| scale(losses[bar * (losses.len() - 1) / count.saturating_sub(1).max(1)])).collect()
+}
+
+fn workers(frame: &mut Frame<'_>, area: Rect, list: Option<&ProgressList>, state: &State) {
+    let workers = list.map(|list| list.workers.as_slice()).unwrap_or_default();
+    let slices = workers.iter().map(|worker| worker.slice).max().unwrap_or(0);
+    let rows = workers.iter().map(|worker| {
+        let name = if slices > 0 { format!("{}-{}", worker.slice, worker.worker) } else { worker.worker.to_string() };
+        let notice = worker.notice_deadline.map(|at| format!("taken away {}", human::until(at, state.now)));
+        Row::new(vec![
+            name,
+            format!("{:?}", worker.state).to_lowercase(),
+            worker.step.map_or_else(dash, |step| step.to_string()),
+            worker.loss.as_deref().map_or_else(dash, human::tame),
+            human::age(worker.heard_at, state.now),
+            notice.unwrap_or_else(|| worker.memory_free_bytes.map_or_else(dash, human::bytes)),
+        ])
+    });
+    let widths = [6, 10, 10, 10, 7, 20].map(Constraint::Length);
+    let head = Row::new(["WORKER", "STATE", "STEP", "LOSS", "HEARD", "MEMORY FREE"]);
+    let table = Table::new(rows, widths).header(head.style(Style::new().add_modifier(Modifier::BOLD)));
+    frame.render_widget(table.block(titled("workers")), area);
+}
+
+fn fleet(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    let entries = state.fleet.as_ref().map(|fleet| fleet.resources.as_slice()).unwrap_or_default();
+    let whose = |entry: &FleetEntry| match (entry.owner, &entry.job) {
+        (Owner::Job, Some(job)) => job.to_string(),
+        (Owner::Job, None) => "a job".to_owned(),
+        (Owner::Orphan, _) => "ORPHAN".to_owned(),
+        (Owner::Foreign, _) => "FOREIGN".to_owned(),
+    };
+    let rows = entries.iter().map(|entry| {
+        let usd = entry.usd_per_hour.map_or_else(dash, |usd| format!("{usd:.2}"));
+        let row = Row::new(vec![whose(entry), entry.state.clone(), entry.accelerator.clone(), entry.zone.clone(), usd]);
+        match entry.owner {
+            Owner::Orphan => row.style(Style::new().add_modifier(Modifier::REVERSED)),
+            Owner::Job | Owner::Foreign => row,
+        }
+    });
+    let widths = [
+        Constraint::Min(10),
+        Constraint::Length(10),
+        Constraint::Length(13),
+        Constraint::Length(15),
+        Constraint::Length(7),
+    ];
+    let silent = state.fleet.as_ref().map_or(0, |fleet| fleet.unreachable.len());
+    let title = match (&state.fleet, silent) {
+        (None, _) => "fleet: …".to_owned(),
+        (Some(_), 0) => format!("fleet: {}", entries.len()),
+        (Some(_), silent) => format!("fleet: {}, no answer of {silent} zones", entries.len()),
+    };
+    frame.render_widget(Table::new(rows, widths).block(titled(&title)), area);
+}
+
+fn events(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    let room = usize::from(area.height.saturating_sub(1));
+    let lines = state.events.iter().take(room).map(|event| {
+        Line::from(vec![
+            Span::raw(format!("{:>5} ", human::age(event.at, state.now))),
+            Span::raw(format!("{} ", event.job)),
+            Span::styled(format!("{} ", event.phase.as_str()), colour(event.phase, state)),
+            Span::raw(event.message.as_str()),
+        ])
+    });
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).block(titled("events")), area);
+}
+
+/// The end of a text, or as far above it as it was scrolled.
+fn text(frame: &mut Frame<'_>, area: Rect, pane: &Pane, is_cut: bool) {
+    let block = titled(&pane.title);
+    let inner = block.inner(area);
+    frame.render_widget(block, area);
+    if pane.lines.is_empty() {
+        frame.render_widget(Paragraph::new("nothing yet"), inner);
+        return;
+    }
+    let room = usize::from(inner.height);
+    let last = pane.lines.len() - pane.from_end.min(pane.lines.len().saturating_sub(room));
+    let lines = pane.lines.range(last.saturating_sub(room)..last).map(|line| Line::from(line.as_str()));
+    let paragraph = Paragraph::new(lines.collect::<Vec<_>>());
+    // Output is cut at the edge, so that a line is a row; a paragraph of words is broken.
+    frame.render_widget(if is_cut { paragraph } else { paragraph.wrap(Wrap { trim: false }) }, inner);
+}
+
+fn dialog(frame: &mut Frame<'_>, area: Rect, title: &str, lines: &[String]) {
+    let longest = lines.iter().map(|line| line.chars().count()).chain([title.chars().count()]).max().unwrap_or(0);
+    let width = u16::try_from(longest + 4).unwrap_or(area.width).min(area.width);
+    let height = u16::try_from(lines.len() + 2).unwrap_or(area.height).min(area.height);
+    let place = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
+    let block = Block::new().borders(Borders::ALL).title(format!(" {title} "));
+    let lines: Vec<Line<'_>> = lines.iter().map(|line| Line::from(format!(" {line}"))).collect();
+    frame.render_widget(Clear, place);
+    frame.render_widget(Paragraph::new(lines).block(block), place);
+}

@@ -1,0 +1,343 @@
+//! `top`: jobs, attempts, workers, fleet and events on the whole screen, as they change.
+
+mod draw;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::io::{IsTerminal as _, Stdout, stdout};
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use futures::future::LocalBoxFuture;
+use futures::stream::{FuturesUnordered, Stream, StreamExt as _};
+use jiff::Timestamp;
+use ratatui_core::terminal::Terminal;
+use ratatui_crossterm::CrosstermBackend;
+use ratatui_crossterm::crossterm::event::{self, Event as Input, KeyEventKind};
+use ratatui_crossterm::crossterm::{cursor, execute, terminal};
+use rekindle_wire::seeing::ProgressList;
+use rekindle_wire::v1::{CommandBody, ExplainView, Fleet};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{Receiver, channel};
+
+use super::live::{self, News};
+use super::{Context, job_path, ps};
+use crate::api::{Events, typed};
+use crate::args::{Ps, Top};
+use crate::fault::{Fault, Result};
+use crate::printer;
+use state::{Action, State, View};
+
+/// Newest jobs that are listed.
+const JOBS: usize = 500;
+/// Changes and keys that may wait to be taken.
+const WAITING: usize = 256;
+/// Between two looks at the selected job's workers, and at the fleet, in seconds.
+const WORKERS_SECS: u64 = 2;
+const FLEET_SECS: u64 = 15;
+/// Before a stream of output that broke off is opened again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Shows the screen until it is left; with `--json` what would be on it, once.
+pub(crate) async fn run(context: &Context, options: Top) -> Result<()> {
+    let wanted = Ps { owner: options.owner, tag: options.tag, limit: JOBS, ..Ps::default() };
+    if context.printer.is_json {
+        let (jobs, _) = ps::list(context, &wanted).await?;
+        let fleet = context.api.get("/v1/fleet", &[]).await?;
+        return context.printer.json(&json!({"jobs": jobs, "fleet": fleet}));
+    }
+    if !context.printer.is_terminal() || !std::io::stdin().is_terminal() {
+        return Err(Fault::input("`rekindle top` draws on a terminal, and this is none")
+            .next("`rekindle ps --watch` tells each change as a line; `rekindle top --json` shows all once"));
+    }
+    // Fails in plain words when there is no server, before the screen is taken.
+    ps::list(context, &Ps { limit: 1, ..Ps::default() }).await?;
+    let mut screen = Screen::open()?;
+    let mut top = World {
+        context,
+        wanted: &wanted,
+        state: State::new(context.api.url(), printer::has_colours(), Timestamp::now()),
+        looks: FuturesUnordered::new(),
+        output: None,
+    };
+    top.show(&mut screen).await
+}
+
+/// The terminal while it is ours: raw, on its other screen. Given back when this ends, also by a panic.
+struct Screen(Terminal<CrosstermBackend<Stdout>>);
+
+impl Screen {
+    fn open() -> Result<Self> {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            give_back();
+            before(panic);
+        }));
+        terminal::enable_raw_mode()?;
+        let screen = execute!(stdout(), terminal::EnterAlternateScreen, cursor::Hide)
+            .and_then(|()| Terminal::new(CrosstermBackend::new(stdout())));
+        if screen.is_err() {
+            give_back();
+        }
+        Ok(Self(screen?))
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+fn give_back() {
+    let _gone = terminal::disable_raw_mode();
+    let _gone = execute!(stdout(), terminal::LeaveAlternateScreen, cursor::Show);
+}
+
+/// Keys and changes of the size. The thread ends with the process: a read of a terminal cannot be ended.
+fn inputs() -> Receiver<Input> {
+    let (tell, told) = channel(WAITING);
+    std::thread::spawn(move || {
+        while let Ok(input) = event::read() {
+            if tell.blocking_send(input).is_err() {
+                return;
+            }
+        }
+    });
+    told
+}
+
+/// An answer that was asked for.
+enum Got {
+    Progress(String, Result<ProgressList>),
+    Fleet(Result<Fleet>),
+    Explain(Result<ExplainView>),
+    Cancel(String, Result<()>),
+}
+
+type Output<'a> = Pin<Box<dyn Stream<Item = Vec<String>> + 'a>>;
+
+struct World<'a> {
+    context: &'a Context,
+    wanted: &'a Ps,
+    state: State,
+    looks: FuturesUnordered<LocalBoxFuture<'a, Got>>,
+    output: Option<Output<'a>>,
+}
+
+impl World<'_> {
+    async fn show(&mut self, screen: &mut Screen) -> Result<()> {
+        let (tell, mut news) = channel(WAITING);
+        let mut feed = pin!(live::feed(self.context, self.wanted, &tell));
+        let mut inputs = inputs();
+        let mut clock = tokio::time::interval(Duration::from_secs(1));
+        let mut ended = terminated()?;
+        let mut second = 0_u64;
+        loop {
+            self.state.now = Timestamp::now();
+            screen.0.draw(|frame| draw::draw(frame, &self.state))?;
+            tokio::select! {
+                failed = &mut feed => return failed.map(|never| match never {}),
+                Some(one) = news.recv() => {
+                    self.take(one)?;
+                    // A storm of changes is drawn once.
+                    while let Ok(one) = news.try_recv() {
+                        self.take(one)?;
+                    }
+                }
+                input = inputs.recv() => match input {
+                    None => return Err(Fault::unexpected("the terminal is gone")),
+                    Some(input) => if self.input(&input) { return Ok(()) },
+                },
+                Some(got) = self.looks.next(), if !self.looks.is_empty() => self.got(got),
+                lines = next(&mut self.output) => self.lines(&lines),
+                _ = clock.tick() => {
+                    if second.is_multiple_of(WORKERS_SECS) {
+                        self.ask_progress();
+                    }
+                    if second.is_multiple_of(FLEET_SECS) {
+                        self.looks.push(Box::pin(fleet(self.context)));
+                    }
+                    second += 1;
+                }
+                () = ended.recv() => return Ok(()),
+            }
+        }
+    }
+
+    fn take(&mut self, news: News) -> Result<()> {
+        match news {
+            News::All(jobs) => self.state.all(jobs.into_iter().map(typed).collect::<Result<_>>()?),
+            News::One(job) => {
+                let is_wanted = live::is_wanted(&job, self.wanted);
+                self.state.one(typed(job)?, is_wanted);
+            }
+            News::Down(what) => self.state.down = Some(what),
+        }
+        if self.state.progress.is_none() {
+            self.ask_progress();
+        }
+        Ok(())
+    }
+
+    fn ask_progress(&mut self) {
+        if let Some(job) = self.state.selected.clone() {
+            self.looks.push(Box::pin(progress(self.context, job)));
+        }
+    }
+
+    /// True when that was all.
+    fn input(&mut self, input: &Input) -> bool {
+        // Another size is drawn by itself.
+        let Some(key) = input.as_key_event().filter(|key| key.kind != KeyEventKind::Release) else { return false };
+        match self.state.key(key) {
+            None => {}
+            Some(Action::Quit) => return true,
+            Some(Action::Select(_)) => self.ask_progress(),
+            Some(Action::Close) => self.output = None,
+            Some(Action::Logs(job)) => self.output = Some(output(self.context, job)),
+            Some(Action::Explain(job)) => self.looks.push(Box::pin(explain(self.context, job))),
+            Some(Action::Cancel { job, attempt }) => self.looks.push(Box::pin(cancel(self.context, job, attempt))),
+        }
+        false
+    }
+
+    fn got(&mut self, got: Got) {
+        match got {
+            Got::Progress(job, Ok(list)) if self.state.selected.as_ref() == Some(&job) => {
+                self.state.progress = Some(list);
+            }
+            // The stream of changes tells when the server is away.
+            Got::Progress(..) | Got::Fleet(Err(_)) => {}
+            Got::Fleet(Ok(fleet)) => self.state.fleet = Some(fleet),
+            Got::Explain(answer) => {
+                if let View::Explain(pane) = &mut self.state.view {
+                    match answer {
+                        Ok(view) => {
+                            pane.push(&view.paragraph);
+                            pane.push("");
+                            view.facts.iter().for_each(|fact| pane.push(&format!("- {fact}")));
+                        }
+                        Err(fault) => pane.push(fault.what()),
+                    }
+                }
+            }
+            Got::Cancel(job, Ok(())) => self.state.said = Some(format!("{job} will be cancelled")),
+            Got::Cancel(job, Err(fault)) => self.state.said = Some(format!("{job} is not cancelled: {}", fault.what())),
+        }
+    }
+
+    fn lines(&mut self, lines: &[String]) {
+        if let View::Logs(pane) = &mut self.state.view {
+            for line in lines {
+                pane.push(line);
+            }
+        }
+    }
+}
+
+/// SIGTERM and SIGHUP end it in order; Ctrl-C is a key while the terminal is raw.
+fn terminated() -> Result<Signals> {
+    use tokio::signal::unix::{SignalKind, signal};
+    Ok(Signals { term: signal(SignalKind::terminate())?, hup: signal(SignalKind::hangup())? })
+}
+
+struct Signals {
+    term: tokio::signal::unix::Signal,
+    hup: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    async fn recv(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.hup.recv() => {}
+        }
+    }
+}
+
+/// The next lines of the output, if one is followed. A stream that has ended is not asked again.
+async fn next(output: &mut Option<Output<'_>>) -> Vec<String> {
+    if let Some(stream) = output {
+        if let Some(lines) = stream.next().await {
+            return lines;
+        }
+        *output = None;
+    }
+    std::future::pending().await
+}
+
+async fn progress(context: &Context, job: String) -> Got {
+    let look = async {
+        let path = job_path(&job, "/progress")?;
+        typed(context.api.get(&path, &[]).await?)
+    };
+    let list = look.await;
+    Got::Progress(job, list)
+}
+
+async fn fleet(context: &Context) -> Got {
+    Got::Fleet(context.api.get("/v1/fleet", &[]).await.and_then(typed))
+}
+
+async fn explain(context: &Context, job: String) -> Got {
+    let look = async {
+        let path = job_path(&job, "/explain")?;
+        typed(context.api.get(&path, &[]).await?)
+    };
+    Got::Explain(look.await)
+}
+
+/// Only what was seen is acted on: another attempt by now is refused.
+async fn cancel(context: &Context, job: String, attempt: u32) -> Got {
+    let body = CommandBody { if_attempt: Some(attempt), ..CommandBody::default() };
+    let done: Result<(Value, bool)> = context.api.command(&job, "cancel", &body).await;
+    Got::Cancel(job, done.map(drop))
+}
+
+/// The output of a job as it comes, over attempts and over breaks, to its end.
+fn output(context: &Context, job: String) -> Output<'_> {
+    struct Place {
+        job: String,
+        events: Option<Events>,
+        last_id: Option<String>,
+        is_over: bool,
+    }
+    let place = Place { job, events: None, last_id: None, is_over: false };
+    Box::pin(futures::stream::unfold(place, move |mut place| async move {
+        loop {
+            if place.is_over {
+                return None;
+            }
+            let Some(events) = &mut place.events else {
+                let query = [("follow", Some("true".to_owned()))];
+                let path = format!("/v1/jobs/{}/logs", place.job);
+                match context.api.events(&path, &query, place.last_id.as_deref()).await {
+                    Ok(events) => place.events = Some(events),
+                    Err(fault) if fault.exit_code() != crate::fault::EXIT_UNEXPECTED => {
+                        place.is_over = true;
+                        return Some((vec![fault.what().to_owned()], place));
+                    }
+                    Err(_away) => tokio::time::sleep(AGAIN).await,
+                }
+                continue;
+            };
+            match events.next().await {
+                Ok(Some(event)) if event.kind == "end" => {
+                    place.is_over = true;
+                    return Some((vec![format!("== the job has ended: {} ==", event.data)], place));
+                }
+                Ok(Some(event)) => {
+                    let lines = event.data.split('\n').map(str::to_owned).collect();
+                    place.last_id = Some(event.id).filter(|id| !id.is_empty());
+                    return Some((lines, place));
+                }
+                Ok(None) | Err(_) => {
+                    place.events = None;
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
+        }
+    }))
+}

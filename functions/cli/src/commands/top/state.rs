@@ -1,0 +1,293 @@
+//! What `top` knows and shows, and what its keys do. Nothing here reads or writes anything.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
+
+use jiff::Timestamp;
+use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use rekindle_core::job::Phase;
+use rekindle_wire::seeing::ProgressList;
+use rekindle_wire::v1::{Fleet, JobView};
+
+use crate::human;
+
+/// Events that are kept.
+const EVENTS_MAX: usize = 200;
+/// Lines of output that are kept while somebody looks.
+const LINES_MAX: usize = 5000;
+/// Rows that a page key moves by.
+const PAGE: usize = 10;
+
+/// A change of a job.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Event {
+    pub(super) at: Timestamp,
+    pub(super) job: String,
+    pub(super) phase: Phase,
+    pub(super) message: String,
+}
+
+/// Text to scroll in.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Pane {
+    pub(super) title: String,
+    pub(super) lines: VecDeque<String>,
+    /// Lines below the window: 0 follows what comes.
+    pub(super) from_end: usize,
+}
+
+impl Pane {
+    /// Adds a line, and forgets the oldest of too many.
+    pub(super) fn push(&mut self, line: &str) {
+        self.lines.push_back(human::tame(line));
+        if self.from_end > 0 {
+            self.from_end += 1;
+        }
+        while self.lines.len() > LINES_MAX {
+            self.lines.pop_front();
+        }
+        self.from_end = self.from_end.min(self.lines.len());
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "keyboards have many keys")]
+    fn scroll(&mut self, code: KeyCode) {
+        let most = self.lines.len();
+        self.from_end = match code {
+            KeyCode::Up | KeyCode::Char('k') => (self.from_end + 1).min(most),
+            KeyCode::PageUp => (self.from_end + PAGE).min(most),
+            KeyCode::Down | KeyCode::Char('j') => self.from_end.saturating_sub(1),
+            KeyCode::PageDown => self.from_end.saturating_sub(PAGE),
+            KeyCode::Home | KeyCode::Char('g') => most,
+            KeyCode::End | KeyCode::Char('G') => 0,
+            _ => self.from_end,
+        };
+    }
+}
+
+/// What fills the screen.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum View {
+    Main,
+    Logs(Pane),
+    Explain(Pane),
+    Help,
+    /// Cancel this job at this attempt?
+    Ask {
+        job: String,
+        attempt: u32,
+    },
+}
+
+/// What a key asks the world for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Action {
+    Quit,
+    /// Another job is selected.
+    Select(String),
+    Logs(String),
+    Explain(String),
+    Cancel {
+        job: String,
+        attempt: u32,
+    },
+    /// The logs were closed.
+    Close,
+}
+
+/// Everything that is drawn.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) server: String,
+    pub(super) has_colours: bool,
+    pub(super) now: Timestamp,
+    pub(super) jobs: BTreeMap<String, JobView>,
+    pub(super) selected: Option<String>,
+    pub(super) progress: Option<ProgressList>,
+    pub(super) fleet: Option<Fleet>,
+    pub(super) events: VecDeque<Event>,
+    pub(super) view: View,
+    /// The last answer or fault, in words.
+    pub(super) said: Option<String>,
+    /// Why nothing is known now.
+    pub(super) down: Option<String>,
+}
+
+impl State {
+    /// Nothing is known yet.
+    pub(super) fn new(server: &str, has_colours: bool, now: Timestamp) -> Self {
+        Self {
+            server: server.to_owned(),
+            has_colours,
+            now,
+            jobs: BTreeMap::new(),
+            selected: None,
+            progress: None,
+            fleet: None,
+            events: VecDeque::new(),
+            view: View::Main,
+            said: None,
+            down: None,
+        }
+    }
+
+    /// The jobs as they are listed: those that are not over first, each the newest first.
+    pub(super) fn order(&self) -> Vec<&JobView> {
+        let mut jobs: Vec<&JobView> = self.jobs.values().collect();
+        jobs.sort_by_key(|job| (job.phase.is_terminal(), Reverse(job.created_at), job.id.clone()));
+        jobs
+    }
+
+    /// The job that is selected, if it is still there.
+    pub(super) fn job(&self) -> Option<&JobView> {
+        self.jobs.get(self.selected.as_ref()?)
+    }
+
+    /// Takes all jobs anew. The first time, what they are at is the news.
+    pub(super) fn all(&mut self, jobs: Vec<JobView>) {
+        self.down = None;
+        if self.events.is_empty() {
+            let mut events: Vec<Event> = jobs.iter().map(|job| event(job, job.phase_since)).collect();
+            events.sort_by_key(|event| Reverse(event.at));
+            self.events = events.into_iter().take(EVENTS_MAX).collect();
+        }
+        let known = std::mem::take(&mut self.jobs);
+        for job in jobs {
+            if known.get(job.id.as_str()).is_some_and(|known| is_news(known, &job)) {
+                self.tell(&job);
+            }
+            self.jobs.insert(job.id.to_string(), job);
+        }
+        self.select_something();
+    }
+
+    /// Takes one job that changed.
+    pub(super) fn one(&mut self, job: JobView, is_wanted: bool) {
+        self.down = None;
+        let known = self.jobs.get(job.id.as_str());
+        if known.is_some_and(|known| known.revision > job.revision) {
+            return;
+        }
+        if known.map_or(is_wanted, |known| is_news(known, &job)) {
+            self.tell(&job);
+        }
+        if is_wanted {
+            self.jobs.insert(job.id.to_string(), job);
+        } else {
+            self.jobs.remove(job.id.as_str());
+        }
+        self.select_something();
+    }
+
+    fn tell(&mut self, job: &JobView) {
+        self.events.push_front(event(job, self.now));
+        self.events.truncate(EVENTS_MAX);
+    }
+
+    fn select_something(&mut self) {
+        if self.job().is_none() {
+            self.selected = self.order().first().map(|job| job.id.to_string());
+            self.progress = None;
+        }
+    }
+
+    fn step(&mut self, by: isize) -> Option<Action> {
+        let order = self.order();
+        let last = order.len().checked_sub(1)?;
+        let at = order.iter().position(|job| Some(job.id.as_str()) == self.selected.as_deref()).unwrap_or(0);
+        let to = at.saturating_add_signed(by).min(last);
+        let id = order[to].id.to_string();
+        if self.selected.as_ref() == Some(&id) {
+            return None;
+        }
+        self.selected = Some(id.clone());
+        self.progress = None;
+        Some(Action::Select(id))
+    }
+
+    /// What a key does.
+    pub(super) fn key(&mut self, key: KeyEvent) -> Option<Action> {
+        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
+            return Some(Action::Quit);
+        }
+        match &mut self.view {
+            View::Main => self.main_key(key.code),
+            View::Help => {
+                self.view = View::Main;
+                None
+            }
+            View::Logs(pane) => {
+                if is_back(key.code) {
+                    self.view = View::Main;
+                    return Some(Action::Close);
+                }
+                pane.scroll(key.code);
+                None
+            }
+            View::Explain(pane) => {
+                if is_back(key.code) {
+                    self.view = View::Main;
+                } else {
+                    pane.scroll(key.code);
+                }
+                None
+            }
+            View::Ask { job, attempt } => {
+                // Only a clear yes destroys something.
+                let action = matches!(key.code, KeyCode::Char('y' | 'Y'))
+                    .then(|| Action::Cancel { job: job.clone(), attempt: *attempt });
+                self.view = View::Main;
+                action
+            }
+        }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "keyboards have many keys")]
+    fn main_key(&mut self, code: KeyCode) -> Option<Action> {
+        self.said = None;
+        match code {
+            KeyCode::Char('q') | KeyCode::Esc => Some(Action::Quit),
+            KeyCode::Down | KeyCode::Char('j') => self.step(1),
+            KeyCode::Up | KeyCode::Char('k') => self.step(-1),
+            KeyCode::PageDown => self.step(PAGE as isize),
+            KeyCode::PageUp => self.step(-(PAGE as isize)),
+            KeyCode::Home | KeyCode::Char('g') => self.step(isize::MIN),
+            KeyCode::End | KeyCode::Char('G') => self.step(isize::MAX),
+            KeyCode::Enter | KeyCode::Char('l') => {
+                let job = self.selected.clone()?;
+                self.view = View::Logs(Pane { title: format!("output of {job}"), ..Pane::default() });
+                Some(Action::Logs(job))
+            }
+            KeyCode::Char('e') => {
+                let job = self.selected.clone()?;
+                self.view = View::Explain(Pane { title: format!("why {job} is where it is"), ..Pane::default() });
+                Some(Action::Explain(job))
+            }
+            KeyCode::Char('c') => {
+                let (job, attempt, is_over) = self.job().map(|job| (job.id.to_string(), job.attempt, job.outcome))?;
+                if let Some(outcome) = is_over {
+                    self.said = Some(format!("{job} has its end already: {}", outcome.phase().as_str()));
+                } else {
+                    self.view = View::Ask { job, attempt };
+                }
+                None
+            }
+            KeyCode::Char('?' | 'h') => {
+                self.view = View::Help;
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+fn is_back(code: KeyCode) -> bool {
+    matches!(code, KeyCode::Esc | KeyCode::Char('q') | KeyCode::Enter)
+}
+
+fn is_news(known: &JobView, job: &JobView) -> bool {
+    (known.phase, &known.message, known.attempt) != (job.phase, &job.message, job.attempt)
+}
+
+fn event(job: &JobView, at: Timestamp) -> Event {
+    Event { at, job: job.id.to_string(), phase: job.phase, message: human::tame(&job.message) }
+}

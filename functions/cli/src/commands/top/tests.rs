@@ -1,0 +1,269 @@
+//! The screen on a buffer, and what keys do.
+
+use ratatui_core::backend::TestBackend;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::style::Color;
+use ratatui_core::terminal::Terminal;
+use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use serde_json::json;
+
+use super::state::{Action, State, View};
+use super::*;
+use rekindle_wire::v1::JobView;
+
+fn noon() -> Timestamp {
+    "2026-03-01T12:00:00Z".parse().unwrap()
+}
+
+fn ago(secs: i64) -> Timestamp {
+    noon() - jiff::SignedDuration::from_secs(secs)
+}
+
+fn job(id: &str, phase: &str, age: i64, message: &str) -> JobView {
+    serde_json::from_value(json!({
+        "id": id, "phase": phase, "phase_since": ago(90), "outcome": null, "reason": "running", "message": message,
+        "desired": "run", "attempt": 2, "generation": 2, "waiting_for": null, "next_wake_at": null,
+        "resources": [{
+            "generation": 2, "name": format!("rk-abc123-{id}-g2"), "kind": "node", "zone": "us-central1-a",
+            "accelerator": "v5litepod-16", "capacity": "spot", "slices": 1, "workers": 4, "chips": 16,
+            "state": "ready", "created_at": ago(1690), "ready_at": ago(1570), "notice_deadline": null,
+            "usd_per_hour": 3.92,
+        }],
+        "counters": {
+            "preemptions": 1, "infra_failures": 0, "user_failures": 0, "stockouts": 0, "resumes": 1, "steps_repeated": 25,
+        },
+        "progress": {"step": 1200, "step_at": null, "loss": "2.31", "checkpoint": 1175},
+        "cost_usd": 1.234, "chip_hours": {"total": 5.0, "useful": 4.5, "repeated": 0.1, "waiting": 0.4},
+        "last_end": {
+            "attempt": 1, "generation": 1, "at": ago(1750), "kind": "preempted",
+            "summary": "The provider took the slice back.",
+        },
+        "created_at": ago(age), "first_started_at": ago(1000), "submitted_by": "ada", "owner": "research",
+        "tags": [], "run_id": "r1", "line": 0, "revision": 12, "spec": {},
+    }))
+    .unwrap()
+}
+
+fn progress_of(id: &str) -> ProgressList {
+    let point = |step: i64| json!({"at": ago(3000 - step), "step": step, "loss": 9.0 - step as f64 / 400.0});
+    serde_json::from_value(json!({
+        "id": id,
+        "attempts": [
+            {"attempt": 1, "points": (1..20).map(|n| point(n * 50)).collect::<Vec<_>>()},
+            {"attempt": 2, "points": (18..30).map(|n| point(n * 50)).collect::<Vec<_>>()},
+        ],
+        "workers": (0..4).map(|worker| json!({
+            "slice": 0, "worker": worker, "attempt": 2, "state": "running", "heard_at": ago(4), "step": 1450 + worker,
+            "loss": "1.9", "checkpoint": null, "disk_free_bytes": null, "memory_free_bytes": 34_359_738_368_u64,
+            "notice_deadline": null,
+        })).collect::<Vec<_>>(),
+    }))
+    .unwrap()
+}
+
+fn fleet_of(owner: &str) -> Fleet {
+    serde_json::from_value(json!({"resources": [{
+        "name": "rk-abc123-old-g1", "kind": "node", "zone": "us-central1-a", "accelerator": "v5litepod-16",
+        "preemptible": true, "state": "ready", "created_at": null, "age_secs": 7400, "owner": owner, "job": "train-1",
+        "generation": 2, "usd_per_hour": 3.92, "owned_by": null,
+    }], "unreachable": []}))
+    .unwrap()
+}
+
+fn state() -> State {
+    let mut state = State::new("http://127.0.0.1:8080", true, noon());
+    state.all(vec![
+        job("old", "succeeded", 9000, "All 4 workers ended well."),
+        job("train-1", "running", 5000, "The program runs on 4 workers."),
+        job("waits", "pending", 100, "No capacity in us-central1-a."),
+    ]);
+    state
+}
+
+fn drawn(state: &State, width: u16, height: u16) -> Buffer {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw::draw(frame, state)).unwrap();
+    terminal.backend().buffer().clone()
+}
+
+fn text(buffer: &Buffer) -> String {
+    let width = usize::from(buffer.area.width);
+    let cells: Vec<&str> = buffer.content.iter().map(ratatui_core::buffer::Cell::symbol).collect();
+    let lines = cells.chunks(width).map(|line| line.concat().trim_end().to_owned());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn screen(state: &State, width: u16, height: u16) -> String {
+    text(&drawn(state, width, height))
+}
+
+fn press(state: &mut State, code: KeyCode) -> Option<Action> {
+    state.key(KeyEvent::new(code, KeyModifiers::NONE))
+}
+
+#[test]
+fn the_whole_screen_shows_jobs_attempts_workers_fleet_and_events() {
+    let mut state = state();
+    press(&mut state, KeyCode::Down);
+    state.progress = Some(progress_of("train-1"));
+    state.fleet = Some(fleet_of("ORPHAN"));
+    let text = screen(&state, 140, 32);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "rekindle http://127.0.0.1:8080  3 jobs, 1 running, 1 waiting  $3.92 an hour");
+    assert!(lines[1].starts_with("JOB     PHASE        FOR"), "{text}");
+    assert!(lines[2].starts_with("waits   pending      90s"), "those that are not over come first:\n{text}");
+    assert!(lines[3].starts_with("train-1 running") && lines[3].contains("1453"), "the workers' own step:\n{text}");
+    assert!(lines[4].starts_with("old     succeeded"), "{text}");
+    for words in [
+        "train-1: attempts",
+        "loss 8.8750 → 5.3750",
+        "attempt 2: steps 900 to 1450 in 9m",
+        "attempt 1 ended: preempted: The provider took the slice back.",
+        "WORKER STATE",
+        "3      running    1453       1.9        4s      32.0 GiB",
+        "fleet: 1",
+        "ORPHAN",
+        "events",
+        "waits pending No capacity in us-central1-a.",
+        "↑↓ select",
+    ] {
+        assert!(text.contains(words), "{words:?} in\n{text}");
+    }
+    assert!(text.chars().any(|c| ('▁'..='█').contains(&c)), "a sparkline:\n{text}");
+}
+
+#[test]
+fn a_small_terminal_loses_panes_and_columns_and_the_smallest_is_told() {
+    let mut state = state();
+    state.progress = Some(progress_of("waits"));
+    let narrow = screen(&state, 60, 30);
+    assert!(narrow.contains("events") && narrow.contains("attempts") && !narrow.contains("fleet"), "{narrow}");
+    assert!(!narrow.contains("WORKER") && !narrow.contains("COST"), "{narrow}");
+    let low = screen(&state, 120, 20);
+    assert!(low.contains("attempts") && !low.contains("events"), "{low}");
+    let list = screen(&state, 40, 8);
+    assert!(list.contains("train-1") && !list.contains("attempts") && !list.contains("FOR"), "{list}");
+    assert!(screen(&state, 20, 5).starts_with("too small: 30 by 6"), "{}", screen(&state, 20, 5));
+    for (width, height) in [(1, 1), (30, 6), (31, 16), (89, 26), (90, 26), (300, 100)] {
+        for view in [View::Main, View::Help, View::Ask { job: "train-1".into(), attempt: 2 }] {
+            state.view = view;
+            assert!(screen(&state, width, height).lines().count().max(1) <= usize::from(height));
+        }
+    }
+}
+
+#[test]
+fn without_colours_there_are_none() {
+    let mut state = state();
+    state.progress = Some(progress_of("waits"));
+    let colours = |state: &State| {
+        let buffer = drawn(state, 140, 32);
+        buffer.content.iter().filter(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset).count()
+    };
+    assert!(colours(&state) > 0);
+    state.has_colours = false;
+    assert_eq!(colours(&state), 0);
+}
+
+#[test]
+fn a_list_that_is_longer_than_the_screen_scrolls_with_the_selection() {
+    let mut state = State::new("http://s", false, noon());
+    state.all((0..50).map(|n| job(&format!("job-{n:02}"), "running", n, "")).collect());
+    assert_eq!(state.selected.as_deref(), Some("job-00"));
+    assert_eq!(press(&mut state, KeyCode::PageDown), Some(Action::Select("job-10".into())));
+    assert_eq!(press(&mut state, KeyCode::End), Some(Action::Select("job-49".into())));
+    assert_eq!(press(&mut state, KeyCode::Down), None);
+    let text = screen(&state, 80, 10);
+    assert!(text.contains("job-49") && !text.contains("job-00"), "{text}");
+    assert_eq!(press(&mut state, KeyCode::Home), Some(Action::Select("job-00".into())));
+}
+
+#[test]
+fn cancel_asks_and_only_a_clear_yes_counts() {
+    let mut state = state();
+    press(&mut state, KeyCode::Down);
+    for no in [KeyCode::Char('n'), KeyCode::Esc, KeyCode::Enter, KeyCode::Char('q')] {
+        press(&mut state, KeyCode::Char('c'));
+        let text = screen(&state, 80, 24);
+        assert!(text.contains("Cancel train-1?") && text.contains("ended for good"), "{text}");
+        assert_eq!(press(&mut state, no), None);
+        assert_eq!(state.view, View::Main);
+    }
+    press(&mut state, KeyCode::Char('c'));
+    let yes = press(&mut state, KeyCode::Char('y'));
+    assert_eq!(yes, Some(Action::Cancel { job: "train-1".into(), attempt: 2 }));
+    let mut over = job("over", "stopping", 1, "");
+    over.outcome = Some(rekindle_core::job::Outcome::Failed);
+    state.one(over, true);
+    state.selected = Some("over".into());
+    press(&mut state, KeyCode::Char('c'));
+    assert!(screen(&state, 80, 24).contains("over has its end already: failed"));
+}
+
+#[test]
+fn logs_follow_their_end_until_one_scrolls_and_hostile_text_is_tame() {
+    let mut state = state();
+    assert_eq!(press(&mut state, KeyCode::Char('l')), Some(Action::Logs("waits".into())));
+    assert!(screen(&state, 60, 12).contains("nothing yet"));
+    let add = |state: &mut State, from: usize, to: usize| {
+        let View::Logs(pane) = &mut state.view else { panic!("{:?}", state.view) };
+        (from..to).for_each(|n| pane.push(&format!("\u{1b}[2Jline {n}")));
+    };
+    add(&mut state, 0, 50);
+    let text = screen(&state, 60, 12);
+    assert!(text.contains("line 49") && !text.contains("line 39\n") && !text.contains('\u{1b}'), "{text}");
+    press(&mut state, KeyCode::PageUp);
+    let before = screen(&state, 60, 12);
+    assert!(before.contains("line 39") && !before.contains("line 49"), "{before}");
+    add(&mut state, 50, 55);
+    assert_eq!(screen(&state, 60, 12), before, "what one reads stays where it is");
+    press(&mut state, KeyCode::Home);
+    assert!(screen(&state, 60, 12).contains("line 0"));
+    press(&mut state, KeyCode::End);
+    assert!(screen(&state, 60, 12).contains("line 54"));
+    add(&mut state, 55, 20_000);
+    let View::Logs(pane) = &state.view else { panic!() };
+    assert_eq!(pane.lines.len(), 5000, "memory is bounded");
+    assert_eq!(press(&mut state, KeyCode::Esc), Some(Action::Close));
+    assert_eq!(press(&mut state, KeyCode::Esc), Some(Action::Quit));
+}
+
+#[test]
+fn changes_are_events_and_what_goes_away_is_not_selected() {
+    let mut state = state();
+    state.now = ago(-60);
+    let mut changed = job("waits", "running", 100, "The program runs on 4 workers.");
+    changed.revision = 13;
+    state.one(changed.clone(), true);
+    assert_eq!((state.events[0].job.as_str(), state.events[0].phase.as_str()), ("waits", "running"));
+    let count = state.events.len();
+    state.one(changed.clone(), true);
+    changed.revision = 11;
+    changed.message = "old news".into();
+    state.one(changed.clone(), true);
+    assert_eq!(state.events.len(), count, "the same again, and what comes late, are no news");
+    changed.revision = 14;
+    state.one(changed, false);
+    assert_eq!(state.selected.as_deref(), Some("train-1"));
+    state.down = Some("cannot reach it".into());
+    assert!(screen(&state, 80, 12).contains("cannot reach it; going on as soon as it is back"));
+    state.all(Vec::new());
+    assert_eq!((state.selected.as_deref(), state.down.as_deref()), (None, None));
+    assert!(screen(&state, 80, 12).contains("rekindle run"));
+    for key in [KeyCode::Char('l'), KeyCode::Char('e'), KeyCode::Char('c'), KeyCode::Down] {
+        assert_eq!(press(&mut state, key), None);
+    }
+}
+
+#[test]
+fn keys_are_told_and_control_c_quits_everywhere() {
+    let mut state = state();
+    press(&mut state, KeyCode::Char('?'));
+    assert!(screen(&state, 80, 24).contains("cancel it; asks first"));
+    press(&mut state, KeyCode::Char('x'));
+    assert_eq!(press(&mut state, KeyCode::Char('e')), Some(Action::Explain("waits".into())));
+    assert_eq!(press(&mut state, KeyCode::Esc), None);
+    press(&mut state, KeyCode::Char('c'));
+    let quit = state.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
+    assert_eq!(quit, Some(Action::Quit));
+}

@@ -1,0 +1,134 @@
+//! What the server with a few jobs says of its account, of what happened, and of progress.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::{Path, Query};
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
+use rekindle_wire::account::AccountView;
+use rekindle_wire::seeing::{DigestView, ProgressList};
+use serde_json::{Value, json};
+
+use super::{ago, job, known, no_such_job, problem};
+
+pub(super) async fn progress(Path(id): Path<String>) -> Response {
+    if known(&id).is_none() {
+        return no_such_job(&id);
+    }
+    // Attempt 2 was done with the steps of attempt 1 after ten minutes.
+    let attempts = json!([
+        {"attempt": 1, "points": [{"at": ago(7300), "step": 10, "loss": 9.5}, {"at": ago(1760), "step": 1100, "loss": 2.9}]},
+        {"attempt": 2, "points": [{"at": ago(1500), "step": 1076, "loss": 2.95}, {"at": ago(910), "step": 1101, "loss": 2.89}]},
+    ]);
+    let attempts = if id == "train-1" { attempts } else { json!([]) };
+    let view = json!({"id": id, "attempts": attempts, "workers": []});
+    let _: ProgressList = serde_json::from_value(view.clone()).unwrap();
+    Json(view).into_response()
+}
+
+pub(super) async fn account(Query(query): Query<BTreeMap<String, String>>) -> Response {
+    assert!(query.get("weeks").is_some_and(|weeks| weeks.parse::<u32>().is_ok()), "{query:?}");
+    if query.get("format").is_some_and(|format| format == "csv") {
+        return ([(header::CONTENT_TYPE, "text/csv")], "owner,jobs\nresearch,2\n").into_response();
+    }
+    let by: Vec<&str> = query["by"].split(',').collect();
+    let split = |useful: f64, repeated: f64, waiting: f64, idle: f64, orphan: f64| {
+        let total = useful + repeated + waiting + idle + orphan;
+        json!({"total": total, "useful": useful, "repeated": repeated, "waiting": waiting, "idle": idle, "orphan": orphan})
+    };
+    let row = |week: &str, owner: &str, jobs: u64, hours: Value, usd: Value| {
+        let mut row = json!({"jobs": jobs, "chip_hours": hours, "usd": usd});
+        for (name, value) in [("week", week), ("owner", owner), ("tag", "ablation"), ("job", "train-1")] {
+            if by.contains(&name) {
+                row[name] = json!(value);
+            }
+        }
+        row
+    };
+    let zero = || split(0.0, 0.0, 0.0, 0.0, 0.0);
+    let rows = json!([
+        row("2026-11-23", "research", 2, split(90.0, 2.5, 6.0, 1.0, 0.5), split(18.0, 0.5, 1.2, 0.2, 0.1)),
+        row("2026-11-16", "", 0, split(0.0, 0.0, 0.0, 0.0, 4.0), split(0.0, 0.0, 0.0, 0.0, 0.8)),
+    ]);
+    let is_empty = query.get("owner").is_some_and(|owner| owner == "nobody");
+    let total =
+        json!({"jobs": 2, "chip_hours": split(90.0, 2.5, 6.0, 1.0, 4.5), "usd": split(18.0, 0.5, 1.2, 0.2, 0.9)});
+    let nothing = json!({"jobs": 0, "chip_hours": zero(), "usd": zero()});
+    let view = json!({
+        "by": by, "since": "2026-09-07", "through": "2026-11-28T12:00:00Z",
+        "rows": if is_empty { json!([]) } else { rows }, "total": if is_empty { nothing } else { total },
+    });
+    let _: AccountView = serde_json::from_value(view.clone()).unwrap();
+    Json(view).into_response()
+}
+
+pub(super) async fn digest(Query(query): Query<BTreeMap<String, String>>) -> Response {
+    let since: jiff::Timestamp = query["since"].parse().unwrap();
+    if query.get("owner").is_some_and(|owner| owner == "idle") {
+        return Json(json!({"since": since, "through": ago(0), "jobs": [], "is_cut": false})).into_response();
+    }
+    let one = |id: &str, change: &[(&str, Value)]| {
+        let mut digest = json!({
+            "id": id, "owner": "research", "phase": "running", "outcome": null, "reason": "running",
+            "message": "The program runs on 4 workers.", "is_new": false, "has_ended": false, "attempts": 0,
+            "generations": 0, "ends": {}, "last_end": null, "by_people": [], "step": 1200, "loss": "2.31",
+            "cost_usd": 1.234, "last_at": ago(60),
+        });
+        for (name, value) in change {
+            digest[*name] = value.clone();
+        }
+        digest
+    };
+    let bad = "ModuleNotFoundError: No module named 'flax' (environment).";
+    let jobs = [
+        one(
+            "bad",
+            &[
+                ("phase", json!("failed")),
+                ("outcome", json!("failed")),
+                ("message", json!(bad)),
+                ("has_ended", json!(true)),
+                ("is_new", json!(true)),
+                ("attempts", json!(2)),
+                ("ends", json!({"environment": 2})),
+            ],
+        ),
+        one(
+            "train-1",
+            &[
+                ("attempts", json!(3)),
+                ("generations", json!(3)),
+                ("ends", json!({"preempted": 2, "infra_grpc": 1})),
+                ("by_people", json!(["wake by ada@example.com"])),
+            ],
+        ),
+        one(
+            "waits",
+            &[
+                ("owner", json!("robots")),
+                ("phase", json!("pending")),
+                ("message", json!("No capacity in us-central1-a.")),
+                ("is_new", json!(true)),
+                ("step", Value::Null),
+                ("loss", Value::Null),
+            ],
+        ),
+    ];
+    let is_cut = query.get("owner").is_some_and(|owner| owner == "busy");
+    let view = json!({"since": since, "through": ago(0), "jobs": jobs, "is_cut": is_cut});
+    let _: DigestView = serde_json::from_value(view.clone()).unwrap();
+    Json(view).into_response()
+}
+
+/// One change, and no more: the client comes back and is refused, which ends its watch.
+pub(super) async fn watch(headers: axum::http::HeaderMap) -> Response {
+    if headers.contains_key("last-event-id") {
+        return problem(401, "The token is not accepted any more.", &[]);
+    }
+    let change =
+        [("phase", json!("recovering")), ("message", json!("The slice was preempted.")), ("revision", json!(13))];
+    let changed = job("train-1", &change);
+    let stream = format!("event: job\nid: 7\ndata: {changed}\n\n");
+    ([(header::CONTENT_TYPE, "text/event-stream")], stream).into_response()
+}
