@@ -255,6 +255,8 @@ fn documents_with_a_lifetime_are_deleted_and_no_others() {
         "jobs/x/history/x",
         "jobs/x/commands/x",
         "jobs/x/workers/x",
+        "jobs/x/progress/x",
+        "orphans/x",
         "instances/x",
         "zones/x",
         "limits/x",
