@@ -309,15 +309,6 @@ impl Pass<'_> {
         self.end(a.number, end, self.now);
     }
 
-    /// The worker without an exit that has been silent longest, beyond the limit, and for how long.
-    fn silent_worker(&self, a: &Attempt) -> Option<(u32, Duration)> {
-        let g = self.job.generation(a.generation)?;
-        let limit = self.settings().heartbeat_for(g.chips / (g.slices * g.workers).max(1)) * self.settings().missed;
-        let missing = self.reports_of(a.number).into_iter().filter(|r| r.exit.is_none());
-        let silent = missing.filter_map(|r| Some((r.key.worker, self.silent_for(r.heard_at)?)));
-        silent.max_by_key(|(_, silent)| *silent).filter(|(_, silent)| *silent >= limit)
-    }
-
     fn succeed(&mut self, a: &Attempt, verdict: classify::Verdict) {
         let now = self.now;
         self.job.outcome = Some(Outcome::Succeeded);
@@ -391,20 +382,12 @@ impl Pass<'_> {
         if self.seen.workers.is_none() || g.lost.is_some() {
             return;
         }
-        let beat = self.settings().heartbeat_for(g.chips / (g.slices * g.workers).max(1));
-        let limit = beat * self.settings().missed;
+        let limit = self.silence_limit(g);
         // By ticks alone the 404 after a delete is seen a minute later. The delete goes out so much before the limit that the next create is
         // sent about when it passes.
         let hard = self.settings().silence_hard.max(limit);
         let hard = (hard / 16 * 15).max(limit);
-        let mut worst: Option<(Duration, u32)> = None;
-        for r in self.reports_of(a.number).iter().filter(|r| r.exit.is_none()) {
-            let silent = self.silent_for(r.heard_at).unwrap_or_default();
-            if worst.is_none_or(|(w, _)| silent > w) {
-                worst = Some((silent, r.key.worker));
-            }
-        }
-        let Some((silent, worker)) = worst else { return };
+        let Some((silent, worker)) = self.most_silent(&a) else { return };
         if silent < limit {
             return;
         }

@@ -182,6 +182,29 @@ impl Pass<'_> {
         let until = live.through?.min(self.now);
         Some(std::time::Duration::try_from(until.duration_since(from)).unwrap_or_default())
     }
+
+    /// Silence that counts on this slice.
+    pub(super) fn silence_limit(&self, g: &Generation) -> std::time::Duration {
+        self.settings().heartbeat_for(g.chips / (g.slices * g.workers).max(1)) * self.settings().missed
+    }
+
+    /// The worker without an exit that has been silent longest, and for how long.
+    pub(super) fn most_silent(&self, a: &Attempt) -> Option<(std::time::Duration, u32)> {
+        let mut worst: Option<(std::time::Duration, u32)> = None;
+        for r in self.reports_of(a.number).iter().filter(|r| r.exit.is_none()) {
+            let silent = self.silent_for(r.heard_at).unwrap_or_default();
+            if worst.is_none_or(|(w, _)| silent > w) {
+                worst = Some((silent, r.key.worker));
+            }
+        }
+        worst
+    }
+
+    /// That worker, if it has been silent beyond the limit.
+    pub(super) fn silent_worker(&self, a: &Attempt) -> Option<(u32, std::time::Duration)> {
+        let limit = self.silence_limit(self.job.generation(a.generation)?);
+        self.most_silent(a).filter(|(silent, _)| *silent >= limit).map(|(silent, worker)| (worker, silent))
+    }
 }
 
 /// No worker can be running this attempt: each has reported its end (or serves a later attempt, which it may only after that), or never got `run`.
