@@ -38,13 +38,12 @@ async fn write(api: &Api) -> Result<(), StoreError> {
     let store = &api.engine.ports.store;
     let mut lost = None;
     for _ in 0..RACES_MAX {
-        let at = store.read::<LivenessDoc>(&Kind::Liveness).await?;
+        let (at, now) = store.read_timed::<LivenessDoc>(&Kind::Liveness).await?;
         let mut doc = at.as_ref().map(|a| a.value.clone()).unwrap_or_default();
-        let now = api.engine.ports.clock.now();
         if doc.api_at.is_none_or(|last| now >= last + api.engine.settings.outage_gap) {
             doc.api_since = Some(now);
         }
-        // Clocks of two instances differ: the record never goes back.
+        // Of two that read at once the later one may write first: the record never goes back.
         doc.api_at = Some(doc.api_at.map_or(now, |last| last.max(now)));
         let when = at.map_or(Precondition::Absent, |a| Precondition::At(a.revision));
         match store.write(&Kind::Liveness, &doc, when).await {

@@ -248,7 +248,8 @@ pub struct WorkerReport {
     pub address: String,
     /// What it does.
     pub state: WorkerState,
-    /// When `api` last heard of it.
+    /// When `api` last heard of it. In a document by the clock of one of its instances; in an [`Observation`] by the store's, as the
+    /// document was committed then.
     pub heard_at: Timestamp,
     /// When the program started.
     pub started_at: Option<Timestamp>,
@@ -327,7 +328,7 @@ pub enum Permit {
     Frozen,
 }
 
-/// The stretch of time over which silence can be held against a worker: ticks ran and `api` took calls all through it.
+/// The stretch of time over which silence can be held against a worker: ticks ran and `api` took calls all through it. By the store's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Liveness {
     /// Its start; `None`: not known, no silence counts.

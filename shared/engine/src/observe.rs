@@ -131,7 +131,7 @@ impl Engine {
             return Some((Vec::new(), Revision::default()));
         }
         match self.ports.store.workers(&job.id, &of).await {
-            Ok((reports, through)) => Some((reports.into_iter().map(|at| at.value).collect(), through)),
+            Ok((reports, through)) => Some((reports.into_iter().map(heard).collect(), through)),
             Err(error) => {
                 tracing::warn!(job = %job.id, %error, "worker reports could not be read");
                 None
@@ -154,6 +154,15 @@ impl Engine {
             Ok(None) | Err(_) => Liveness::default(),
         }
     }
+}
+
+/// A report as heard when its document was committed.
+fn heard(At { value: mut report, revision }: At<Shared<WorkerReport>>) -> Shared<WorkerReport> {
+    let at = revision.time();
+    if report.heard_at != at {
+        report.heard_at = at;
+    }
+    report
 }
 
 /// The stretch over which silence counts: both ticks and calls to `api` went on all through it.

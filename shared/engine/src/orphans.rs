@@ -19,17 +19,16 @@ use crate::tick::Owners;
 use crate::{Engine, Owner};
 
 impl Engine {
-    /// Adds the time since the last tick for every READY node of ours that no live generation owns. `last`: the tick
-    /// before this one.
+    /// Adds the time since the last tick, by the store's clock, for every READY node of ours that no live generation owns.
     pub(crate) async fn meter_orphans(
         &self,
-        now: Timestamp,
-        last: Option<Timestamp>,
+        since_last: Option<(Timestamp, Timestamp)>,
         listing: &Listing,
         owners: &Owners,
     ) -> Result<(), StoreError> {
         // Nobody knows since when it has been an orphan if no tick has run for long.
-        let since = last.unwrap_or(now).max(now - self.settings.outage_gap);
+        let Some((last, now)) = since_last else { return Ok(()) };
+        let since = last.max(now - self.settings.outage_gap);
         let mut weeks: BTreeMap<Date, BTreeMap<JobId, Meter>> = BTreeMap::new();
         for node in listing.resources.iter().filter(|r| r.slice.via == Via::Node && r.view.state == SliceState::Ready) {
             let name = node.owned_by.as_ref().unwrap_or(&node.slice.name);
@@ -38,7 +37,8 @@ impl Engine {
             }
             let Owner::Orphan { job, .. } = self.owner_of(node).await? else { continue };
             let from = node.created_at.map_or(since, |at| at.max(since));
-            let secs = u64::try_from(now.duration_since(from).as_secs()).unwrap_or(0);
+            // Whole seconds of the clock, so that no part of one is lost from tick to tick.
+            let secs = u64::try_from(now.as_second() - from.as_second()).unwrap_or(0);
             for (week, secs) in by_week(from, secs) {
                 let Some(meter) = self.price(node, secs) else { continue };
                 *weeks.entry(week).or_default().entry(job.clone()).or_default() += meter;

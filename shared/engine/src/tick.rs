@@ -70,21 +70,22 @@ impl Engine {
     /// One tick. Errors of parts are in the report; it fails only when nothing could be done.
     pub async fn tick(&self, now: Timestamp) -> Result<TickReport, PassError> {
         let mut report = TickReport::default();
-        let last = self.mark_liveness(now).await.unwrap_or_else(|error| {
-            report.troubles.push(format!("liveness: {error}"));
-            None
-        });
         let mut owners = Owners::new();
         match self.grant(now).await {
             Ok(granted) => (report.granted, report.chips, owners) = granted,
             Err(error) => report.troubles.push(format!("permits: {error}")),
         }
+        // After a commit of its own: some stores tell no later time than that of the last one.
+        let since_last = self.mark_liveness().await.unwrap_or_else(|error| {
+            report.troubles.push(format!("liveness: {error}"));
+            None
+        });
         let mut hinted = BTreeSet::new();
         let due = self.hint_due(now, &mut hinted).await;
         match self.list().await {
             Ok(listing) => {
                 report.changed = self.hint_changed(&listing, &mut owners, &hinted).await;
-                if let Err(error) = self.meter_orphans(now, last, &listing, &owners).await {
+                if let Err(error) = self.meter_orphans(since_last, &listing, &owners).await {
                     report.troubles.push(format!("account of orphans: {error}"));
                 }
                 match self.sweep(now, &listing, &owners).await {
@@ -103,11 +104,11 @@ impl Engine {
         Ok(report)
     }
 
-    /// Stores that a tick ran and whether `api` answers; after a gap the silence clocks start again. Answers when the
-    /// last one ran.
-    async fn mark_liveness(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+    /// Stores that a tick ran and whether `api` answers; after a gap the silence clocks start again. Answers the stretch since the
+    /// last one, by the store's clock.
+    async fn mark_liveness(&self) -> Result<Option<(Timestamp, Timestamp)>, StoreError> {
         let api = self.ports.probe.ping().await.is_ok();
-        let at = self.ports.store.read::<LivenessDoc>(&Kind::Liveness).await?;
+        let (at, now) = self.ports.store.read_timed::<LivenessDoc>(&Kind::Liveness).await?;
         let mut doc = at.as_ref().map(|a| a.value.clone()).unwrap_or_default();
         let last = doc.tick_at;
         let gap = self.settings.outage_gap;
@@ -125,7 +126,7 @@ impl Engine {
         let when = at.map_or(Precondition::Absent, |a| Precondition::At(a.revision));
         match self.ports.store.write(&Kind::Liveness, &doc, when).await {
             // `api` wrote at the same moment; the next tick is soon enough.
-            Ok(_) | Err(StoreError::Conflict(_)) => Ok(last),
+            Ok(_) | Err(StoreError::Conflict(_)) => Ok(last.map(|last| (last, now))),
             Err(error) => Err(error),
         }
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::body::Body;
@@ -15,6 +16,13 @@ use crate::body::Body;
 /// Commit time of the store, in microseconds. Later commits of one document have greater revisions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Revision(pub i64);
+
+impl Revision {
+    /// That moment, by the store's clock.
+    pub fn time(self) -> Timestamp {
+        Timestamp::from_microsecond(self.0).unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+}
 
 /// An indexed value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -166,7 +174,8 @@ pub trait Docs: Send + Sync {
     /// Reads one document. `Ok(None)`: it does not exist.
     async fn get(&self, path: &str) -> Result<Option<Doc>, DocsError>;
 
-    /// Reads several, in the order of the paths, as of one moment.
+    /// Reads several, in the order of the paths, as of one moment: every commit up to the revision that comes with them was seen. It is the
+    /// store's own time of the read, or that of the last commit before it.
     async fn get_many(&self, paths: &[String]) -> Result<(Vec<Option<Doc>>, Revision), DocsError>;
 
     /// Reads a page of a collection.

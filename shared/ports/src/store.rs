@@ -80,7 +80,7 @@ pub struct Installation {
     pub born_at: Timestamp,
 }
 
-/// `meta/liveness`.
+/// `meta/liveness`. All times are the store's: the clocks of those that write it may differ by minutes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LivenessDoc {
     /// Last tick.
@@ -273,6 +273,12 @@ impl Store {
     /// Reads any plain document.
     pub async fn read<T: Stored>(&self, kind: &Kind) -> Result<Option<At<T>>, StoreError> {
         self.docs.get(&kind.path()).await?.as_ref().map(owned).transpose()
+    }
+
+    /// Reads any plain document, with the store's own time: no earlier than the last commit before the read.
+    pub async fn read_timed<T: Stored>(&self, kind: &Kind) -> Result<(Option<At<T>>, Timestamp), StoreError> {
+        let (docs, through) = self.docs.get_many(&[kind.path()]).await?;
+        Ok((docs.iter().flatten().next().map(owned).transpose()?, through.time()))
     }
 
     /// Writes any plain document.

@@ -8,50 +8,6 @@ use rekindle_core::reason::Reason;
 use crate::fault::Fault;
 use crate::world::Counts;
 
-/// Reasons that a job shows, or that what it starts next shows. Nothing gives the others of the list.
-const REASONS: &[Reason] = &[
-    Reason::ApiUnknown,
-    Reason::AttemptTimeout,
-    Reason::BackOff,
-    Reason::CancelRequested,
-    Reason::CostLimit,
-    Reason::CreateBudget,
-    Reason::CreateRequested,
-    Reason::CreateTimeout,
-    Reason::Creating,
-    Reason::Fencing,
-    Reason::Frozen,
-    Reason::InProviderQueue,
-    Reason::MaxChips,
-    Reason::MaxUsd,
-    Reason::NoCandidate,
-    Reason::NoNetProgress,
-    Reason::OwnDelete,
-    Reason::PauseRequested,
-    Reason::Preempted,
-    Reason::PreemptionNotice,
-    Reason::ProgramFailed,
-    Reason::QueueTimeout,
-    Reason::Quota,
-    Reason::RateLimit,
-    Reason::Released,
-    Reason::RestartRequested,
-    Reason::ResumeInPlace,
-    Reason::Running,
-    Reason::Settling,
-    Reason::SilentTooLong,
-    Reason::Stalled,
-    Reason::StartTimeout,
-    Reason::Stockout,
-    Reason::Submitted,
-    Reason::Succeeded,
-    Reason::TotalTimeout,
-    Reason::Unhealthy,
-    Reason::UnpauseRequested,
-    Reason::WorkerExited,
-    Reason::WorkersPreparing,
-];
-
 /// Changes of phase that the machine of phases has.
 const PHASES: &[&str] = &[
     "pending → provisioning",
@@ -89,7 +45,7 @@ pub(crate) fn missing(counts: &Counts) -> Vec<String> {
     for fault in Fault::ALL.iter().filter(|f| !counts.faults.contains_key(f)) {
         missing.push(format!("fault {}", fault.name()));
     }
-    for reason in REASONS.iter().filter(|r| !counts.reasons.contains_key(r)) {
+    for reason in Reason::ALL.iter().filter(|r| !counts.reasons.contains_key(r)) {
         missing.push(format!("reason {}", reason.name()));
     }
     for phase in PHASES.iter().filter(|p| !counts.phases.contains_key(**p)) {

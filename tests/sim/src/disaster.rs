@@ -208,7 +208,12 @@ async fn repairing(stage: Arc<Stage>, slice: SliceRef) {
         });
     };
     shown(SliceState::InTransition("REPAIRING".into()));
-    world.exec.sleep(world.rolls.between(For::Cloud, MIN, 25 * MIN)).await;
+    let time = world.rolls.between(For::Cloud, MIN, 25 * MIN);
+    // Some of its machines are not to be reached meanwhile.
+    if world.rolls.chance(For::Cloud, 0.3) {
+        machine::cut(world, &slice, world.now() + time);
+    }
+    world.exec.sleep(time).await;
     shown(SliceState::Ready);
 }
 

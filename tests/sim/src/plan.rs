@@ -197,9 +197,6 @@ impl Plan {
             chips: *[32_u32, 64, 256, 4096].choose(&mut rng).unwrap_or(&64),
             create_us: rng.random_range(20..240) * SEC,
             delete_us: rng.random_range(5..90) * SEC,
-            // Silence is not counted while the clocks of ticks differ by more than the gap of an outage (150 s): a known limit. Wider skew is
-            // played by the scenario J08.
-            skew_us: 30 * SEC,
             max_chips: rng.random_bool(0.1).then_some(64),
             max_usd: rng.random_bool(0.1).then_some(500.0),
             by_http: beats || rng.random_bool(0.08),

@@ -54,7 +54,7 @@ fn write(report: &mut WorkerReport, at: i64, told: &Progress) {
     if report.state != WorkerState::Running {
         return;
     }
-    report.heard_at = report.heard_at.max(stamp(at));
+    report.heard_at = stamp(at);
     if told.step > report.step {
         report.step = told.step;
         report.step_at = told.step_at;
@@ -67,8 +67,8 @@ fn applies(world: &World) -> bool {
     !world.plan.on.contains_key(&Fault::Heartbeats)
 }
 
-/// The newest heartbeat of a healthy worker put into its document, as a reader gets it; `None`: as it is stored.
-pub(crate) fn fresh(world: &World, path: &str, body: &Body) -> Option<Body> {
+/// The newest heartbeat of a healthy worker put into its document, and when it came; `None`: nothing came since `known`.
+pub(crate) fn fresh(world: &World, path: &str, body: &Body, known: i64) -> Option<(Body, i64)> {
     if !applies(world) {
         return None;
     }
@@ -76,11 +76,11 @@ pub(crate) fn fresh(world: &World, path: &str, body: &Body) -> Option<Body> {
     let fleet = lock(&world.fleet);
     let runs = |vm: &&Vm| vm.key == report.key && vm.attempt.as_ref().is_some_and(|a| a.number == report.attempt);
     let vm = fleet.of_job(path.split('/').nth(1)?).find(runs)?;
-    let at = beat(world, vm, report.attempt)?;
+    let at = beat(world, vm, report.attempt).filter(|at| *at > known)?;
     let told = progress(world, &fleet, vm, at);
     let mut report = Arc::unwrap_or_clone(report);
     write(&mut report, at, &told);
-    Some(encode(Arc::new(report)))
+    Some((encode(Arc::new(report)), at))
 }
 
 /// Writes the last heartbeat of a worker down, before it falls silent.
@@ -98,7 +98,7 @@ pub(crate) fn settle(world: &World, id: VmId) {
         })
     };
     if let Some((path, at, told)) = known {
-        lock(&world.shelf).change(&path, world.now(), |body| {
+        lock(&world.shelf).change(&path, at, |body| {
             if let Ok(report) = decode::<WorkerReport>(&path, body) {
                 let mut report = Arc::unwrap_or_clone(report);
                 write(&mut report, at, &told);

@@ -89,13 +89,20 @@ impl Shelf {
         self.stored(path).map(|s| &s.content.body)
     }
 
-    /// Changes the body of a document in place, at a new revision. For the world, not for handlers.
-    pub(crate) fn change(&mut self, path: &str, now: i64, change: impl FnOnce(&mut Body)) {
-        let revision = now.max(self.revision + 1);
+    /// What handlers read and write.
+    fn at_hand(&mut self) -> &mut Self {
+        match self.instead {
+            Some(ref mut other) => other,
+            None => self,
+        }
+    }
+
+    /// Changes the body of a document in place, as of a time at which nobody has read it yet. For the world, not for handlers.
+    pub(crate) fn change(&mut self, path: &str, at: i64, change: impl FnOnce(&mut Body)) {
         if let Some(stored) = self.docs.get_mut(path) {
             change(&mut stored.content.body);
-            stored.revision = Revision(revision);
-            self.revision = revision;
+            stored.revision = Revision(at.max(stored.revision.0 + 1));
+            self.revision = self.revision.max(stored.revision.0);
         }
     }
 
@@ -272,15 +279,16 @@ impl SimDocs {
         Ok(())
     }
 
-    /// The document as it is read now: with the newest heartbeat of a healthy worker.
-    fn read(&self, shelf: &Shelf, path: &str) -> Option<Doc> {
-        let mut doc = doc(path.to_owned(), shelf.stored(path)?);
-        if limits::split(path).0.ends_with("/workers")
-            && let Some(fresh) = crate::pulse::fresh(&self.0, path, &doc.content.body)
-        {
-            doc.content.body = fresh;
+    /// The document as it is read now: with the newest heartbeat of a healthy worker, committed when it came.
+    fn read(&self, shelf: &mut Shelf, path: &str) -> Option<Doc> {
+        if limits::split(path).0.ends_with("/workers") {
+            let stored = shelf.stored(path)?;
+            let fresh = crate::pulse::fresh(&self.0, path, &stored.content.body, stored.revision.0);
+            if let Some((body, at)) = fresh {
+                shelf.change(path, at, |old| *old = body);
+            }
         }
-        Some(doc)
+        Some(doc(path.to_owned(), shelf.stored(path)?))
     }
 }
 
@@ -289,23 +297,23 @@ impl Docs for SimDocs {
     async fn get(&self, path: &str) -> Result<Option<Doc>, DocsError> {
         limits::check_path(path)?;
         self.begin().await?;
-        let shelf = lock(&self.0.shelf);
-        let shelf = shelf.instead.as_deref().unwrap_or(&shelf);
-        Ok(self.read(shelf, path))
+        Ok(self.read(lock(&self.0.shelf).at_hand(), path))
     }
 
     async fn get_many(&self, paths: &[String]) -> Result<(Vec<Option<Doc>>, Revision), DocsError> {
         self.begin().await?;
-        let shelf = lock(&self.0.shelf);
-        let shelf = shelf.instead.as_deref().unwrap_or(&shelf);
-        Ok((paths.iter().map(|path| self.read(shelf, path)).collect(), Revision(shelf.revision)))
+        let mut shelf = lock(&self.0.shelf);
+        let shelf = shelf.at_hand();
+        let docs = paths.iter().map(|path| self.read(shelf, path)).collect();
+        // A commit that comes in the same microsecond is not seen.
+        Ok((docs, Revision(shelf.revision.max(self.0.now() - 1))))
     }
 
     async fn query(&self, query: &Query) -> Result<Page, DocsError> {
         limits::check_query(query)?;
         self.begin().await?;
-        let shelf = lock(&self.0.shelf);
-        let shelf = shelf.instead.as_deref().unwrap_or(&shelf);
+        let mut shelf = lock(&self.0.shelf);
+        let shelf = shelf.at_hand();
         Ok(Page { docs: shelf.page(query), read_through: Revision(shelf.revision) })
     }
 

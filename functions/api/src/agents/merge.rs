@@ -36,7 +36,9 @@ pub(super) fn merge(
         let is_old =
             next.boot_id == report.boot_id && next.state == WorkerState::Running && report.state < WorkerState::Running;
         next.boot_id.clone_from(&report.boot_id);
-        next.heard_at = next.heard_at.max(now);
+        // Never back, and never the same: a report that is stored must move the commit time of its document, which is what silence is
+        // measured by, also when this instance's clock is behind another's.
+        next.heard_at = known.map_or(now, |known| now.max(known.heard_at + SignedDuration::from_micros(1)));
         if !is_old {
             next.state = report.state;
         }

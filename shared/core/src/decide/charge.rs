@@ -75,7 +75,11 @@ impl Pass<'_> {
                 let why = if exhausted { format!("{}; the budget is used up", end.summary) } else { end.summary };
                 self.fail(kind, why);
             }
-            Action::ResumeInPlace => self.set_next(false, true, Reason::ResumeInPlace, self.in_place_wait(kind)),
+            Action::ResumeInPlace => {
+                // The program's end was judged; a reboot took it.
+                let why = if end.why == Reason::WorkerRebooted { end.why } else { Reason::ResumeInPlace };
+                self.set_next(false, true, why, self.in_place_wait(kind));
+            }
             Action::RestartInPlace => {
                 self.new_line();
                 self.set_next(false, false, Reason::RestartInPlace, Duration::ZERO);

@@ -114,12 +114,17 @@ impl Pass<'_> {
         if self.job.outcome.is_some() {
             return;
         }
+        let unmade = self.job.generation(generation).is_some_and(|g| g.ready_at.is_none());
         let end = End {
             kind,
             summary: what,
             verdict: None,
             stop: StopCause::Lost,
-            why: reason_of_loss(kind),
+            why: if unmade && kind == FailureKind::Preempted {
+                Reason::PreemptedWhileCreating
+            } else {
+                reason_of_loss(kind)
+            },
             at_least: Some(Action::Recreate),
             free: false,
         };

@@ -175,12 +175,13 @@ impl Pass<'_> {
         self.seen.workers.iter().flatten().map(|r| &**r).filter(|r| r.attempt == attempt).collect()
     }
 
-    /// When silence began to count against a worker of this attempt, or `None` if it does not count now.
+    /// For how long silence has counted against a worker that was last heard of then, or `None` if it does not count now.
+    ///
+    /// Every time in it is the store's: the clocks of those that took the reports, that ticked and that decide may differ by minutes.
     pub(super) fn silent_for(&self, heard_at: Timestamp) -> Option<std::time::Duration> {
         let live = &self.seen.liveness;
         let from = heard_at.max(live.since?);
-        let until = live.through?.min(self.now);
-        Some(std::time::Duration::try_from(until.duration_since(from)).unwrap_or_default())
+        Some(std::time::Duration::try_from(live.through?.duration_since(from)).unwrap_or_default())
     }
 
     /// Silence that counts on this slice.

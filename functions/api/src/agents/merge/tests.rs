@@ -66,9 +66,10 @@ fn a_late_heartbeat_does_not_take_a_running_program_back_but_a_reboot_does() {
 }
 
 #[test]
-fn a_clock_that_goes_back_does_not_make_a_worker_older() {
+fn a_clock_that_goes_back_does_not_make_a_worker_older_nor_its_report_the_same() {
     let known = merge(None, &report(WorkerState::Running), "", at(10), false);
-    assert_eq!(merge(Some(&known), &report(WorkerState::Running), "", at(3), false).heard_at, at(10));
+    let next = merge(Some(&known), &report(WorkerState::Running), "", at(3), false);
+    assert!(next.heard_at > at(10) && next.heard_at < at(11), "{}", next.heard_at);
 }
 
 #[test]
