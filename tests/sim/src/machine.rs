@@ -296,8 +296,13 @@ pub(crate) fn reboot(stage: &Arc<Stage>, id: VmId) {
     let world = &stage.world;
     crate::pulse::settle(world, id);
     program::leave(world, id);
+    // A host repaired may come back with a boot disk made anew.
+    let is_new_disk = world.rolls.chance(For::Worker, 0.2);
     let task = lock(&world.fleet).vms.get_mut(&id).and_then(|vm| {
         vm.boot += 1;
+        if is_new_disk {
+            (vm.token, vm.setup_done, vm.attempt) = (None, false, None);
+        }
         vm.order = None;
         vm.agent_dead = false;
         crate::agent::wake_up(vm);

@@ -359,7 +359,7 @@ fn draw_more(rng: &mut ChaCha8Rng) -> serde_json::Value {
         return json!({});
     }
     let hours = rng.random_range(2..40);
-    match rng.random_range(0..9) {
+    match rng.random_range(0..10) {
         0 => json!({"limits": {"queue": "40m"}}),
         1 => json!({"limits": {"attempt": format!("{hours}h")}}),
         2 => json!({"limits": {"total": format!("{hours}h")}}),
@@ -368,6 +368,10 @@ fn draw_more(rng: &mut ChaCha8Rng) -> serde_json::Value {
         5 => json!({"limits": {"stall": "20m"}}),
         6 => json!({"budgets": {"no_progress": 1}}),
         7 => json!({"budgets": {"infra_failures": 3, "preemptions": 4}}),
+        8 => {
+            let scratch = "restart_in_place";
+            json!({"recovery": {"overrides": {"infra_grpc": scratch, "storage_network": scratch, "oom_host": scratch}}})
+        }
         _ => {
             let preset = *["resume", "reapply", "rerun", "pass"].choose(rng).unwrap_or(&"resume");
             json!({"recovery": {"preset": preset}, "budgets": {"user_failures": 2}})
