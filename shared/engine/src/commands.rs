@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use rekindle_core::decide::{Command, NoSense, apply_command};
 use rekindle_core::history::{AttemptEnd, HistoryEntry};
 use rekindle_core::ids::JobId;
-use rekindle_core::job::{Counters, Desired, Job, Phase, Spent, Usage};
+use rekindle_core::job::{Counters, Desired, Job, OutEvent, Phase, Spent, Usage};
 use rekindle_core::names;
 use rekindle_core::reason::Reason;
 use rekindle_core::spec;
@@ -183,6 +183,17 @@ fn command_entry(before: &Job, after: &Job, command: Command, actor: &str, now: 
 fn new_job(id: JobId, spec: spec::JobSpec, actor: &str, now: Timestamp) -> Job {
     let spec_hash = spec::hash(&spec);
     let run_id = short_hash(&format!("run/{id}/{now}"))[..16].to_owned();
+    let message = "accepted";
+    // To be pending is the first change of phase that others hear of.
+    let submitted = OutEvent {
+        sequence: 1,
+        at: now,
+        phase: Phase::Pending,
+        reason: Reason::Submitted,
+        message: message.into(),
+        attempt: 0,
+        generation: 0,
+    };
     Job {
         id,
         spec: spec.into(),
@@ -196,7 +207,7 @@ fn new_job(id: JobId, spec: spec::JobSpec, actor: &str, now: Timestamp) -> Job {
         phase_since: now,
         outcome: None,
         reason: Reason::Submitted,
-        message: "accepted".into(),
+        message: message.into(),
         last_generation: 0,
         last_attempt: 0,
         line: 0,
@@ -216,8 +227,8 @@ fn new_job(id: JobId, spec: spec::JobSpec, actor: &str, now: Timestamp) -> Job {
         vacated: None,
         // Due at once: if the hint is lost, the next tick finds it.
         wake_at: Some(now),
-        outbox: Vec::new(),
-        sequence: 0,
+        sequence: submitted.sequence,
+        outbox: vec![submitted],
         revision: 1,
         changed_at: now,
         observed_through_us: 0,

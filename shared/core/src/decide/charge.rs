@@ -82,7 +82,7 @@ impl Pass<'_> {
             }
             Action::RestartInPlace => {
                 self.new_line();
-                self.set_next(false, false, Reason::RestartInPlace, Duration::ZERO);
+                self.set_next(false, false, Reason::RestartInPlace, self.in_place_wait(kind));
             }
             Action::Recreate => self.set_next(true, true, end.why, Duration::ZERO),
             Action::RecreateFromScratch => {

@@ -28,7 +28,7 @@ async fn a_job_runs_to_success_and_owns_nothing() {
     assert!(rig.fakes.tpu.slices().is_empty() && job.generations.is_empty());
     assert_eq!(rig.deletes(), 1);
     let phases: Vec<_> = rig.fakes.events.all().iter().map(|(_, e)| e.phase.as_str().to_owned()).collect();
-    assert_eq!(phases, ["provisioning", "starting", "running", "stopping", "succeeded"]);
+    assert_eq!(phases, ["pending", "provisioning", "starting", "running", "stopping", "succeeded"]);
     assert!(job.outbox.is_empty());
 }
 

@@ -6,6 +6,7 @@ use rekindle_core::classify::Exit;
 use rekindle_core::failure::FailureKind;
 use rekindle_core::job::Phase;
 use rekindle_core::observation::{CreateError, CreateErrorKind, SliceState};
+use rekindle_core::reason::Reason;
 
 use super::rig::Rig;
 
@@ -162,6 +163,22 @@ async fn tries_after_storage_failures_wait_twice_as_long_each_time_and_not_all_a
         rig.until(600, "the next attempt", |j| j.last_attempt == attempt + 1 && j.phase == Phase::Running).await;
     }
     assert!(spreads.windows(2).any(|pair| (pair[0] - pair[1]).abs() > 1e-6), "{spreads:?}");
+}
+
+#[tokio::test]
+async fn a_new_beginning_on_the_same_slice_waits_like_a_new_try_when_storage_failed() {
+    let cut =
+        "google.api_core.exceptions.ServiceUnavailable: 503 GET https://storage.googleapis.com/b/o: Backend Error\n";
+    let mut rig = Rig::new().await;
+    rig.submit(json!({"recovery": {"overrides": {"storage_network": "restart_in_place"}}})).await;
+    rig.until_phase(Phase::Running, 70).await;
+    rig.exit(1, 0, Exit::Code(1), cut);
+    let job = rig.until(120, "its end", |j| j.next.is_some() && j.last_end.is_some()).await;
+    let (next, end) = (job.next.clone().unwrap(), job.last_end.clone().unwrap().ended);
+    assert_eq!((next.why, next.resume, next.new_generation), (Reason::RestartInPlace, false, false));
+    assert!(next.not_before.duration_since(end.at).as_secs_f64() >= 22.5, "{next:?}");
+    let job = rig.until(600, "attempt 2", |j| j.last_attempt == 2 && j.phase == Phase::Running).await;
+    assert_eq!((job.line, job.last_generation, rig.creates()), (1, 1, 1));
 }
 
 #[tokio::test]
