@@ -53,6 +53,9 @@ pub(crate) struct Attempt {
     pub(crate) since: Since,
     /// The kernel's counters when it began.
     pub(crate) oom_kills: OomKills,
+    /// The machine was started anew while its program ran.
+    #[serde(default)]
+    pub(crate) rebooted: bool,
     /// Start of the program.
     pub(crate) started_at: Option<Timestamp>,
     /// Progress lines.

@@ -59,6 +59,7 @@ impl Machine {
                 return;
             }
             tracing::warn!("the machine was started anew; the program is lost");
+            attempt.rebooted = true;
             self.close(Some(Ended { exit: Exit::Silent, at: Timestamp::now() }), Instant::now());
             return;
         }
@@ -458,6 +459,7 @@ impl Closing {
                 memory_free_bytes: self.memory_free,
                 device_busy: !found.is_empty(),
                 holders,
+                rebooted: attempt.rebooted,
                 exited_at_ms: u64::try_from(ended.at.as_millisecond()).ok(),
                 last_step: attempt.progress.said.step,
                 during: if attempt.step == Step::Run { Stage::Run } else { Stage::Setup },

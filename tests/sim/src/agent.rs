@@ -291,6 +291,8 @@ fn close(world: &World, id: VmId, death: &Death) {
         disk_free_bytes: Some(1 << 36),
         memory_free_bytes: Some(1 << 36),
         device_busy: death.busy,
+        // Nothing else takes a program here without an exit.
+        rebooted: death.exit == Exit::Silent,
         exited_at_ms: u64::try_from(now / 1000).ok(),
         during: death.during,
         ..WorkerEvidence::default()

@@ -153,11 +153,11 @@ async fn a_machine_that_was_started_anew_has_lost_its_program() {
     worker.reboot();
     worker.start_agent();
     let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
-    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Silent, false));
+    assert_eq!((exit.evidence.exit, exit.evidence.rebooted, exit.ordered), (Exit::Silent, true, false));
     let boots: Vec<String> = cloud.set(|inner| inner.hellos.iter().map(|h| h.boot_id.clone()).collect());
     assert_eq!(boots, ["boot-1", "boot-2"]);
     cloud.set(|inner| inner.order = order(2, Want::Run, Some(work(2, "exit 0"))));
     let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
-    assert_eq!(exit.evidence.exit, Exit::Code(0));
+    assert_eq!((exit.evidence.exit, exit.evidence.rebooted), (Exit::Code(0), false));
     assert_eq!(worker.line("starts").await.lines().count(), 1);
 }

@@ -45,6 +45,8 @@ pub struct WorkerEvidence {
     pub device_busy: bool,
     /// Who held it, and whether a dead program's lock was found: a line for each, for people.
     pub holders: Vec<String>,
+    /// True if the machine was started anew while the program ran, which took it without an exit.
+    pub rebooted: bool,
     /// When the program ended, in milliseconds on any clock that the workers share.
     pub exited_at_ms: Option<u64>,
     /// The newest step the program reported.

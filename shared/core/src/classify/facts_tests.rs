@@ -164,6 +164,18 @@ fn facts_of_the_machine_decide_where_words_do_not() {
 }
 
 #[test]
+fn a_machine_started_anew_has_lost_its_program_whatever_the_others_print() {
+    let booted = || WorkerEvidence { rebooted: true, ..worker(1, Exit::Silent, "step 7 loss 0.3\n") };
+    let alone = classify(&Evidence { node: NodeFact::Ready, ..of(vec![booted()]) });
+    assert_eq!(
+        (alone.outcome, alone.evidence[0].signature.as_str()),
+        (Outcome::Failure(FailureKind::Lost), "rebooted")
+    );
+    let verdict = classify(&of(vec![worker(0, Exit::Code(134), ECHO), booted()]));
+    assert_eq!((verdict.outcome, verdict.evidence[0].worker), (Outcome::Failure(FailureKind::Lost), 1));
+}
+
+#[test]
 fn what_the_kernel_and_the_holder_say_is_the_proof() {
     let line = "Memory cgroup out of memory: Killed process 43 (python3) total-vm:9kB";
     let killed = WorkerEvidence { oom_kill: true, oom_line: line.into(), ..worker(2, Exit::Signal(9), "") };

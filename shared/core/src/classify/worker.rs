@@ -450,6 +450,10 @@ fn facts(worker: &WorkerEvidence, causes: &mut Vec<Cause>) {
             &worker.oom_line,
         );
     }
+    if worker.rebooted {
+        let reason = "the machine was started anew while the program ran";
+        fact(FailureKind::Lost, strength::HIGH, "rebooted", reason, "");
+    }
     if worker.device_busy && !ours {
         let holder = worker.holders.first().map_or("", String::as_str);
         fact(FailureKind::TpuRuntime, strength::HELD, "device-held", "another process held the TPU device", holder);

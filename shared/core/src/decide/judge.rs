@@ -301,14 +301,15 @@ impl Pass<'_> {
             }
             _ => verdict.summary.clone(),
         };
+        let rebooted = kind == FailureKind::Lost && verdict.evidence.first().is_some_and(|e| e.signature == "rebooted");
         let end = End {
             kind,
             summary,
             verdict: Some(verdict),
             stop: StopCause::PeerExit,
-            why: Reason::WorkerExited,
-            // A worker that has not reported its end may still run: only a new slice is safe.
-            at_least: (!complete).then_some(Action::Recreate),
+            why: if rebooted { Reason::WorkerRebooted } else { Reason::WorkerExited },
+            // A worker that has not reported its end may still run: only a new slice is safe. A machine that is back can go on.
+            at_least: if complete { rebooted.then_some(Action::ResumeInPlace) } else { Some(Action::Recreate) },
             free: false,
         };
         self.end(a.number, end, self.now);

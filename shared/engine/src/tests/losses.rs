@@ -6,6 +6,7 @@ use rekindle_core::classify::Exit;
 use rekindle_core::failure::FailureKind;
 use rekindle_core::job::Phase;
 use rekindle_core::observation::{CreateError, CreateErrorKind, SliceState};
+use rekindle_core::policy::Action;
 use rekindle_core::reason::Reason;
 
 use super::rig::Rig;
@@ -187,6 +188,20 @@ async fn one_worker_of_four_killed_stops_the_others_and_starts_again() {
     rig.exit(1, 2, Exit::Signal(9), "");
     let job = rig.until(120, "attempt 2", |j| j.last_attempt == 2 && j.phase == Phase::Running).await;
     assert!(job.last_end.is_some());
+}
+
+#[tokio::test]
+async fn a_machine_started_anew_is_no_fault_of_the_program_however_often() {
+    let mut rig = running().await;
+    // It writes no progress, so that nothing resets what is counted.
+    rig.steps_per_sec = 0;
+    for attempt in 1..=5 {
+        rig.exit(attempt, 2, Exit::Silent, "");
+        let job = rig.until(300, "the next attempt", |j| j.last_attempt > attempt && j.phase == Phase::Running).await;
+        let end = job.last_end.unwrap().ended;
+        assert_eq!((end.kind, end.action), (Some(FailureKind::Lost), Some(Action::ResumeInPlace)), "{}", end.summary);
+    }
+    assert_eq!((rig.job().await.counters.infra_failures, rig.creates()), (5, 1));
 }
 
 #[tokio::test]

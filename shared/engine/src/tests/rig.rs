@@ -420,6 +420,8 @@ fn exit_report(worker: u32, exit: Exit, tail: &str, ordered: bool, now: Timestam
         exited_at_ms: Some(u64::try_from(now.as_millisecond()).unwrap()),
         memory_free_bytes: Some(64 << 30),
         signal_sender: ordered.then_some(rekindle_core::classify::SignalSender::Ourselves),
+        // Agents know of no other end without an exit.
+        rebooted: exit == Exit::Silent,
         ..WorkerEvidence::default()
     };
     ExitReport { at: now, ordered, evidence }
