@@ -139,7 +139,8 @@ get_agent() {
 
 install_unit() {
   # KillMode=process: the program outlives a restart of the agent, which adopts it again. OOMPolicy=continue: a program
-  # that is killed for want of memory is the agent's to report, no reason to end the agent.
+  # that is killed for want of memory is the agent's to report, no reason to end the agent. Output waits in memory: no
+  # disk, slow or full, holds up a program.
   cat >/etc/systemd/system/rekindle-agent.service <<UNIT
 [Unit]
 Description=Rekindle agent
@@ -150,6 +151,7 @@ StartLimitIntervalSec=0
 [Service]
 ExecStart=$AGENT $ARGS
 Environment=REKINDLE_HOME=$REKINDLE_HOME
+Environment=REKINDLE_BUFFER_DIR=/dev/shm/rekindle
 Restart=always
 RestartSec=1
 RestartPreventExitStatus=0

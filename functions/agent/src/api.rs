@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use reqwest::StatusCode;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE};
+use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, DATE};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 
-use rekindle_wire::agent::{Hello, Order, Report, Welcome};
+use rekindle_wire::agent::{Hello, Order, OutputAddress, OutputPlace, Report, Welcome};
 
 use crate::metadata::{Metadata, Node};
 
@@ -43,6 +43,19 @@ pub(crate) struct Answer<T> {
     pub(crate) body: T,
     /// Its clock minus ours; zero if it does not tell the time.
     pub(crate) ahead: SignedDuration,
+}
+
+/// Which chunk of what an order brought.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ExecChunk<'a> {
+    /// Whose.
+    pub(crate) node: &'a Node,
+    /// The order.
+    pub(crate) id: u64,
+    /// `stdout`, `stderr`, or `exit`.
+    pub(crate) stream: &'a str,
+    /// From 0.
+    pub(crate) number: u64,
 }
 
 /// A client of `api`.
@@ -94,6 +107,45 @@ impl Api {
             .body(bytes)
             .timeout(CALL_LIMIT * 2);
         self.call(request, Some(token)).await.map(|_| ())
+    }
+
+    /// Puts one chunk of what an order brought.
+    pub(crate) async fn put_exec(&self, token: &str, chunk: ExecChunk<'_>, bytes: Vec<u8>) -> Result<(), CallError> {
+        let node = chunk.node;
+        let key = node.key;
+        let place = format!("{}/{}/{}-{}/{}/{}", node.job, chunk.id, key.slice, key.worker, chunk.stream, chunk.number);
+        let request = self
+            .http
+            .put(format!("{}/exec/{place}", self.base))
+            .query(&[("generation", node.generation.to_string()), ("instance", node.instance.clone())])
+            .header(CONTENT_TYPE, "application/octet-stream")
+            .body(bytes)
+            .timeout(CALL_LIMIT * 2);
+        self.call(request, Some(token)).await.map(|_| ())
+    }
+
+    /// Puts a file where `api` says.
+    pub(crate) async fn put_output(
+        &self,
+        token: &str,
+        node: &Node,
+        path: &str,
+        file: &std::path::Path,
+    ) -> anyhow::Result<()> {
+        use anyhow::Context as _;
+
+        let (generation, instance) = (node.generation, node.instance.clone());
+        let place = OutputPlace { job: node.job.clone(), generation, key: node.key, instance, path: path.to_owned() };
+        let address: Answer<OutputAddress> = self.post("outputs", Some(token), &place).await?;
+        let file = tokio::fs::File::open(file).await.context("cannot open it")?;
+        let size = file.metadata().await.context("cannot look at it")?.len();
+        // A file that grows meanwhile is sent as it was: the length is told before.
+        let body = reqwest::Body::from(tokio::fs::File::from_std(file.into_std().await));
+        let request = self.http.put(&address.body.upload).header(CONTENT_LENGTH, size).body(body);
+        let answer = request.send().await.context("the upload broke off")?;
+        let status = answer.status();
+        anyhow::ensure!(status.is_success(), "the upload was answered {status}");
+        Ok(())
     }
 
     async fn post<B: Serialize, T: DeserializeOwned>(

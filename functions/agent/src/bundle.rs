@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -28,6 +28,13 @@ pub(crate) async fn prepare(layout: &Layout, metadata: &Metadata, code: Option<&
     if work.is_dir() && files::read_json::<String>(&layout.unpacked()).as_deref() == Some(code) {
         return Ok(());
     }
+    let bundle = get(layout, metadata, code).await?;
+    let (layout, code) = (layout.clone(), code.to_owned());
+    tokio::task::spawn_blocking(move || install(&layout, &bundle, &code)).await.context("the unpacking ended")?
+}
+
+/// Fetches a bundle, with some patience; answers where it lies.
+async fn get(layout: &Layout, metadata: &Metadata, code: &str) -> anyhow::Result<PathBuf> {
     let digest = digest_of(code)?;
     let bundle = layout.generation().join(format!("{digest}.tar.zst"));
     let mut failures = 0;
@@ -39,8 +46,27 @@ pub(crate) async fn prepare(layout: &Layout, metadata: &Metadata, code: Option<&
         tracing::warn!(code, error = format!("{error:#}"), "cannot fetch the bundle; will try again");
         tokio::time::sleep(backoff::after(failures, Duration::from_millis(500), Duration::from_secs(15))).await;
     }
-    let (layout, code) = (layout.clone(), code.to_owned());
-    tokio::task::spawn_blocking(move || install(&layout, &bundle, &code)).await.context("the unpacking ended")?
+    Ok(bundle)
+}
+
+/// Unpacks a bundle over what a folder holds. What the bundle does not name stays.
+pub(crate) async fn unpack_over(layout: &Layout, metadata: &Metadata, code: &str, to: &Path) -> anyhow::Result<()> {
+    let bundle = get(layout, metadata, code).await?;
+    let to = to.to_owned();
+    let unpacked = tokio::task::spawn_blocking(move || {
+        extract(&bundle, &to)?;
+        // A workspace is sent many of them, and each is its own file.
+        std::fs::remove_file(&bundle).with_context(|| format!("cannot remove {}", bundle.display()))
+    });
+    unpacked.await.context("the unpacking ended")?
+}
+
+fn extract(bundle: &Path, to: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
+    let mut archive = tar::Archive::new(zstd::Decoder::new(File::open(bundle)?)?);
+    archive.set_preserve_permissions(true);
+    // The crate refuses entries that would leave the folder.
+    archive.unpack(to).context("cannot unpack the bundle")
 }
 
 /// Empties the working directory and forgets that code and `setup` are there.
@@ -228,11 +254,7 @@ fn is_mount_point(folder: &Path) -> bool {
 
 fn unpack(bundle: &Path, to: &Path) -> anyhow::Result<()> {
     remove(to)?;
-    std::fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
-    let mut archive = tar::Archive::new(zstd::Decoder::new(File::open(bundle)?)?);
-    archive.set_preserve_permissions(true);
-    // The crate refuses entries that would leave the folder.
-    archive.unpack(to).context("cannot unpack the bundle")
+    extract(bundle, to)
 }
 
 fn remove(folder: &Path) -> anyhow::Result<()> {
@@ -266,7 +288,8 @@ mod tests {
     async fn unpacks_a_bundle_once_and_refuses_a_wrong_one() {
         let folder = tempfile::tempdir().unwrap();
         let code = bundle(folder.path());
-        let layout = Layout::new(&folder.path().join("home"), &JobId::parse("a").unwrap(), 1);
+        let home = folder.path().join("home");
+        let layout = Layout::new(&home, &home, &JobId::parse("a").unwrap(), 1);
         layout.make().unwrap();
         let metadata = Metadata::new("127.0.0.1:9").unwrap();
         prepare(&layout, &metadata, Some(&code)).await.unwrap();
@@ -299,7 +322,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let code = bundle(folder.path());
         let packed = Path::new(code.strip_prefix("file://").unwrap());
-        let layout = Layout::new(&folder.path().join("home"), &JobId::parse("a").unwrap(), 1);
+        let home = folder.path().join("home");
+        let layout = Layout::new(&home, &home, &JobId::parse("a").unwrap(), 1);
         layout.make().unwrap();
         let work = layout.work();
         std::fs::create_dir_all(work.join("bin")).unwrap();
@@ -325,7 +349,8 @@ mod tests {
         }
         let folder = tempfile::tempdir().unwrap();
         let code = bundle(folder.path());
-        let layout = Layout::new(&folder.path().join("home"), &JobId::parse("a").unwrap(), 1);
+        let home = folder.path().join("home");
+        let layout = Layout::new(&home, &home, &JobId::parse("a").unwrap(), 1);
         layout.make().unwrap();
         let work = layout.work();
         std::fs::create_dir(&work).unwrap();
@@ -374,7 +399,8 @@ mod tests {
     async fn an_emptied_folder_holds_nothing_but_the_code() {
         let folder = tempfile::tempdir().unwrap();
         let code = bundle(folder.path());
-        let layout = Layout::new(&folder.path().join("home"), &JobId::parse("a").unwrap(), 1);
+        let home = folder.path().join("home");
+        let layout = Layout::new(&home, &home, &JobId::parse("a").unwrap(), 1);
         layout.make().unwrap();
         clean(&layout).unwrap();
         let metadata = Metadata::new("127.0.0.1:9").unwrap();

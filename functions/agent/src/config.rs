@@ -34,6 +34,9 @@ pub struct AgentArgs {
     /// Folder below which the kernel's files (proc, sys, dev/kmsg) are read for evidence.
     #[arg(long, env = "REKINDLE_KERNEL_ROOT", default_value = "/", hide = true)]
     pub kernel_root: PathBuf,
+    /// Folder in memory for the programs' output until it is sent [default: the home folder].
+    #[arg(long, env = "REKINDLE_BUFFER_DIR", hide = true)]
+    pub buffer_dir: Option<PathBuf>,
     /// Milliseconds between two uploads of output.
     #[arg(long, env = "REKINDLE_LOG_FLUSH_MS", default_value_t = 2000, hide = true)]
     pub log_flush_ms: u64,
@@ -71,6 +74,8 @@ pub struct AgentConfig {
     pub libtpu_lock: PathBuf,
     /// Folder below which the kernel's files are read for evidence; processes themselves are always the machine's.
     pub kernel_root: PathBuf,
+    /// Folder for output that is not sent yet; absolute. The home folder, or one in memory.
+    pub buffer: PathBuf,
     /// Between two uploads of output.
     pub log_flush: Duration,
     /// Most bytes of output that wait for their upload, for each stream.
@@ -93,6 +98,14 @@ impl AgentConfig {
 
         std::fs::create_dir_all(&args.home).with_context(|| format!("cannot make {}", args.home.display()))?;
         let home = args.home.canonicalize().with_context(|| format!("cannot resolve {}", args.home.display()))?;
+        let buffer = match args.buffer_dir.filter(|dir| !dir.as_os_str().is_empty()) {
+            // Without memory to buffer in, the disk is better than no output.
+            Some(dir) => std::fs::create_dir_all(&dir).and_then(|()| dir.canonicalize()).unwrap_or_else(|error| {
+                tracing::warn!(dir = %dir.display(), %error, "output is buffered in the home folder");
+                home.clone()
+            }),
+            None => home.clone(),
+        };
         let boot_id = match args.boot_id.filter(|id| !id.is_empty()) {
             Some(id) => id,
             None => std::fs::read_to_string(&args.boot_id_file)
@@ -105,6 +118,7 @@ impl AgentConfig {
         shim.push("shim".into());
         Ok(Self {
             home,
+            buffer,
             metadata_host: args.metadata_host,
             boot_id,
             dev_dir: args.dev_dir,

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -11,21 +11,27 @@ use serde::de::DeserializeOwned;
 use rekindle_core::ids::JobId;
 
 /// The folders of one generation of one job, under the agent's home.
+///
+/// What a program writes and what is known of its processes lies in the buffer: in memory on a TPU VM, so that neither a
+/// slow nor a full disk holds up a program or loses what it said. A reboot takes it away together with the program.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     home: PathBuf,
     generation: PathBuf,
+    buffer: PathBuf,
 }
 
 impl Layout {
-    /// The layout of a generation.
-    pub(crate) fn new(home: &Path, job: &JobId, generation: u32) -> Self {
-        Self { home: home.to_owned(), generation: home.join("jobs").join(job.as_str()).join(format!("g{generation}")) }
+    /// The layout of a generation. `buffer` may be `home`.
+    pub(crate) fn new(home: &Path, buffer: &Path, job: &JobId, generation: u32) -> Self {
+        let of = |root: &Path| root.join("jobs").join(job.as_str()).join(format!("g{generation}"));
+        Self { home: home.to_owned(), generation: of(home), buffer: of(buffer) }
     }
 
     /// Makes the folders that do not come and go.
     pub(crate) fn make(&self) -> io::Result<()> {
-        fs::create_dir_all(&self.generation)
+        fs::create_dir_all(&self.generation)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.buffer)
     }
 
     /// Held by the one agent that acts.
@@ -65,12 +71,22 @@ impl Layout {
 
     /// Folder of one attempt.
     pub(crate) fn attempt(&self, number: u32) -> PathBuf {
-        self.generation.join(format!("a{number}"))
+        self.buffer.join(format!("a{number}"))
+    }
+
+    /// How far the output of an attempt was sent, for an agent that finds the buffer empty after a reboot.
+    pub(crate) fn sent(&self, number: u32) -> PathBuf {
+        self.generation.join(format!("a{number}.sent.json"))
+    }
+
+    /// Where the TPU runtime logs for an attempt: too much for the buffer, and it may be lost.
+    pub(crate) fn tpu_logs(&self, number: u32) -> PathBuf {
+        self.generation.join("tpu_logs").join(format!("a{number}"))
     }
 
     /// The attempts that have a folder, in order.
     pub(crate) fn attempts(&self) -> Vec<u32> {
-        let Ok(entries) = fs::read_dir(&self.generation) else { return Vec::new() };
+        let Ok(entries) = fs::read_dir(&self.buffer) else { return Vec::new() };
         let mut numbers: Vec<u32> = entries
             .filter_map(Result::ok)
             .filter_map(|entry| entry.file_name().to_str().and_then(|name| name.strip_prefix('a')?.parse().ok()))

@@ -11,6 +11,7 @@ mod bundle;
 mod config;
 mod devices;
 mod evidence;
+mod exec;
 mod files;
 mod kernel;
 mod logs;
@@ -18,6 +19,7 @@ mod lows;
 mod machine;
 mod metadata;
 mod notice;
+mod outputs;
 mod procs;
 mod program;
 mod progress;
@@ -35,11 +37,13 @@ use tokio::sync::{mpsc, watch};
 use rekindle_wire::agent::{Progress, WorkerState};
 
 use crate::api::Api;
+use crate::exec::{Activity, Exec};
 use crate::files::Layout;
 use crate::kernel::Kernel;
 use crate::logs::Shipper;
 use crate::machine::{Leave, Machine, Parts};
 use crate::metadata::Metadata;
+use crate::program::Reaped;
 use crate::reporter::{Reporter, Snapshot};
 
 pub use crate::config::{AgentArgs, AgentCommand, AgentConfig, DEFAULT_HOME};
@@ -61,7 +65,9 @@ pub fn entry(prefix: &[&str], args: AgentArgs) -> anyhow::Result<ExitCode> {
         return shim::run(spec);
     }
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).try_init();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    // A log file on a full disk must not end a task: the complaint about it would be written there too, and panic.
+    let _ = lines.log_internal_errors(false).try_init();
     let config = AgentConfig::from_args(prefix, args)?;
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(run(config))
 }
@@ -80,7 +86,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).context("cannot become a subreaper")?;
     let metadata = Metadata::new(&config.metadata_host)?;
     let node = Arc::new(metadata.node().await);
-    let layout = Layout::new(&config.home, &node.job, node.generation);
+    let layout = Layout::new(&config.home, &config.buffer, &node.job, node.generation);
     layout.make().with_context(|| format!("cannot write to {}", config.home.display()))?;
     let _lock = lock(&layout).await?;
     tracing::info!(job = %node.job, generation = node.generation, worker = node.key.worker, "the agent begins");
@@ -92,6 +98,15 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
     let (words_out, words) = mpsc::channel(16);
     let (flushes, flush_requests) = mpsc::channel(16);
     notice::watch(&metadata, &words_out);
+    let exec = Exec {
+        api: api.clone(),
+        node: Arc::clone(&node),
+        token: tokens.clone(),
+        metadata: metadata.clone(),
+        layout: layout.clone(),
+        reaped: Reaped::default(),
+        activity: Activity::default(),
+    };
     let machine = Machine::new(Parts {
         config: Arc::clone(&config),
         node: Arc::clone(&node),
@@ -99,6 +114,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
         layout: layout.clone(),
         snapshots,
         flushes,
+        exec,
     });
     let reporter = Reporter {
         api: api.clone(),
@@ -110,7 +126,9 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
         token,
         out,
     };
-    let shipper = Shipper { api, node, layout, flush: config.log_flush, backlog_max: config.log_backlog_bytes };
+    let has_buffer = config.buffer != config.home;
+    let (flush, backlog_max) = (config.log_flush, config.log_backlog_bytes);
+    let shipper = Shipper { api, node, layout, flush, backlog_max, has_buffer };
     let reports = tokio::spawn(reporter.run(snapshot));
     let shipping = tokio::spawn(shipper.run(tokens, flush_requests));
     let leave = machine.run(from_api, words).await;

@@ -1,10 +1,11 @@
 //! Output: read from the program's files as they grow, and put to `api` in numbered chunks.
 //!
-//! The program writes to plain files and never waits for us. **Invariant:** what a chunk holds is written down before
-//! it is sent, so a number always stands for the same bytes, also after a restart in between. What was sent is freed
-//! on the disk (a hole in the file), except for its end, which is evidence; what waits for longer than the backlog
-//! allows is dropped with a line that says so.
+//! The program writes to plain files (in memory, where the machine has a buffer) and never waits for us. **Invariant:**
+//! what a chunk holds is written down before it is sent, so a number always stands for the same bytes, also after a
+//! restart in between. What was sent is freed (a hole in the file), except for its end, which is evidence. What waits is
+//! bounded: above the backlog its oldest part is freed too, and a line with the count of its bytes stands in its place.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -21,12 +22,16 @@ use crate::evidence::TAIL_MAX;
 use crate::files::{self, CLOSED, Layout};
 use crate::metadata::Node;
 
+/// In an attempt's folder: how far its output was sent.
+const PAPER: &str = "logs.json";
 /// Most bytes in one chunk.
 // One request must fit into the body limit of `api` and be quick to repeat; a chattier program gets several chunks in
 // one flush.
 const CHUNK_MAX: u64 = 256 << 10;
 /// Freed on the disk in pieces of at least this, so that the file system is not asked for each line.
 const HOLE_STEP: u64 = 1 << 20;
+/// Between two looks whether what waits is still within its bound, also while `api` is out of reach.
+const BOUND_EACH: Duration = Duration::from_millis(500);
 /// Names of the streams, of their files and in addresses.
 pub(crate) const STREAMS: [&str; 2] = ["stdout", "stderr"];
 
@@ -39,6 +44,9 @@ struct Cursor {
     number: u64,
     /// The chunk under way.
     pending: Option<Pending>,
+    /// Behind the chunk under way, everything before this was dropped.
+    #[serde(default)]
+    drop_to: u64,
     /// Freed on the disk up to here.
     freed: u64,
 }
@@ -50,6 +58,19 @@ struct Pending {
     dropped: u64,
     /// Length in the file.
     len: u64,
+}
+
+impl Cursor {
+    /// Where what is not under way and not dropped begins.
+    fn waits_from(&self) -> u64 {
+        let under_way = self.pending.as_ref().map_or(0, |p| p.dropped + p.len);
+        self.drop_to.max(self.offset + under_way)
+    }
+
+    /// A new file behind what was sent: numbers go on, places in the file begin anew.
+    fn anew(&self) -> Self {
+        Self { number: self.number + u64::from(self.pending.is_some()), ..Self::default() }
+    }
 }
 
 /// How far the streams of one attempt were sent.
@@ -72,6 +93,8 @@ pub(crate) struct Shipper {
     pub(crate) flush: Duration,
     /// Most bytes that wait, for each stream.
     pub(crate) backlog_max: u64,
+    /// Output waits in memory, which a reboot empties.
+    pub(crate) has_buffer: bool,
 }
 
 /// A request to send everything now; answered when that is done.
@@ -90,6 +113,10 @@ impl Shipper {
         let mut failures = 0;
         let mut due = Instant::now();
         let mut waiting: Vec<Flush> = Vec::new();
+        // Kept here too: a full disk keeps nothing, and must not hold up what is sent.
+        let mut known = BTreeMap::new();
+        let mut bounds = tokio::time::interval(BOUND_EACH);
+        bounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 flush = flushes.recv() => match flush {
@@ -97,12 +124,18 @@ impl Shipper {
                     None => return,
                 },
                 () = tokio::time::sleep_until(due.into()) => {}
+                _ = bounds.tick() => {
+                    for (attempt, cursors) in &mut known {
+                        self.bound(*attempt, cursors);
+                    }
+                    continue;
+                }
             }
             while let Ok(flush) = flushes.try_recv() {
                 waiting.push(flush);
             }
             let is_asked = !waiting.is_empty();
-            match self.ship_all(&token, is_asked).await {
+            match self.ship_all(&mut known, &token, is_asked).await {
                 Ok(()) => {
                     failures = 0;
                     due = Instant::now() + self.flush;
@@ -120,37 +153,97 @@ impl Shipper {
         }
     }
 
-    async fn ship_all(&self, token: &watch::Receiver<Option<String>>, is_asked: bool) -> Result<(), Stop> {
-        for attempt in self.layout.attempts() {
-            let folder = self.layout.attempt(attempt);
-            let paper = folder.join("logs.json");
-            let mut cursors: Cursors = files::read_json(&paper).unwrap_or_default();
+    async fn ship_all(
+        &self,
+        known: &mut BTreeMap<u32, Cursors>,
+        token: &watch::Receiver<Option<String>>,
+        is_asked: bool,
+    ) -> Result<(), Stop> {
+        let attempts = self.layout.attempts();
+        known.retain(|attempt, _| attempts.contains(attempt));
+        for attempt in attempts {
+            let cursors = known.entry(attempt).or_insert_with(|| self.load(attempt));
             if cursors.is_complete {
                 continue;
             }
             // Looked at before the sizes: nothing is written after it.
-            let is_closed = folder.join(CLOSED).exists();
-            for (index, stream) in STREAMS.iter().enumerate() {
-                let path = folder.join(stream);
-                while let Some(pending) = plan(&path, &cursors.streams[index], is_closed || is_asked, self.backlog_max)
-                {
-                    cursors.streams[index].pending = Some(pending.clone());
-                    save(&paper, &cursors)?;
-                    self.send(token, attempt, stream, &path, &cursors.streams[index], &pending).await?;
-                    let cursor = &mut cursors.streams[index];
-                    cursor.offset += pending.dropped + pending.len;
-                    cursor.number += 1;
-                    cursor.pending = None;
-                    free(&path, cursor);
-                    save(&paper, &cursors)?;
-                }
+            let is_closed = self.layout.attempt(attempt).join(CLOSED).exists();
+            for index in 0..STREAMS.len() {
+                self.ship(attempt, index, cursors, token, is_closed || is_asked).await?;
             }
             if is_closed {
                 cursors.is_complete = true;
-                save(&paper, &cursors)?;
+                self.save(attempt, cursors);
             }
         }
         Ok(())
+    }
+
+    /// Sends what waits of one stream.
+    async fn ship(
+        &self,
+        attempt: u32,
+        index: usize,
+        cursors: &mut Cursors,
+        token: &watch::Receiver<Option<String>>,
+        is_whole: bool,
+    ) -> Result<(), Stop> {
+        let path = self.layout.attempt(attempt).join(STREAMS[index]);
+        loop {
+            self.bound(attempt, cursors);
+            let Some(pending) = plan(&path, &cursors.streams[index], is_whole) else { return Ok(()) };
+            cursors.streams[index].pending = Some(pending.clone());
+            self.save(attempt, cursors);
+            let cursor = cursors.streams[index].clone();
+            let call = self.send(token, attempt, STREAMS[index], &path, &cursor, &pending);
+            tokio::pin!(call);
+            loop {
+                tokio::select! {
+                    sent = &mut call => break sent?,
+                    () = tokio::time::sleep(BOUND_EACH) => self.bound(attempt, cursors),
+                }
+            }
+            let cursor = &mut cursors.streams[index];
+            cursor.offset += pending.dropped + pending.len;
+            cursor.number += 1;
+            cursor.pending = None;
+            free(&path, cursor);
+            self.save(attempt, cursors);
+        }
+    }
+
+    /// Frees the oldest of what waits above the backlog.
+    fn bound(&self, attempt: u32, cursors: &mut Cursors) {
+        let folder = self.layout.attempt(attempt);
+        for (index, stream) in STREAMS.iter().enumerate() {
+            let (path, cursor) = (folder.join(stream), &mut cursors.streams[index]);
+            let Some((from, until)) = bound(&path, cursor, self.backlog_max) else { continue };
+            // Written down before it is gone, for the next agent.
+            self.save(attempt, cursors);
+            punch(&path, from, until);
+        }
+    }
+
+    fn load(&self, attempt: u32) -> Cursors {
+        let here = files::read_json(&self.layout.attempt(attempt).join(PAPER));
+        here.unwrap_or_else(|| {
+            let before: Option<Cursors> = files::read_json(&self.layout.sent(attempt));
+            let streams = before.map(|cursors| cursors.streams.map(|cursor| cursor.anew()));
+            Cursors { streams: streams.unwrap_or_default(), is_complete: false }
+        })
+    }
+
+    /// Writes down how far the output was sent. Where that fails this agent still knows it.
+    fn save(&self, attempt: u32, cursors: &Cursors) {
+        let mut papers = vec![self.layout.attempt(attempt).join(PAPER)];
+        if self.has_buffer {
+            papers.push(self.layout.sent(attempt));
+        }
+        for paper in papers {
+            if let Err(error) = files::replace_json(&paper, cursors) {
+                tracing::warn!(path = %paper.display(), %error, "cannot write down how far output was sent");
+            }
+        }
     }
 
     async fn send(
@@ -184,31 +277,39 @@ impl Shipper {
     }
 }
 
+/// Moves the beginning of what waits so that it is within the bound; which part is dropped by that.
+fn bound(path: &Path, cursor: &mut Cursor, backlog_max: u64) -> Option<(u64, u64)> {
+    let size = std::fs::metadata(path).ok()?.len();
+    if size < cursor.waits_from() {
+        // Somebody opened `/dev/stdout` to write it anew, which empties the file behind it.
+        tracing::warn!(path = %path.display(), "the program emptied its output file");
+        *cursor = cursor.anew();
+    }
+    let from = cursor.waits_from();
+    if size.saturating_sub(from) <= backlog_max {
+        return None;
+    }
+    cursor.drop_to = size - backlog_max / 2;
+    Some((from, cursor.drop_to))
+}
+
 /// The next chunk of a stream. Without `is_whole`, it ends after a line where it can.
-fn plan(path: &Path, cursor: &Cursor, is_whole: bool, backlog_max: u64) -> Option<Pending> {
+fn plan(path: &Path, cursor: &Cursor, is_whole: bool) -> Option<Pending> {
     if cursor.pending.is_some() {
         return cursor.pending.clone();
     }
     let size = std::fs::metadata(path).ok()?.len();
-    let waiting = size.saturating_sub(cursor.offset);
-    let dropped = if waiting > backlog_max { waiting - backlog_max / 2 } else { 0 };
-    let len = (waiting - dropped).min(CHUNK_MAX);
+    let from = cursor.waits_from();
+    let (dropped, len) = (from - cursor.offset, size.saturating_sub(from).min(CHUNK_MAX));
     if len == 0 {
         return None;
     }
     if is_whole && len < CHUNK_MAX {
         return Some(Pending { dropped, len });
     }
-    let bytes = read_at(path, cursor.offset + dropped, len).ok()?;
+    let bytes = read_at(path, from, len).ok()?;
     let line_end = bytes.iter().rposition(|b| *b == b'\n').map(|i| i as u64 + 1);
     Some(Pending { dropped, len: line_end.unwrap_or(len) })
-}
-
-fn save(paper: &Path, cursors: &Cursors) -> Result<(), Stop> {
-    files::replace_json(paper, cursors).map_err(|error| {
-        tracing::warn!(path = %paper.display(), %error, "cannot write down how far output was sent");
-        Stop::Later
-    })
 }
 
 fn read_at(path: &Path, offset: u64, len: u64) -> std::io::Result<Vec<u8>> {
@@ -224,16 +325,20 @@ fn free(path: &Path, cursor: &mut Cursor) {
     if until < cursor.freed + HOLE_STEP {
         return;
     }
-    let punch = || -> std::io::Result<()> {
+    if punch(path, cursor.freed, until) {
+        cursor.freed = until;
+    }
+}
+
+/// Makes a hole in a file; true if the file system can.
+fn punch(path: &Path, from: u64, until: u64) -> bool {
+    let dig = || -> std::io::Result<()> {
         let file = File::options().write(true).open(path)?;
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&file, hole, cursor.freed, until - cursor.freed)?;
+        rustix::fs::fallocate(&file, hole, from, until - from)?;
         Ok(())
     };
-    match punch() {
-        Ok(()) => cursor.freed = until,
-        Err(error) => tracing::debug!(path = %path.display(), %error, "cannot give back the disk space of sent output"),
-    }
+    dig().inspect_err(|error| tracing::debug!(path = %path.display(), %error, "cannot give back space")).is_ok()
 }
 
 /// Removes folders of older attempts whose output is sent, and all but the newest few whatever they hold.
@@ -244,12 +349,16 @@ pub(crate) fn tidy(layout: &Layout, current: u32) {
     let older: Vec<u32> = layout.attempts().into_iter().filter(|a| *a < current).collect();
     for (age, attempt) in older.iter().rev().enumerate() {
         let folder: PathBuf = layout.attempt(*attempt);
-        let is_sent = files::read_json::<Cursors>(&folder.join("logs.json")).is_some_and(|c| c.is_complete);
+        let is_sent = files::read_json::<Cursors>(&folder.join(PAPER)).is_some_and(|c| c.is_complete);
         if age >= KEPT
             && (is_sent || age >= 2 * KEPT)
             && let Err(error) = std::fs::remove_dir_all(&folder)
         {
             tracing::warn!(path = %folder.display(), %error, "cannot remove an old attempt's folder");
+        }
+        if !folder.exists() {
+            let _ = std::fs::remove_file(layout.sent(*attempt));
+            let _ = std::fs::remove_dir_all(layout.tpu_logs(*attempt));
         }
     }
 }
@@ -260,21 +369,19 @@ mod tests {
 
     use super::*;
 
-    const MANY: u64 = 1 << 40;
-
     #[test]
     fn a_chunk_ends_after_a_line_unless_all_is_wanted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("stdout");
         let mut cursor = Cursor::default();
-        assert_eq!(plan(&path, &cursor, true, MANY), None, "nothing was written yet");
+        assert_eq!(plan(&path, &cursor, true), None, "nothing was written yet");
         std::fs::write(&path, "one\ntwo\nthr").unwrap();
-        assert_eq!(plan(&path, &cursor, false, MANY), Some(Pending { dropped: 0, len: 8 }));
-        assert_eq!(plan(&path, &cursor, true, MANY), Some(Pending { dropped: 0, len: 11 }));
+        assert_eq!(plan(&path, &cursor, false), Some(Pending { dropped: 0, len: 8 }));
+        assert_eq!(plan(&path, &cursor, true), Some(Pending { dropped: 0, len: 11 }));
         cursor.offset = 8;
-        assert_eq!(plan(&path, &cursor, false, MANY), Some(Pending { dropped: 0, len: 3 }), "a bar without an end");
+        assert_eq!(plan(&path, &cursor, false), Some(Pending { dropped: 0, len: 3 }), "a bar without an end");
         cursor.pending = Some(Pending { dropped: 0, len: 2 });
-        assert_eq!(plan(&path, &cursor, true, MANY), cursor.pending, "what was begun stays the same");
+        assert_eq!(plan(&path, &cursor, true), cursor.pending, "what was begun stays the same");
     }
 
     #[test]
@@ -282,9 +389,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("stdout");
         std::fs::write(&path, "0123456\n".repeat(1 << 20)).unwrap();
-        let mut cursor = Cursor::default();
-        let pending = plan(&path, &cursor, false, 1 << 20).unwrap();
-        assert_eq!(pending, Pending { dropped: (8 << 20) - (1 << 19), len: CHUNK_MAX });
+        let mut cursor = Cursor { pending: Some(Pending { dropped: 0, len: 8 }), ..Cursor::default() };
+        assert_eq!(bound(&path, &mut cursor, 1 << 20), Some((8, (8 << 20) - (1 << 19))), "8 MiB wait, 1 MiB may");
+        assert_eq!(bound(&path, &mut cursor, 1 << 20), None, "once");
+        assert_eq!(plan(&path, &cursor, false), cursor.pending, "what was begun stays the same");
+        (cursor.offset, cursor.number, cursor.pending) = (8, 1, None);
+        let pending = plan(&path, &cursor, false).unwrap();
+        assert_eq!(pending, Pending { dropped: (8 << 20) - (1 << 19) - 8, len: CHUNK_MAX });
         cursor.offset = 6 << 20;
         let before = std::fs::metadata(&path).unwrap();
         free(&path, &mut cursor);
@@ -294,5 +405,19 @@ mod tests {
             assert!(after.blocks() < before.blocks() / 2, "{} of {} blocks", after.blocks(), before.blocks());
         }
         assert_eq!(read_at(&path, 6 << 20, 8).unwrap(), b"0123456\n");
+    }
+
+    #[test]
+    fn a_file_that_the_program_emptied_is_read_from_its_beginning() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stdout");
+        std::fs::write(&path, "new\n").unwrap();
+        let mut cursor = Cursor { offset: 100, number: 3, freed: 50, ..Cursor::default() };
+        assert_eq!(bound(&path, &mut cursor, 1 << 20), None);
+        assert_eq!(cursor, Cursor { number: 3, ..Cursor::default() });
+        assert_eq!(plan(&path, &cursor, false), Some(Pending { dropped: 0, len: 4 }));
+        cursor.pending = Some(Pending { dropped: 0, len: 9 });
+        assert_eq!(bound(&path, &mut cursor, 1 << 20), None);
+        assert_eq!(cursor, Cursor { number: 4, ..Cursor::default() }, "chunk 3 may have been sent");
     }
 }

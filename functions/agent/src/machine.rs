@@ -22,6 +22,7 @@ use rekindle_wire::agent::{ExitReport, Notice, Order, Want, WorkerState};
 
 use crate::config::AgentConfig;
 use crate::devices::Devices;
+use crate::exec::Exec;
 use crate::files::{self, Layout};
 use crate::kernel::{Kernel, Watch};
 use crate::lows::Lows;
@@ -144,6 +145,8 @@ pub(crate) struct Parts {
     pub(crate) snapshots: watch::Sender<Snapshot>,
     /// To the shipper.
     pub(crate) flushes: mpsc::Sender<logs::Flush>,
+    /// For orders of people.
+    pub(crate) exec: Exec,
 }
 
 /// The machine.
@@ -176,6 +179,7 @@ impl Machine {
         let (events, inbox) = mpsc::channel(64);
         let devices = Devices { folder: parts.config.dev_dir.clone(), lock: parts.config.libtpu_lock.clone() };
         let kernel = Kernel::new(&parts.config.kernel_root);
+        let reaped = parts.exec.reaped.clone();
         let state = State::load(&parts.layout);
         let mut machine = Self {
             parts,
@@ -186,7 +190,7 @@ impl Machine {
             words: Words::default(),
             doing: Doing::Nothing,
             live: None,
-            reaped: Reaped::default(),
+            reaped,
             events,
             lows: Lows::default(),
             kernel,
@@ -231,6 +235,7 @@ impl Machine {
             }
             self.tell_program();
             self.step();
+            self.obey();
             if self.is_dirty {
                 self.save();
             }
@@ -290,6 +295,10 @@ impl Machine {
 
     fn on_tick(&mut self) {
         self.reaped.reap();
+        if self.is_workspace() {
+            let dev = &self.parts.config.dev_dir;
+            self.parts.exec.activity.look(dev, &self.devices);
+        }
         if let Some(live) = self.live {
             self.watch.look(&self.kernel, live.started.family.shim.pid);
         }
@@ -424,13 +433,20 @@ impl Machine {
         self.noticed = None;
         self.watch = Watch::default();
         self.is_dirty = true;
-        let folder = self.parts.layout.attempt(number);
-        if let Err(error) = std::fs::create_dir_all(folder.join("tpu_logs")) {
-            tracing::error!(path = %folder.display(), %error, "cannot make the attempt's folder");
-        }
+        self.make_folders(number);
         logs::tidy(&self.parts.layout, number);
         tracing::info!(attempt = number, "begins");
         self.tell_program();
+    }
+
+    /// Makes the folders of an attempt.
+    pub(crate) fn make_folders(&self, number: u32) {
+        let layout = &self.parts.layout;
+        for folder in [layout.attempt(number), layout.tpu_logs(number)] {
+            if let Err(error) = std::fs::create_dir_all(&folder) {
+                tracing::error!(path = %folder.display(), %error, "cannot make a folder of the attempt");
+            }
+        }
     }
 
     fn is_retired(&self) -> bool {
@@ -457,7 +473,11 @@ impl Machine {
             state: self.worker_state(),
             started_at: attempt.and_then(|a| a.started_at),
             progress: attempt.map(|a| a.progress.said.clone()).unwrap_or_default(),
-            output_at: attempt.and_then(|a| output_at(&self.parts.layout, a.number)),
+            output_at: if self.is_workspace() {
+                self.parts.exec.activity.at()
+            } else {
+                attempt.and_then(|a| output_at(&self.parts.layout, a.number))
+            },
             notice: self.own_notice(),
             exit: attempt.and_then(|a| a.exit.clone()),
             has_work: attempt.is_some_and(|a| a.work.is_some()),

@@ -123,7 +123,17 @@ impl Reaped {
     // memory.
     const KEPT: usize = 1000;
 
-    fn get(&self, pid: i32) -> Option<Exit> {
+    /// Starts a child whose end [`Reaped::get`] will tell: nobody else waits for it.
+    pub(crate) fn spawn(&self, command: &mut Command) -> std::io::Result<std::process::Child> {
+        // Held meanwhile, so that no earlier process of the same number is taken for it.
+        let mut kept = self.0.lock().map_err(|_| std::io::Error::other("a lock is broken"))?;
+        let child = command.spawn()?;
+        kept.remove(&child.id().cast_signed());
+        Ok(child)
+    }
+
+    /// How a child ended, if it has.
+    pub(crate) fn get(&self, pid: i32) -> Option<Exit> {
         self.0.lock().ok()?.get(&pid).copied()
     }
 

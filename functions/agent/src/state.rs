@@ -17,6 +17,9 @@ pub(crate) struct State {
     pub(crate) boot_id: String,
     /// The attempt that is carried out.
     pub(crate) attempt: Option<Attempt>,
+    /// Number of the last order of a person that was begun.
+    #[serde(default)]
+    pub(crate) last_exec: u64,
 }
 
 /// How far an attempt has come.

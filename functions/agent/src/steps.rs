@@ -22,7 +22,7 @@ use crate::metadata::Metadata;
 use crate::program::{self, Standing};
 use crate::shim::{Ended, Papers, Spec, Started};
 use crate::state::{Attempt, Step, Stop};
-use crate::{bundle, logs, procs};
+use crate::{bundle, logs, outputs, procs};
 
 /// What an older attempt left alive gets so long between SIGTERM and SIGKILL.
 const STALE_GRACE: Duration = Duration::from_secs(5);
@@ -42,6 +42,10 @@ impl Machine {
     pub(crate) fn resume(&mut self) {
         let is_same_boot = self.state.boot_id == self.parts.config.boot_id;
         self.state.boot_id.clone_from(&self.parts.config.boot_id);
+        if let Some(number) = self.state.attempt.as_ref().map(|a| a.number) {
+            // A buffer in memory is empty after a reboot.
+            self.make_folders(number);
+        }
         let Some(attempt) = self.state.attempt.as_mut().filter(|a| a.exit.is_none()) else { return };
         let name = match attempt.step {
             Step::Run => Name::Run,
@@ -162,9 +166,13 @@ impl Machine {
         let spec = Spec {
             argv: match command {
                 CommandLine::Shell(text) => vec!["bash".to_owned(), "-c".to_owned(), text.clone()],
+                // It holds the attempt, as a program does, until it is told to stop.
+                CommandLine::Argv(words) if words.is_empty() => {
+                    ["bash", "-c", "exec -a rekindle-workspace sleep infinity"].map(str::to_owned).to_vec()
+                }
                 CommandLine::Argv(words) => words.clone(),
             },
-            env: environment(work, &folder, &self.parts.config.home),
+            env: environment(work, &layout, attempt.number, &self.parts.config.home),
             cwd: layout.work(),
             stdout: folder.join("stdout"),
             stderr: folder.join("stderr"),
@@ -196,6 +204,30 @@ impl Machine {
             };
             let _ = events.send(Event::Started(name, standing)).await;
         });
+    }
+
+    /// True where no program runs, but what people order.
+    pub(crate) fn is_workspace(&self) -> bool {
+        self.state.attempt.as_ref().and_then(|a| a.work.as_ref()).is_some_and(Work::is_workspace)
+    }
+
+    /// Begins with the orders that are new.
+    pub(crate) fn obey(&mut self) {
+        let Some(order) = &self.order else { return };
+        let is_up = self.live.is_some_and(|live| live.name == Name::Run) && matches!(self.doing, Doing::Nothing);
+        let Some(attempt) = self.state.attempt.as_ref().filter(|a| is_up && a.number == order.attempt) else { return };
+        let Some(work) = attempt.work.as_ref().filter(|_| attempt.stop.is_none()) else { return };
+        let last = self.state.last_exec;
+        let new: Vec<_> = order.exec.iter().filter(|e| e.attempt == attempt.number && e.id > last).cloned().collect();
+        let Some(newest) = new.iter().map(|order| order.id).max() else { return };
+        let env = environment(work, &self.parts.layout, attempt.number, &self.parts.config.home);
+        self.state.last_exec = newest;
+        // Written down before they are begun: an agent that dies in between does not do them twice.
+        self.state.save(&self.parts.layout);
+        for order in new {
+            tracing::info!(order = order.id, "a person orders");
+            tokio::spawn(self.parts.exec.clone().carry_out(order, env.clone()));
+        }
     }
 
     /// A program was started, or found.
@@ -312,10 +344,23 @@ impl Machine {
         };
         let flushes = self.parts.flushes.clone();
         let is_urgent = self.is_urgent();
+        let collecting = outputs::Collecting {
+            exec: self.parts.exec.clone(),
+            work: self.parts.layout.work(),
+            stderr: self.parts.layout.attempt(attempt.number).join("stderr"),
+            // `setup` makes no outputs, and a workspace has its own ways.
+            patterns: match &attempt.work {
+                Some(work) if attempt.step == Step::Run && !work.is_workspace() => work.outputs.clone(),
+                _ => Vec::new(),
+            },
+        };
+        let is_ordered = attempt.stop.is_some();
+        let kill_at_last = *kill_at.borrow();
         let closing = Closing {
             attempt: attempt.clone(),
             papers: self.live.map(|live| self.papers(live.name)),
             folder: self.parts.layout.attempt(attempt.number),
+            tpu_logs: self.parts.layout.tpu_logs(attempt.number),
             key: self.parts.node.key,
             home: home.clone(),
             work: self.parts.layout.work(),
@@ -331,12 +376,25 @@ impl Machine {
                 Some(ended) => ended,
                 None => closing.last_word().await,
             };
+            let left = kill_at_last.saturating_duration_since(Instant::now());
+            let limit = outputs::may_hold_up(ended.exit, is_ordered, is_urgent, left);
+            let files = collecting.find().await;
+            let later = match limit {
+                Some(limit) => {
+                    collecting.send_within(files, limit).await;
+                    None
+                }
+                None => Some(files),
+            };
             let patience = output_patience(ended.exit, is_urgent);
             let report = tokio::task::spawn_blocking(move || closing.report(ended));
             // Once the last worker's exit is known the machine may be gone within the second.
             let (report, ()) = tokio::join!(report, flush_all(&flushes, patience));
             if let Ok(report) = report {
                 let _ = events.send(Event::Closed(Some(Box::new(report)))).await;
+            }
+            if let Some(files) = later {
+                collecting.send(files).await;
             }
         });
     }
@@ -395,6 +453,7 @@ struct Closing {
     attempt: Attempt,
     papers: Option<Papers>,
     folder: std::path::PathBuf,
+    tpu_logs: std::path::PathBuf,
     key: rekindle_core::ids::WorkerKey,
     home: std::path::PathBuf,
     work: std::path::PathBuf,
@@ -479,7 +538,9 @@ impl Closing {
     fn tpu_logs(&self) -> String {
         let Some(started) = self.attempt.started_at else { return String::new() };
         let own = self.attempt.work.as_ref().and_then(|w| w.env.get(TPU_LOG_DIR)).map(std::path::PathBuf::from);
-        evidence::tpu_logs(&own.unwrap_or_else(|| self.folder.join("tpu_logs")), started.into())
+        // The clock of file times goes in steps of up to 10 ms, behind the one that told the start.
+        let since = started.checked_sub(Duration::from_millis(100)).unwrap_or(started);
+        evidence::tpu_logs(&own.unwrap_or_else(|| self.tpu_logs.clone()), since.into())
     }
 }
 
@@ -515,7 +576,8 @@ async fn free_devices(devices: Devices) -> Result<(), Unprepared> {
 }
 
 /// The program's environment: the machine's, the job's and ours.
-fn environment(work: &Work, folder: &Path, home: &Path) -> BTreeMap<String, String> {
+fn environment(work: &Work, layout: &Layout, attempt: u32, home: &Path) -> BTreeMap<String, String> {
+    let folder = layout.attempt(attempt);
     // What speaks of the agent itself says nothing to the program.
     let is_agents = |key: &str| {
         key.starts_with("REKINDLE_") || matches!(key, "INVOCATION_ID" | "JOURNAL_STREAM" | "SYSTEMD_EXEC_PID")
@@ -530,10 +592,10 @@ fn environment(work: &Work, folder: &Path, home: &Path) -> BTreeMap<String, Stri
     for (key, value) in fallback {
         env.entry(key.to_owned()).or_insert(value);
     }
-    env.insert(TPU_LOG_DIR.to_owned(), path("tpu_logs"));
+    env.insert(TPU_LOG_DIR.to_owned(), layout.tpu_logs(attempt).display().to_string());
     env.extend(work.env.clone());
     env.insert("REKINDLE_PROGRESS_FILE".to_owned(), path("progress"));
     env.insert("REKINDLE_NOTICE_FILE".to_owned(), path("notice"));
-    env.insert(procs::MARK.to_owned(), procs::mark(home, folder));
+    env.insert(procs::MARK.to_owned(), procs::mark(home, &folder));
     env
 }

@@ -133,6 +133,10 @@ async fn job(api: &Api, id: &JobId) -> Result<Arc<Job>, Problem> {
 }
 
 fn order(api: &Api, job: &Job, generation: u32, key: WorkerKey) -> Order {
-    let context = Context { settings: &api.engine.settings, deployment: &api.engine.deployment };
+    let context = Context {
+        settings: &api.engine.settings,
+        deployment: &api.engine.deployment,
+        now: api.engine.ports.clock.now(),
+    };
     order_for(job, generation, key, &context)
 }

@@ -17,6 +17,7 @@ mod agents;
 mod bundles;
 mod catalog;
 mod commands;
+mod exec;
 mod fleet;
 mod freeze;
 mod health;
@@ -25,6 +26,7 @@ mod labels;
 mod liveness;
 mod logs;
 mod objects;
+mod outputs;
 mod page;
 mod secrets;
 mod seeing;
@@ -66,6 +68,11 @@ pub fn people(api: Api) -> Router {
         .route("/v1/jobs/{id}/explain", get(jobs::explain))
         .route("/v1/jobs/{id}/logs", get(logs::read))
         .route("/v1/jobs/{id}/progress", get(seeing::progress))
+        .route("/v1/jobs/{id}/exec", post(exec::order))
+        .route("/v1/jobs/{id}/exec/{order}", get(exec::look))
+        .route("/v1/jobs/{id}/exec/{order}/{worker}/{stream}/{number}", get(exec::chunk))
+        .route("/v1/jobs/{id}/outputs", get(outputs::list))
+        .route("/v1/jobs/{id}/outputs/{*object}", get(outputs::read))
         .route("/v1/jobs/{id}/{command}", post(commands::command))
         .route("/v1/bundles/{sha256}", post(bundles::bundle).get(bundles::look))
         .route("/v1/webhook-secret", get(secrets::webhooks))
@@ -89,6 +96,8 @@ pub fn agents(api: Api) -> Router {
         .route("/agent/v1/hello", post(agents::hello))
         .route("/agent/v1/report", post(agents::report))
         .route("/agent/v1/logs/{job}/{attempt}/{worker}/{stream}/{number}", put(logs::put_chunk))
+        .route("/agent/v1/exec/{job}/{order}/{worker}/{stream}/{number}", put(exec::put_chunk))
+        .route("/agent/v1/outputs", post(outputs::place))
         .route("/agent/v1/ping", get(agents::ping).post(agents::ping))
         .with_state(api)
 }

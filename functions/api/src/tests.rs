@@ -21,6 +21,7 @@ mod objects;
 mod people;
 mod seeing;
 mod site;
+mod space;
 
 /// Everything that `api` serves, over one rig.
 struct Served {

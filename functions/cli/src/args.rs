@@ -9,6 +9,9 @@ use crate::demo::plan;
 mod seeing;
 
 pub(crate) use seeing::{Account, By, Ps, Show, Since, Top};
+mod space;
+
+pub(crate) use space::{Delete, Exec, Outputs, Ssh, Status, Sync, Up};
 
 /// Runs training jobs on Cloud TPUs that may be taken away, and brings them back by itself.
 #[derive(Debug, Parser)]
@@ -81,12 +84,6 @@ pub(crate) enum Command {
     Completion(Completion),
     /// Manual pages
     Man(Man),
-    /// Keep an interactive TPU alive
-    #[command(hide = true)]
-    Up(NotBuilt),
-    /// A shell on a worker
-    #[command(hide = true)]
-    Ssh(NotBuilt),
 }
 
 /// What is asked of a server.
@@ -105,6 +102,8 @@ pub(crate) enum Client {
     History(History),
     /// Output of a job's workers
     Logs(Logs),
+    /// Files that a job left at its end
+    Outputs(Outputs),
     /// Wait until the end of jobs is known: 0 succeeded, 1 failed, 3 cancelled, 4 not known
     Wait(Wait),
     /// End jobs and give their TPUs back
@@ -152,6 +151,19 @@ pub(crate) enum Client {
     Tag(Tag),
     /// Write a note to a job, or take it away; also after its end
     Note(Note),
+    /// Keep an interactive TPU alive: a workspace, made or brought back
+    Up(Box<Up>),
+    /// Workspaces and what they are at
+    Status(Status),
+    /// End workspaces and give their TPUs back
+    #[command(alias = "down")]
+    Delete(Delete),
+    /// Run a command on the workers of a workspace
+    Exec(Exec),
+    /// Bring files to the workers of a workspace, or from them
+    Sync(Sync),
+    /// A shell on a worker, by way of gcloud
+    Ssh(Ssh),
     /// The secret that signs the webhooks of your jobs
     WebhookSecret(WebhookSecret),
 }
@@ -257,6 +269,9 @@ pub(crate) struct Run {
     /// The program and its arguments, run on every worker
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+    /// It is a workspace, which has no program.
+    #[arg(skip)]
+    pub(crate) is_workspace: bool,
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -482,13 +497,6 @@ pub(crate) struct Demo {
     pub(crate) keep: bool,
 }
 
-/// A command that this version refuses by name.
-#[derive(Debug, Args)]
-pub(crate) struct NotBuilt {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
-    pub(crate) rest: Vec<String>,
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -514,7 +522,10 @@ mod tests {
         assert!(matches!(parse(&["ack", "a"]), Client::Wake(_)));
         assert!(matches!(parse(&["check", "a"]), Client::Ps(Ps { jobs, .. }) if jobs == ["a"]));
         assert!(matches!(parse(&["monitor", "a"]), Client::Monitor(Ps { jobs, .. }) if jobs == ["a"]));
-        assert!(matches!(command(&["ssh", "a", "--worker", "1", "--", "-L", "1:2"]), Command::Ssh(_)));
+        assert!(
+            matches!(parse(&["ssh", "a", "--worker", "1", "--", "-L", "1:2"]), Client::Ssh(s) if s.rest.len() == 2)
+        );
+        assert!(matches!(parse(&["down", "a"]), Client::Delete(d) if d.names == ["a"]));
     }
 
     #[test]

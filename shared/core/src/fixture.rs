@@ -103,6 +103,8 @@ pub(crate) fn job(spec: JobSpec) -> Job {
         first_started_at: None,
         queued_since: noon(),
         barred: Vec::new(),
+        execs: Vec::new(),
+        last_exec: 0,
         vacated: None,
         wake_at: None,
         outbox: Vec::new(),

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::account::Bill;
 use crate::classify::Verdict;
+use crate::exec::ExecOrder;
 use crate::failure::FailureKind;
 use crate::ids::JobId;
 use crate::limits::Vacated;
@@ -521,6 +522,12 @@ pub struct Job {
     pub queued_since: Timestamp,
     /// Candidates that are not tried for a while.
     pub barred: Vec<Barred>,
+    /// Orders to the workers of a workspace, the newest few.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub execs: Vec<ExecOrder>,
+    /// Number of the last of them.
+    #[serde(default)]
+    pub last_exec: u64,
     /// What it gave back since the use of all jobs was last counted.
     #[serde(default)]
     pub vacated: Option<Vacated>,

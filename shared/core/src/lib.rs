@@ -9,6 +9,7 @@ pub mod classify;
 pub mod decide;
 pub mod digest;
 pub mod effect;
+pub mod exec;
 pub mod explain;
 pub mod failure;
 #[cfg(test)]

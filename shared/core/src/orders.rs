@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::exec::{ExecOrder, orders_for};
 use crate::ids::WorkerKey;
 use crate::job::{Attempt, Generation, Job, StopCause};
 use crate::observation::{Notice, NoticeKind};
@@ -45,6 +46,9 @@ pub struct Order {
     pub notice: Option<Notice>,
     /// What to run; absent when the agent has it already or must leave.
     pub work: Option<Work>,
+    /// Orders of people to a workspace; one with a number that was carried out is not again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exec: Vec<ExecOrder>,
 }
 
 /// What runs in one attempt on one worker.
@@ -61,8 +65,18 @@ pub struct Work {
     /// Empty the working directory before this attempt, unpack the code anew and run `setup` again.
     #[serde(default)]
     pub clean: bool,
+    /// Patterns of files that are collected at the end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<String>,
     /// Between SIGTERM and SIGKILL, in milliseconds, when the agent itself ends the program (a notice it saw).
     pub stop_grace_ms: u64,
+}
+
+impl Work {
+    /// True where no program runs, but what people order.
+    pub fn is_workspace(&self) -> bool {
+        matches!(&self.run, CommandLine::Argv(words) if words.is_empty())
+    }
 }
 
 /// The attempt that this generation's agents serve: the newest on it.
@@ -85,6 +99,7 @@ pub fn order_for(job: &Job, generation: u32, key: WorkerKey, at: &Context<'_>) -
             cause: None,
             notice: None,
             work: None,
+            exec: Vec::new(),
         };
     };
     let chips_per_worker = g.chips / (g.workers * g.slices).max(1);
@@ -99,6 +114,7 @@ pub fn order_for(job: &Job, generation: u32, key: WorkerKey, at: &Context<'_>) -
             cause: Some(StopCause::Lost),
             notice: g.notice.clone(),
             work: None,
+            exec: Vec::new(),
         };
     };
     let want = match (&attempt.stop, attempt.released_at) {
@@ -106,7 +122,10 @@ pub fn order_for(job: &Job, generation: u32, key: WorkerKey, at: &Context<'_>) -
         (None, Some(_)) => Want::Run,
         (None, None) => Want::Prepare,
     };
-    let is_steady = want == Want::Run && attempt.started_at.is_some() && attempt.first_exit_at.is_none();
+    // A person waits for a workspace.
+    let is_steady =
+        want == Want::Run && attempt.started_at.is_some() && attempt.first_exit_at.is_none() && !job.spec.workspace;
+    let exec = if want == Want::Run { orders_for(job, attempt.number, key, at.now) } else { Vec::new() };
     Order {
         attempt: attempt.number,
         want,
@@ -116,6 +135,7 @@ pub fn order_for(job: &Job, generation: u32, key: WorkerKey, at: &Context<'_>) -
         cause: attempt.stop.as_ref().map(|s| s.cause),
         notice: g.notice.clone(),
         work: Some(work_for(job, g, attempt, key, at)),
+        exec,
     }
 }
 
@@ -126,6 +146,8 @@ pub struct Context<'a> {
     pub settings: &'a Settings,
     /// Addresses.
     pub deployment: &'a Deployment,
+    /// The time.
+    pub now: Timestamp,
 }
 
 /// First port of the range from which coordinator ports are taken; each attempt uses another one.
@@ -190,6 +212,7 @@ fn work_for(job: &Job, g: &Generation, attempt: &Attempt, key: WorkerKey, at: &C
         code: job.spec.code.clone(),
         env,
         clean: attempt.is_clean,
+        outputs: job.spec.outputs.clone(),
         stop_grace_ms: u64::try_from(job.spec.limits.stop_grace.as_millis()).unwrap_or(30_000),
     }
 }

@@ -33,6 +33,16 @@ pub enum CommandLine {
     Argv(Vec<String>),
 }
 
+impl CommandLine {
+    /// True if there is nothing to run.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Shell(line) => line.trim().is_empty(),
+            Self::Argv(words) => words.first().is_none_or(String::is_empty),
+        }
+    }
+}
+
 /// How capacity is bought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -148,6 +158,9 @@ pub struct Limits {
     pub stop_grace: Duration,
     /// The job fails when it has cost more than so many US dollars.
     pub cost_usd: Option<f64>,
+    /// A workspace that nobody has used for so long is paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Duration>,
 }
 
 /// A webhook for some of the job's events.
@@ -162,7 +175,7 @@ pub struct Notify {
 /// A validated job spec. It never changes after submit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobSpec {
-    /// The program, on every worker.
+    /// The program, on every worker; an empty list in a workspace.
     pub run: CommandLine,
     /// Once per worker and slice generation, before `run`.
     pub setup: Option<CommandLine>,
@@ -193,6 +206,12 @@ pub struct JobSpec {
     /// True: also slices outside the regions of the checkpoint bucket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub any_region: bool,
+    /// A TPU for interactive work: it has no program, and ends only when a person ends it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub workspace: bool,
+    /// Patterns of files in the working directory that are collected from every worker at the end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<String>,
     /// Where `code` comes from, for people; no part of what the job is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,

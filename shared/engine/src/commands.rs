@@ -5,8 +5,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use rekindle_core::decide::{Command, NoSense, apply_command};
+use rekindle_core::exec::{ExecAction, with_order};
 use rekindle_core::history::{AttemptEnd, HistoryEntry};
-use rekindle_core::ids::JobId;
+use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::{Counters, Desired, Job, OutEvent, Phase, Spent, Usage};
 use rekindle_core::names;
 use rekindle_core::reason::Reason;
@@ -93,10 +94,35 @@ impl Engine {
         key: &str,
         if_attempt: Option<u32>,
     ) -> Result<Commanded, StoreError> {
+        self.change(id, command.name(), actor, key, if_attempt, |job, now| apply_command(job, command, now)).await
+    }
+
+    /// Records an order to the workers of a workspace; the job that comes back names it last. Under the same key it is
+    /// given once.
+    pub async fn exec(
+        &self,
+        id: &JobId,
+        worker: Option<WorkerKey>,
+        action: &ExecAction,
+        actor: &str,
+        key: &str,
+    ) -> Result<Commanded, StoreError> {
+        self.change(id, "exec", actor, key, None, |job, now| with_order(job, worker, action, now).map(Some)).await
+    }
+
+    async fn change(
+        &self,
+        id: &JobId,
+        command: &'static str,
+        actor: &str,
+        key: &str,
+        if_attempt: Option<u32>,
+        apply: impl Fn(&Job, Timestamp) -> Result<Option<Job>, NoSense>,
+    ) -> Result<Commanded, StoreError> {
         let mut lost = None;
         for _ in 0..RACES_MAX {
             let Some(at) = self.ports.store.job(id).await? else { return Ok(Commanded::NoSuchJob) };
-            let kind = Kind::Command(id.clone(), format!("{}/{key}", command.name()));
+            let kind = Kind::Command(id.clone(), format!("{command}/{key}"));
             if self.ports.store.read::<CommandRecord>(&kind).await?.is_some() {
                 return Ok(Commanded::AlreadyHolds(boxed(at.value)));
             }
@@ -106,7 +132,7 @@ impl Engine {
                 return Ok(Commanded::WrongAttempt(at.value.last_attempt));
             }
             let now = self.ports.clock.now();
-            let mut job = match apply_command(&at.value, command, now) {
+            let mut job = match apply(&at.value, now) {
                 Err(no) => return Ok(Commanded::NoSense(no)),
                 Ok(None) => {
                     // Carried out, and so a second delivery must not act later, when it holds no more.
@@ -140,8 +166,8 @@ fn boxed(job: Arc<Job>) -> Box<Job> {
     Box::new(Arc::unwrap_or_clone(job))
 }
 
-fn record_of(command: Command, actor: &str, key: &str, now: Timestamp) -> CommandRecord {
-    CommandRecord { key: key.to_owned(), command: command.name().into(), actor: actor.to_owned(), at: now }
+fn record_of(command: &str, actor: &str, key: &str, now: Timestamp) -> CommandRecord {
+    CommandRecord { key: key.to_owned(), command: command.into(), actor: actor.to_owned(), at: now }
 }
 
 fn submit_entry(job: &Job, actor: &str, now: Timestamp) -> HistoryEntry {
@@ -162,16 +188,16 @@ fn submit_entry(job: &Job, actor: &str, now: Timestamp) -> HistoryEntry {
     }
 }
 
-fn command_entry(before: &Job, after: &Job, command: Command, actor: &str, now: Timestamp) -> HistoryEntry {
+fn command_entry(before: &Job, after: &Job, command: &str, actor: &str, now: Timestamp) -> HistoryEntry {
     HistoryEntry {
         revision: after.revision,
         at: now,
-        cause: command.name().into(),
+        cause: command.into(),
         actor: actor.to_owned(),
         from: before.phase,
         to: after.phase,
         reason: after.reason,
-        message: format!("{} by {actor}", command.name()),
+        message: format!("{command} by {actor}"),
         notes: Vec::new(),
         effects: Vec::new(),
         attempt: after.last_attempt,
@@ -224,6 +250,8 @@ fn new_job(id: JobId, spec: spec::JobSpec, actor: &str, now: Timestamp) -> Job {
         first_started_at: None,
         queued_since: now,
         barred: Vec::new(),
+        execs: Vec::new(),
+        last_exec: 0,
         vacated: None,
         // Due at once: if the hint is lost, the next tick finds it.
         wake_at: Some(now),

@@ -114,3 +114,26 @@ pub struct LogChunk {
     /// VM name, for the token.
     pub instance: String,
 }
+
+/// `POST /agent/v1/outputs`: where does this file go?
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutputPlace {
+    /// The job.
+    pub job: JobId,
+    /// Generation, for the token.
+    pub generation: u32,
+    /// Which worker.
+    pub key: WorkerKey,
+    /// VM name, for the token.
+    pub instance: String,
+    /// Path of the file below the working directory.
+    pub path: String,
+}
+
+/// The answer to [`OutputPlace`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputAddress {
+    /// PUT it there; no token goes with it.
+    pub upload: String,
+}

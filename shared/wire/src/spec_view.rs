@@ -22,13 +22,14 @@ pub fn spec(of: &JobSpec) -> Value {
         }
     };
     set("run", json!(of.run));
+    set("workspace", if of.workspace { json!(true) } else { Value::Null });
     set("setup", json!(of.setup));
     set("code", json!(of.code));
     set("env", json!(of.env));
     set("tpu", tpu(&of.tpu));
     set("recovery", recovery(&of.recovery));
     set("budgets", budgets(&of.budgets));
-    set("limits", limits(&of.limits));
+    set("limits", limits(&of.limits, of.workspace));
     set(
         "checkpoint",
         match &of.checkpoint {
@@ -37,6 +38,7 @@ pub fn spec(of: &JobSpec) -> Value {
             CheckpointSpec::ByRegion(folders) => json!(folders),
         },
     );
+    set("outputs", json!(of.outputs));
     set("priority", json!(of.priority));
     set("owner", json!(of.owner));
     set("tags", json!(of.tags));
@@ -56,7 +58,11 @@ pub fn brief(of: &JobSpec) -> Value {
         [one] => json!(one),
         list => json!(list),
     };
-    json!({"tpu": {"accelerator": accelerator}})
+    let mut brief = json!({"tpu": {"accelerator": accelerator}});
+    if of.workspace {
+        brief["workspace"] = json!(true);
+    }
+    brief
 }
 
 /// What the fields that a spec leaves out mean in this deployment now: the deployment decides them, not the spec, so
@@ -178,7 +184,7 @@ fn budgets(of: &Budgets) -> Value {
     })
 }
 
-fn limits(of: &Limits) -> Value {
+fn limits(of: &Limits, is_workspace: bool) -> Value {
     let time = |d: Option<Duration>| json!(d.map_or_else(|| "none".to_owned(), duration));
     let mut map = Map::from_iter(
         [
@@ -197,6 +203,9 @@ fn limits(of: &Limits) -> Value {
         stall => time(stall),
     };
     map.insert("stall".into(), stall);
+    if is_workspace {
+        map.insert("idle".into(), time(of.idle));
+    }
     Value::Object(map)
 }
 
@@ -300,6 +309,9 @@ mod tests {
             one("checkpoint", json!("gs://bucket/c")),
             one("recovery", json!({"preset": "pass"})),
             one("recovery", json!({"preset": "resume"})),
+            one("outputs", json!(["results/**", "*.png"])),
+            json!({"workspace": true, "tpu": {"accelerator": "v5litepod-8"}}),
+            json!({"workspace": true, "tpu": {"accelerator": "v5litepod-8"}, "limits": {"idle": "none"}}),
             small(json!({"accelerator": "v5litepod-8", "capacity": ["reserved"], "reservation": "r-1"})),
             small(json!({"accelerator": "v5litepod-16", "slices": 2, "queued": "always"})),
             small(json!({"accelerator": "v4-8", "topology": "2x2x1", "runtime_version": "tpu-ubuntu2204-base"})),

@@ -17,6 +17,10 @@ use rekindle_core::spec::CapacityKind;
 
 use crate::spec_view;
 
+mod space;
+
+pub use space::*;
+
 /// A job as people see it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobView {

@@ -196,6 +196,11 @@ impl Dev {
         self.root.path()
     }
 
+    /// Process id of `dev`.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// `--state`.
     pub fn state(&self) -> PathBuf {
         self.root.path().join("state")

@@ -176,7 +176,17 @@ impl Cloud {
 
 /// An order with short waits.
 pub(crate) fn order(attempt: u32, want: Want, work: Option<Work>) -> Order {
-    Order { attempt, want, poll_after_ms: 50, heartbeat_ms: 1000, kill_at: None, cause: None, notice: None, work }
+    Order {
+        attempt,
+        want,
+        poll_after_ms: 50,
+        heartbeat_ms: 1000,
+        kill_at: None,
+        cause: None,
+        notice: None,
+        work,
+        exec: Vec::new(),
+    }
 }
 
 /// Work of one shell program.
@@ -190,6 +200,7 @@ pub(crate) fn work(attempt: u32, run: &str) -> Work {
             ("REKINDLE_ATTEMPT".to_owned(), attempt.to_string()),
         ]),
         clean: false,
+        outputs: Vec::new(),
         stop_grace_ms: 5000,
     }
 }
@@ -314,20 +325,46 @@ pub(crate) struct Worker {
     agent: Option<Child>,
     address: String,
     boot: u32,
+    settings: Vec<(&'static str, String)>,
+    is_mounted: bool,
 }
 
 impl Worker {
     /// A machine with a running agent.
     pub(crate) fn start(cloud: &Cloud) -> Self {
-        let mut worker =
-            Self { home: tempfile::tempdir().unwrap(), agent: None, address: cloud.address.clone(), boot: 1 };
+        Self::start_with(cloud, Vec::new())
+    }
+
+    /// A machine with a running agent and these variables.
+    pub(crate) fn start_with(cloud: &Cloud, settings: Vec<(&'static str, String)>) -> Self {
+        let mut worker = Self::bare(cloud);
+        worker.settings = settings;
         worker.start_agent();
         worker
     }
 
     /// A machine without an agent.
     pub(crate) fn bare(cloud: &Cloud) -> Self {
-        Self { home: tempfile::tempdir().unwrap(), agent: None, address: cloud.address.clone(), boot: 1 }
+        Self {
+            home: tempfile::tempdir().unwrap(),
+            agent: None,
+            address: cloud.address.clone(),
+            boot: 1,
+            settings: Vec::new(),
+            is_mounted: false,
+        }
+    }
+
+    /// A machine whose disk holds 8 MiB, and whose output is buffered elsewhere; `None` where nothing may be mounted.
+    pub(crate) fn with_small_disk(cloud: &Cloud, buffer: &Path) -> Option<Self> {
+        let mut worker = Self::bare(cloud);
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(worker.home()).status();
+        worker.is_mounted = mount.is_ok_and(|status| status.success());
+        worker.settings.push(("REKINDLE_BUFFER_DIR", buffer.display().to_string()));
+        worker.is_mounted.then(|| {
+            worker.start_agent();
+            worker
+        })
     }
 
     /// Environment of everything on this machine.
@@ -341,6 +378,7 @@ impl Worker {
             .env("REKINDLE_LIBTPU_LOCK", home.join("libtpu_lockfile"))
             .env("REKINDLE_KERNEL_ROOT", Some(home.join("kernel")).filter(|k| k.is_dir()).unwrap_or("/".into()))
             .env("REKINDLE_LOG_FLUSH_MS", "50")
+            .envs(self.settings.iter().map(|(name, value)| (name, value)))
             .env("RUST_LOG", "debug,hyper=info,reqwest=info,hyper_util=info")
             .stdin(Stdio::null());
     }
@@ -435,6 +473,9 @@ impl Drop for Worker {
             let log = std::fs::read_to_string(self.home().join("agent.log")).unwrap_or_default();
             eprintln!("{log}");
         }
+        if self.is_mounted {
+            let _ = Command::new("umount").arg("-l").arg(self.home.path()).status();
+        }
     }
 }
 
@@ -443,7 +484,7 @@ fn pid_of(pid: u32) -> rustix::process::Pid {
 }
 
 /// Looks again and again, for what tells nobody that it has happened.
-async fn poll<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+pub(crate) async fn poll<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {

@@ -2,9 +2,12 @@
 
 use std::fmt::Write as _;
 
+use std::os::unix::fs::MetadataExt as _;
+
+use rekindle_core::classify::Exit;
 use rekindle_wire::agent::{Want, WorkerState};
 
-use crate::cloud::{Cloud, Worker};
+use crate::cloud::{Cloud, Worker, poll};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_byte_of_output_arrives_once_and_in_order() {
@@ -41,4 +44,84 @@ async fn every_byte_of_output_arrives_once_and_in_order() {
     assert_eq!(changed, 0, "a number always stands for the same bytes");
     cloud.want(Want::Retire);
     assert_eq!(worker.agent_exit().await, 0);
+}
+
+/// What `seq` writes.
+fn numbers(from: u32, to: u32) -> Vec<u8> {
+    (from..=to).fold(String::new(), |text, n| text + &n.to_string() + "\n").into_bytes()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_said_while_the_network_is_cut_arrives_when_it_is_back() {
+    let cloud = Cloud::start("seq 1 1000; until [ -e go ]; do sleep 0.02; done; seq 1001 300000; touch said").await;
+    let worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    cloud.until("the first chunk", |inner| (inner.output(1, "stdout")? == numbers(1, 1000)).then_some(())).await;
+    cloud.set(|inner| inner.is_down = true);
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    poll("the program was not held up", || worker.work().join("said").exists().then_some(())).await;
+    cloud.set(|inner| inner.is_down = false);
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!(exit.evidence.exit, Exit::Code(0));
+    let due = numbers(1, 300_000);
+    let out = cloud.until("all output", |inner| inner.output(1, "stdout").filter(|out| out.len() >= due.len())).await;
+    assert!(out == due, "{} bytes instead of {}", out.len(), due.len());
+    assert_eq!(cloud.set(|inner| inner.changed_chunks), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn above_the_bound_a_gap_stands_with_its_count_and_holds_no_memory() {
+    let run = "seq 1 1000; until [ -e go ]; do sleep 0.02; done; seq 1001 1000000; touch said
+        until [ -e end ]; do sleep 0.02; done; echo bye";
+    let cloud = Cloud::start(run).await;
+    let worker = Worker::start_with(&cloud, vec![("REKINDLE_LOG_BACKLOG_BYTES", (256 << 10).to_string())]);
+    cloud.until_running(1).await;
+    cloud.until("the first chunk", |inner| (inner.output(1, "stdout")? == numbers(1, 1000)).then_some(())).await;
+    cloud.set(|inner| inner.is_down = true);
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    poll("the program was not held up", || worker.work().join("said").exists().then_some(())).await;
+    let file = worker.home().join("jobs/train/g2/a1/stdout");
+    poll("what is above the bound is freed", || {
+        let held = std::fs::metadata(&file).unwrap().blocks() * 512;
+        (held < 1 << 20).then_some(())
+    })
+    .await;
+    cloud.set(|inner| inner.is_down = false);
+    std::fs::write(worker.work().join("end"), "").unwrap();
+    let out = cloud.until("the end", |inner| inner.output(1, "stdout").filter(|out| out.ends_with(b"\nbye\n"))).await;
+    let due = [numbers(1, 1_000_000), b"bye\n".to_vec()].concat();
+    let out = String::from_utf8(out).unwrap();
+    let (mut rest, mut at, mut marked) = (out.as_str(), 0, 0);
+    while let Some((before, behind)) = rest.split_once("\nrekindle: ") {
+        let (count, behind) = behind.split_once(" bytes of output were dropped here: api was out of reach\n").unwrap();
+        let count: usize = count.parse().unwrap();
+        assert!(due[at..].starts_with(before.as_bytes()), "in order up to the gap");
+        (rest, at, marked) = (behind, at + before.len() + count, marked + count);
+    }
+    assert!(&due[at..] == rest.as_bytes(), "in = out + marked");
+    assert!(marked > 4 << 20, "{marked} of {} bytes", due.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_holds_nothing_up_and_loses_nothing() {
+    let run = "cat /dev/zero >fill 2>/dev/null; echo full >&2; seq 1 100000
+        until [ -s /dev/shm/$MARK ]; do sleep 0.02; done; seq 100001 200000; exit 3";
+    let buffer = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mark = buffer.path().file_name().unwrap().to_str().unwrap();
+    let cloud = Cloud::start(&run.replace("$MARK", &format!("{mark}/go"))).await;
+    let Some(mut worker) = Worker::with_small_disk(&cloud, buffer.path()) else {
+        assert!(!rustix::process::geteuid().is_root(), "root may mount a disk of its own");
+        return;
+    };
+    cloud.until_running(1).await;
+    cloud.until("the disk is full", |inner| (inner.output(1, "stderr")? == b"full\n").then_some(())).await;
+    worker.kill_agent();
+    worker.start_agent();
+    std::fs::write(buffer.path().join("go"), "go").unwrap();
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(3), false));
+    let due = numbers(1, 200_000);
+    let out = cloud.until("all output", |inner| inner.output(1, "stdout").filter(|out| out.len() >= due.len())).await;
+    assert!(out == due, "{} bytes instead of {}", out.len(), due.len());
+    assert_eq!(cloud.set(|inner| inner.changed_chunks), 0);
 }

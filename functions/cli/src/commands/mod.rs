@@ -5,6 +5,7 @@ mod catalog;
 mod classify;
 mod control;
 mod doctor;
+mod exec;
 mod explain;
 mod fleet;
 mod freeze;
@@ -13,16 +14,20 @@ mod labels;
 mod live;
 mod logs;
 mod open;
+mod outputs;
 mod pages;
 mod ps;
 mod run;
 mod secret;
 mod show;
 mod since;
+mod ssh;
+mod sync;
 mod timeline;
 mod top;
 mod version;
 mod wait;
+mod workspace;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -58,10 +63,6 @@ pub(crate) fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
         Command::Classify(options) => classify::run(&options, printer),
         Command::Completion(options) => pages::completion(&options, printer),
         Command::Man(options) => pages::man(&options, printer),
-        Command::Up(_) => not_built("up", "submit a job with `rekindle run`"),
-        Command::Ssh(_) => {
-            not_built("ssh", "use `gcloud compute tpus tpu-vm ssh NAME`; `rekindle show JOB` tells the name")
-        }
         Command::Client(client) => {
             let context = Context::new(&cli.global, printer)?;
             // One thread: a client waits for one answer at a time, and starts at once.
@@ -76,6 +77,8 @@ async fn ask(context: Context, command: Client) -> Result<ExitCode> {
     match command {
         Client::Run(options) => return run::run(&context, &options).await,
         Client::Wait(options) => return wait::run(&context, &options).await,
+        Client::Exec(options) => return exec::run(&context, &options).await,
+        Client::Ssh(options) => return ssh::run(&context, &options).await,
         Client::Doctor(options) => return doctor::run(&context, &options).await,
         Client::Ps(options) => ps::run(&context, &options).await?,
         Client::Monitor(options) => ps::run(&context, &Ps { watch: true, ..options }).await?,
@@ -84,7 +87,13 @@ async fn ask(context: Context, command: Client) -> Result<ExitCode> {
         Client::History(options) => history::run(&context, &options).await?,
         Client::Logs(options) => logs::run(&context, &options).await?,
         Client::Cancel(options) => control::run(&context, &options, "cancel").await?,
-        Client::Pause(options) => control::run(&context, &options, "pause").await?,
+        Client::Pause(options) => {
+            control::run(&context, &workspace::meant(&context, options).await?, "pause").await?;
+        }
+        Client::Up(options) => workspace::up(&context, *options).await?,
+        Client::Status(options) => workspace::status(&context, &options).await?,
+        Client::Delete(options) => workspace::delete(&context, &options).await?,
+        Client::Sync(options) => sync::run(&context, &options).await?,
         Client::Unpause(options) => control::run(&context, &options, "unpause").await?,
         Client::Wake(options) => control::run(&context, &options, "wake").await?,
         Client::Restart(options) => control::restart(&context, &options).await?,
@@ -96,6 +105,7 @@ async fn ask(context: Context, command: Client) -> Result<ExitCode> {
         Client::Since(options) => since::run(&context, &options).await?,
         Client::Top(options) => top::run(&context, options).await?,
         Client::Catalog(options) => catalog::run(&context, &options).await?,
+        Client::Outputs(options) => outputs::run(&context, &options).await?,
         Client::Open(options) => open::run(context, &options).await?,
         Client::Freeze => freeze::run(&context, "freeze").await?,
         Client::Thaw => freeze::run(&context, "thaw").await?,
@@ -105,11 +115,6 @@ async fn ask(context: Context, command: Client) -> Result<ExitCode> {
         Client::WebhookSecret(options) => secret::run(&context, &options).await?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn not_built(command: &str, instead: &str) -> Result<ExitCode> {
-    Err(Fault::input(format!("`rekindle {command}` is not built in version {}", env!("CARGO_PKG_VERSION")))
-        .next(instead))
 }
 
 /// The path of a job, or of something below it.

@@ -1,6 +1,6 @@
 //! `run`: a job from a file, from options, or from both, with the folder of its program, submitted once.
 
-mod message;
+pub(super) mod message;
 mod plan;
 
 use std::process::ExitCode;
@@ -76,7 +76,7 @@ fn bundle(context: &Context, options: &Run, project: &Project, message: &Map<Str
     Bundle::of(&folder, context.printer)
 }
 
-async fn send(context: &Context, bundle: &Bundle, message: &mut Map<String, Value>) -> Result<()> {
+pub(super) async fn send(context: &Context, bundle: &Bundle, message: &mut Map<String, Value>) -> Result<()> {
     let (code, is_new) = bundle.send(&context.api, context.printer).await?;
     if !context.printer.is_json {
         let how = if is_new { "sent" } else { "the server has it already:" };

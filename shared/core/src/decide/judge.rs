@@ -271,6 +271,9 @@ impl Pass<'_> {
         let complete = evidence.workers.len() == total;
         let silent = self.silent_worker(a);
         let verdict = classify::classify(&evidence);
+        if complete && self.holds_again(a, &verdict) {
+            return;
+        }
         let kind = match verdict.outcome {
             classify::Outcome::Success if complete && !killed_after_success && a.started_or_released() => {
                 self.succeed(a, verdict);
@@ -405,11 +408,10 @@ impl Pass<'_> {
             return;
         }
         let fact = format!("worker {worker} has been silent for {} s", silent.as_secs());
-        let kind = FailureKind::Lost;
         let now = self.now;
         self.note(format!("generation {} is given up: {fact}", a.generation));
         let end = End {
-            kind,
+            kind: FailureKind::Lost,
             summary: fact,
             verdict: None,
             stop: StopCause::Lost,
@@ -492,6 +494,7 @@ impl Pass<'_> {
         }
         let Some(a) = live else { return };
         let Some(started) = a.started_at else { return };
+        self.judge_idle(&a, started, limits.idle);
         if let Some(limit) = limits.attempt
             && self.over(started, limit)
         {

@@ -24,6 +24,7 @@ mod tests;
 mod usage;
 mod wish;
 mod workers;
+mod workspace;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -340,6 +340,8 @@ fn is_significant(before: &Job, after: &Job) -> bool {
         vacated,
         sequence,
         changed_at,
+        execs: _,
+        last_exec: _,
     } = before;
     // While a program runs, its sentence tells the step.
     let is_running = *phase == Phase::Running;
@@ -364,8 +366,7 @@ fn is_significant(before: &Job, after: &Job) -> bool {
     let same_times =
         times == (after.created_at, after.phase_since, after.first_started_at, after.queued_since, after.changed_at);
     let same_job = (id, spec, spec_hash) == (&after.id, &after.spec, &after.spec_hash)
-        && *run_id == after.run_id
-        && *submitted_by == after.submitted_by;
+        && (run_id, submitted_by) == (&after.run_id, &after.submitted_by);
     !(same_state && same_resources && same_counts && same_times && same_job)
 }
 

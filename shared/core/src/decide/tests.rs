@@ -90,6 +90,8 @@ fn new_job() -> Job {
         first_started_at: None,
         queued_since: start(),
         barred: Vec::new(),
+        execs: Vec::new(),
+        last_exec: 0,
         vacated: None,
         wake_at: None,
         outbox: Vec::new(),

@@ -9,12 +9,20 @@ use super::{Budgets, Limits};
 
 const BUDGETS: &[&str] = &["user_failures", "infra_failures", "preemptions", "no_progress"];
 
-const LIMITS: &[&str] = &["total", "attempt", "queue", "start", "stall", "stop_grace", "cost_usd"];
+const LIMITS: &[&str] = &["total", "attempt", "queue", "start", "stall", "stop_grace", "cost_usd", "idle"];
+
+/// A workspace that nobody has used for so long is paused, unless it says otherwise.
+// A night: what is forgotten in the evening costs nothing any more in the morning.
+const IDLE: Duration = Duration::from_hours(8);
 
 /// The section `budgets`.
-pub(super) fn budgets(top: &Object<'_>, faults: &mut Faults) -> Budgets {
+pub(super) fn budgets(top: &Object<'_>, is_workspace: bool, faults: &mut Faults) -> Budgets {
     let mut budgets =
         Budgets { user_failures: Some(0), infra_failures: Some(10), preemptions: None, no_progress: Some(5) };
+    if is_workspace {
+        // Nothing in it ever tells of progress.
+        budgets.no_progress = None;
+    }
     let opened = top.get("budgets").and_then(|value| Object::open(value, "budgets", BUDGETS, faults));
     let Some(object) = opened else { return budgets };
     for (field, slot) in [
@@ -51,16 +59,17 @@ pub(super) fn count(value: &Value, path: &str, faults: &mut Faults) -> Option<Bo
 }
 
 /// The section `limits`.
-pub(super) fn limits(top: &Object<'_>, faults: &mut Faults) -> Limits {
+pub(super) fn limits(top: &Object<'_>, is_workspace: bool, faults: &mut Faults) -> Limits {
     let mut limits = Limits {
         total: None,
         attempt: None,
         queue: None,
         start: Duration::from_mins(30),
-        stall: Some(Duration::from_hours(1)),
+        stall: (!is_workspace).then_some(Duration::from_hours(1)),
         stall_by_hand: false,
         stop_grace: Duration::from_secs(30),
         cost_usd: None,
+        idle: is_workspace.then_some(IDLE),
     };
     let opened = top.get("limits").and_then(|value| Object::open(value, "limits", LIMITS, faults));
     let Some(object) = opened else { return limits };
@@ -69,6 +78,13 @@ pub(super) fn limits(top: &Object<'_>, faults: &mut Faults) -> Limits {
         if let Some(given) = limit(&object, field, true, faults) {
             *slot = given.value();
         }
+    }
+    if is_workspace {
+        if let Some(given) = limit(&object, "idle", true, faults) {
+            limits.idle = given.value();
+        }
+    } else if object.get("idle").is_some() {
+        faults.add(object.at("idle"), "belongs to a workspace; a job is watched by `stall`");
     }
     if let Some(Value::Object(_)) = object.get("stall") {
         // As the default is written: it watches steps alone.

@@ -61,6 +61,7 @@ const FIELDS: &[&str] = &[
     "checkpoint",
     "regions",
     "workspace",
+    "outputs",
     "priority",
     "owner",
     "tags",
@@ -73,7 +74,6 @@ const FIELDS: &[&str] = &[
 const NOT_BUILT: &[(&str, &str)] = &[
     ("image", "leave it out and install what the program needs in `setup`"),
     ("secrets", "leave it out and let the program read them with the worker's service account"),
-    ("workspace", "leave it out and give a `run`"),
 ];
 
 /// Most bytes of an owner or a tag. Firestore indexes at most 1,500 bytes of a value.
@@ -115,7 +115,8 @@ pub fn parse(value: &Value, context: &ParseContext<'_>) -> Result<Submit, Vec<Fi
         return Err(faults.into_vec());
     };
     let id = id(&top, &mut faults);
-    let run = run(&top, &mut faults);
+    let workspace = workspace(&top, &mut faults);
+    let run = run(&top, workspace, &mut faults);
     let setup = top.get("setup").and_then(|value| command(value, "setup", &mut faults));
     not_built(&top, &mut faults);
     let code = code(&top, context.deployment, &mut faults);
@@ -123,7 +124,7 @@ pub fn parse(value: &Value, context: &ParseContext<'_>) -> Result<Submit, Vec<Fi
     let checkpoint = checkpoint(&top, context.deployment, &mut faults);
     let any_region = any_region(&top, &checkpoint, &mut faults);
     let tpu = tpu::read(&top, (&checkpoint, any_region), context.deployment, &mut faults);
-    let budgets = limits::budgets(&top, &mut faults);
+    let budgets = limits::budgets(&top, workspace, &mut faults);
     let recovery = recovery::read(&top, policy::default_preset(&tpu.capacity), &budgets, &mut faults);
     let spec = JobSpec {
         run,
@@ -133,7 +134,7 @@ pub fn parse(value: &Value, context: &ParseContext<'_>) -> Result<Submit, Vec<Fi
         tpu,
         recovery,
         budgets,
-        limits: limits::limits(&top, &mut faults),
+        limits: limits::limits(&top, workspace, &mut faults),
         checkpoint,
         priority: priority(&top, &mut faults),
         owner: owner(&top, context, &mut faults),
@@ -141,6 +142,8 @@ pub fn parse(value: &Value, context: &ParseContext<'_>) -> Result<Submit, Vec<Fi
         notes: top.text("notes", &mut faults),
         notify: notify(&top, &mut faults),
         any_region,
+        workspace,
+        outputs: outputs(&top, &mut faults),
         source: source::read(&top, &mut faults),
     };
     let size = serde_json::to_vec(&spec).map_or(0, |bytes| bytes.len());
@@ -162,10 +165,39 @@ fn id(top: &Object<'_>, faults: &mut Faults) -> Option<JobId> {
     }
 }
 
-fn run(top: &Object<'_>, faults: &mut Faults) -> CommandLine {
-    let is_workspace = top.get("workspace").and_then(Value::as_bool) == Some(true);
+fn workspace(top: &Object<'_>, faults: &mut Faults) -> bool {
+    match top.get("workspace") {
+        None => false,
+        Some(Value::Bool(is)) => *is,
+        Some(other) => {
+            faults.add("workspace", format!("must be true or false; it is {}", reader::sort_of(other)));
+            false
+        }
+    }
+}
+
+/// Patterns of outputs that a job may have.
+const OUTPUTS_MAX: usize = 50;
+
+fn outputs(top: &Object<'_>, faults: &mut Faults) -> Vec<String> {
+    let words = top.words("outputs", faults);
+    if words.len() > OUTPUTS_MAX {
+        faults.add("outputs", format!("has more than {OUTPUTS_MAX} patterns; use `**`, as in results/**"));
+    }
+    for word in &words {
+        if word.text.starts_with('/') || word.text.split('/').any(|part| part == "..") {
+            faults.add(word.path.clone(), "must be a pattern within the working directory, such as results/**");
+        }
+    }
+    words.into_iter().map(|word| word.text).collect()
+}
+
+fn run(top: &Object<'_>, is_workspace: bool, faults: &mut Faults) -> CommandLine {
     let given = top.get("run");
-    // A workspace has no program; that it is not built is told of its own field.
+    if is_workspace && given.is_some() {
+        faults.add("run", "a workspace has no program of its own; leave it out, and use `rekindle exec` or `ssh`");
+        return CommandLine::Argv(Vec::new());
+    }
     if given.is_none() && !is_workspace {
         faults.add("run", "is missing; give the program and its arguments as a list, or one line for bash");
     }

@@ -77,6 +77,7 @@ fn the_smallest_spec_has_every_default_of_the_contract() {
         start: Duration::from_mins(30),
         stall: Some(Duration::from_hours(1)),
         stall_by_hand: false,
+        idle: None,
         stop_grace: Duration::from_secs(30),
         cost_usd: None,
     };
@@ -179,7 +180,7 @@ fn wrong_everywhere() -> Value {
         "code": "gs://b/x.zip",
         "env": {"A=B": "1", "N": 5, "REKINDLE_JOB": "me"},
         "secrets": {"K": "projects/p/secrets/k/versions/latest"},
-        "workspace": true,
+        "workspace": "yes",
         "regions": "some",
         "source": {"commit": 5, "dirt": true},
         "tpu": {

@@ -310,7 +310,8 @@ impl Rig {
 
     async fn agent(&mut self, job: &Job, generation: u32, key: WorkerKey) -> bool {
         let engine = self.engine.clone();
-        let ctx = Context { settings: &engine.settings, deployment: &engine.deployment };
+        let now = engine.ports.clock.now();
+        let ctx = Context { settings: &engine.settings, deployment: &engine.deployment, now };
         let order = order_for(job, generation, key, &ctx);
         if orders::attempt_of(job, generation).is_none() {
             return false;

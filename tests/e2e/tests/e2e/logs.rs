@@ -1,10 +1,15 @@
 //! What a program writes is what people read, byte for byte.
 
 use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
-use anyhow::{Result, ensure};
-use rekindle_e2e::{Options, scenario};
+use anyhow::{Context as _, Result, ensure};
+use rekindle_e2e::{Dev, LONG, Options, binary, scenario, until};
 use serde_json::json;
+
+use super::jobs::node_of;
 
 const LINES: usize = 30_000;
 
@@ -48,6 +53,115 @@ async fn every_byte_of_the_output_is_kept() -> Result<()> {
         let text = String::from_utf8_lossy(&together);
         let of_two = text.lines().filter_map(|line| line.strip_prefix("[w2] worker 2 line ")).map(str::parse::<usize>);
         ensure!(of_two.collect::<Result<Vec<_>, _>>()? == (1..=LINES).collect::<Vec<_>>(), "lines of worker 2");
+        Ok(())
+    })
+    .await
+}
+
+/// Says lines, each also to a file of the test; after SIGTERM many more, and last words. Attempt 5 ends by itself.
+const TWICE: &str = r#"
+copy="$SAID/$REKINDLE_ATTEMPT.$REKINDLE_WORKER"; gone=; i=0; trap 'gone=1' TERM
+say() { i=$((i+1)); line="attempt $REKINDLE_ATTEMPT worker $REKINDLE_WORKER line $i $RANDOM"; echo "$line" >>"$copy"; echo "$line"; }
+while [ -z "$gone" ]; do
+  say; echo "step=$((REKINDLE_ATTEMPT * 100000 + i))" >>"$REKINDLE_PROGRESS_FILE"
+  [ "$REKINDLE_ATTEMPT" = 5 ] && [ $i -ge 50 ] && exit 0
+  sleep 0.01
+done
+while [ $i -lt 600 ]; do say; done
+echo "last words" >>"$copy"; echo "last words"
+exit 1
+"#;
+
+/// What a worker said in an attempt, by its own record.
+fn said(dev: &Dev, attempt: u32, worker: u32) -> PathBuf {
+    dev.root().join("said").join(format!("{attempt}.{worker}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_preemptions_with_notice_lose_no_byte() -> Result<()> {
+    // At this speed a program has some seconds after its notice, also on a busy machine.
+    scenario("logs over preemptions", Options::speed(6.0), async |dev| {
+        std::fs::create_dir(dev.root().join("said"))?;
+        let env = json!({"SAID": dev.root().join("said")});
+        dev.submit(&json!({"id": "kept", "run": TWICE, "env": env, "tpu": {"accelerator": "v5litepod-16"}})).await?;
+        for attempt in 1..=4 {
+            let job = dev.step("kept", attempt, u64::from(attempt) * 100_000 + 30).await?;
+            // The last slice goes without a word.
+            let notice = if attempt < 4 { "30s" } else { "0s" };
+            dev.cloud.preempt(&node_of(&job)?, notice, "PREEMPTED").await?;
+        }
+        dev.phase("kept", "succeeded").await?;
+        for attempt in 1..=5 {
+            for worker in 0..4 {
+                let place = format!("attempt {attempt} worker {worker}");
+                let due = std::fs::read(said(dev, attempt, worker)).context(place.clone())?;
+                let path = format!("/v1/jobs/kept/logs?attempt={attempt}&worker={worker}&stream=stdout");
+                let out = dev.bytes(&path).await?;
+                let has_end = due.ends_with(b"last words\n");
+                ensure!(has_end || attempt >= 4, "{place}: {}", String::from_utf8_lossy(&due[due.len() - 80..]));
+                let same = out.iter().zip(&due).take_while(|(a, b)| a == b).count();
+                let (had, whole) = (out.len(), due.len());
+                ensure!(same == had, "{place}: {had} bytes of {whole}; the first {same} agree");
+                // Without notice the last flush interval may be lost, and nothing before it.
+                ensure!(had == whole || attempt == 4, "{place}: {had} bytes of {whole}");
+                ensure!(had > 0, "{place}: nothing came");
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Memory that a process holds, in bytes.
+fn resident(pid: u32) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let held = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    Ok(held.context("no VmRSS")?.parse::<u64>()? * 1024)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_million_lines_follow_without_growing_memory() -> Result<()> {
+    const MANY: usize = 1_000_000;
+    scenario("a million lines", Options::speed(10.0), async |dev| {
+        let run = format!("seq -f 'line %.0f of a million' 1 {MANY}; until [ -e {0} ]; do sleep 0.05; done", "$SAID");
+        let go = dev.root().join("go");
+        let spec = json!({"id": "long", "run": run, "env": {"SAID": go}, "tpu": {"accelerator": "v5litepod-4"}});
+        dev.submit(&spec).await?;
+        dev.phase("long", "running").await?;
+        let mut command = Command::new(binary()?);
+        command.args(["--server", &dev.url, "logs", "-f", "long"]).stdin(Stdio::null());
+        let mut follower = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut out = follower.stdout.take().context("no stdout")?;
+        let pids = [follower.id(), dev.pid().context("no dev")?];
+        let read = tokio::task::spawn_blocking(move || {
+            let (mut piece, mut rest, mut lines) = (vec![0; 1 << 16], Vec::new(), 0);
+            let mut held: Vec<[u64; 2]> = Vec::new();
+            while lines < MANY {
+                let read = out.read(&mut piece)?;
+                ensure!(read > 0, "the follow ended after {lines} lines");
+                rest.extend_from_slice(&piece[..read]);
+                let end = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+                let whole: Vec<u8> = rest.drain(..end).collect();
+                for line in std::str::from_utf8(&whole)?.lines().filter(|line| !line.starts_with("==")) {
+                    lines += 1;
+                    ensure!(line == format!("line {lines} of a million"), "{line:?} is no line {lines}");
+                }
+                if lines / (MANY / 10) >= held.len() {
+                    held.push([resident(pids[0])?, resident(pids[1])?]);
+                }
+            }
+            Ok(held)
+        });
+        let held = read.await??;
+        std::fs::write(&go, "")?;
+        until("the follow ends with the job", LONG, async || Ok(follower.try_wait()?)).await?;
+        dev.phase("long", "succeeded").await?;
+        for (index, name) in ["rekindle logs -f", "rekindle dev"].iter().enumerate() {
+            let (early, most) = (held[1][index], held.iter().map(|at| at[index]).max().unwrap_or(0));
+            rekindle_e2e::say(&format!("{name}: {early} bytes after a tenth, {most} at most"));
+            // 24 MB went through both; a buffer that is let go of later is no growth.
+            ensure!(most < early + (8 << 20), "{name} grew from {early} to {most} bytes");
+        }
         Ok(())
     })
     .await

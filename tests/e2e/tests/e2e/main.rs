@@ -16,3 +16,4 @@ mod losses;
 mod page;
 mod reaction;
 mod sweep;
+mod workspace;

@@ -15,13 +15,13 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// The job message.
 ///
 /// Weakest first: the file, presets, options, `--set`, arguments of the program.
-pub(super) fn message(options: &Run, project: &Project) -> Result<Map<String, Value>> {
+pub(in crate::commands) fn message(options: &Run, project: &Project) -> Result<Map<String, Value>> {
     let (file, pairs) = words(&options.words);
     let mut job = match file {
         Some(path) => from_file(Path::new(path))?,
         None => Map::new(),
     };
-    if file.is_none() && options.command.is_empty() {
+    if file.is_none() && options.command.is_empty() && !options.is_workspace {
         return Err(Fault::input("there is nothing to run").next(
             "name a job file, or put the program behind `--`: rekindle run --tpu v5litepod-8 -- python3 train.py",
         ));

@@ -1,0 +1,257 @@
+//! Orders of people to a workspace: a command whose output and exit go back to them, or files that are unpacked.
+//!
+//! **Invariant:** an order is begun at most once, also when the agent restarts: its number is written down before. A
+//! command carries the mark of the attempt's programs, and ends with them.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use rekindle_core::classify::Exit;
+use rekindle_core::exec::{ExecAction, ExecExit, ExecOrder};
+use rekindle_core::spec::CommandLine;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::sync::watch;
+
+use crate::api::{Api, CallError, ExecChunk};
+use crate::backoff;
+use crate::bundle;
+use crate::devices::Devices;
+use crate::files::Layout;
+use crate::metadata::{Metadata, Node};
+use crate::program::Reaped;
+
+/// Most bytes in one call; what a command says faster than this goes through waits for it in the pipe.
+const CHUNK_MAX: usize = 1 << 20;
+/// Output is gathered for so long before it is sent.
+const GATHER: Duration = Duration::from_millis(100);
+/// A command that has ended may have left processes that hold its output open; they are read for so long.
+const LEFT_OPEN: Duration = Duration::from_millis(500);
+/// Between two looks for the end of a command.
+const LOOK_EACH: Duration = Duration::from_millis(20);
+/// Between two looks whether somebody works on the machine.
+const LOOK_FOR_PEOPLE: Duration = Duration::from_secs(20);
+
+/// When the workspace was last used.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Activity {
+    last_ms: Arc<AtomicI64>,
+    running: Arc<AtomicUsize>,
+    looked: Option<Instant>,
+}
+
+impl Activity {
+    /// Now, while an order is carried out.
+    pub(crate) fn at(&self) -> Option<Timestamp> {
+        if self.running.load(Ordering::Relaxed) > 0 {
+            self.touch();
+        }
+        let last = self.last_ms.load(Ordering::Relaxed);
+        (last > 0).then(|| Timestamp::from_millisecond(last).ok()).flatten()
+    }
+
+    fn touch(&self) {
+        self.last_ms.fetch_max(Timestamp::now().as_millisecond(), Ordering::Relaxed);
+    }
+
+    /// Looks now and then whether a terminal was used, or a program holds a chip.
+    pub(crate) fn look(&mut self, dev: &Path, devices: &Devices) {
+        if self.looked.is_some_and(|at| at.elapsed() < LOOK_FOR_PEOPLE) {
+            return;
+        }
+        self.looked = Some(Instant::now());
+        let (last, me, devices, terminals) =
+            (Arc::clone(&self.last_ms), self.clone(), devices.clone(), dev.join("pts"));
+        tokio::task::spawn_blocking(move || {
+            if let Some(at) = used_at(&terminals) {
+                last.fetch_max(at.as_millisecond(), Ordering::Relaxed);
+            }
+            if !devices.holders().is_empty() {
+                me.touch();
+            }
+        });
+    }
+}
+
+/// When any of the terminals was last written to or read from.
+fn used_at(terminals: &Path) -> Option<Timestamp> {
+    let times = std::fs::read_dir(terminals).ok()?.flatten().filter_map(|entry| {
+        entry.file_name().to_str()?.parse::<u32>().ok()?;
+        let meta = entry.metadata().ok()?;
+        meta.modified().ok().max(meta.accessed().ok())
+    });
+    times.max().and_then(|time| Timestamp::try_from(time).ok())
+}
+
+/// What carries out orders.
+#[derive(Debug, Clone)]
+pub(crate) struct Exec {
+    /// Calls.
+    pub(crate) api: Api,
+    /// Who this is.
+    pub(crate) node: Arc<Node>,
+    /// The token.
+    pub(crate) token: watch::Receiver<Option<String>>,
+    /// For bundles.
+    pub(crate) metadata: Metadata,
+    /// Folders.
+    pub(crate) layout: Layout,
+    /// Ends of children.
+    pub(crate) reaped: Reaped,
+    /// When it was last used.
+    pub(crate) activity: Activity,
+}
+
+impl Exec {
+    /// Carries out an order and tells how.
+    pub(crate) async fn carry_out(self, order: ExecOrder, env: BTreeMap<String, String>) {
+        self.activity.running.fetch_add(1, Ordering::Relaxed);
+        let done = match &order.action {
+            ExecAction::Run(command) => self.run(order.id, command, env).await,
+            ExecAction::Unpack { code, to } => self.unpack(code, to).await.map(|()| 0),
+        };
+        let exit = match done {
+            Ok(code) => ExecExit { code, error: None },
+            Err(error) => ExecExit { code: 126, error: Some(format!("{error:#}")) },
+        };
+        tracing::info!(order = order.id, code = exit.code, error = exit.error, "an order was carried out");
+        match serde_json::to_vec(&exit) {
+            Ok(bytes) => self.put(order.id, "exit", 0, bytes).await,
+            Err(error) => tracing::error!(%error, "no JSON"),
+        }
+        self.activity.touch();
+        self.activity.running.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    async fn run(&self, id: u64, command: &CommandLine, env: BTreeMap<String, String>) -> anyhow::Result<i32> {
+        let words = match command {
+            CommandLine::Shell(text) => vec!["bash".to_owned(), "-c".to_owned(), text.clone()],
+            CommandLine::Argv(words) => words.clone(),
+        };
+        let (program, arguments) = words.split_first().context("there is no command")?;
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(env)
+            .current_dir(self.layout.work())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        let mut child = self.reaped.spawn(&mut command).with_context(|| format!("cannot start {program:?}"))?;
+        let pid = child.id().cast_signed();
+        let out = tokio::process::ChildStdout::from_std(child.stdout.take().context("no pipe")?)?;
+        let err = tokio::process::ChildStderr::from_std(child.stderr.take().context("no pipe")?)?;
+        let (ended, is_over) = watch::channel(false);
+        let out = self.clone().pump(id, "stdout", out, is_over.clone());
+        let err = self.clone().pump(id, "stderr", err, is_over);
+        let end = async {
+            let exit = loop {
+                if let Some(exit) = self.reaped.get(pid) {
+                    break exit;
+                }
+                tokio::time::sleep(LOOK_EACH).await;
+            };
+            ended.send_replace(true);
+            exit
+        };
+        let (exit, (), ()) = tokio::join!(end, out, err);
+        Ok(match exit {
+            Exit::Code(code) => code,
+            Exit::Signal(signal) => 128 + signal,
+            Exit::Silent => 125,
+        })
+    }
+
+    /// Sends what comes through a pipe, until it is closed or the command has ended.
+    async fn pump(self, id: u64, stream: &str, mut pipe: impl AsyncRead + Unpin, mut is_over: watch::Receiver<bool>) {
+        let mut number = 0;
+        let mut is_open = true;
+        while is_open {
+            let mut bytes = Vec::new();
+            let mut until: Option<Instant> = None;
+            while bytes.len() < CHUNK_MAX {
+                let mut piece = vec![0; 64 << 10];
+                let limit = until.unwrap_or_else(|| Instant::now() + Duration::from_hours(1));
+                let over = async {
+                    let _ = is_over.wait_for(|over| *over).await;
+                    tokio::time::sleep(LEFT_OPEN).await;
+                };
+                tokio::select! {
+                    biased;
+                    read = pipe.read(&mut piece) => match read {
+                        Ok(0) | Err(_) => {
+                            is_open = false;
+                            break;
+                        }
+                        Ok(read) => bytes.extend_from_slice(&piece[..read]),
+                    },
+                    () = tokio::time::sleep_until(limit.into()) => break,
+                    () = over => {
+                        is_open = false;
+                        break;
+                    }
+                }
+                until.get_or_insert_with(|| Instant::now() + GATHER);
+            }
+            if !bytes.is_empty() {
+                self.put(id, stream, number, bytes).await;
+                number += 1;
+            }
+        }
+    }
+
+    /// Sends one chunk, however long that takes. Nobody waits for an order that is not known any more.
+    async fn put(&self, id: u64, stream: &str, number: u64, bytes: Vec<u8>) {
+        let mut failures = 0;
+        loop {
+            let token = self.token.borrow().clone();
+            if let Some(token) = token {
+                let chunk = ExecChunk { node: &self.node, id, stream, number };
+                match self.api.put_exec(&token, chunk, bytes.clone()).await {
+                    Ok(()) | Err(CallError::Conflict) => return,
+                    Err(CallError::Refused(told)) => {
+                        tracing::warn!(order = id, told, "the output of an order is not wanted");
+                        return;
+                    }
+                    Err(CallError::Unauthorized(_) | CallError::Unreachable(_)) => {}
+                }
+            }
+            failures += 1;
+            tokio::time::sleep(backoff::after(failures, Duration::from_millis(200), Duration::from_secs(10))).await;
+        }
+    }
+
+    async fn unpack(&self, code: &str, to: &str) -> anyhow::Result<()> {
+        let work = self.layout.work();
+        let target: PathBuf = if to.is_empty() { work } else { work.join(to) };
+        bundle::unpack_over(&self.layout, &self.metadata, code, &target).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_that_is_used_is_activity() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(used_at(&folder.path().join("pts")), None);
+        std::fs::write(folder.path().join("ptmx"), "").unwrap();
+        assert_eq!(used_at(folder.path()), None, "not a terminal of anybody");
+        std::fs::write(folder.path().join("3"), "x").unwrap();
+        let age = Timestamp::now().duration_since(used_at(folder.path()).unwrap());
+        assert!(age.as_secs() < 3600, "{age}");
+        let activity = Activity::default();
+        assert_eq!(activity.at(), None);
+        activity.running.fetch_add(1, Ordering::Relaxed);
+        assert!(activity.at().is_some(), "while an order is carried out");
+    }
+}

@@ -1,0 +1,266 @@
+//! Outputs: files of the working directory that match the job's patterns, collected at the end of a program.
+//!
+//! A later attempt's file takes the place of an earlier one's of the same name. What is too large is left out, with a
+//! line of ours in the program's standard error.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use rekindle_core::classify::Exit;
+use tokio::sync::watch;
+
+use crate::api::Api;
+use crate::backoff;
+use crate::exec::Exec;
+use crate::metadata::Node;
+
+/// Largest file, in bytes.
+// What `api` takes of one upload in the local mode; in the cloud such files belong into the checkpoint folder.
+const FILE_MAX: u64 = 512 << 20;
+/// Most bytes of one worker.
+const SUM_MAX: u64 = 4 << 30;
+/// Most files of one worker.
+const FILES_MAX: usize = 2000;
+/// Folders in folders are looked into so deep.
+const DEPTH_MAX: usize = 32;
+/// Entries that are looked at, so that patterns like `**` do not read a disk of small files for ever.
+const LOOKS_MAX: usize = 1_000_000;
+/// Tries of one file.
+const TRIES: u32 = 5;
+
+/// Files to collect.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Found {
+    /// Paths below the working directory, in order.
+    files: Vec<PathBuf>,
+    /// What is left out, in sentences for people.
+    left_out: Vec<String>,
+}
+
+/// How long outputs may hold up the word that a program has ended. `None`: they are collected after it.
+///
+/// After exit 0 nothing waits for the word, and the machine goes soon after it. A failure is told at once: the others
+/// of the slice must know, and the job waits a minute before it fails for good. An end that was ordered has until the
+/// moment at which the machine may go; under a notice the job goes on elsewhere, and there is nothing to collect.
+pub(crate) fn may_hold_up(exit: Exit, is_ordered: bool, is_urgent: bool, left: Duration) -> Option<Duration> {
+    match (exit, is_ordered) {
+        _ if is_urgent => Some(Duration::ZERO),
+        (_, true) => Some(left),
+        (Exit::Code(0), false) => Some(Duration::from_mins(8)),
+        (Exit::Code(_) | Exit::Signal(_) | Exit::Silent, false) => None,
+    }
+}
+
+/// Finds the files that match. Links are not followed.
+fn find(work: &Path, patterns: &[String]) -> Found {
+    let mut found = Found::default();
+    let set = match globs(patterns) {
+        Ok(set) => set,
+        Err(error) => {
+            found.left_out.push(format!("outputs: {error:#}"));
+            return found;
+        }
+    };
+    let mut files: Vec<(PathBuf, u64)> = Vec::new();
+    let mut looks = LOOKS_MAX;
+    walk(work, Path::new(""), DEPTH_MAX, &set, &mut looks, &mut files);
+    if looks == 0 {
+        found.left_out.push(format!("outputs: only the first {LOOKS_MAX} files were looked at"));
+    }
+    files.sort();
+    let (mut sum, mut rest) = (0_u64, 0_usize);
+    for (path, size) in files {
+        if size > FILE_MAX {
+            let mib = size >> 20;
+            found.left_out.push(format!(
+                "outputs: {} has {mib} MiB, and at most {} are collected; write it to $REKINDLE_CHECKPOINT_DIR",
+                path.display(),
+                FILE_MAX >> 20
+            ));
+        } else if found.files.len() >= FILES_MAX || sum + size > SUM_MAX {
+            rest += 1;
+        } else {
+            sum += size;
+            found.files.push(path);
+        }
+    }
+    if rest > 0 {
+        found.left_out.push(format!(
+            "outputs: {rest} files are left out: at most {FILES_MAX} files and {} MiB of a worker are collected",
+            SUM_MAX >> 20
+        ));
+    }
+    found
+}
+
+/// A pattern that names a folder means everything in it.
+fn globs(patterns: &[String]) -> anyhow::Result<GlobSet> {
+    let mut set = GlobSetBuilder::new();
+    for pattern in patterns {
+        let pattern = pattern.trim_start_matches("./").trim_end_matches('/');
+        for text in [pattern.to_owned(), format!("{pattern}/**")] {
+            let glob = GlobBuilder::new(&text).literal_separator(true).build();
+            set.add(glob.with_context(|| format!("{pattern:?} is no pattern"))?);
+        }
+    }
+    Ok(set.build()?)
+}
+
+fn walk(work: &Path, below: &Path, depth: usize, set: &GlobSet, looks: &mut usize, files: &mut Vec<(PathBuf, u64)>) {
+    let Ok(entries) = std::fs::read_dir(work.join(below)) else { return };
+    for entry in entries.flatten() {
+        if *looks == 0 {
+            return;
+        }
+        *looks -= 1;
+        let Ok(meta) = entry.metadata() else { continue };
+        let path = below.join(entry.file_name());
+        if meta.is_dir() && depth > 0 {
+            walk(work, &path, depth - 1, set, looks, files);
+        } else if meta.is_file() && set.is_match(&path) {
+            files.push((path, meta.len()));
+        }
+    }
+}
+
+/// Sends files, each on its own: what cannot be sent does not hold up the others. Answers what was left out.
+async fn send(
+    api: &Api,
+    node: &Node,
+    token: &watch::Receiver<Option<String>>,
+    work: &Path,
+    files: Vec<PathBuf>,
+) -> Vec<String> {
+    let mut left_out = Vec::new();
+    for path in files {
+        if let Err(error) = send_one(api, node, token, work, &path).await {
+            tracing::warn!(path = %path.display(), error = format!("{error:#}"), "an output cannot be sent");
+            left_out.push(format!("outputs: {} could not be sent: {error:#}", path.display()));
+        }
+    }
+    left_out
+}
+
+async fn send_one(
+    api: &Api,
+    node: &Node,
+    token: &watch::Receiver<Option<String>>,
+    work: &Path,
+    path: &Path,
+) -> anyhow::Result<()> {
+    let name = path.to_str().context("its name is no UTF-8")?;
+    let mut failures = 0;
+    loop {
+        let known = token.borrow().clone();
+        let sent = match known {
+            Some(token) => api.put_output(&token, node, name, &work.join(path)).await,
+            None => Err(anyhow::anyhow!("there is no token")),
+        };
+        let Err(error) = sent else { return Ok(()) };
+        failures += 1;
+        if failures == TRIES {
+            return Err(error);
+        }
+        tokio::time::sleep(backoff::after(failures, Duration::from_millis(300), Duration::from_secs(5))).await;
+    }
+}
+
+/// What the collecting of outputs needs.
+pub(crate) struct Collecting {
+    /// Calls, and who this is.
+    pub(crate) exec: Exec,
+    /// The working directory.
+    pub(crate) work: PathBuf,
+    /// Where people look.
+    pub(crate) stderr: PathBuf,
+    /// What is collected.
+    pub(crate) patterns: Vec<String>,
+}
+
+impl Collecting {
+    /// The files that match; what is left out is said where people look.
+    pub(crate) async fn find(&self) -> Vec<PathBuf> {
+        if self.patterns.is_empty() {
+            return Vec::new();
+        }
+        let (work, patterns) = (self.work.clone(), self.patterns.clone());
+        let found = tokio::task::spawn_blocking(move || find(&work, &patterns)).await.unwrap_or_default();
+        for line in &found.left_out {
+            self.say(line);
+        }
+        found.files
+    }
+
+    /// Sends files.
+    pub(crate) async fn send(&self, files: Vec<PathBuf>) {
+        let Exec { api, node, token, .. } = &self.exec;
+        for line in send(api, node, token, &self.work, files).await {
+            self.say(&line);
+        }
+    }
+
+    /// The same for so long at most.
+    pub(crate) async fn send_within(&self, files: Vec<PathBuf>, limit: Duration) {
+        if !files.is_empty() && tokio::time::timeout(limit, self.send(files)).await.is_err() {
+            self.say(&format!("outputs: not all could be sent within {} s", limit.as_secs()));
+        }
+    }
+
+    fn say(&self, line: &str) {
+        if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(&self.stderr) {
+            let _ = writeln!(file, "rekindle: {line}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(patterns: &[&str]) -> Found {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a.png", "b.txt", "out/c.png", "out/deep/d.txt", "outer/e.txt"] {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, name).unwrap();
+        }
+        std::os::unix::fs::symlink("/etc/hostname", folder.path().join("link.png")).unwrap();
+        std::fs::File::create(folder.path().join("huge.bin")).unwrap().set_len(FILE_MAX + 1).unwrap();
+        find(folder.path(), &patterns.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
+    }
+
+    fn names(found: &Found) -> Vec<&str> {
+        found.files.iter().filter_map(|path| path.to_str()).collect()
+    }
+
+    #[test]
+    fn patterns_find_files_and_whole_folders_and_follow_no_links() {
+        assert_eq!(names(&found(&["*.png"])), ["a.png"]);
+        assert_eq!(names(&found(&["**/*.png"])), ["a.png", "out/c.png"]);
+        assert_eq!(names(&found(&["out"])), ["out/c.png", "out/deep/d.txt"]);
+        assert_eq!(names(&found(&["./out/", "b.txt"])), ["b.txt", "out/c.png", "out/deep/d.txt"]);
+        assert_eq!(found(&["none"]), Found::default());
+    }
+
+    #[test]
+    fn what_is_too_large_is_left_out_with_a_reason() {
+        let found = found(&["*.bin", "b.txt"]);
+        assert_eq!(names(&found), ["b.txt"]);
+        let said = "outputs: huge.bin has 512 MiB, and at most 512 are collected; write it to $REKINDLE_CHECKPOINT_DIR";
+        assert_eq!(found.left_out, [said]);
+        let bad = super::find(Path::new("/nowhere"), &["a[".to_owned()]);
+        assert!(bad.left_out[0].contains("is no pattern"), "{bad:?}");
+    }
+
+    #[test]
+    fn a_failure_is_told_before_its_outputs_and_a_good_end_after() {
+        let left = Duration::from_secs(9);
+        assert_eq!(may_hold_up(Exit::Code(1), false, false, left), None);
+        assert_eq!(may_hold_up(Exit::Signal(15), true, false, left), Some(left));
+        assert_eq!(may_hold_up(Exit::Code(0), false, true, left), Some(Duration::ZERO), "it goes on elsewhere");
+        assert!(may_hold_up(Exit::Code(0), false, false, left) > Some(left));
+    }
+}

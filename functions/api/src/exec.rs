@@ -1,0 +1,224 @@
+//! Orders to the workers of a workspace: people give them and read what they bring, agents put that as chunks.
+//!
+//! Objects: `jobs/<id>/exec/<order>/<slice>-<worker>/<stream>/<number>`; the stream `exit` has one, the end.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
+
+use rekindle_core::exec::{ExecAction, ExecExit, ExecOrder, ORDER_MAX};
+use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_core::job::Job;
+use rekindle_engine::Commanded;
+use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, body, problem};
+use rekindle_wire::agent::LogChunk;
+use rekindle_wire::v1::{self, ExecBody, ExecView, ExecWorkerView};
+
+use crate::jobs::{job_id, key, load, store};
+use crate::{Api, agents};
+
+/// The largest chunk, in bytes.
+const CHUNK_MAX: usize = 8 * 1024 * 1024;
+/// Names that are asked for at once.
+const NAMES: usize = 1000;
+const STREAMS: [&str; 3] = ["stdout", "stderr", "exit"];
+
+fn folder(job: &JobId, id: u64) -> String {
+    format!("jobs/{job}/exec/{id:08}/")
+}
+
+fn object(job: &JobId, id: u64, key: WorkerKey, stream: &str, number: u64) -> String {
+    format!("{}{:04}-{:04}/{stream}/{number:010}", folder(job, id), key.slice, key.worker)
+}
+
+fn worker_of(job: &Job, text: &str) -> Result<WorkerKey, Problem> {
+    let key = v1::worker_key(text).filter(|key| workers(job, None).contains(key));
+    key.ok_or_else(|| {
+        let last = workers(job, None).last().map_or(0, |key| key.worker);
+        problem(
+            StatusCode::BAD_REQUEST,
+            "worker",
+            format!("{text:?} is no worker; there are 0 to {last} of each slice"),
+        )
+    })
+}
+
+/// The workers of the newest generation, or the one that an order names.
+fn workers(job: &Job, order: Option<&ExecOrder>) -> Vec<WorkerKey> {
+    if let Some(key) = order.and_then(|order| order.worker) {
+        return vec![key];
+    }
+    let Some(g) = job.current_generation() else { return Vec::new() };
+    (0..g.slices).flat_map(|slice| (0..g.workers).map(move |worker| WorkerKey { slice, worker })).collect()
+}
+
+fn is_over(job: &Job, order: &ExecOrder) -> bool {
+    let attempt = job.attempts.iter().find(|a| a.number == order.attempt);
+    attempt.is_none_or(|a| a.stop.is_some() || a.ended.is_some())
+}
+
+/// `POST /v1/jobs/{id}/exec`: 202 the order; 409 when no worker is there to carry it out.
+pub(crate) async fn order(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    Json(body): Json<ExecBody>,
+) -> Result<Response, Problem> {
+    let id = job_id(&id)?;
+    let job = load(&api, &id).await?;
+    if !job.spec.workspace {
+        let why = format!("{id} is a job with a program of its own; orders are for workspaces (`rekindle up`)");
+        return Err(problem(StatusCode::CONFLICT, "no-workspace", why));
+    }
+    let faulty = |why: &str| problem(StatusCode::BAD_REQUEST, "exec", why);
+    let action = match (body.run, body.unpack) {
+        (Some(command), None) if !command.is_empty() => ExecAction::Run(command),
+        (None, Some(unpack)) if is_bundle(&api, &unpack.code) => {
+            ExecAction::Unpack { code: unpack.code, to: unpack.to }
+        }
+        (None, Some(_)) => return Err(faulty("`unpack.code` is no bundle of this deployment")),
+        _ => return Err(faulty("give one of `run` and `unpack`")),
+    };
+    if serde_json::to_vec(&action).map_or(0, |bytes| bytes.len()) > ORDER_MAX {
+        return Err(faulty(&format!("an order has at most {ORDER_MAX} bytes; bring a script by `sync`, and run that")));
+    }
+    let worker = body.worker.as_deref().filter(|text| *text != "all").map(|text| worker_of(&job, text)).transpose()?;
+    let key = key(&api, &caller, &headers)?;
+    let job = match Box::pin(api.engine.exec(&id, worker, &action, &caller.identity, &key)).await {
+        Ok(Commanded::Accepted(job)) => job,
+        Ok(Commanded::AlreadyHolds(_)) => {
+            return Err(problem(StatusCode::CONFLICT, "exec", "an order was given under this key already"));
+        }
+        Ok(Commanded::NoSense(no)) => {
+            let why = format!("{id} has no workers now: it is {}", no.phase.as_str());
+            return Err(problem(StatusCode::CONFLICT, "phase", why).with("phase", no.phase.as_str()));
+        }
+        Ok(Commanded::WrongAttempt(_) | Commanded::NoSuchJob) => return Err(Problem::not_found(&format!("job {id}"))),
+        Err(error) => return Err(store(&error)),
+    };
+    let given = job.execs.last().ok_or_else(|| Problem::not_found("the order"))?;
+    Ok((StatusCode::ACCEPTED, axum::Json(view(&job, given, &BTreeMap::new()))).into_response())
+}
+
+fn is_bundle(api: &Api, code: &str) -> bool {
+    let bucket = api.engine.deployment.bucket.trim_end_matches('/');
+    let name = code.strip_prefix(bucket).and_then(|rest| rest.strip_prefix("/bundles/")?.strip_suffix(".tar.zst"));
+    name.is_some_and(crate::bundles::is_sha256)
+}
+
+/// How far a worker is with an order.
+#[derive(Debug, Default)]
+struct Brought {
+    chunks: BTreeMap<String, u64>,
+    exit: Option<ExecExit>,
+}
+
+fn view(job: &Job, order: &ExecOrder, brought: &BTreeMap<WorkerKey, Brought>) -> ExecView {
+    let mut keys = workers(job, Some(order));
+    keys.extend(brought.keys().copied());
+    keys.sort_unstable();
+    keys.dedup();
+    let none = Brought::default();
+    let of = |key: WorkerKey| {
+        let brought = brought.get(&key).unwrap_or(&none);
+        let chunks = |stream: &str| brought.chunks.get(stream).copied().unwrap_or(0);
+        ExecWorkerView {
+            worker: format!("{}-{}", key.slice, key.worker),
+            stdout: chunks("stdout"),
+            stderr: chunks("stderr"),
+            exit: brought.exit.clone(),
+        }
+    };
+    let workers = keys.into_iter().map(of).collect();
+    ExecView { id: order.id, attempt: order.attempt, is_over: is_over(job, order), workers }
+}
+
+fn order_of(job: &Job, id: u64) -> Result<&ExecOrder, Problem> {
+    let order = job.execs.iter().find(|order| order.id == id);
+    order.ok_or_else(|| Problem::not_found(&format!("order {id} of {} (the newest few are kept)", job.id)))
+}
+
+/// `GET /v1/jobs/{id}/exec/{order}`.
+pub(crate) async fn look(
+    State(api): State<Api>,
+    Path((id, number)): Path<(String, u64)>,
+    _: Query<NoQuery>,
+) -> Result<axum::Json<ExecView>, Problem> {
+    // The job first: what it still had then has put all that it ever will.
+    let job = load(&api, &job_id(&id)?).await?;
+    let order = order_of(&job, number)?;
+    let folder = folder(&job.id, number);
+    let objects = &api.engine.ports.objects;
+    let unavailable = |e| Problem::unavailable("the object store", &e);
+    let mut brought: BTreeMap<WorkerKey, Brought> = BTreeMap::new();
+    let mut after: Option<String> = None;
+    loop {
+        let names = objects.list(&folder, after.as_deref(), NAMES).await.map_err(unavailable)?;
+        for name in &names {
+            let parts: Vec<&str> = name.strip_prefix(&folder).unwrap_or_default().split('/').collect();
+            let [worker, stream, number] = parts.as_slice() else { continue };
+            let (Some(key), Ok(number)) = (v1::worker_key(worker), number.parse::<u64>()) else { continue };
+            let brought = brought.entry(key).or_default();
+            if *stream == "exit" {
+                let bytes = objects.get(name, 0, CHUNK_MAX as u64).await.map_err(unavailable)?.unwrap_or_default();
+                brought.exit = serde_json::from_slice(&bytes).ok();
+            }
+            let chunks = brought.chunks.entry((*stream).to_owned()).or_default();
+            // Chunks are put one after the other: without the one before, the next is not there either.
+            *chunks = (*chunks).max(number + 1);
+        }
+        if names.len() < NAMES {
+            break;
+        }
+        after = names.last().cloned();
+    }
+    Ok(axum::Json(view(&job, order, &brought)))
+}
+
+/// `GET /v1/jobs/{id}/exec/{order}/{worker}/{stream}/{number}`: the bytes of one chunk.
+pub(crate) async fn chunk(
+    State(api): State<Api>,
+    Path((id, order, worker, stream, number)): Path<(String, u64, String, String, u64)>,
+    _: Query<NoQuery>,
+) -> Result<([(header::HeaderName, &'static str); 1], Bytes), Problem> {
+    let id = job_id(&id)?;
+    let missing = || Problem::not_found(&format!("chunk {number} of {stream} of worker {worker}"));
+    let key = v1::worker_key(&worker).filter(|_| STREAMS.contains(&stream.as_str())).ok_or_else(missing)?;
+    let name = object(&id, order, key, &stream, number);
+    let bytes = api.engine.ports.objects.get(&name, 0, CHUNK_MAX as u64).await;
+    let bytes = bytes.map_err(|e| Problem::unavailable("the object store", &e))?.ok_or_else(missing)?;
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes))
+}
+
+/// `PUT /agent/v1/exec/…`: 204; 409 when the chunk is there already, 404 when the order is not this worker's.
+pub(crate) async fn put_chunk(
+    State(api): State<Api>,
+    Path((id, order, worker, stream, number)): Path<(String, u64, String, String, u64)>,
+    Query(query): Query<LogChunk>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<StatusCode, Problem> {
+    let id = job_id(&id)?;
+    let key = v1::worker_key(&worker).ok_or_else(|| Problem::not_found(&format!("worker {worker:?}")))?;
+    agents::admit(&api, &headers, &id, query.generation, key, &query.instance)?;
+    let job = load(&api, &id).await?;
+    let given = order_of(&job, order)?;
+    let is_its = job.attempts.iter().any(|a| a.number == given.attempt && a.generation == query.generation);
+    let is_for = given.worker.is_none_or(|worker| worker == key) && STREAMS.contains(&stream.as_str());
+    if !is_its || !is_for {
+        return Err(Problem::not_found(&format!("order {order} for this worker")));
+    }
+    let name = object(&id, order, key, &stream, number);
+    let bytes = body::read(request, CHUNK_MAX).await?;
+    let objects = &api.engine.ports.objects;
+    let unavailable = |e| Problem::unavailable("the object store", &e);
+    if objects.size(&name).await.map_err(unavailable)?.is_some() {
+        return Err(problem(StatusCode::CONFLICT, "chunk", "this chunk is there already"));
+    }
+    objects.put(&name, bytes).await.map_err(unavailable)?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,160 @@
+//! Outputs: files that workers collected at the end of a program, in the object store under
+//! `jobs/<id>/outputs/w<N>/<path>` (`s<S>w<N>` where there are slices).
+//!
+//! Names of objects have few characters; others, and a dot at the beginning of a name, are written `=XX`.
+
+use std::fmt::Write as _;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use futures::stream;
+use http::{HeaderMap, StatusCode, header};
+
+use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_web::{Json, NoQuery, Path, Problem, Query, problem};
+use rekindle_wire::agent::{OutputAddress, OutputPlace};
+use rekindle_wire::v1::{OutputList, OutputView};
+
+use crate::jobs::{job_id, load};
+use crate::{Api, agents};
+
+/// Bytes read at once when a file is served.
+const PIECE: u64 = 1024 * 1024;
+/// Names that are asked for at once.
+const NAMES: usize = 1000;
+
+fn folder(job: &JobId) -> String {
+    format!("jobs/{job}/outputs/")
+}
+
+fn worker_folder(key: WorkerKey, has_slices: bool) -> String {
+    if has_slices { format!("s{}w{}", key.slice, key.worker) } else { format!("w{}", key.worker) }
+}
+
+/// A path as part of an object's name. `None`: it leaves its folder, or has no name.
+fn encoded(path: &str) -> Option<String> {
+    let mut out = String::new();
+    for (index, part) in path.split('/').enumerate() {
+        if part.is_empty() || part == "." || part == ".." {
+            return None;
+        }
+        if index > 0 {
+            out.push('/');
+        }
+        for (index, byte) in part.bytes().enumerate() {
+            let is_plain = byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'+' | b'@' | b'~' | b'-');
+            if is_plain || (byte == b'.' && index > 0) {
+                out.push(char::from(byte));
+            } else {
+                let _never = write!(out, "={byte:02X}");
+            }
+        }
+    }
+    Some(out)
+}
+
+/// The path again; what was not encoded by us stays as it is.
+fn decoded(name: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = name.as_bytes();
+    while let Some((&byte, behind)) = rest.split_first() {
+        let code = behind.get(..2).and_then(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok());
+        if let Some(code) = code.filter(|_| byte == b'=') {
+            bytes.push(code);
+            rest = &behind[2..];
+        } else {
+            bytes.push(byte);
+            rest = behind;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// `POST /agent/v1/outputs`: 201 where the file goes; 400 a path that cannot be a name, 401 a wrong token.
+pub(crate) async fn place(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Json(place): Json<OutputPlace>,
+) -> Result<Response, Problem> {
+    agents::admit(&api, &headers, &place.job, place.generation, place.key, &place.instance)?;
+    let job = load(&api, &place.job).await?;
+    let Some(path) = encoded(&place.path) else {
+        return Err(problem(StatusCode::BAD_REQUEST, "path", format!("{:?} is no path below a folder", place.path)));
+    };
+    let worker = worker_folder(place.key, job.spec.tpu.slices > 1);
+    let name = format!("{}{worker}/{path}", folder(&job.id));
+    let upload = api.engine.ports.objects.upload_address(&name).await;
+    let upload = upload.map_err(|e| Problem::unavailable("the object store", &e))?;
+    Ok((StatusCode::CREATED, axum::Json(OutputAddress { upload })).into_response())
+}
+
+/// `GET /v1/jobs/{id}/outputs`.
+pub(crate) async fn list(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    _: Query<NoQuery>,
+) -> Result<axum::Json<OutputList>, Problem> {
+    let job = load(&api, &job_id(&id)?).await?;
+    let folder = folder(&job.id);
+    let objects = &api.engine.ports.objects;
+    let unavailable = |e| Problem::unavailable("the object store", &e);
+    let mut outputs = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let names = objects.list(&folder, after.as_deref(), NAMES).await.map_err(unavailable)?;
+        for name in &names {
+            let rest = name.strip_prefix(&folder).unwrap_or_default();
+            let Some((worker, path)) = rest.split_once('/') else { continue };
+            outputs.push(OutputView { worker: worker.to_owned(), path: decoded(path), object: rest.to_owned() });
+        }
+        if names.len() < NAMES {
+            break;
+        }
+        after = names.last().cloned();
+    }
+    let place = format!("{}/{folder}", api.engine.deployment.bucket.trim_end_matches('/'));
+    Ok(axum::Json(OutputList { place, outputs }))
+}
+
+/// `GET /v1/jobs/{id}/outputs/{object}`: the bytes of one file.
+pub(crate) async fn read(
+    State(api): State<Api>,
+    Path((id, object)): Path<(String, String)>,
+    _: Query<NoQuery>,
+) -> Result<Response, Problem> {
+    let name = format!("{}{object}", folder(&job_id(&id)?));
+    let objects = api.engine.ports.objects.clone();
+    let size = objects.size(&name).await.map_err(|e| Problem::unavailable("the object store", &e))?;
+    let Some(size) = size else { return Err(Problem::not_found(&format!("output {object:?}"))) };
+    let pieces = stream::try_unfold((objects, name, 0), move |(objects, name, from)| async move {
+        if from >= size {
+            return Ok::<_, std::io::Error>(None);
+        }
+        let piece = objects.get(&name, from, PIECE).await.map_err(std::io::Error::other)?;
+        let piece = piece.filter(|p| !p.is_empty()).ok_or_else(|| std::io::Error::other("the file went away"))?;
+        let next = from + piece.len() as u64;
+        Ok(Some((piece, (objects, name, next))))
+    });
+    let headers =
+        [(header::CONTENT_LENGTH, size.to_string()), (header::CONTENT_TYPE, "application/octet-stream".into())];
+    Ok((headers, Body::from_stream(pieces)).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_path_becomes_a_name_and_comes_back() {
+        for path in ["a.txt", "out/.hidden/é =%.png", "..a/b c", "x/=41"] {
+            let name = encoded(path).unwrap();
+            assert!(name.split('/').all(|part| !part.starts_with('.') && part.is_ascii() && !part.contains(' ')));
+            assert_eq!(decoded(&name), path, "{name}");
+        }
+        for path in ["", "/a", "a//b", "../a", "a/..", "a/./b"] {
+            assert_eq!(encoded(path), None, "{path}");
+        }
+        assert_eq!(decoded("a=b=4"), "a=b=4");
+    }
+}

@@ -1,0 +1,153 @@
+//! Orders to a workspace, what its workers bring, and outputs.
+
+use rekindle_core::exec::ExecAction;
+use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_core::observation::WorkerState;
+use rekindle_core::spec::CommandLine;
+use rekindle_engine::tokens;
+use rekindle_rig::{Answer, post, send};
+use serde_json::{Value, json};
+
+use super::Served;
+use super::agents::running;
+
+/// The workspace `train` of four workers, asked for.
+async fn asked_for() -> Served {
+    let served = Served::new().await;
+    let spec = json!({"id": "train", "workspace": true, "tpu": {"accelerator": "v5litepod-16"}});
+    let answer = served.post("/v1/jobs", &spec).await;
+    assert!(answer.status.is_success(), "{}", answer.text());
+    for _ in 0..4 {
+        served.rig.pass("train").await;
+        served.rig.advance(1);
+    }
+    served
+}
+
+async fn order(served: &Served, body: &Value, key: &str) -> Answer {
+    let mut request = post("/v1/jobs/train/exec", body);
+    request.headers_mut().insert("idempotency-key", key.parse().unwrap());
+    send(&served.router, request).await
+}
+
+fn instance(worker: u32) -> String {
+    format!("t1v-n-1-w-{worker}")
+}
+
+fn token(worker: u32) -> String {
+    let key = WorkerKey { slice: 0, worker };
+    tokens::token("secret", &JobId::parse("train").unwrap(), 1, key, &instance(worker))
+}
+
+/// A worker brings a chunk.
+async fn bring(served: &Served, order: u64, worker: u32, place: &str, bytes: &str) -> u16 {
+    let query = format!("generation=1&instance={}", instance(worker));
+    let path = format!("/agent/v1/exec/train/{order}/0-{worker}/{place}?{query}");
+    served.put(&path, &token(worker), bytes.to_owned()).await.status.as_u16()
+}
+
+#[tokio::test]
+async fn an_order_reaches_its_workers_once_and_what_they_bring_is_read() {
+    let served = asked_for().await;
+    let all = json!({"run": "nproc"});
+    let early = order(&served, &all, "k0").await;
+    assert_eq!((early.status.as_u16(), &early.json()["phase"]), (409, &json!("starting")), "{}", early.text());
+    let mut agents = running(&served).await;
+
+    let given = order(&served, &all, "k1").await;
+    assert_eq!((given.status.as_u16(), &given.json()["id"]), (202, &json!(1)), "{}", given.text());
+    assert_eq!(given.json()["workers"].as_array().unwrap().len(), 4);
+    assert_eq!(order(&served, &all, "k1").await.status, 409, "the same key");
+    let one = order(&served, &json!({"run": ["ls", "-l"], "worker": "2"}), "k2").await;
+    assert_eq!((one.status.as_u16(), &one.json()["workers"][0]["worker"]), (202, &json!("0-2")));
+
+    for (worker, agent) in agents.iter_mut().enumerate() {
+        let report = agent.report(WorkerState::Running);
+        let told: Vec<_> = agent.send(&report).await.exec.into_iter().map(|o| (o.id, o.action)).collect();
+        let mut due = vec![(1, ExecAction::Run(CommandLine::Shell("nproc".into())))];
+        if worker == 2 {
+            due.push((2, ExecAction::Run(CommandLine::Argv(vec!["ls".into(), "-l".into()]))));
+        }
+        assert_eq!(told, due, "worker {worker}");
+    }
+
+    assert_eq!(bring(&served, 1, 3, "stdout/0", "112\n").await, 204);
+    assert_eq!(bring(&served, 1, 3, "stdout/0", "others\n").await, 409, "never overwritten");
+    assert_eq!(bring(&served, 1, 3, "exit/0", r#"{"code":7}"#).await, 204);
+    assert_eq!(bring(&served, 2, 3, "stdout/0", "x").await, 404, "the order is another's");
+    assert_eq!(bring(&served, 9, 3, "stdout/0", "x").await, 404);
+    assert_eq!(bring(&served, 1, 3, "stdin/0", "x").await, 404);
+    let path = format!("/agent/v1/exec/train/1/0-1/stdout/0?generation=1&instance={}", instance(1));
+    assert_eq!(served.put(&path, &token(3), "x").await.status, 401);
+
+    let view = served.get("/v1/jobs/train/exec/1").await.json();
+    let of_three = json!({"worker": "0-3", "stdout": 1, "stderr": 0, "exit": {"code": 7}});
+    assert_eq!((&view["workers"][3], &view["workers"][1]["exit"]), (&of_three, &Value::Null), "{view}");
+    assert_eq!(view["is_over"], false);
+    assert_eq!(served.get("/v1/jobs/train/exec/1/0-3/stdout/0").await.text(), "112\n");
+    assert_eq!(served.get("/v1/jobs/train/exec/1/0-3/stdout/1").await.status, 404);
+    assert_eq!(served.get("/v1/jobs/train/exec/9").await.status, 404);
+}
+
+#[tokio::test]
+async fn an_order_that_cannot_be_carried_out_is_refused_with_the_reason() {
+    let served = asked_for().await;
+    let _agents = running(&served).await;
+    for (body, why) in [
+        (json!({}), "give one of"),
+        (json!({"run": "a", "unpack": {"code": "x", "to": ""}}), "give one of"),
+        (json!({"run": []}), "give one of"),
+        (json!({"unpack": {"code": "gs://other/x.tar.zst", "to": ""}}), "no bundle"),
+        (json!({"run": "x".repeat(20_000)}), "at most"),
+        (json!({"run": "a", "worker": "4"}), "there are 0 to 3"),
+    ] {
+        let answer = order(&served, &body, "k").await;
+        assert_eq!(answer.status, 400, "{}", answer.text());
+        assert!(answer.text().contains(why), "{}", answer.text());
+    }
+    let program = Served::with_job().await;
+    let answer = order(&program, &json!({"run": "a"}), "k").await;
+    assert_eq!(answer.status, 409);
+    assert!(answer.text().contains("with a program of its own"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn outputs_have_a_place_for_their_worker_and_are_listed_and_read() {
+    let served = Served::with_job().await;
+    let place = async |path: &str, worker: u32| {
+        let body = json!({
+            "job": "train", "generation": 1, "key": {"slice": 0, "worker": 1}, "instance": instance(1), "path": path,
+        });
+        let mut request = post("/agent/v1/outputs", &body);
+        let bearer = format!("Bearer {}", token(worker)).parse().unwrap();
+        request.headers_mut().insert("authorization", bearer);
+        send(&served.router, request).await
+    };
+    assert_eq!(place("a.txt", 2).await.status, 401, "another worker's token");
+    for bad in ["", "/etc/passwd", "../a", "a/../../b", "a//b"] {
+        assert_eq!(place(bad, 1).await.status, 400, "{bad:?}");
+    }
+    let answer = place("out/é .png", 1).await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    let upload = answer.json()["upload"].as_str().unwrap().to_owned();
+    assert!(upload.contains("jobs/train/outputs/w1/out/=C3=A9=20.png"), "{upload}");
+
+    let bytes = "x".repeat(3 << 20);
+    let objects = &served.rig.engine.ports.objects;
+    objects.put("jobs/train/outputs/w1/out/=C3=A9=20.png", bytes.clone().into()).await.unwrap();
+    objects.put("jobs/train/outputs/w3/empty", "".into()).await.unwrap();
+    let list = served.get("/v1/jobs/train/outputs").await.json();
+    let due = json!([
+        {"worker": "w1", "path": "out/é .png", "object": "w1/out/=C3=A9=20.png"},
+        {"worker": "w3", "path": "empty", "object": "w3/empty"},
+    ]);
+    assert_eq!(list["outputs"], due, "{list}");
+    let file = served.get("/v1/jobs/train/outputs/w1/out/=C3=A9=20.png").await;
+    assert_eq!((file.status.as_u16(), file.text() == bytes), (200, true));
+    assert_eq!(file.headers["content-length"], "3145728");
+    assert_eq!(served.get("/v1/jobs/train/outputs/w3/empty").await.text(), "");
+    for missing in ["w1/other", "../logs/x", "w1/%2E%2E/%2E%2E/logs/x"] {
+        assert!(served.get(&format!("/v1/jobs/train/outputs/{missing}")).await.status.is_client_error(), "{missing}");
+    }
+    assert_eq!(served.get("/v1/jobs/none/outputs").await.status, 404);
+}

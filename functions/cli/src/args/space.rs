@@ -1,0 +1,160 @@
+//! Workspaces: `up`, `status`, `delete`, `exec`, `sync`, `ssh`; and the outputs of jobs.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `up`.
+#[derive(Debug, Args)]
+#[command(after_help = UP_EXAMPLES)]
+pub(crate) struct Up {
+    /// The workspace
+    pub(crate) name: String,
+    /// Accelerator type; several in order of preference
+    #[arg(long, value_name = "TYPE", value_delimiter = ',')]
+    pub(crate) tpu: Vec<String>,
+    /// Zone; several in order of preference [default: all that the deployment allows]
+    #[arg(long, value_name = "ZONE", value_delimiter = ',')]
+    pub(crate) zone: Vec<String>,
+    /// spot, preemptible, on_demand, reserved; several in order of preference
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pub(crate) capacity: Vec<String>,
+    /// On each worker of each new TPU, by bash
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) setup: Option<String>,
+    /// Folder to begin with, on each new TPU; `rekindle sync` brings more [default: none]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Pause it when nobody has used it for so long, or `none`
+    #[arg(long, value_name = "TIME", default_value = "8h")]
+    pub(crate) idle: String,
+    /// Part of a job by name, such as spot-v6e; may be repeated
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) preset: Vec<String>,
+    /// Any field of the definition: `--set tpu.network=mine`
+    #[arg(long, value_name = "FIELD=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Do not wait until it can be used
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+}
+
+const UP_EXAMPLES: &str = "\
+Examples:
+  rekindle up dev --tpu v5litepod-16 --setup 'pip install -r requirements.txt' --folder .
+  rekindle pause dev         give the TPU back, keep the definition
+  rekindle up dev            the same again
+  rekindle exec dev -- python3 -c 'import jax; print(jax.device_count())'
+  rekindle ssh dev --forward
+  rekindle delete dev";
+
+/// `status`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle status\n  rekindle status dev")]
+pub(crate) struct Status {
+    /// The workspace; without it all that are not deleted
+    pub(crate) name: Option<String>,
+}
+
+/// `delete`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle delete dev")]
+pub(crate) struct Delete {
+    /// The workspaces
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+}
+
+/// `exec`.
+#[derive(Debug, Args)]
+#[command(after_help = EXEC_EXAMPLES)]
+pub(crate) struct Exec {
+    /// The workspace
+    pub(crate) name: String,
+    /// Only on this worker: its index, or SLICE-INDEX; `all` is every worker
+    #[arg(long, value_name = "N|all", default_value = "all")]
+    pub(crate) worker: String,
+    /// The command and its arguments; one word alone is a line for bash
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+const EXEC_EXAMPLES: &str = "\
+The exit code is 0 if it is 0 on every worker, else the highest.
+Examples:
+  rekindle exec dev -- nproc
+  rekindle exec dev --worker 0 -- 'ls -l results | head'
+  rekindle exec dev -- python3 train.py --lr=0.01";
+
+/// `sync`.
+#[derive(Debug, Args)]
+#[command(after_help = SYNC_EXAMPLES)]
+pub(crate) struct Sync {
+    /// A folder or file here, or NAME:PATH in a workspace
+    pub(crate) from: String,
+    /// The same; one of both is in a workspace
+    pub(crate) to: String,
+    /// Only this worker: its index, or SLICE-INDEX; `all` is every worker
+    #[arg(long, value_name = "N|all", default_value = "all")]
+    pub(crate) worker: String,
+}
+
+const SYNC_EXAMPLES: &str = "\
+Files are added and replaced, never removed. What .gitignore and .rekindleignore name stays here. From several workers
+each gets its folder w0, w1, …
+Examples:
+  rekindle sync . dev:
+  rekindle sync src dev:src
+  rekindle sync dev:results ./results --worker 0";
+
+/// `ssh`.
+#[derive(Debug, Args)]
+#[command(after_help = SSH_EXAMPLES)]
+pub(crate) struct Ssh {
+    /// The workspace, or any job with a TPU
+    pub(crate) name: String,
+    /// The worker
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub(crate) worker: String,
+    /// Bring ports 6006 (TensorBoard) and 8888 (Jupyter) here
+    #[arg(long)]
+    pub(crate) forward: bool,
+    /// Go to the worker's internal address, from a machine in its network
+    #[arg(long)]
+    pub(crate) internal_ip: bool,
+    /// Go through Identity-Aware Proxy, where workers have no external address
+    #[arg(long, conflicts_with = "internal_ip")]
+    pub(crate) iap: bool,
+    /// Private key [default: gcloud's own]
+    #[arg(long = "ssh-key-file", value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// Neither make keys nor add them to the project
+    #[arg(long, hide = true)]
+    pub(crate) plain: bool,
+    /// Project of the TPU [default: gcloud's own]
+    #[arg(long, value_name = "ID")]
+    pub(crate) project: Option<String>,
+    /// Options of ssh
+    #[arg(last = true, value_name = "SSH ARGS")]
+    pub(crate) rest: Vec<String>,
+}
+
+const SSH_EXAMPLES: &str = "\
+Examples:
+  rekindle ssh dev
+  rekindle ssh dev --worker 2 --forward
+  rekindle ssh dev -- -L 9000:localhost:9000";
+
+/// `outputs`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle outputs train-1\n  rekindle outputs train-1 --to ./results --worker 0")]
+pub(crate) struct Outputs {
+    /// The job
+    pub(crate) job: String,
+    /// Bring them into this folder, each worker's into its own, `w0`, `w1`, …
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: Option<PathBuf>,
+    /// Only of this worker
+    #[arg(long, value_name = "N|all")]
+    pub(crate) worker: Option<String>,
+}

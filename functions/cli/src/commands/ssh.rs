@@ -1,0 +1,68 @@
+//! `ssh`: a shell on a worker, by `gcloud compute tpus tpu-vm ssh`, which brings keys and finds addresses.
+
+use std::process::ExitCode;
+
+use rekindle_core::job::Phase;
+use rekindle_wire::v1::JobView;
+
+use super::{Context, job_path, workspace};
+use crate::api::typed;
+use crate::args::Ssh;
+use crate::fault::{Fault, Result};
+
+/// TensorBoard and Jupyter.
+const PORTS: [u16; 2] = [6006, 8888];
+
+/// Opens a shell, and ends as it does.
+pub(crate) async fn run(context: &Context, options: &Ssh) -> Result<ExitCode> {
+    let view = look(context, &options.name).await?;
+    let words = words(&view, options)?;
+    let mut command = std::process::Command::new("gcloud");
+    command.args(&words);
+    context.printer.talk(&format!("gcloud {}", words.join(" ")));
+    // `gcloud` owns the terminal until it ends.
+    let status = command.status().map_err(|error| {
+        Fault::unexpected("cannot start gcloud").caused_by(&error).next(
+            "install the Google Cloud CLI (https://cloud.google.com/sdk/docs/install); `rekindle exec` needs none",
+        )
+    })?;
+    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)))
+}
+
+/// Any job with a TPU; of a workspace's name the one that is there.
+async fn look(context: &Context, name: &str) -> Result<JobView> {
+    let view: JobView = typed(context.api.get(&job_path(name, "")?, &[]).await?)?;
+    if view.phase.is_terminal() && view.spec["workspace"] == true {
+        return Ok(workspace::live(context, name).await?.1);
+    }
+    Ok(view)
+}
+
+fn words(view: &JobView, options: &Ssh) -> Result<Vec<String>> {
+    let id = &view.id;
+    let ready = view.resources.iter().rev().find(|tpu| tpu.state == "ready");
+    let Some(tpu) = ready else {
+        let word = if view.phase == Phase::Paused { "up" } else { "explain" };
+        let next = format!("rekindle {word} {id}");
+        return Err(Fault::input(format!("{id} has no TPU now: it is {}", view.phase.as_str())).next(next));
+    };
+    if tpu.kind != "node" {
+        return Err(Fault::input(format!("{id} has {} slices, and gcloud finds them one by one", tpu.slices))
+            .next("list their nodes: gcloud compute tpus tpu-vm list"));
+    }
+    let mut words = ["compute", "tpus", "tpu-vm", "ssh", &tpu.name].map(str::to_owned).to_vec();
+    words.extend([format!("--zone={}", tpu.zone), format!("--worker={}", options.worker)]);
+    let flags =
+        [("--internal-ip", options.internal_ip), ("--tunnel-through-iap", options.iap), ("--plain", options.plain)];
+    words.extend(flags.iter().filter(|(_, is)| *is).map(|(flag, _)| (*flag).to_owned()));
+    words.extend(options.key.iter().map(|file| format!("--ssh-key-file={}", file.display())));
+    words.extend(options.project.iter().map(|project| format!("--project={project}")));
+    let forwards = PORTS.iter().filter(|_| options.forward);
+    let forwards = forwards.flat_map(|port| ["-L".to_owned(), format!("{port}:localhost:{port}")]);
+    let rest: Vec<String> = forwards.chain(options.rest.iter().cloned()).collect();
+    if !rest.is_empty() {
+        words.push("--".to_owned());
+        words.extend(rest);
+    }
+    Ok(words)
+}

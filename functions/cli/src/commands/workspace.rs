@@ -1,0 +1,213 @@
+//! Workspaces: `up`, `status`, `delete`, and which job a workspace's name stands for.
+//!
+//! A workspace is a job without a program. Ids are never used twice, so the one that follows a deleted `dev` is `dev-2`.
+
+use std::time::Duration;
+
+use rekindle_core::job::{Desired, Phase};
+use rekindle_wire::v1::JobView;
+use serde_json::{Value, json};
+
+use super::run::{message, send};
+use super::{Context, control, job_path, show};
+use crate::api::{new_key, typed};
+use crate::args::{Control, Delete, Run, Show, Status, Up};
+use crate::bundle::Bundle;
+use crate::fault::{Fault, Result};
+use crate::human;
+use crate::project::Project;
+use crate::table::{Table, text};
+
+/// Between two looks at a workspace that is coming up.
+const LOOK_EACH: Duration = Duration::from_millis(500);
+/// Workspaces of one name, one after the other.
+const SAME_NAME_MAX: u32 = 500;
+
+/// The id that a name stands for, and its job: the first that has not ended, or the first id that is free.
+async fn find(context: &Context, name: &str) -> Result<(String, Option<JobView>)> {
+    for number in 1..=SAME_NAME_MAX {
+        let id = if number == 1 { name.to_owned() } else { format!("{name}-{number}") };
+        let value = match context.api.get(&job_path(&id, "")?, &[]).await {
+            Ok(value) => value,
+            Err(fault) if fault.status() == Some(404) => return Ok((id, None)),
+            Err(fault) => return Err(fault),
+        };
+        let view: JobView = typed(value)?;
+        if !is_workspace(&view) {
+            return Err(Fault::input(format!("{id} is a job with a program, no workspace"))
+                .next(format!("choose another name, or see it with `rekindle show {id}`")));
+        }
+        if !view.phase.is_terminal() && view.desired != Desired::Cancel {
+            return Ok((id, Some(view)));
+        }
+    }
+    Err(Fault::input(format!("{name} was made and deleted {SAME_NAME_MAX} times")).next("choose another name"))
+}
+
+fn is_workspace(view: &JobView) -> bool {
+    view.spec["workspace"] == true
+}
+
+/// The job of a workspace that is there.
+pub(super) async fn live(context: &Context, name: &str) -> Result<(String, JobView)> {
+    match find(context, name).await? {
+        (id, Some(view)) => Ok((id, view)),
+        (_, None) => Err(Fault::input(format!("there is no workspace {name}")).next(format!(
+            "make it: rekindle up {name} --tpu v5litepod-8; `rekindle status` lists those that are there"
+        ))),
+    }
+}
+
+/// Names of jobs as they are, of workspaces the ids that they stand for.
+pub(super) async fn meant(context: &Context, mut options: Control) -> Result<Control> {
+    for job in &mut options.jobs {
+        let Ok(path) = job_path(job, "") else { continue };
+        // A name that nobody has is the command's own fault to tell.
+        let Ok(value) = context.api.get(&path, &[]).await else { continue };
+        let view: JobView = typed(value)?;
+        if view.phase.is_terminal() && is_workspace(&view) {
+            *job = live(context, job).await?.0;
+        }
+    }
+    Ok(options)
+}
+
+/// Makes a workspace, or brings it back, and waits until it can be used.
+pub(crate) async fn up(context: &Context, options: Up) -> Result<()> {
+    let (id, view) = find(context, &options.name).await?;
+    let no_wait = options.no_wait;
+    let mut view = match view {
+        None => make(context, options, &id).await?,
+        Some(view) => {
+            if !options.tpu.is_empty() || options.setup.is_some() || options.folder.is_some() {
+                context.printer.warn(&format!(
+                    "{id} is defined already, and stays as it is; `rekindle delete {}` and `up` define it anew",
+                    options.name
+                ));
+            }
+            view
+        }
+    };
+    let mut said = String::new();
+    loop {
+        if view.phase == Phase::Paused {
+            let (value, _) = context.api.command(&id, "unpause", &rekindle_wire::v1::CommandBody::default()).await?;
+            view = typed(value)?;
+        } else if view.phase.is_terminal() || view.outcome.is_some() {
+            let why = human::tame(&view.message);
+            return Err(Fault::input(format!("{id} did not come up: {why}"))
+                .next(format!("see `rekindle logs {id}` and `rekindle explain {id}`")));
+        } else if view.desired == Desired::Run && (no_wait || view.phase == Phase::Running) {
+            return told(context, &id, &view);
+        }
+        let message = format!("{id} is {}: {}", human::phase(view.phase), human::tame(&view.message));
+        if message != said && !context.printer.is_json {
+            context.printer.talk(&message);
+        }
+        said = message;
+        tokio::time::sleep(LOOK_EACH).await;
+        view = typed(context.api.get(&job_path(&id, "")?, &[]).await?)?;
+    }
+}
+
+fn told(context: &Context, id: &str, view: &JobView) -> Result<()> {
+    if context.printer.is_json {
+        return context.printer.json(view);
+    }
+    if view.phase == Phase::Running
+        && let Some(tpu) = view.resources.last()
+    {
+        let workers = human::count(u64::from(tpu.workers), "worker");
+        context.printer.talk(&format!(
+            "{id} is up: {} in {}, {workers}, ${:.2} an hour\n  rekindle exec {id} -- COMMAND, rekindle ssh {id}, \
+             rekindle pause {id}",
+            tpu.accelerator, tpu.zone, tpu.usd_per_hour
+        ));
+    }
+    context.printer.line(id)
+}
+
+async fn make(context: &Context, options: Up, id: &str) -> Result<JobView> {
+    if options.tpu.is_empty() && options.preset.is_empty() && options.set.is_empty() {
+        return Err(Fault::input(format!("there is no workspace {} yet", options.name))
+            .next(format!("say which TPU: rekindle up {} --tpu v5litepod-8", options.name)));
+    }
+    let here = std::env::current_dir()
+        .map_err(|error| Fault::unexpected("the current folder is not there any more").caused_by(&error))?;
+    let project = Project::load(&here, context.config.as_deref())?;
+    let run = Run {
+        tpu: options.tpu,
+        zone: options.zone,
+        capacity: options.capacity,
+        setup: options.setup,
+        preset: options.preset,
+        set: options.set,
+        id: Some(id.to_owned()),
+        is_workspace: true,
+        ..Run::default()
+    };
+    let mut job = message::message(&run, &project)?;
+    job.insert("workspace".to_owned(), json!(true));
+    let limits = job.entry("limits").or_insert_with(|| json!({}));
+    if let Some(limits) = limits.as_object_mut() {
+        limits.entry("idle").or_insert_with(|| json!(options.idle));
+    }
+    if let Some(folder) = options.folder
+        && let Some(bundle) = Bundle::of(&project.folder(&folder)?, context.printer)?
+    {
+        send(context, &bundle, &mut job).await?;
+    }
+    let (value, _) = context.api.post("/v1/jobs", &Value::Object(job), &new_key()).await?;
+    typed(value)
+}
+
+/// Shows a workspace, or lists all that are not deleted.
+pub(crate) async fn status(context: &Context, options: &Status) -> Result<()> {
+    if let Some(name) = &options.name {
+        let (job, _) = live(context, name).await?;
+        return show::run(context, &Show { job, spec: false }).await;
+    }
+    let mut jobs: Vec<Value> = Vec::new();
+    let mut token: Option<String> = None;
+    loop {
+        let query = [("view", Some("list".to_owned())), ("page_size", Some("500".to_owned())), ("page_token", token)];
+        let mut page = context.api.get("/v1/jobs", &query).await?;
+        let found: Vec<Value> = typed(page["jobs"].take())?;
+        jobs.extend(found.into_iter().filter(|job| job["spec"]["workspace"] == true));
+        token = page["next_page_token"].as_str().map(str::to_owned);
+        if token.is_none() {
+            break;
+        }
+    }
+    let ended = |job: &Value| job["phase"].as_str().and_then(Phase::parse).is_some_and(Phase::is_terminal);
+    jobs.retain(|job| !ended(job));
+    if context.printer.is_json {
+        return context.printer.json(&json!({"jobs": jobs}));
+    }
+    if jobs.is_empty() {
+        context.printer.talk("no workspaces; `rekindle up NAME --tpu v5litepod-8` makes one");
+        return Ok(());
+    }
+    let mut table = Table::new(&[text("NAME", 0), text("PHASE", 0), text("TPU", 1), text("ZONE", 2), text("WHY", 3)]);
+    for job in jobs {
+        let view: JobView = typed(job)?;
+        let tpu = view.resources.last();
+        table.row(vec![
+            view.id.to_string(),
+            human::phase(view.phase),
+            tpu.map_or_else(|| "-".to_owned(), |tpu| tpu.accelerator.clone()),
+            tpu.map_or_else(|| "-".to_owned(), |tpu| tpu.zone.clone()),
+            human::tame(&view.message),
+        ]);
+    }
+    context.printer.data(&table.render(context.printer.width()))
+}
+
+/// Ends workspaces.
+pub(crate) async fn delete(context: &Context, options: &Delete) -> Result<()> {
+    let mut jobs = Vec::new();
+    for name in &options.names {
+        jobs.push(live(context, name).await?.0);
+    }
+    control::run(context, &Control { jobs, if_attempt: None }, "cancel").await
+}

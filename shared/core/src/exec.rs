@@ -1,0 +1,86 @@
+//! Orders to the workers of a workspace: a command of a person, or files that they bring.
+//!
+//! An order stands in the job's document and reaches the workers with their next call. It names its attempt, and a
+//! worker carries out each number once: an order is never done twice, and never on a slice that it was not meant for.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::decide::NoSense;
+use crate::ids::WorkerKey;
+use crate::job::{Job, Phase};
+use crate::spec::CommandLine;
+
+/// Orders that a job's document keeps.
+const KEPT: usize = 16;
+/// Workers are told of an order for so long: they call each second or two, unless the network is cut.
+const TOLD_FOR: SignedDuration = SignedDuration::from_mins(10);
+/// Longest order, in bytes of JSON.
+// So many of them must fit into the job's document beside a spec of the largest size.
+pub const ORDER_MAX: usize = 16 * 1024;
+
+/// What a worker is to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecAction {
+    /// Run a command in the working directory, with the environment of a program.
+    Run(CommandLine),
+    /// Unpack a bundle over what is there.
+    Unpack {
+        /// Its address.
+        code: String,
+        /// Where: a folder, from the working directory on; empty is that itself.
+        to: String,
+    },
+}
+
+/// One order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecOrder {
+    /// Its number in the job, from 1.
+    pub id: u64,
+    /// The attempt that it is for.
+    pub attempt: u32,
+    /// The worker that it is for; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<WorkerKey>,
+    /// When it was given.
+    pub at: Timestamp,
+    /// What to do.
+    pub action: ExecAction,
+}
+
+/// How a worker carried out an order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecExit {
+    /// Exit code; of a command that a signal ended 128 and its number, as shells say it.
+    pub code: i32,
+    /// Why it could not be carried out, if it could not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The job with one more order. It makes no sense unless all workers of a workspace are up.
+pub fn with_order(job: &Job, worker: Option<WorkerKey>, action: &ExecAction, now: Timestamp) -> Result<Job, NoSense> {
+    let ready = job.attempts.last().filter(|a| a.started_at.is_some() && a.stop.is_none() && a.ended.is_none());
+    let (Some(attempt), Phase::Running, true) = (ready, job.phase, job.spec.workspace) else {
+        return Err(NoSense { command: "exec", phase: job.phase });
+    };
+    let mut after = job.clone();
+    after.last_exec += 1;
+    let order = ExecOrder { id: after.last_exec, attempt: attempt.number, worker, at: now, action: action.clone() };
+    after.execs.push(order);
+    let excess = after.execs.len().saturating_sub(KEPT);
+    after.execs.drain(..excess);
+    Ok(after)
+}
+
+/// The orders that a worker is told of.
+pub fn orders_for(job: &Job, attempt: u32, key: WorkerKey, now: Timestamp) -> Vec<ExecOrder> {
+    let is_due = |order: &&ExecOrder| {
+        order.attempt == attempt
+            && order.worker.is_none_or(|worker| worker == key)
+            && now.duration_since(order.at) < TOLD_FOR
+    };
+    job.execs.iter().filter(is_due).cloned().collect()
+}

@@ -1,0 +1,201 @@
+//! A workspace from `up` to `delete`, by the command line, on real parts.
+
+use std::path::Path;
+use std::process::Output;
+
+use anyhow::{Context as _, Result, ensure};
+use rekindle_e2e::{Dev, Options, binary, scenario};
+use serde_json::{Value, json};
+
+use super::jobs::node_of;
+
+/// Runs `rekindle` in a folder; programs in `bin` are found first.
+async fn rekindle(dev: &Dev, here: &Path, words: &[&str]) -> Result<Output> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = tokio::process::Command::new(binary()?);
+    command
+        .args(["--server", &dev.url])
+        .args(words)
+        .current_dir(here)
+        .env("PATH", format!("{}:{path}", dev.root().join("bin").display()))
+        .env("HOME", here)
+        .env("CLOUDSDK_CONFIG", here)
+        .env("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", &dev.cloud.url)
+        .env("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", format!("{}compute/v1/", dev.cloud.url))
+        .env("CLOUDSDK_AUTH_DISABLE_CREDENTIALS", "true")
+        .env("CLOUDSDK_CORE_DISABLE_PROMPTS", "1")
+        .env("CLOUDSDK_CORE_DISABLE_USAGE_REPORTING", "true")
+        .env("CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK", "true")
+        .stdin(std::process::Stdio::null())
+        .kill_on_drop(true);
+    Ok(command.output().await?)
+}
+
+/// The same, with the exit code that is due; standard output.
+async fn says(dev: &Dev, here: &Path, code: i32, words: &[&str]) -> Result<String> {
+    let output = rekindle(dev, here, words).await?;
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.code() == Some(code), "{words:?}: {}\n{out}\n{err}\n{}", output.status, dev.log_tail());
+    Ok(if code == 0 { out.into_owned() } else { format!("{out}{err}") })
+}
+
+/// The lines of several workers come in any order.
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+async fn commands_and_files(dev: &Dev, here: &Path) -> Result<()> {
+    let said = says(dev, here, 0, &["exec", "box", "--", "echo from $REKINDLE_WORKER; cat made"]).await?;
+    let due: Vec<String> =
+        (0..4).flat_map(|w| [format!("[w{w}] from {w}"), format!("[w{w}] made for attempt 1")]).collect();
+    let mut due: Vec<&str> = due.iter().map(String::as_str).collect();
+    due.sort_unstable();
+    ensure!(sorted(&said) == due, "{said}");
+    // One worker alone: its bytes, its code.
+    let one = ["exec", "box", "--worker", "2", "--", "bash", "-c", "printf 'no end'; exit 7"];
+    ensure!(says(dev, here, 7, &one).await? == "no end");
+    let worst = ["exec", "box", "--", "exit $REKINDLE_WORKER"];
+    let said = says(dev, here, 3, &worst).await?;
+    ensure!(said.contains("w3 ended with 3") && said.contains("w1 ended with 1") && !said.contains("w0"), "{said}");
+    let said = says(dev, here, 126, &["exec", "box", "--worker", "0", "--", "no-such-program", "x"]).await?;
+    ensure!(said.contains("cannot start \"no-such-program\""), "{said}");
+    let said = says(dev, here, 1, &["exec", "box", "--worker", "9", "--", "true"]).await?;
+    ensure!(said.contains("\"9\" is no worker"), "{said}");
+
+    std::fs::create_dir_all(here.join("src/deep"))?;
+    std::fs::write(here.join("src/deep/a.txt"), "what is sent")?;
+    says(dev, here, 0, &["sync", "src", "box:code"]).await?;
+    let said = says(dev, here, 0, &["exec", "box", "--worker", "3", "--", "cat code/deep/a.txt made"]).await?;
+    ensure!(said == "what is sentmade for attempt 1\n", "{said}");
+    says(
+        dev,
+        here,
+        0,
+        &["exec", "box", "--", "mkdir -p out; head -c 3000000 /dev/zero >out/big; echo $REKINDLE_WORKER >out/who"],
+    )
+    .await?;
+    says(dev, here, 0, &["sync", "box:out", "back"]).await?;
+    for worker in 0..4 {
+        let place = here.join(format!("back/w{worker}"));
+        ensure!(std::fs::read_to_string(place.join("who"))? == format!("{worker}\n"), "worker {worker}");
+        ensure!(std::fs::metadata(place.join("big"))?.len() == 3_000_000, "worker {worker}");
+    }
+    let said = says(dev, here, 1, &["sync", "box:nowhere", "back"]).await?;
+    ensure!(said.contains("nowhere"), "{said}");
+    Ok(())
+}
+
+/// `rekindle ssh` by the real gcloud, which asks the emulator; its `ssh` only writes down what it is asked.
+async fn ssh(dev: &Dev, here: &Path) -> Result<()> {
+    if std::process::Command::new("gcloud").arg("--version").output().is_err() {
+        ensure!(!rekindle_e2e::is_ci(), "CI needs gcloud (package google-cloud-cli)");
+        rekindle_e2e::say("skipped: gcloud is not installed");
+        return Ok(());
+    }
+    let bin = dev.root().join("bin");
+    std::fs::create_dir(&bin)?;
+    for name in ["ssh", "ssh-keygen"] {
+        let stub = bin.join(name);
+        std::fs::write(&stub, format!("#!/bin/bash\necho \"{name} $*\" >>\"$HOME/called\"\n"))?;
+        std::fs::set_permissions(&stub, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    }
+    std::fs::write(here.join("key"), "none is needed")?;
+    std::fs::write(here.join("key.pub"), "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA a@b\n")?;
+    let node = dev.cloud.node(&node_of(&dev.job("box").await?)?).await?.context("no node")?;
+    let project = node["name"].as_str().and_then(|name| name.split('/').nth(1)).context("no project")?.to_owned();
+    let address = node["workers"][1]["ip"].as_str().context("no address")?.to_owned();
+    let before = dev.cloud.calls(&["GetNode"]).await?.len();
+    let plain = ["--internal-ip", "--plain", "--ssh-key-file", "key", "--project", &project];
+    let line = [&["ssh", "box", "--worker", "1", "--forward"], &plain[..], &["--", "-L", "9000:x:1"]].concat();
+    says(dev, here, 0, &line).await?;
+    ensure!(dev.cloud.calls(&["GetNode"]).await?.len() > before, "gcloud asked for the node");
+    let called = std::fs::read_to_string(here.join("called"))?;
+    let asked = called.lines().find(|line| line.starts_with("ssh ")).context(called.clone())?;
+    ensure!(asked.contains(&format!("@{address}")), "{asked}");
+    let ports = "-L 6006:localhost:6006 -L 8888:localhost:8888 -L 9000:x:1";
+    ensure!(asked.contains(ports), "{asked}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workspace_lives_until_it_is_deleted() -> Result<()> {
+    scenario("workspace", Options::speed(10.0), async |dev| {
+        let home = tempfile::tempdir()?;
+        let here = home.path();
+        let said = says(dev, here, 1, &["up", "box"]).await?;
+        ensure!(said.contains("rekindle up box --tpu"), "{said}");
+        let setup = "echo made for attempt $REKINDLE_ATTEMPT >made";
+        let up = ["up", "box", "--tpu", "v5litepod-16", "--setup", setup];
+        ensure!(says(dev, here, 0, &up).await? == "box\n");
+        ensure!(says(dev, here, 0, &["up", "box"]).await? == "box\n", "it is up already");
+        commands_and_files(dev, here).await?;
+        ssh(dev, here).await?;
+
+        // Its TPU is taken away: another one, set up again.
+        let job = dev.job("box").await?;
+        dev.cloud.preempt(&node_of(&job)?, "0s", "PREEMPTED").await?;
+        dev.job_until("box", "it is there again", |job| job["attempt"] == 2 && job["phase"] == "running").await?;
+        let said = says(dev, here, 0, &["exec", "box", "--worker", "0", "--", "cat made"]).await?;
+        ensure!(said == "made for attempt 2\n", "{said}");
+        // What holds it is killed by whoever knows it not.
+        says(dev, here, 0, &["exec", "box", "--worker", "1", "--", "pkill", "-f", "rekindle-workspace"]).await.ok();
+        dev.job_until("box", "it goes on", |job| job["attempt"] == 3 && job["phase"] == "running").await?;
+
+        says(dev, here, 0, &["pause", "box"]).await?;
+        dev.phase("box", "paused").await?;
+        ensure!(dev.cloud.resources().await?.is_empty(), "a paused workspace costs nothing");
+        let said = says(dev, here, 1, &["exec", "box", "--", "true"]).await?;
+        ensure!(said.contains("paused"), "{said}");
+        let list: Value = serde_json::from_str(&says(dev, here, 0, &["--json", "status"]).await?)?;
+        ensure!(list["jobs"][0]["id"] == "box" && list["jobs"][0]["phase"] == "paused", "{list}");
+        says(dev, here, 0, &["up", "box"]).await?;
+        let said = says(dev, here, 0, &["exec", "box", "--worker", "0", "--", "cat made"]).await?;
+        ensure!(said == "made for attempt 4\n", "{said}");
+
+        says(dev, here, 0, &["delete", "box"]).await?;
+        dev.phase("box", "cancelled").await?;
+        let said = says(dev, here, 1, &["exec", "box", "--", "true"]).await?;
+        ensure!(said.contains("there is no workspace box"), "{said}");
+        // The name again is another job; unused it is paused by itself.
+        let again = ["up", "box", "--tpu", "v5litepod-4", "--idle", "20s"];
+        ensure!(says(dev, here, 0, &again).await? == "box-2\n");
+        let job = dev.phase("box-2", "paused").await?;
+        ensure!(job["message"].as_str().is_some_and(|text| text.contains("nobody has used it")), "{}", job["message"]);
+        says(dev, here, 0, &["delete", "box"]).await?;
+        dev.phase("box-2", "cancelled").await?;
+        let counters = dev.job("box").await?["counters"].clone();
+        ensure!(counters["user_failures"] == 0 && counters["infra_failures"] == 0, "{counters}");
+        ensure!(counters["preemptions"] == json!(1), "{counters}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outputs_are_kept_and_brought() -> Result<()> {
+    scenario("outputs", Options::speed(10.0), async |dev| {
+        let home = tempfile::tempdir()?;
+        let here = home.path();
+        let run =
+            "mkdir -p results/deep; echo $REKINDLE_WORKER >results/who; head -c 3000000 /dev/zero >results/deep/big
+            echo x >other; echo é >'.a b'";
+        let spec =
+            json!({"id": "made", "run": run, "outputs": ["results", ".a*"], "tpu": {"accelerator": "v5litepod-16"}});
+        dev.submit(&spec).await?;
+        dev.phase("made", "succeeded").await?;
+        let listed = says(dev, here, 0, &["outputs", "made", "--worker", "2"]).await?;
+        ensure!(sorted(&listed) == ["w2/.a b", "w2/results/deep/big", "w2/results/who"], "{listed}");
+        says(dev, here, 0, &["outputs", "made", "--to", "back"]).await?;
+        for worker in 0..4 {
+            let place = here.join(format!("back/w{worker}"));
+            ensure!(std::fs::read_to_string(place.join("results/who"))? == format!("{worker}\n"), "worker {worker}");
+            ensure!(std::fs::metadata(place.join("results/deep/big"))?.len() == 3_000_000, "worker {worker}");
+            ensure!(std::fs::read_to_string(place.join(".a b"))? == "é\n", "worker {worker}");
+            ensure!(!place.join("other").exists(), "worker {worker}");
+        }
+        Ok(())
+    })
+    .await
+}
