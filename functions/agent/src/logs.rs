@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rekindle_core::classify::Exit;
 use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -341,6 +342,29 @@ fn punch(path: &Path, from: u64, until: u64) -> bool {
     dig().inspect_err(|error| tracing::debug!(path = %path.display(), %error, "cannot give back space")).is_ok()
 }
 
+/// Before the machine goes, so much time is left for telling the exit.
+const TELLING: Duration = Duration::from_secs(1);
+
+/// How long an exit may be held back until all output is sent. `goes_in`: under notice, when the machine goes.
+// Under notice the job goes on elsewhere, where it waits for a new machine anyhow, and what is not sent is lost with this
+// one. Without it the others of a failed worker are to know within 5 s; nobody waits for an exit with code 0.
+pub(crate) fn patience(exit: Exit, goes_in: Option<Duration>) -> Duration {
+    match (exit, goes_in) {
+        (_, Some(left)) => left.saturating_sub(TELLING).max(TELLING),
+        (Exit::Code(0), None) => Duration::from_secs(30),
+        (Exit::Code(_) | Exit::Signal(_) | Exit::Silent, None) => Duration::from_secs(2),
+    }
+}
+
+/// Waits until everything that was written is sent; gives up after `patience`, and then it is sent when it can be.
+pub(crate) async fn all_sent(flushes: &mpsc::Sender<Flush>, patience: Duration) {
+    let (done, is_done) = oneshot::channel();
+    let sent = async { flushes.send(done).await.is_ok() && is_done.await.is_ok() };
+    if !tokio::time::timeout(patience, sent).await.unwrap_or(false) {
+        tracing::warn!("an exit is told before all output is sent");
+    }
+}
+
 /// Removes folders of older attempts whose output is sent, and all but the newest few whatever they hold.
 pub(crate) fn tidy(layout: &Layout, current: u32) {
     // A person who looks at the machine after a failure wants the last few; a job of a thousand attempts must not fill
@@ -368,6 +392,15 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
+
+    #[test]
+    fn under_notice_output_is_waited_for_while_the_machine_is_there() {
+        let second = Duration::from_secs(1);
+        assert_eq!(patience(Exit::Code(1), Some(28 * second)), 27 * second);
+        assert_eq!(patience(Exit::Code(0), Some(Duration::ZERO)), second, "the notice is late");
+        assert_eq!(patience(Exit::Signal(9), None), 2 * second, "the others are to know");
+        assert_eq!(patience(Exit::Code(0), None), 30 * second);
+    }
 
     #[test]
     fn a_chunk_ends_after_a_line_unless_all_is_wanted() {

@@ -10,8 +10,9 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use rekindle_core::classify::{Exit, SignalSender, Stage, WorkerEvidence};
+use rekindle_core::orders::notice_is_urgent;
 use rekindle_core::spec::CommandLine;
-use rekindle_wire::agent::{ExitReport, Work};
+use rekindle_wire::agent::{ExitReport, Notice, Work};
 
 use crate::devices::{self, Devices};
 use crate::evidence::{self, Since};
@@ -343,7 +344,8 @@ impl Machine {
             return;
         };
         let flushes = self.parts.flushes.clone();
-        let is_urgent = self.is_urgent();
+        let notice = self.own_notice().filter(|notice| notice_is_urgent(notice, Timestamp::now()));
+        let is_urgent = notice.is_some();
         let collecting = outputs::Collecting {
             exec: self.parts.exec.clone(),
             work: self.parts.layout.work(),
@@ -386,10 +388,12 @@ impl Machine {
                 }
                 None => Some(files),
             };
-            let patience = output_patience(ended.exit, is_urgent);
+            let goes_in =
+                |n: Notice| Duration::try_from(n.deadline.duration_since(Timestamp::now())).unwrap_or_default();
+            let patience = logs::patience(ended.exit, notice.map(goes_in));
             let report = tokio::task::spawn_blocking(move || closing.report(ended));
             // Once the last worker's exit is known the machine may be gone within the second.
-            let (report, ()) = tokio::join!(report, flush_all(&flushes, patience));
+            let (report, ()) = tokio::join!(report, logs::all_sent(&flushes, patience));
             if let Ok(report) = report {
                 let _ = events.send(Event::Closed(Some(Box::new(report)))).await;
             }
@@ -426,26 +430,6 @@ impl Machine {
 pub(crate) fn flush(flushes: &mpsc::Sender<logs::Flush>) {
     let (done, _) = oneshot::channel();
     let _ = flushes.try_send(done);
-}
-
-/// How long an exit may be held back until all output is sent.
-// The others of a failed worker are to know within 5 s, and a machine under notice has 2 s left when its program was killed; nobody waits for an exit
-// with code 0.
-fn output_patience(exit: Exit, is_urgent: bool) -> Duration {
-    match exit {
-        _ if is_urgent => Duration::from_secs(1),
-        Exit::Code(0) => Duration::from_secs(30),
-        Exit::Code(_) | Exit::Signal(_) | Exit::Silent => Duration::from_secs(2),
-    }
-}
-
-/// Waits until everything that was written is sent; gives up after `patience`, and then it is sent when it can be.
-async fn flush_all(flushes: &mpsc::Sender<logs::Flush>, patience: Duration) {
-    let (done, is_done) = oneshot::channel();
-    let sent = async { flushes.send(done).await.is_ok() && is_done.await.is_ok() };
-    if !tokio::time::timeout(patience, sent).await.unwrap_or(false) {
-        tracing::warn!("an exit is told before all output is sent");
-    }
 }
 
 /// Everything that an exit report is made of.

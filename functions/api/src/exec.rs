@@ -34,15 +34,13 @@ fn object(job: &JobId, id: u64, key: WorkerKey, stream: &str, number: u64) -> St
     format!("{}{:04}-{:04}/{stream}/{number:010}", folder(job, id), key.slice, key.worker)
 }
 
-fn worker_of(job: &Job, text: &str) -> Result<WorkerKey, Problem> {
-    let key = v1::worker_key(text).filter(|key| workers(job, None).contains(key));
-    key.ok_or_else(|| {
+/// A worker by its name; without a name it is all of them.
+fn worker_of(job: &Job, text: Option<&str>, known: impl Fn(WorkerKey) -> bool) -> Result<Option<WorkerKey>, Problem> {
+    let Some(text) = text.filter(|text| *text != "all") else { return Ok(None) };
+    v1::worker_key(text).filter(|key| known(*key)).map(Some).ok_or_else(|| {
         let last = workers(job, None).last().map_or(0, |key| key.worker);
-        problem(
-            StatusCode::BAD_REQUEST,
-            "worker",
-            format!("{text:?} is no worker; there are 0 to {last} of each slice"),
-        )
+        let why = format!("{text:?} is no worker; there are 0 to {last} of each slice");
+        problem(StatusCode::BAD_REQUEST, "worker", why)
     })
 }
 
@@ -60,7 +58,8 @@ fn is_over(job: &Job, order: &ExecOrder) -> bool {
     attempt.is_none_or(|a| a.stop.is_some() || a.ended.is_some())
 }
 
-/// `POST /v1/jobs/{id}/exec`: 202 the order; 409 when no worker is there to carry it out.
+/// `POST /v1/jobs/{id}/exec`: 202 the order, also when it is asked again under the same key; 409 when no worker is
+/// there to carry it out, or when another order was given under the key.
 pub(crate) async fn order(
     State(api): State<Api>,
     caller: Caller,
@@ -74,11 +73,50 @@ pub(crate) async fn order(
         let why = format!("{id} is a job with a program of its own; orders are for workspaces (`rekindle up`)");
         return Err(problem(StatusCode::CONFLICT, "no-workspace", why));
     }
+    let action = action_of(&api, &body)?;
+    let name = body.worker.as_deref();
+    let key = key(&api, &caller, &headers)?;
+    // First, because a repeated request has the first answer also when no worker is there any more.
+    let given = api.engine.exec_given(&id, &key).await.map_err(|error| store(&error))?;
+    let (job, given) = if let Some(given) = given {
+        (Box::new(job), Some(given))
+    } else {
+        let worker = worker_of(&job, name, |key| workers(&job, None).contains(&key))?;
+        match Box::pin(api.engine.exec(&id, worker, &action, &caller.identity, &key)).await {
+            Ok(Commanded::Accepted(job)) => {
+                let given = job.execs.last().cloned();
+                (job, given)
+            }
+            // The same request, at the same time.
+            Ok(Commanded::AlreadyHolds(job)) => {
+                let given = api.engine.exec_given(&id, &key).await.map_err(|error| store(&error))?;
+                (job, given)
+            }
+            Ok(Commanded::NoSense(no)) => {
+                let why = format!("{id} has no workers now: it is {}", no.phase.as_str());
+                return Err(problem(StatusCode::CONFLICT, "phase", why).with("phase", no.phase.as_str()));
+            }
+            Ok(Commanded::WrongAttempt(_) | Commanded::NoSuchJob) => {
+                return Err(Problem::not_found(&format!("job {id}")));
+            }
+            Err(error) => return Err(store(&error)),
+        }
+    };
+    let given = given.ok_or_else(|| Problem::not_found("the order"))?;
+    if given.action != action || given.worker != worker_of(&job, name, |_| true)? {
+        let why = format!("order {} was given under this Idempotency-Key, and it is another one", given.id);
+        return Err(problem(StatusCode::CONFLICT, "idempotency-key", why));
+    }
+    Ok((StatusCode::ACCEPTED, axum::Json(view(&job, &given, &BTreeMap::new()))).into_response())
+}
+
+/// What a body orders.
+fn action_of(api: &Api, body: &ExecBody) -> Result<ExecAction, Problem> {
     let faulty = |why: &str| problem(StatusCode::BAD_REQUEST, "exec", why);
-    let action = match (body.run, body.unpack) {
-        (Some(command), None) if !command.is_empty() => ExecAction::Run(command),
-        (None, Some(unpack)) if is_bundle(&api, &unpack.code) => {
-            ExecAction::Unpack { code: unpack.code, to: unpack.to }
+    let action = match (&body.run, &body.unpack) {
+        (Some(command), None) if !command.is_empty() => ExecAction::Run(command.clone()),
+        (None, Some(unpack)) if is_bundle(api, &unpack.code) => {
+            ExecAction::Unpack { code: unpack.code.clone(), to: unpack.to.clone() }
         }
         (None, Some(_)) => return Err(faulty("`unpack.code` is no bundle of this deployment")),
         _ => return Err(faulty("give one of `run` and `unpack`")),
@@ -86,22 +124,7 @@ pub(crate) async fn order(
     if serde_json::to_vec(&action).map_or(0, |bytes| bytes.len()) > ORDER_MAX {
         return Err(faulty(&format!("an order has at most {ORDER_MAX} bytes; bring a script by `sync`, and run that")));
     }
-    let worker = body.worker.as_deref().filter(|text| *text != "all").map(|text| worker_of(&job, text)).transpose()?;
-    let key = key(&api, &caller, &headers)?;
-    let job = match Box::pin(api.engine.exec(&id, worker, &action, &caller.identity, &key)).await {
-        Ok(Commanded::Accepted(job)) => job,
-        Ok(Commanded::AlreadyHolds(_)) => {
-            return Err(problem(StatusCode::CONFLICT, "exec", "an order was given under this key already"));
-        }
-        Ok(Commanded::NoSense(no)) => {
-            let why = format!("{id} has no workers now: it is {}", no.phase.as_str());
-            return Err(problem(StatusCode::CONFLICT, "phase", why).with("phase", no.phase.as_str()));
-        }
-        Ok(Commanded::WrongAttempt(_) | Commanded::NoSuchJob) => return Err(Problem::not_found(&format!("job {id}"))),
-        Err(error) => return Err(store(&error)),
-    };
-    let given = job.execs.last().ok_or_else(|| Problem::not_found("the order"))?;
-    Ok((StatusCode::ACCEPTED, axum::Json(view(&job, given, &BTreeMap::new()))).into_response())
+    Ok(action)
 }
 
 fn is_bundle(api: &Api, code: &str) -> bool {

@@ -56,6 +56,40 @@ fn faults_say_what_to_do(transcript: &str) {
     }
 }
 
+/// What has no answer for machines, or is compared elsewhere.
+const NO_JSON: [&str; 7] = [
+    // Texts for a shell and for `man`.
+    "completion",
+    "man",
+    "help",
+    // The terminal is gcloud's.
+    "ssh",
+    // `bundles`, `demo` and `doctor` beside this file read theirs.
+    "dev",
+    "demo",
+    "doctor",
+];
+
+#[tokio::test]
+async fn every_command_has_a_transcript_of_its_json() {
+    let server = server::start().await;
+    let help = String::from_utf8(rekindle(&server, "rekindle --help").await.stdout).unwrap();
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // What goes on in a second line begins further to the right.
+    let names = commands.filter_map(|line| line.strip_prefix("  ").filter(|name| !name.starts_with(' ')));
+    let commands: Vec<&str> = names.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(commands.len() > 30 && commands.contains(&"ps"), "{commands:?}");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
+    let files = std::fs::read_dir(folder).unwrap();
+    let all: String = files.map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap()).collect();
+    let is_shown = |command: &str| {
+        let begin = format!("$ rekindle {command} ");
+        all.lines().any(|line| line.starts_with(&begin) && line.contains(" --json"))
+    };
+    let missing: Vec<&&str> = commands.iter().filter(|c| !NO_JSON.contains(*c) && !is_shown(c)).collect();
+    assert!(missing.is_empty(), "no transcript shows `--json` of {missing:?}");
+}
+
 /// A folder with a copy of `project`, the same on every machine.
 fn project() -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();

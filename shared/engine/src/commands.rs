@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use rekindle_core::decide::{Command, NoSense, apply_command};
-use rekindle_core::exec::{ExecAction, with_order};
+use rekindle_core::exec::{ExecAction, ExecOrder, with_order};
 use rekindle_core::history::{AttemptEnd, HistoryEntry};
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::{Counters, Desired, Job, OutEvent, Phase, Spent, Usage};
@@ -58,7 +58,7 @@ impl Engine {
         let now = self.ports.clock.now();
         let job = Arc::new(new_job(id.clone(), submit.spec, actor, now));
         let entry = submit_entry(&job, actor, now);
-        let record = CommandRecord { key: key.to_owned(), command: "submit".into(), actor: actor.to_owned(), at: now };
+        let record = record_of("submit", actor, key, now);
         let more = vec![put(&Kind::Command(id.clone(), key.to_owned()), &record, Precondition::None)];
         match self.ports.store.create_job(&job, &entry, more).await {
             Ok(_) => Ok(Submitted::Created(boxed(job))),
@@ -110,6 +110,12 @@ impl Engine {
         self.change(id, "exec", actor, key, None, |job, now| with_order(job, worker, action, now).map(Some)).await
     }
 
+    /// The order that was given under a key.
+    pub async fn exec_given(&self, id: &JobId, key: &str) -> Result<Option<ExecOrder>, StoreError> {
+        let kind = Kind::Command(id.clone(), format!("exec/{key}"));
+        Ok(self.ports.store.read::<CommandRecord>(&kind).await?.and_then(|record| record.value.order))
+    }
+
     async fn change(
         &self,
         id: &JobId,
@@ -150,7 +156,8 @@ impl Engine {
             job.wake_at = Some(now);
             let job = Arc::new(job);
             let entry = command_entry(&at.value, &job, command, actor, now);
-            let record = record_of(command, actor, key, now);
+            let order = job.execs.last().filter(|_| job.last_exec > at.value.last_exec).cloned();
+            let record = CommandRecord { order, ..record_of(command, actor, key, now) };
             let more = vec![put(&kind, &record, Precondition::Absent)];
             match self.ports.store.commit_job(at.revision, &job, Some(&entry), more).await {
                 Ok(_) => return Ok(Commanded::Accepted(boxed(job))),
@@ -167,7 +174,7 @@ fn boxed(job: Arc<Job>) -> Box<Job> {
 }
 
 fn record_of(command: &str, actor: &str, key: &str, now: Timestamp) -> CommandRecord {
-    CommandRecord { key: key.to_owned(), command: command.into(), actor: actor.to_owned(), at: now }
+    CommandRecord { key: key.to_owned(), command: command.into(), actor: actor.to_owned(), at: now, order: None }
 }
 
 fn submit_entry(job: &Job, actor: &str, now: Timestamp) -> HistoryEntry {

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use rekindle_core::account::Meter;
+use rekindle_core::exec::ExecOrder;
 use rekindle_core::history::HistoryEntry;
 use rekindle_core::ids::{InstallationId, JobId, WorkerKey};
 use rekindle_core::job::{Job, Phase, Placement};
@@ -136,6 +137,9 @@ pub struct CommandRecord {
     pub actor: String,
     /// When.
     pub at: Timestamp,
+    /// Of `exec`: what was ordered, to give the same answer again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<ExecOrder>,
 }
 
 /// `orphans/{monday}`.

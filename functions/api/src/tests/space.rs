@@ -57,7 +57,13 @@ async fn an_order_reaches_its_workers_once_and_what_they_bring_is_read() {
     let given = order(&served, &all, "k1").await;
     assert_eq!((given.status.as_u16(), &given.json()["id"]), (202, &json!(1)), "{}", given.text());
     assert_eq!(given.json()["workers"].as_array().unwrap().len(), 4);
-    assert_eq!(order(&served, &all, "k1").await.status, 409, "the same key");
+    let again = order(&served, &all, "k1").await;
+    assert_eq!((again.status.as_u16(), again.json()), (202, given.json()), "the same key, the same answer");
+    for other in [json!({"run": "free"}), json!({"run": "nproc", "worker": "1"})] {
+        let answer = order(&served, &other, "k1").await;
+        assert_eq!(answer.status, 409, "another order under the same key");
+        assert!(answer.text().contains("order 1 was given under this Idempotency-Key"), "{}", answer.text());
+    }
     let one = order(&served, &json!({"run": ["ls", "-l"], "worker": "2"}), "k2").await;
     assert_eq!((one.status.as_u16(), &one.json()["workers"][0]["worker"]), (202, &json!("0-2")));
 

@@ -90,7 +90,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = SYNC_EXAMPLES)]
 pub(crate) struct Sync {
-    /// A folder or file here, or NAME:PATH in a workspace
+    /// A folder here, or NAME:PATH in a workspace: a folder or file
     pub(crate) from: String,
     /// The same; one of both is in a workspace
     pub(crate) to: String,

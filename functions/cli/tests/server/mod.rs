@@ -1,6 +1,7 @@
 //! A server with a few jobs in known states, in the shapes of the wire.
 
 mod seeing;
+mod space;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -70,6 +71,10 @@ pub(crate) async fn start() -> Server {
         .route("/v1/jobs/{id}/explain", get(explain))
         .route("/v1/jobs/{id}/history", get(history))
         .route("/v1/jobs/{id}/logs", get(logs))
+        .route("/v1/jobs/{id}/outputs", get(space::outputs))
+        .route("/v1/jobs/{id}/exec", post(space::order))
+        .route("/v1/jobs/{id}/exec/{order}", get(space::look))
+        .route("/v1/jobs/{id}/exec/{order}/{worker}/{stream}/{number}", get(space::chunk))
         .route("/v1/jobs/{id}/{command}", post(command))
         .route("/v1/jobs/{id}/progress", get(seeing::progress))
         .route("/v1/account", get(seeing::account))
@@ -183,6 +188,7 @@ fn known(id: &str) -> Option<Value> {
     match id {
         "train-1" | "guarded" | "past" => Some(job(id, &[])),
         "waits" => Some(waiting()),
+        "box" => Some(space::workspace()),
         "good" => Some(ended(id, "succeeded", "All 4 workers ended well.")),
         "bad" => Some(ended(id, "failed", "ModuleNotFoundError: No module named 'flax' (environment).")),
         "gone" => Some(ended(id, "cancelled", "ada@example.com cancelled it.")),
@@ -195,8 +201,10 @@ async fn list(State(_): State<Log>, Query(query): Query<BTreeMap<String, String>
     if query.get("tag").is_some_and(|tag| tag == "many") {
         return many(&query);
     }
-    let ids = ["waits", "train-1", "good", "bad"];
-    let jobs = ids.iter().filter_map(|id| known(id));
+    // `status` asks for as many as it can get; what else is asked for stays a short list.
+    let workspaces = ["box"].into_iter().filter(|_| query.get("page_size").is_some_and(|size| size == "500"));
+    let ids = ["waits", "train-1", "good", "bad"].into_iter().chain(workspaces);
+    let jobs = ids.filter_map(known);
     let fits = |job: &Value| query.get("phase").is_none_or(|phase| job["phase"] == phase.as_str());
     Json(json!({"jobs": jobs.filter(fits).collect::<Vec<_>>(), "next_page_token": null})).into_response()
 }

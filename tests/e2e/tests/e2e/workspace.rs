@@ -4,7 +4,9 @@ use std::path::Path;
 use std::process::Output;
 
 use anyhow::{Context as _, Result, ensure};
+use rekindle_e2e::processes::Process;
 use rekindle_e2e::{Dev, Options, binary, scenario};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::jobs::node_of;
@@ -139,8 +141,10 @@ async fn a_workspace_lives_until_it_is_deleted() -> Result<()> {
         dev.job_until("box", "it is there again", |job| job["attempt"] == 2 && job["phase"] == "running").await?;
         let said = says(dev, here, 0, &["exec", "box", "--worker", "0", "--", "cat made"]).await?;
         ensure!(said == "made for attempt 2\n", "{said}");
-        // What holds it is killed by whoever knows it not.
-        says(dev, here, 0, &["exec", "box", "--worker", "1", "--", "pkill", "-f", "rekindle-workspace"]).await.ok();
+        // Somebody who does not know what holds it ends that.
+        let is_held = |p: &Process| p.arguments.starts_with("rekindle-workspace");
+        let holder = dev.workers().into_iter().find(|p| is_held(p) && p.variable("REKINDLE_WORKER") == Some("1"));
+        holder.context("nothing holds the workspace")?.signal(Signal::TERM);
         dev.job_until("box", "it goes on", |job| job["attempt"] == 3 && job["phase"] == "running").await?;
 
         says(dev, here, 0, &["pause", "box"]).await?;

@@ -1,0 +1,57 @@
+//! What the server with a few jobs says of its workspace `box` of two workers, and of outputs.
+
+use axum::Json;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use rekindle_wire::v1::{ExecBody, ExecView, OutputList};
+use serde_json::{Value, json};
+
+use super::{job, known, no_such_job};
+
+/// A workspace that is up.
+pub(super) fn workspace() -> Value {
+    let spec = json!({"workspace": true, "tpu": {"accelerator": "v5litepod-16"}, "limits": {"idle": "8h"}});
+    job("box", &[("spec", spec), ("message", json!("It is up."))])
+}
+
+/// Order 2 brings files and goes well; order 1 says something, and ends with 3 on the second worker.
+fn brought(order: u64) -> Value {
+    let worker = |worker: &str, stdout: u32, code: i32| json!({"worker": worker, "stdout": stdout, "stderr": 0, "exit": {"code": code}});
+    let workers = match order {
+        1 => [worker("0-0", 1, 0), worker("0-1", 1, 3)],
+        _ => [worker("0-0", 0, 0), worker("0-1", 0, 0)],
+    };
+    let view = json!({"id": order, "attempt": 2, "is_over": false, "workers": workers});
+    let _: ExecView = serde_json::from_value(view.clone()).unwrap();
+    view
+}
+
+pub(super) async fn order(Path(id): Path<String>, Json(body): Json<ExecBody>) -> Response {
+    if known(&id).is_none() {
+        return no_such_job(&id);
+    }
+    let order = if body.unpack.is_some() { 2 } else { 1 };
+    (StatusCode::ACCEPTED, Json(brought(order))).into_response()
+}
+
+pub(super) async fn look(Path((_, order)): Path<(String, u64)>) -> Json<Value> {
+    Json(brought(order))
+}
+
+pub(super) async fn chunk(Path((_, _, worker, stream, number)): Path<(String, u64, String, String, u64)>) -> String {
+    format!("{stream} {number} of worker {worker}\n")
+}
+
+pub(super) async fn outputs(Path(id): Path<String>) -> Response {
+    if known(&id).is_none() {
+        return no_such_job(&id);
+    }
+    let output = |worker: &str, path: &str, object: &str| json!({"worker": worker, "path": path, "object": object});
+    let list = json!({
+        "place": format!("gs://bucket/jobs/{id}/outputs/"),
+        "outputs": [output("w0", "results/a b.png", "w0/results/a=20b.png"), output("w1", "results/c", "w1/results/c")],
+    });
+    let _: OutputList = serde_json::from_value(list.clone()).unwrap();
+    Json(list).into_response()
+}
