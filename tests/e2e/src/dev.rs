@@ -344,11 +344,15 @@ impl Dev {
 
     /// Waits until this attempt runs and has done so many steps of the job.
     pub async fn step(&self, id: &str, attempt: u32, step: u64) -> Result<Value> {
-        self.job_until(id, &format!("step {step} in attempt {attempt}"), |job| {
+        let what = format!("step {step} in attempt {attempt}");
+        let is_there = |job: &Value| {
             let done = job["progress"]["step"].as_u64().unwrap_or(0);
             job["phase"] == "running" && job["attempt"] == attempt && done >= step
-        })
-        .await
+        };
+        let is_past = |job: &Value| job["attempt"].as_u64() > Some(attempt.into());
+        let job = self.job_until(id, &what, |job| is_there(job) || is_past(job)).await?;
+        ensure!(is_there(&job), "{id} is past it: {what}; the last end is {}", job["last_end"]);
+        Ok(job)
     }
 }
 

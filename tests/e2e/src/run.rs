@@ -108,6 +108,7 @@ async fn story(dev: &Dev) -> String {
                 entry["notes"],
             );
         }
+        let _never = writeln!(text, "   its last end: {}", job["last_end"]);
     }
     for (job, ledger) in dev.ledgers() {
         let _never = writeln!(text, "-- programs of {job}");
