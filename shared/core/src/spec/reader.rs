@@ -183,7 +183,9 @@ pub(super) fn duration(value: &Value, path: &str, none: bool, faults: &mut Fault
             let text = text.trim();
             let seconds =
                 text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok().map(Duration::from_secs));
-            seconds.unwrap_or_else(|| humantime::parse_duration(text).ok())
+            // A capital M would be a month to the library, where a minute was meant.
+            let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"smhd".contains(&byte));
+            seconds.unwrap_or_else(|| plain.then(|| humantime::parse_duration(text).ok()).flatten())
         }
         Value::Number(number) => number.as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,

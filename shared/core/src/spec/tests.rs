@@ -292,11 +292,14 @@ fn each_fault_says_the_next_step() {
     refuses(&with(&["tpu", "topology"], json!("4x8")), "tpu.topology", "16 chips");
     refuses(&with(&["tpu", "topology"], json!("axb")), "tpu.topology", "as 4x4");
     refuses(&with(&["tpu", "slices"], json!(1.5)), "tpu.slices", "1 to 256");
-    refuses(&with(&["limits"], json!({"total": "1000y"})), "limits.total", "for no limit write none");
+    refuses(&with(&["limits"], json!({"total": "9999d"})), "limits.total", "for no limit write none");
     refuses(&with(&["limits"], json!({"total": "soon"})), "limits.total", "90s, 30m, 24h, 7d, none");
     refuses(&with(&["limits"], json!({"start": "none"})), "limits.start", "90s, 30m, 24h, 7d, or in seconds");
     refuses(&with(&["limits"], json!({"queue": -5})), "limits.queue", "no duration");
     refuses(&with(&["limits"], json!({"queue": 1e300})), "limits.queue", "no duration");
+    for text in ["30M", "2w", "5 m", "1y", "m", "1h 30m", "90S"] {
+        refuses(&with(&["limits"], json!({"queue": text})), "limits.queue", "no duration");
+    }
     refuses(&with(&["limits"], json!({"cost_usd": "cheap"})), "limits.cost_usd", "US dollars");
     refuses(&with(&["env"], json!({"LR": 0.001})), "env.LR", "put it in quotes");
     refuses(&with(&["env"], json!({"": "x"})), "env.", "no name of a variable");
