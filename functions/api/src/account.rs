@@ -15,10 +15,11 @@ use rekindle_core::ids::JobId;
 use rekindle_core::job::Job;
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::{OrphansDoc, StoreError};
-use rekindle_web::{Problem, Query, etag, faulty_query};
+use rekindle_web::{Caller, Problem, Query, etag, faulty_query};
 use rekindle_wire::account::AccountView;
 
 use crate::Api;
+use crate::access::Shown;
 use crate::jobs::{store, usage};
 
 /// Weeks that are counted when the caller says nothing: this one and those before it.
@@ -39,9 +40,10 @@ pub(crate) struct AccountQuery {
     format: Option<String>,
 }
 
-/// Counts the usage of all jobs that changed in these weeks, up to now.
+/// Counts the usage of all jobs that the caller may see and that changed in these weeks, up to now.
 pub(crate) async fn account(
     State(api): State<Api>,
+    caller: Caller,
     headers: HeaderMap,
     Query(query): Query<AccountQuery>,
 ) -> Result<Response, Problem> {
@@ -59,9 +61,9 @@ pub(crate) async fn account(
     let now = api.engine.ports.clock.now();
     let since = weeks_before(now, weeks - 1);
     let mut account = Account::new(&by, since);
-    let owner = query.owner.filter(|owner| !owner.is_empty());
-    count(&api, &mut account, since, owner.as_deref()).await.map_err(|error| store(&error))?;
-    orphans(&api, &mut account, weeks, now, owner.as_deref()).await.map_err(|error| store(&error))?;
+    let shown = Shown::new(&api, &caller, query.owner);
+    count(&api, &mut account, since, &shown).await.map_err(|error| store(&error))?;
+    orphans(&api, &mut account, weeks, now, &shown).await.map_err(|error| store(&error))?;
     let view = AccountView::of(&account, &by, since, now);
     if is_csv { csv(&view) } else { Ok(etag::json(&headers, &view)) }
 }
@@ -86,13 +88,12 @@ fn wants_csv(headers: &HeaderMap) -> bool {
 }
 
 /// Whatever was paid for since then changed since then, or is not over.
-async fn count(api: &Api, account: &mut Account, since: Date, owner: Option<&str>) -> Result<(), StoreError> {
+async fn count(api: &Api, account: &mut Account, since: Date, shown: &Shown<'_>) -> Result<(), StoreError> {
     let from = since.to_zoned(TimeZone::UTC).map_or(Timestamp::UNIX_EPOCH, |start| start.timestamp());
     let jobs = &api.engine.ports.store;
     let mut seen: BTreeSet<JobId> = BTreeSet::new();
     let mut add = |account: &mut Account, job: &Job| {
-        let is_wanted = owner.is_none_or(|owner| job.spec.owner == owner);
-        if is_wanted && seen.insert(job.id.clone()) {
+        if shown.has(Some(job)) && seen.insert(job.id.clone()) {
             account.add(job, &usage(api, job));
         }
     };
@@ -124,7 +125,7 @@ async fn orphans(
     account: &mut Account,
     weeks: u32,
     now: Timestamp,
-    owner: Option<&str>,
+    shown: &Shown<'_>,
 ) -> Result<(), StoreError> {
     let jobs = &api.engine.ports.store;
     let mondays: Vec<Date> = (0..weeks).map(|back| weeks_before(now, back)).collect();
@@ -136,7 +137,7 @@ async fn orphans(
         for (id, meter) in &doc.jobs {
             let job = jobs.job(id).await?;
             let job = job.as_ref().map(|at| &*at.value);
-            if owner.is_none_or(|owner| job.is_some_and(|job| job.spec.owner == owner)) {
+            if shown.has(job) {
                 account.add_orphan(week, id, job, *meter);
             }
         }

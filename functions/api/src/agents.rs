@@ -22,6 +22,7 @@ use crate::jobs::store;
 use crate::{Api, liveness};
 
 mod bind;
+pub(crate) mod machine;
 mod merge;
 mod points;
 mod store;
@@ -30,7 +31,14 @@ mod store;
 const HINT_TRIES: u32 = 3;
 
 /// `POST /agent/v1/hello`: 401 a wrong nonce, 409 another VM speaks for this worker, 410 no such job.
-pub(crate) async fn hello(State(api): State<Api>, Json(hello): Json<Hello>) -> Result<axum::Json<Welcome>, Problem> {
+///
+/// In the cloud also 401 and 403 for a machine's identity token that is not the worker's.
+pub(crate) async fn hello(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Json(hello): Json<Hello>,
+) -> Result<axum::Json<Welcome>, Problem> {
+    let machine = machine::of(&api, &headers, &hello.instance).await?;
     let secret = &api.engine.installation.secret;
     if !tokens::same(&hello.nonce, &tokens::nonce(secret, &hello.job, hello.generation)) {
         let (generation, instance) = (hello.generation, &hello.instance);
@@ -46,6 +54,7 @@ pub(crate) async fn hello(State(api): State<Api>, Json(hello): Json<Hello>) -> R
             let why = format!("generation {} has {} slices of {} workers", g.number, g.slices, g.workers);
             return Err(problem(StatusCode::BAD_REQUEST, "hello", why));
         }
+        machine::is_worker(&api, machine.as_ref(), &job, g, hello.key)?;
         if let Some(news) = bind::bind(&api, &job, &hello).await? {
             tell(&api, &hello.job, &news).await?;
         }
@@ -66,8 +75,12 @@ pub(crate) async fn report(
     headers: HeaderMap,
     Json(report): Json<Report>,
 ) -> Result<axum::Json<Order>, Problem> {
+    let machine = machine::of(&api, &headers, &report.instance).await?;
     admit(&api, &headers, &report.job, report.generation, report.key, &report.instance)?;
     let job = job(&api, &report.job).await?;
+    if let Some(g) = job.generation(report.generation) {
+        machine::is_worker(&api, machine.as_ref(), &job, g, report.key)?;
+    }
     if report.store
         && let Some(news) = store::store(&api, &job, &report).await?
     {

@@ -5,12 +5,14 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
+use rekindle_core::access::Right;
 use rekindle_core::decide::Command;
 use rekindle_engine::Commanded;
 use rekindle_web::{Caller, Json, Path, Problem, Query, problem};
 use rekindle_wire::v1::{CommandBody, JobView};
 
 use crate::Api;
+use crate::access::check;
 use crate::jobs::{hint, job_id, key, store};
 
 #[derive(Debug, Deserialize)]
@@ -19,7 +21,8 @@ pub(crate) struct CommandQuery {
     if_attempt: Option<u32>,
 }
 
-/// 202 the job; 200 when it holds already; 409 with the phase when it makes no sense.
+/// 202 the job; 200 when it holds already; 409 with the phase when it makes no sense; 403 when the policy does not let
+/// the caller do it.
 pub(crate) async fn command(
     State(api): State<Api>,
     caller: Caller,
@@ -41,6 +44,11 @@ pub(crate) async fn command(
         let why = "`new_slice` and `from_scratch` belong to `restart`";
         return Err(problem(StatusCode::BAD_REQUEST, "command", why));
     }
+    let right = match command {
+        Command::Cancel | Command::Pause => Right::Stop,
+        Command::Unpause | Command::Restart { .. } | Command::Wake => Right::Submit,
+    };
+    check(&api, &caller, right, &id).await?;
     let key = key(&api, &caller, &headers)?;
     let if_attempt = body.if_attempt.or(query.if_attempt);
     let (job, status) = match Box::pin(api.engine.command(&id, command, &caller.identity, &key, if_attempt)).await {

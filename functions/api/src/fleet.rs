@@ -5,30 +5,64 @@ use axum::response::Response;
 use http::HeaderMap;
 use jiff::Timestamp;
 
+use rekindle_core::access::Right;
+use rekindle_core::ids::JobId;
 use rekindle_core::job::Via;
 use rekindle_core::observation::SliceState;
 use rekindle_core::placement;
 use rekindle_engine::PassError;
 use rekindle_ports::tpu::Listed;
-use rekindle_web::{NoQuery, Problem, Query, etag};
+use rekindle_web::{Caller, NoQuery, Problem, Query, etag};
 use rekindle_wire::v1::{Fleet, FleetEntry, Owner};
 
 use crate::Api;
+use crate::access::{may, may_all};
+use crate::jobs::store;
 
-/// Reads the TPU API's lists: the one read of it that `api` may do.
-pub(crate) async fn fleet(State(api): State<Api>, headers: HeaderMap, _: Query<NoQuery>) -> Result<Response, Problem> {
-    let (entries, unreachable) = Box::pin(api.engine.fleet()).await.map_err(|error| match error {
-        PassError::Transient(why) | PassError::Invariant(why) => Problem::unavailable("the TPU API", &why),
-    })?;
+/// As the last tick saw it; where this process may touch TPUs itself, as the TPU API lists it now.
+pub(crate) async fn fleet(
+    State(api): State<Api>,
+    caller: Caller,
+    headers: HeaderMap,
+    _: Query<NoQuery>,
+) -> Result<Response, Problem> {
+    let (entries, mut fleet) = if api.is_surveyed {
+        let seen = api.engine.fleet_seen().await.map_err(|e| store(&e))?;
+        let seen = seen.ok_or_else(|| Problem::unavailable("the fleet", &"no tick has read the list yet"))?;
+        let told = Fleet { listed_at: Some(seen.listed_at), omitted: seen.omitted, ..Fleet::default() };
+        (seen.entries, Fleet { unreachable: seen.unreachable, ..told })
+    } else {
+        let (entries, unreachable) = Box::pin(api.engine.fleet()).await.map_err(|error| match error {
+            PassError::Transient(why) | PassError::Invariant(why) => Problem::unavailable("the TPU API", &why),
+        })?;
+        (entries, Fleet { unreachable, ..Fleet::default() })
+    };
     let now = api.engine.ports.clock.now();
-    let resources = entries.into_iter().map(|e| entry(&api, e, now)).collect();
-    Ok(etag::json(&headers, &Fleet { resources, unreachable }))
+    let sees_all = may_all(&api, &caller, Right::See);
+    for of in entries {
+        let mut told = entry(&api, of, now);
+        if let Some(job) = told.job.clone()
+            && !sees_all
+            && !is_seen(&api, &caller, &job).await?
+        {
+            // That there is something, where, and what it costs is everybody's; whose it is is not.
+            (told.name, told.job, told.generation, told.owned_by) = ("(of another owner)".into(), None, None, None);
+            told.owner = told.owner.filter(|owner| *owner == Owner::Orphan);
+        }
+        fleet.resources.push(told);
+    }
+    Ok(etag::json(&headers, &fleet))
+}
+
+async fn is_seen(api: &Api, caller: &Caller, id: &JobId) -> Result<bool, Problem> {
+    let job = api.engine.ports.store.job(id).await.map_err(|e| store(&e))?;
+    Ok(job.is_some_and(|at| may(api, caller, Right::See, &at.value.spec.owner)))
 }
 
 fn entry(api: &Api, of: rekindle_engine::FleetEntry, now: Timestamp) -> FleetEntry {
     use rekindle_engine::Owner as Whose;
     let (owner, job, generation) = match of.owner {
-        Whose::Job { job, generation } => (Owner::Job, Some(job), Some(generation)),
+        Whose::Job { job, generation } => (Owner::Job(job.clone()), Some(job), Some(generation)),
         Whose::Orphan { job, generation } => (Owner::Orphan, Some(job), Some(generation)),
         Whose::Foreign => (Owner::Foreign, None, None),
     };
@@ -46,7 +80,7 @@ fn entry(api: &Api, of: rekindle_engine::FleetEntry, now: Timestamp) -> FleetEnt
         accelerator: listed.accelerator,
         preemptible: listed.preemptible,
         created_at: listed.created_at,
-        owner,
+        owner: Some(owner),
         job,
         generation,
         owned_by: listed.owned_by,

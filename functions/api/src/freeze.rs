@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 
+use rekindle_core::access::Right;
 use rekindle_core::reason::Reason;
 use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
@@ -10,18 +11,21 @@ use rekindle_web::{Caller, Problem};
 use rekindle_wire::v1::FreezeView;
 
 use crate::Api;
+use crate::access::check_all;
 use crate::jobs::{hint, store};
 
 /// Jobs that a thaw wakes at once; further ones wait for their own wake-up.
 const WAKE_MAX: usize = 200;
 
-/// Holds all creates back.
+/// Holds all creates back. 403 for who may not stop everyone's jobs.
 pub(crate) async fn freeze(State(api): State<Api>, caller: Caller) -> Result<axum::Json<FreezeView>, Problem> {
+    check_all(&api, &caller, Right::Stop)?;
     set(&api, &caller, true).await
 }
 
 /// Lets creates go on.
 pub(crate) async fn thaw(State(api): State<Api>, caller: Caller) -> Result<axum::Json<FreezeView>, Problem> {
+    check_all(&api, &caller, Right::Stop)?;
     let view = set(&api, &caller, false).await?;
     if let Err(error) = wake_frozen(&api).await {
         tracing::warn!(%error, "frozen jobs could not be woken; they wake by themselves");

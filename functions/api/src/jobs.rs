@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
+use rekindle_core::access::Right;
 use rekindle_core::explain;
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::{Job, Phase, Usage};
@@ -22,6 +23,7 @@ use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, etag, faulty_que
 use rekindle_wire::spec_view;
 use rekindle_wire::v1::{CandidateView, ExplainView, HistoryList, JobList, JobView, PlanView};
 
+use crate::access::{may, may_all, seen};
 use crate::{Api, page};
 
 /// Reads the id of a path. 404: no job has an id like that.
@@ -151,9 +153,10 @@ pub(crate) struct ListQuery {
     page_token: Option<String>,
 }
 
-/// `GET /v1/jobs`.
+/// `GET /v1/jobs`: those that the caller may see. A page may hold fewer than were asked for, and another may follow.
 pub(crate) async fn list(
     State(api): State<Api>,
+    caller: Caller,
     headers: HeaderMap,
     Query(query): Query<ListQuery>,
 ) -> Result<Response, Problem> {
@@ -170,7 +173,11 @@ pub(crate) async fn list(
         Some(other) => return Err(faulty_query("view", &format!("{other:?} is unknown; full or list"))),
     };
     let given = |text: Option<String>| text.filter(|t| !t.is_empty());
-    let filter = JobFilter { phase, owner: given(query.owner), tag: given(query.tag) };
+    let mut filter = JobFilter { phase, owner: given(query.owner), tag: given(query.tag) };
+    let sees_all = may_all(&api, &caller, Right::See);
+    if !sees_all && filter.owner.is_none() && !api.engine.deployment.access.may_others(&caller.identity, Right::See) {
+        filter.owner = Some(caller.identity.clone());
+    }
     let after = page::cursor(query.page_token.as_deref())?;
     let size = page::size(query.page_size)?;
     let (jobs, next) = api.engine.ports.store.jobs(&filter, after, size).await.map_err(|e| store(&e))?;
@@ -183,7 +190,12 @@ pub(crate) async fn list(
         }
     };
     let list = JobList {
-        jobs: jobs.into_iter().map(|at| view(at.value)).collect(),
+        jobs: jobs
+            .into_iter()
+            .map(|at| at.value)
+            .filter(|job| sees_all || may(&api, &caller, Right::See, &job.spec.owner))
+            .map(view)
+            .collect(),
         next_page_token: next.as_ref().and_then(page::token),
     };
     Ok(etag::json(&headers, &list))
@@ -192,11 +204,12 @@ pub(crate) async fn list(
 /// `GET /v1/jobs/{id}`.
 pub(crate) async fn show(
     State(api): State<Api>,
+    caller: Caller,
     headers: HeaderMap,
     Path(id): Path<String>,
     _: Query<NoQuery>,
 ) -> Result<Response, Problem> {
-    let job = load(&api, &job_id(&id)?).await?;
+    let job = seen(&api, &caller, &job_id(&id)?).await?;
     let workers = reports(&api, &job).await;
     let job = counted(&api, job);
     Ok(etag::json(&headers, &JobView::of(&job, &workers).with_defaults(&job, &api.engine.deployment)))
@@ -244,6 +257,7 @@ pub(crate) struct HistoryQuery {
 /// `GET /v1/jobs/{id}/history`. Its page token is the revision after which to go on.
 pub(crate) async fn history(
     State(api): State<Api>,
+    caller: Caller,
     headers: HeaderMap,
     Path(id): Path<String>,
     Query(query): Query<HistoryQuery>,
@@ -251,6 +265,9 @@ pub(crate) async fn history(
     let id = job_id(&id)?;
     let limit = page::size(query.page_size)?;
     let after = query.page_token.unwrap_or(0);
+    if !may_all(&api, &caller, Right::See) {
+        seen(&api, &caller, &id).await?;
+    }
     let entries = api.engine.ports.store.history(&id, after, limit).await.map_err(|e| store(&e))?;
     if entries.is_empty() && after == 0 {
         // Every job has an entry from its submit on.
@@ -263,11 +280,12 @@ pub(crate) async fn history(
 /// `GET /v1/jobs/{id}/explain`.
 pub(crate) async fn explain(
     State(api): State<Api>,
+    caller: Caller,
     headers: HeaderMap,
     Path(id): Path<String>,
     _: Query<NoQuery>,
 ) -> Result<Response, Problem> {
-    let job = load(&api, &job_id(&id)?).await?;
+    let job = seen(&api, &caller, &job_id(&id)?).await?;
     let job = counted(&api, job);
     let explanation = explain::explain(&job, api.engine.ports.clock.now());
     let view = ExplainView { id: job.id, phase: job.phase, paragraph: explanation.paragraph, facts: explanation.facts };

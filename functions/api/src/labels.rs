@@ -3,14 +3,15 @@
 use axum::extract::State;
 use http::StatusCode;
 
+use rekindle_core::access::Right;
 use rekindle_core::spec::{LABEL_MAX, is_label};
 use rekindle_engine::Labels;
 use rekindle_web::problem::FieldFault;
 use rekindle_web::{Caller, Json, Path, Problem, problem};
 use rekindle_wire::v1::{JobView, LabelsBody};
 
-use crate::Api;
 use crate::jobs::{job_id, store};
+use crate::{Api, access};
 
 /// Most tags in one change.
 const TAGS_MAX: usize = 100;
@@ -26,6 +27,7 @@ pub(crate) async fn change(
 ) -> Result<axum::Json<JobView>, Problem> {
     let id = job_id(&id)?;
     check(&body)?;
+    access::check(&api, &caller, Right::Submit, &id).await?;
     let labels = Labels { add: body.add_tags, remove: body.remove_tags, notes: body.notes };
     match api.engine.label(&id, &labels, &caller.identity).await {
         Ok(Some(job)) => Ok(axum::Json(JobView::of(&job, &[]))),

@@ -1,6 +1,6 @@
 //! Function `api`: what people call under `/v1`, what agents call under `/agent/v1`, and whether it lives.
 //!
-//! It changes jobs by commands alone, and tells the engine by hints; it never touches a TPU (the fleet is a read).
+//! It changes jobs by commands alone, and tells the engine by hints; it never touches a TPU.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -11,7 +11,9 @@ use axum::middleware;
 use axum::routing::{get, post, put};
 
 use rekindle_engine::Engine;
+use rekindle_web::Verifier;
 
+mod access;
 mod account;
 mod agents;
 mod bundles;
@@ -43,6 +45,10 @@ pub struct Api {
     pub engine: Engine,
     /// Checks upload addresses of the embedded object store; `None` in the cloud, where Cloud Storage does.
     pub uploads: Option<Arc<dyn Uploads>>,
+    /// Checks the workers' identity tokens.
+    workers: Arc<dyn Verifier>,
+    /// The fleet is shown as the tick saw it: this process may not touch TPUs.
+    is_surveyed: bool,
     /// When this process last stored that it took an agent's call, in microseconds.
     marked_at_us: Arc<AtomicI64>,
     /// A follow of logs ends itself after so long without output; clients come back with the last id.
@@ -53,9 +59,17 @@ pub struct Api {
 const SILENCE_MAX: Duration = Duration::from_mins(1);
 
 impl Api {
-    /// Over an engine.
-    pub fn new(engine: Engine, uploads: Option<Arc<dyn Uploads>>) -> Self {
-        Self { engine, uploads, marked_at_us: Arc::new(AtomicI64::new(i64::MIN)), silence_max: SILENCE_MAX }
+    /// Over an engine. `workers` checks the identity tokens that agents send beside their own.
+    pub fn new(engine: Engine, workers: Arc<dyn Verifier>, uploads: Option<Arc<dyn Uploads>>) -> Self {
+        let marked_at_us = Arc::new(AtomicI64::new(i64::MIN));
+        Self { engine, uploads, workers, is_surveyed: false, marked_at_us, silence_max: SILENCE_MAX }
+    }
+
+    /// Shows the fleet as the last tick saw it, instead of asking the TPU API.
+    #[must_use]
+    pub fn surveyed(mut self, is_surveyed: bool) -> Self {
+        self.is_surveyed = is_surveyed;
+        self
     }
 }
 

@@ -14,10 +14,11 @@ use tokio::time::Instant;
 
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::Job;
-use rekindle_web::{Path, Problem, Query, body, faulty_query, problem};
+use rekindle_web::{Caller, Path, Problem, Query, body, faulty_query, problem};
 use rekindle_wire::agent::LogChunk;
 use rekindle_wire::v1;
 
+use crate::access::seen;
 use crate::jobs::{job_id, load};
 use crate::{Api, agents, streams};
 
@@ -41,6 +42,7 @@ pub(crate) async fn put_chunk(
 ) -> Result<StatusCode, Problem> {
     let job = job_id(&job)?;
     let key = v1::worker_key(&worker).ok_or_else(|| Problem::not_found(&format!("worker {worker:?}")))?;
+    agents::machine::of(&api, &headers, &query.instance).await?;
     agents::admit(&api, &headers, &job, query.generation, key, &query.instance)?;
     let at_ms = api.engine.ports.clock.now().as_millisecond();
     let folder = name::stream_folder(&job, attempt, key, &stream);
@@ -73,11 +75,12 @@ pub(crate) struct LogsQuery {
 /// `GET /v1/jobs/{id}/logs`: text, or with `follow` a stream of server-sent events.
 pub(crate) async fn read(
     State(api): State<Api>,
+    caller: Caller,
     Path(id): Path<String>,
     Query(query): Query<LogsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let job = load(&api, &job_id(&id)?).await?;
+    let job = seen(&api, &caller, &job_id(&id)?).await?;
     let worker = match query.worker.as_deref().filter(|w| !w.is_empty() && *w != "all") {
         Some(text) => Some(worker(&job, text)?),
         None => None,

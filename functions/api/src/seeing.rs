@@ -10,11 +10,12 @@ use serde::Deserialize;
 use rekindle_core::digest::{JobDigest, digest};
 use rekindle_core::job::Job;
 use rekindle_ports::store::StoreError;
-use rekindle_web::{NoQuery, Path, Problem, Query, etag};
+use rekindle_web::{Caller, NoQuery, Path, Problem, Query, etag};
 use rekindle_wire::seeing::{AttemptProgress, DigestView, ProgressList, WorkerView, attempts_shown};
 
 use crate::Api;
-use crate::jobs::{counted, job_id, load, reports, store};
+use crate::access::{Shown, seen};
+use crate::jobs::{counted, job_id, reports, store};
 
 /// Jobs of one digest.
 const JOBS_MAX: usize = 500;
@@ -26,11 +27,12 @@ const AT_ONCE: usize = 16;
 /// `GET /v1/jobs/{id}/progress`.
 pub(crate) async fn progress(
     State(api): State<Api>,
+    caller: Caller,
     headers: HeaderMap,
     Path(id): Path<String>,
     _: Query<NoQuery>,
 ) -> Result<Response, Problem> {
-    let job = load(&api, &job_id(&id)?).await?;
+    let job = seen(&api, &caller, &job_id(&id)?).await?;
     let attempts = attempts_shown(job.last_attempt);
     let series = api.engine.ports.store.progress(&job.id, &attempts).await.map_err(|error| store(&error))?;
     let attempts = series.into_iter().map(|(attempt, series)| AttemptProgress { attempt, points: series.points });
@@ -45,26 +47,27 @@ pub(crate) struct DigestQuery {
     owner: Option<String>,
 }
 
-/// `GET /v1/digest`: jobs to which something happened since then.
+/// `GET /v1/digest`: jobs that the caller may see and to which something happened since then.
 pub(crate) async fn since(
     State(api): State<Api>,
+    caller: Caller,
     headers: HeaderMap,
     Query(query): Query<DigestQuery>,
 ) -> Result<Response, Problem> {
     let through = api.engine.ports.clock.now();
-    let owner = query.owner.filter(|owner| !owner.is_empty());
-    let (jobs, is_cut) = changed(&api, query.since, owner.as_deref()).await.map_err(|error| store(&error))?;
+    let shown = Shown::new(&api, &caller, query.owner);
+    let (jobs, is_cut) = changed(&api, query.since, &shown).await.map_err(|error| store(&error))?;
     let digests = stream::iter(jobs).map(|job| one(&api, job, query.since)).buffered(AT_ONCE);
     let jobs: Vec<Option<JobDigest>> = digests.try_collect().await.map_err(|error| store(&error))?;
     let jobs = jobs.into_iter().flatten().collect();
     Ok(etag::json(&headers, &DigestView { since: query.since, through, jobs, is_cut }))
 }
 
-async fn changed(api: &Api, since: Timestamp, owner: Option<&str>) -> Result<(Vec<Job>, bool), StoreError> {
+async fn changed(api: &Api, since: Timestamp, shown: &Shown<'_>) -> Result<(Vec<Job>, bool), StoreError> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
         let (page, next) = api.engine.ports.store.changed_jobs(since, after, PAGE).await?;
-        let wanted = page.into_iter().filter(|at| owner.is_none_or(|owner| at.value.spec.owner == owner));
+        let wanted = page.into_iter().filter(|at| shown.has(Some(&at.value)));
         found.extend(wanted.map(|at| Job::clone(&at.value)));
         if found.len() > JOBS_MAX {
             found.truncate(JOBS_MAX);

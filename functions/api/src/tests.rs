@@ -19,6 +19,7 @@ mod labels;
 mod logs;
 mod objects;
 mod people;
+mod policy;
 mod seeing;
 mod site;
 mod space;
@@ -35,7 +36,8 @@ impl Served {
     }
 
     fn over(rig: Rig, silence_max: Duration) -> Self {
-        let mut api = Api::new(rig.engine.clone(), Some(Arc::new(objects::Gate)));
+        let mut api =
+            Api::new(rig.engine.clone(), Arc::new(Loopback { identity: CALLER.into() }), Some(Arc::new(objects::Gate)));
         api.silence_max = silence_max;
         let rest = crate::agents(api.clone()).merge(crate::open(api.clone())).merge(crate::local_objects(api.clone()));
         let people = guard(crate::people(api), Arc::new(Loopback { identity: CALLER.into() }), Door::People);

@@ -13,10 +13,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use tokio::time::Instant;
 
+use rekindle_core::access::Right;
 use rekindle_core::ids::JobId;
-use rekindle_web::{Problem, Query};
+use rekindle_web::{Caller, Problem, Query};
 use rekindle_wire::v1::JobView;
 
+use crate::access::{may, may_all};
 use crate::{Api, jobs, streams};
 
 /// Commits become visible a little out of order: instances have clocks of their own.
@@ -34,12 +36,15 @@ pub(crate) struct WatchQuery {
 /// Events `job` with a job as lists show it. The id of an event is the moment of the change, in microseconds.
 pub(crate) async fn watch(
     State(api): State<Api>,
+    caller: Caller,
     Query(query): Query<WatchQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let from_id = |text: &str| Timestamp::from_microsecond(text.parse().ok()?).ok();
     let since = streams::last_id(&headers, from_id)?.or(query.since).unwrap_or_else(|| api.engine.ports.clock.now());
-    let watch = Watch { api, since, told: BTreeMap::new(), ready: VecDeque::new(), heard: Instant::now() };
+    let sees_all = may_all(&api, &caller, Right::See);
+    let watch =
+        Watch { api, caller, sees_all, since, told: BTreeMap::new(), ready: VecDeque::new(), heard: Instant::now() };
     let events = stream::unfold(watch, |mut watch| async move {
         watch.next().await.map(|event| (Ok::<_, Infallible>(event), watch))
     });
@@ -49,6 +54,8 @@ pub(crate) async fn watch(
 /// State of one watcher.
 struct Watch {
     api: Api,
+    caller: Caller,
+    sees_all: bool,
     since: Timestamp,
     /// Revisions within the overlap that were told already.
     told: BTreeMap<JobId, (Timestamp, u64)>,
@@ -90,6 +97,9 @@ impl Watch {
                 }
                 self.told.insert(job.id.clone(), (job.changed_at, job.revision));
                 self.since = self.since.max(job.changed_at);
+                if !self.sees_all && !may(&self.api, &self.caller, Right::See, &job.spec.owner) {
+                    continue;
+                }
                 let view = JobView::in_list(&job, &jobs::usage(&self.api, &job));
                 let event = Event::default().event("job").id(self.since.as_microsecond().to_string());
                 self.ready.extend(event.json_data(&view));

@@ -19,7 +19,7 @@ mod message;
 pub use message::Name;
 
 /// The identity that stands in records for everybody who may publish to the topic.
-pub const ACTOR: &str = "pubsub";
+pub const ACTOR: &str = rekindle_core::access::PUBSUB;
 
 /// What the function needs.
 #[derive(Clone)]

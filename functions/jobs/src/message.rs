@@ -4,6 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 
+use rekindle_core::access::Right;
 use rekindle_core::decide::Command;
 use rekindle_core::ids::JobId;
 use rekindle_core::names;
@@ -121,7 +122,7 @@ async fn carry_out(jobs: &Jobs, caller: &Caller, delivery: &Delivery) -> Result<
     let job = match name {
         Name::Submit => submit(jobs, caller, delivery, &value).await?,
         Name::Cancel | Name::Pause | Name::Unpause | Name::Restart | Name::Wake => {
-            command(jobs, name, delivery, value).await?
+            command(jobs, caller, name, delivery, value).await?
         }
     };
     Ok((job, name))
@@ -164,7 +165,7 @@ async fn submit(jobs: &Jobs, caller: &Caller, delivery: &Delivery, value: &Value
     }
 }
 
-async fn command(jobs: &Jobs, name: Name, delivery: &Delivery, value: Value) -> Result<JobId, No> {
+async fn command(jobs: &Jobs, caller: &Caller, name: Name, delivery: &Delivery, value: Value) -> Result<JobId, No> {
     let payload: Payload =
         serde_json::from_value(value).map_err(|e| No::Unusable(format!("{}: {e}", name.as_str())))?;
     let id = payload.id.clone();
@@ -181,6 +182,9 @@ async fn command(jobs: &Jobs, name: Name, delivery: &Delivery, value: Value) -> 
         },
         Name::Submit | Name::Wake => Command::Wake,
     };
+    if !caller.is_admin {
+        allowed(jobs, command, &id).await?;
+    }
     let Some(key) = key(delivery) else {
         return Err(No::Unusable("the delivery has no message id (an unwrapped push needs writeMetadata)".into()));
     };
@@ -196,6 +200,21 @@ async fn command(jobs: &Jobs, name: Name, delivery: &Delivery, value: Value) -> 
             Err(No::Unusable(format!("job {id} is at attempt {attempt}; `if_attempt` names another")))
         }
     }
+}
+
+/// Messages carry no identity: what they may do to whose jobs is said of their common name.
+async fn allowed(jobs: &Jobs, command: Command, id: &JobId) -> Result<(), No> {
+    // That there is no such job is told by the command itself.
+    let Some(at) = jobs.engine.ports.store.job(id).await? else { return Ok(()) };
+    let right = match command {
+        Command::Cancel | Command::Pause => Right::Stop,
+        Command::Unpause | Command::Restart { .. } | Command::Wake => Right::Submit,
+    };
+    let owner = &at.value.spec.owner;
+    if jobs.engine.deployment.access.may(ACTOR, right, owner) {
+        return Ok(());
+    }
+    Err(No::Unusable(format!("the policy does not let messages {} job {id}: it is another owner's", command.name())))
 }
 
 /// A command waits so long for the submit of its job, by the time at which it was published.

@@ -22,7 +22,8 @@ use rekindle_ports::world::{Clock, WorldError};
 
 use crate::config::{Config, ConfigError};
 use crate::doors::OidcDoors;
-use crate::{Parts, installation, routers};
+use crate::no_tpu::NoTpu;
+use crate::{Parts, Role, installation, routers};
 
 /// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +56,8 @@ pub async fn build(config: &Config) -> Result<Router, StartError> {
         Service::emulator_or_google(emulator.as_deref()).with_timeout(settings.request_timeout)
     };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let verifier = OidcDoors::new(config.auth, config.audiences.clone(), config.callers.clone(), Arc::clone(&clock))?;
+    let verifier =
+        OidcDoors::new(config.oidc()?, config.audiences.clone(), config.callers.clone(), Arc::clone(&clock))?;
     let emulators = &config.emulators;
     let docs = FirestoreDocs::connect(&config.project, &config.database, &at(&emulators.firestore)).await?;
     let store = Store::new(Arc::new(docs));
@@ -63,7 +65,10 @@ pub async fn build(config: &Config) -> Result<Router, StartError> {
     let pubsub = PubSub::connect(&config.project, &at(&emulators.pubsub)).await?;
     let ports = Ports {
         store,
-        tpu: Arc::new(GoogleTpu::connect(&config.project, &at(&emulators.tpu)).await?),
+        tpu: match config.role {
+            Role::Api | Role::Events => Arc::new(NoTpu),
+            Role::Reconcile | Role::All => Arc::new(GoogleTpu::connect(&config.project, &at(&emulators.tpu)).await?),
+        },
         hints: Arc::new(pubsub.hints()),
         wakeups: Arc::new(CloudTasksWakeups::connect(tasks(config), &at(&emulators.tasks)).await?),
         events: Arc::new(pubsub.events(installation.id.clone())),

@@ -46,12 +46,12 @@ pub fn routers(role: Role, parts: Parts) -> Router {
     let behind = |router: Router, door: Door| guard(router, Arc::clone(&verifier), door);
     let deadline = engine.settings.handler_deadline;
     let has_objects = uploads.is_some();
-    let api = Api::new(engine.clone(), uploads);
+    let api = Api::new(engine.clone(), Arc::clone(&verifier), uploads).surveyed(role == Role::Api);
     let mut router = rekindle_fn_api::open(api.clone());
     if matches!(role, Role::Api | Role::All) {
         router = router
             .merge(behind(rekindle_fn_api::people(api.clone()), Door::People))
-            // Agents prove themselves by nonce and token.
+            // Agents prove themselves by nonce and token, and by their machine's identity token.
             .merge(rekindle_fn_api::agents(api.clone()));
         if has_objects {
             router = router.merge(rekindle_fn_api::local_objects(api));

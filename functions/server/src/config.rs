@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use rekindle_core::access::Access;
 use rekindle_core::settings::{CapacityEntry, Deployment, Limits, WorkerNetwork};
 use rekindle_fn_jobs::Name;
-use rekindle_gcp::oidc::Mode;
+use rekindle_gcp::oidc::{Mode, OidcSettings};
 
 use crate::Role;
 
@@ -62,6 +63,12 @@ pub struct Config {
     /// Limits of single owners: YAML or JSON, a map of owner to {max_chips, max_usd_per_day}.
     #[arg(long, env = "REKINDLE_OWNER_LIMITS", value_parser = owner_limits)]
     pub owner_limits: Option<OwnerLimits>,
+
+    /// Who may see, submit for and stop whose jobs, and what jobs may borrow: YAML or JSON, {rules: [{who, whose, may}],
+    /// borrow: {OWNER: {service_accounts, secrets, capacity}}}. Absent: everyone their own jobs, and nothing beside the
+    /// workers' default account and the capacity list.
+    #[arg(long, env = "REKINDLE_POLICY", value_parser = policy)]
+    pub policy: Option<Access>,
 
     /// Address at which workers reach the service `api`.
     #[arg(long, env = "REKINDLE_API_URL")]
@@ -206,6 +213,10 @@ pub struct Emulators {
     #[arg(id = "tasks-emulator", long = "tasks-emulator", env = "REKINDLE_TASKS_EMULATOR")]
     pub tasks: Option<String>,
 
+    /// Keys of identity tokens, instead of Google's: an address of a JSON Web Key Set. Refused on Cloud Run.
+    #[arg(id = "identity-keys", long = "identity-keys", env = "REKINDLE_IDENTITY_KEYS")]
+    pub identity_keys: Option<String>,
+
     /// Cloud Storage.
     #[arg(id = "storage-emulator", long = "storage-emulator", env = "STORAGE_EMULATOR_HOST")]
     pub storage: Option<String>,
@@ -223,6 +234,9 @@ pub enum ConfigError {
     /// Callers are not checked, and the address is not loopback.
     #[error("callers are not checked (auth none), so the address must be loopback, not {0}")]
     OpenToOthers(std::net::IpAddr),
+    /// Other keys than Google's, on Cloud Run.
+    #[error("identity tokens would be checked with other keys than Google's, and this is Cloud Run")]
+    OtherKeysOnCloudRun,
 }
 
 impl Config {
@@ -240,6 +254,7 @@ impl Config {
             max_chips: self.max_chips,
             max_usd_per_day: self.max_usd_per_day,
             owners: self.owner_limits.clone().map(|limits| limits.0).unwrap_or_default(),
+            access: self.policy.clone().unwrap_or_default(),
             bucket: self.bucket.trim_end_matches('/').to_owned(),
             bucket_regions: self.bucket_regions.clone(),
             api_url: self.api_url.trim_end_matches('/').to_owned(),
@@ -251,6 +266,20 @@ impl Config {
             startup_script: Some(rekindle_agent::STARTUP_SCRIPT.to_owned()),
             worker_metadata: metadata,
         })
+    }
+
+    /// How identity tokens are checked.
+    pub fn oidc(&self) -> Result<OidcSettings, ConfigError> {
+        self.oidc_where(std::env::var_os("K_SERVICE").is_some())
+    }
+
+    pub(crate) fn oidc_where(&self, on_cloud_run: bool) -> Result<OidcSettings, ConfigError> {
+        let settings = OidcSettings::google(self.auth, on_cloud_run);
+        match &self.emulators.identity_keys {
+            Some(_) if on_cloud_run => Err(ConfigError::OtherKeysOnCloudRun),
+            Some(url) => Ok(OidcSettings { jwks_url: url.clone(), ..settings }),
+            None => Ok(settings),
+        }
     }
 
     fn capacity_list(&self) -> Result<Vec<CapacityEntry>, ConfigError> {
@@ -305,6 +334,10 @@ fn bucket(text: &str) -> Result<String, String> {
 
 fn owner_limits(text: &str) -> Result<OwnerLimits, String> {
     serde_saphyr::from_str(text).map(OwnerLimits).map_err(|e| e.to_string())
+}
+
+fn policy(text: &str) -> Result<Access, String> {
+    serde_saphyr::from_str(text).map_err(|e| e.to_string())
 }
 
 fn name(text: &str) -> Result<Name, String> {

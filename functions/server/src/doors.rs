@@ -6,9 +6,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use http::HeaderMap;
 
-use rekindle_gcp::oidc::{self, AuthError, BadOidcSettings, Emails, Expect, Mode, OidcSettings};
+use jiff::Timestamp;
+use rekindle_gcp::oidc::{self, AuthError, BadOidcSettings, Emails, Expect, Identity, Mode, OidcSettings};
 use rekindle_ports::world::Clock;
-use rekindle_web::{Caller, Door, Refused, Verifier};
+use rekindle_web::{Caller, Door, Machine, Refused, Verifier};
 
 use crate::config::Callers;
 
@@ -24,13 +25,13 @@ pub(crate) struct OidcDoors {
 impl OidcDoors {
     /// Refuses settings that would let anyone in.
     pub(crate) fn new(
-        mode: Mode,
+        settings: OidcSettings,
         audiences: Vec<String>,
         callers: Callers,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, BadOidcSettings> {
-        let on_cloud_run = std::env::var_os("K_SERVICE").is_some();
-        let verifier = oidc::Verifier::new(OidcSettings::google(mode, on_cloud_run), clock)?;
+        let mode = settings.mode;
+        let verifier = oidc::Verifier::new(settings, clock)?;
         let admins = callers.admins.iter().map(|email| email.to_ascii_lowercase()).collect();
         Ok(Self { verifier, mode, audiences, callers, admins })
     }
@@ -38,33 +39,73 @@ impl OidcDoors {
     /// An empty list lets nobody in.
     pub(crate) fn expect(&self, door: Door) -> Expect {
         let callers = &self.callers;
-        let mut audiences = self.audiences.clone();
         let only = |emails: &[String]| Emails::Only(emails.to_vec());
         let emails = match door {
             Door::Jobs | Door::Notify => only(&callers.push),
             Door::TpuEvents => only(&[callers.push.as_slice(), callers.eventarc.as_slice()].concat()),
             Door::Reconcile => only(&[callers.push.as_slice(), callers.tasks.as_slice()].concat()),
             Door::Tick => only(&callers.scheduler),
-            Door::People => {
-                audiences.extend(callers.people_audiences.iter().cloned());
-                if callers.people.iter().any(|p| p == "*") { Emails::Any } else { only(&callers.people) }
-            }
+            Door::People if callers.people.iter().any(|p| p == "*") => Emails::Any,
+            Door::People => only(&callers.people),
         };
-        Expect { audiences, emails }
+        Expect { audiences: self.audiences.clone(), emails }
+    }
+
+    /// The second chance of people: gcloud's own client id as the audience, which their `print-identity-token` carries and
+    /// which says nothing of us; so it is taken of those alone who are named.
+    pub(crate) fn expect_by_name(&self, door: Door) -> Option<Expect> {
+        let callers = &self.callers;
+        if door != Door::People || callers.people_audiences.is_empty() {
+            return None;
+        }
+        let named = callers.people.iter().chain(&callers.admins).filter(|p| *p != "*").cloned().collect();
+        Some(Expect { audiences: callers.people_audiences.clone(), emails: Emails::Only(named) })
+    }
+
+    async fn identity(&self, door: Door, headers: &HeaderMap) -> Result<Identity, AuthError> {
+        let token = oidc::bearer(headers);
+        match self.verifier.verify(token, &self.expect(door)).await {
+            Err(error @ AuthError::Bad(_)) => match self.expect_by_name(door) {
+                // What is wrong beside the audience was told the first time.
+                Some(expect) => match self.verifier.verify(token, &expect).await {
+                    Err(AuthError::Bad(_)) => Err(error),
+                    done => done,
+                },
+                None => Err(error),
+            },
+            done => done,
+        }
     }
 }
 
 #[async_trait]
 impl Verifier for OidcDoors {
     async fn verify(&self, door: Door, headers: &HeaderMap) -> Result<Caller, Refused> {
-        match self.verifier.verify(oidc::bearer(headers), &self.expect(door)).await {
-            Ok(identity) => {
-                let is_admin = self.mode == Mode::None || self.admins.contains(&identity.email);
-                Ok(Caller { identity: identity.email, is_admin })
-            }
-            Err(error @ (AuthError::Missing | AuthError::Bad(_))) => Err(Refused::Unauthenticated(error.to_string())),
-            Err(error @ AuthError::WrongPrincipal(_)) => Err(Refused::Forbidden(error.to_string())),
-            Err(error @ AuthError::Unavailable(_)) => Err(Refused::Unavailable(error.to_string())),
+        let identity = self.identity(door, headers).await.map_err(refused)?;
+        // Only people act for owners: a trigger that shares an admin's account is still a trigger.
+        let is_admin = self.mode == Mode::None || (door == Door::People && self.admins.contains(&identity.email));
+        Ok(Caller { identity: identity.email, is_admin })
+    }
+
+    async fn machine(&self, headers: &HeaderMap) -> Result<Option<Machine>, Refused> {
+        if self.mode == Mode::None {
+            return Ok(None);
         }
+        let expect = Expect { audiences: self.audiences.clone(), emails: Emails::Any };
+        let identity = self.verifier.verify(oidc::bearer(headers), &expect).await.map_err(refused)?;
+        let told = identity.machine.ok_or_else(|| {
+            Refused::Forbidden(format!("the token of {} tells of no machine (format=full)", identity.email))
+        })?;
+        let created_at = told.instance_creation_timestamp.and_then(|secs| Timestamp::from_second(secs).ok());
+        Ok(Some(Machine { email: identity.email, instance: told.instance_name, zone: told.zone, created_at }))
+    }
+}
+
+fn refused(error: AuthError) -> Refused {
+    let told = error.to_string();
+    match error {
+        AuthError::Missing | AuthError::Bad(_) => Refused::Unauthenticated(told),
+        AuthError::WrongPrincipal(_) => Refused::Forbidden(told),
+        AuthError::Unavailable(_) => Refused::Unavailable(told),
     }
 }

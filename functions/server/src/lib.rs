@@ -8,6 +8,7 @@ mod compose;
 pub mod config;
 mod doors;
 pub mod installation;
+mod no_tpu;
 mod run;
 
 pub use build::{StartError, build};

@@ -11,17 +11,21 @@ use http::{HeaderMap, Request};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
 
+use rekindle_core::access::Right;
 use rekindle_fn_jobs::Name;
 use rekindle_fn_notify::Sender;
-use rekindle_gcp::oidc::{Emails, Mode};
+use rekindle_gcp::oidc::{Emails, Mode, OidcSettings};
 use rekindle_local::RandomIds;
 use rekindle_rig::{Rig, send};
-use rekindle_web::{Caller, Door, Refused, Verifier};
+use rekindle_web::{Caller, Door, Machine, Refused, Verifier};
 
 use crate::config::Callers;
 use crate::doors::OidcDoors;
 use crate::run::serve_for;
 use crate::{Config, Parts, Role, installation, routers};
+
+mod identity;
+mod machines;
 
 const CAPACITY: &str = "- {accelerator: v5litepod-*, zone: us-central1-a, kind: spot, usd_per_chip_hour: 0.5}";
 
@@ -46,11 +50,15 @@ fn config(more: &[&str]) -> Result<Config, clap::Error> {
 #[test]
 fn a_configuration_becomes_a_deployment() {
     let owners = "--owner-limits={ann@example.com: {max_chips: 16}}";
-    let config = config(&["--capacity", CAPACITY, "--max-chips=64", "--agent-url=gs://b/agent/x", owners]).unwrap();
+    let policy = "--policy={rules: [{who: ['*'], whose: ['*'], may: [see]}], borrow: {ann: {secrets: [s]}}}";
+    let agent = "--agent-url=gs://b/agent/x";
+    let config = config(&["--capacity", CAPACITY, "--max-chips=64", agent, owners, policy]).unwrap();
     let deployment = config.deployment().unwrap();
     assert_eq!((deployment.bucket.as_str(), deployment.api_url.as_str()), ("gs://b", "https://api.example.com"));
     assert_eq!((deployment.capacity.len(), deployment.max_chips), (1, Some(64)));
     assert_eq!(deployment.owners["ann@example.com"].max_chips, Some(16));
+    assert!(deployment.access.may("bob", Right::See, "ann") && !deployment.access.may("bob", Right::Stop, "ann"));
+    assert!(deployment.access.borrow("ann").lends_secret("s/x"));
     assert_eq!(deployment.worker_metadata["rekindle-agent-url"], "gs://b/agent/x");
     assert!(deployment.startup_script.is_some());
     assert_eq!(config.bucket_name(), "b");
@@ -85,6 +93,7 @@ fn configurations_that_cannot_be_meant_are_refused() {
         "--auth=maybe",
         "--messages-may=submit,destroy",
         "--owner-limits={ann: {max_chip: 1}}",
+        "--policy={rules: [{who: ['*'], whose: ['*'], may: [look]}]}",
     ] {
         assert!(config(&["--capacity", CAPACITY, bad]).is_err(), "{bad}");
     }
@@ -96,11 +105,14 @@ fn configurations_that_cannot_be_meant_are_refused() {
     assert_eq!(open("--host=127.0.0.1").unwrap().to_string(), "127.0.0.1:8080");
     let usual = config(&["--capacity", CAPACITY, "--auth=none"]).unwrap();
     assert!(usual.address().unwrap().ip().is_loopback());
+    let keys = config(&["--capacity", CAPACITY, "--identity-keys=http://127.0.0.1:1/keys"]).unwrap();
+    assert_eq!(keys.oidc_where(false).unwrap().jwks_url, "http://127.0.0.1:1/keys");
+    assert!(keys.oidc_where(true).is_err(), "on Cloud Run only Google's keys count");
 }
 
 fn doors(mode: Mode, callers: Callers) -> OidcDoors {
     let clock = Arc::new(rekindle_local::SystemClock);
-    OidcDoors::new(mode, vec!["https://svc".into()], callers, clock).unwrap()
+    OidcDoors::new(OidcSettings::google(mode, false), vec!["https://svc".into()], callers, clock).unwrap()
 }
 
 #[test]
@@ -130,7 +142,10 @@ fn each_door_has_its_own_callers_and_an_empty_list_lets_nobody_in() {
         assert_eq!(none.expect(door).emails, Emails::Only(Vec::new()), "{door:?}");
     }
     assert_eq!(some.expect(Door::People).emails, Emails::Any);
-    assert_eq!(some.expect(Door::People).audiences, ["https://svc", "gcloud"]);
+    assert_eq!(some.expect(Door::People).audiences, ["https://svc"]);
+    let by_name = some.expect_by_name(Door::People).unwrap();
+    assert_eq!((by_name.audiences, by_name.emails), (vec!["gcloud".to_owned()], Emails::Only(Vec::new())));
+    assert!(some.expect_by_name(Door::Tick).is_none() && none.expect_by_name(Door::People).is_none());
     assert_eq!(none.expect(Door::People).emails, Emails::Only(Vec::new()));
 }
 
@@ -150,6 +165,10 @@ struct Nobody;
 #[async_trait]
 impl Verifier for Nobody {
     async fn verify(&self, _: Door, _: &HeaderMap) -> Result<Caller, Refused> {
+        Err(Refused::Unauthenticated("nobody".into()))
+    }
+
+    async fn machine(&self, _: &HeaderMap) -> Result<Option<Machine>, Refused> {
         Err(Refused::Unauthenticated("nobody".into()))
     }
 }

@@ -12,3 +12,8 @@ max_usd_per_day = 500
 
 people = ["ada@example.com", "ci@my-project.iam.gserviceaccount.com"]
 admins = ["ada@example.com"]
+
+# Without a policy everyone sees and stops their own jobs alone; admins see and stop all.
+policy = {
+  rules = [{ who = ["*"], whose = ["*"], may = ["see"] }]
+}

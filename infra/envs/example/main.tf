@@ -74,6 +74,8 @@ module "service" {
     REKINDLE_PEOPLE                 = join(",", var.people)
     REKINDLE_PEOPLE_AUDIENCES       = local.gcloud_client
     REKINDLE_ADMINS                 = join(",", var.admins)
+    REKINDLE_OWNER_LIMITS           = jsonencode(var.owner_limits)
+    REKINDLE_POLICY                 = jsonencode(var.policy)
     REKINDLE_TASKS_LOCATION         = var.region
     REKINDLE_TASKS_QUEUE            = "rekindle-wakeups"
     REKINDLE_TASKS_SERVICE_ACCOUNT  = module.identity.emails["tasks"]

@@ -72,6 +72,41 @@ variable "admins" {
   }
 }
 
+variable "owner_limits" {
+  description = "Limits of single owners: most chips at once, most US dollars a day."
+  type = map(object({
+    max_chips       = optional(number)
+    max_usd_per_day = optional(number)
+  }))
+  default = {}
+}
+
+variable "policy" {
+  description = "Who may see, submit for and stop whose jobs beside their own (who and whose: addresses, *@DOMAIN, *; may: see, submit, stop), and what the jobs of an owner may borrow (* for all others; capacity: parts of the capacity list, absent: all of it)."
+  type = object({
+    rules = optional(list(object({
+      who   = list(string)
+      whose = list(string)
+      may   = list(string)
+    })), [])
+    borrow = optional(map(object({
+      service_accounts = optional(list(string), [])
+      secrets          = optional(list(string), [])
+      capacity = optional(list(object({
+        accelerator = optional(string)
+        zone        = optional(string)
+        kind        = optional(string)
+      })))
+    })), {})
+  })
+  default = {}
+
+  validation {
+    condition     = alltrue([for r in var.policy.rules : alltrue([for m in r.may : contains(["see", "submit", "stop"], m)])])
+    error_message = "Rights are see, submit and stop."
+  }
+}
+
 variable "publishers" {
   description = "Who may publish job messages to rekindle-jobs. A message carries no identity, so its jobs belong to nobody in particular."
   type        = list(string)

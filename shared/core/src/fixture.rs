@@ -33,6 +33,7 @@ pub(crate) fn deployment(capacity: Vec<CapacityEntry>) -> Deployment {
         max_chips: None,
         max_usd_per_day: None,
         owners: BTreeMap::new(),
+        access: crate::access::Access::open(),
         bucket: "gs://rekindle-demo".into(),
         bucket_regions: Vec::new(),
         api_url: "https://api.example.com".into(),

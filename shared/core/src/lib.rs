@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** nothing here does I/O, reads a clock, draws a random number or waits.
 
+pub mod access;
 pub mod account;
 pub mod catalog;
 pub mod check;

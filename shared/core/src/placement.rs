@@ -3,7 +3,8 @@
 //! Knows the catalogue, the deployment's capacity list and limits, and what creates met lately. It does not know permits
 //! or generations: whether a create is allowed now is `decide`'s. Entry points: [`candidates`] and [`choose`].
 //!
-//! **Invariant:** no candidate lies outside the capacity list or outside the regions of the job's checkpoints (unless the job says `regions: any`).
+//! **Invariant:** no candidate lies outside the capacity list, what of it is lent to the job's owner, or the regions of
+//! the job's checkpoints (unless the job says `regions: any`).
 
 use std::time::Duration;
 
@@ -241,6 +242,9 @@ fn candidates_at(
     let Some(known) = catalog::accelerator(accelerator) else { return Vec::new() };
     let chips = known.chips.saturating_mul(spec.tpu.slices.max(1));
     if !catalog::is_offered(accelerator, zone) {
+        return Vec::new();
+    }
+    if !deployment.access.borrow(&spec.owner).lends_capacity(kind, accelerator, zone) {
         return Vec::new();
     }
     if !spec.any_region

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::Access;
 use crate::spec::CapacityKind;
 
 /// Times and limits of the manager. [`Settings::scaled`] divides the waits for local runs.
@@ -202,6 +203,9 @@ pub struct Deployment {
     /// Limits of single owners; who is not named has none of their own.
     #[serde(default)]
     pub owners: BTreeMap<String, Limits>,
+    /// Who may do what with whose jobs, and what jobs may borrow.
+    #[serde(default)]
+    pub access: Access,
     /// Bucket or folder for checkpoints, logs and bundles, such as `gs://bucket` or `file:///path`.
     pub bucket: String,
     /// Regions of that bucket; empty: not known, every region is allowed.

@@ -12,6 +12,7 @@ use rekindle_ports::store::{Installation, StoreError};
 
 pub mod act;
 mod commands;
+mod fleet;
 mod labels;
 mod observe;
 mod orphans;
@@ -24,6 +25,7 @@ mod tick;
 pub mod tokens;
 
 pub use commands::{Commanded, Submitted};
+pub use fleet::FleetSeen;
 pub use labels::Labels;
 pub use pass::PassOutcome;
 pub use sweep::{FleetEntry, Owner, SweepReport};

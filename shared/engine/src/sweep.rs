@@ -39,7 +39,7 @@ pub enum Owner {
 }
 
 /// A resource of the fleet.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FleetEntry {
     /// As the API lists it.
     pub resource: Listed,

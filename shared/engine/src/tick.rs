@@ -88,6 +88,9 @@ impl Engine {
                 if let Err(error) = self.meter_orphans(since_last, &listing, &owners).await {
                     report.troubles.push(format!("account of orphans: {error}"));
                 }
+                if let Err(error) = self.note_fleet(now, &listing, &owners).await {
+                    report.troubles.push(format!("fleet: {error}"));
+                }
                 match self.sweep(now, &listing, &owners).await {
                     Ok(sweep) => report.sweep = Some(sweep),
                     Err(error) => report.troubles.push(format!("sweep: {error}")),

@@ -18,6 +18,8 @@ pub enum Kind {
     Installation,
     /// `meta/liveness`: times of ticks and of `api`'s answers. Written by `tick` and `api`; overwritten.
     Liveness,
+    /// `meta/fleet`: what the last tick saw of all TPUs. Written by `tick`; overwritten.
+    Fleet,
     /// `meta/freeze`: whether creates are held back. Written by `api`; overwritten.
     Freeze,
     /// `jobs/{job}`: the job. Written by passes and commands, always at a revision; kept until archived.
@@ -48,6 +50,7 @@ impl Kind {
         match self {
             Self::Installation => "meta/installation".into(),
             Self::Liveness => "meta/liveness".into(),
+            Self::Fleet => "meta/fleet".into(),
             Self::Freeze => "meta/freeze".into(),
             Self::Job(id) => format!("jobs/{id}"),
             Self::History(id, revision) => format!("jobs/{id}/history/{revision:010}"),

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 use rekindle_core::job::{Placement, Via};
@@ -46,7 +47,7 @@ pub struct CreateRequest {
 }
 
 /// Names one node or queued resource.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SliceRef {
     /// Zone.
     pub zone: String,
@@ -57,7 +58,7 @@ pub struct SliceRef {
 }
 
 /// A resource as the list shows it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Listed {
     /// Which.
     pub slice: SliceRef,

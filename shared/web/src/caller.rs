@@ -9,6 +9,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
+use jiff::Timestamp;
 
 use crate::problem::{Problem, problem};
 
@@ -36,6 +37,19 @@ pub struct Caller {
     pub identity: String,
     /// Whether it may act for other owners.
     pub is_admin: bool,
+}
+
+/// A worker's machine whose identity token was checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    /// Account that it runs as, in lower case.
+    pub email: String,
+    /// Name of the VM.
+    pub instance: String,
+    /// Its zone.
+    pub zone: String,
+    /// When it was made, if the token tells.
+    pub created_at: Option<Timestamp>,
 }
 
 /// Why a caller was refused.
@@ -70,6 +84,9 @@ impl From<Refused> for Problem {
 pub trait Verifier: Send + Sync {
     /// The caller at a door, by the request's headers.
     async fn verify(&self, door: Door, headers: &HeaderMap) -> Result<Caller, Refused>;
+
+    /// The machine that calls as an agent; `None`: agents are not asked who they are, on a person's own machine.
+    async fn machine(&self, headers: &HeaderMap) -> Result<Option<Machine>, Refused>;
 }
 
 /// Lets everybody on this machine in, under one name. For loopback alone; the server refuses it in the cloud.
@@ -83,6 +100,10 @@ pub struct Loopback {
 impl Verifier for Loopback {
     async fn verify(&self, _: Door, _: &HeaderMap) -> Result<Caller, Refused> {
         Ok(Caller { identity: self.identity.clone(), is_admin: true })
+    }
+
+    async fn machine(&self, _: &HeaderMap) -> Result<Option<Machine>, Refused> {
+        Ok(None)
     }
 }
 

@@ -15,7 +15,7 @@ pub mod problem;
 
 pub use answer::Answer;
 pub use body::{BODY_MAX, Deliveries, Json, Messages, PUSH_MAX, Raw};
-pub use caller::{Caller, Door, Refused, Verifier};
+pub use caller::{Caller, Door, Machine, Refused, Verifier};
 pub use extract::{NoQuery, Path, Query, faulty_query};
 pub use problem::{Problem, problem};
 

@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use tower::ServiceExt;
 
 use crate::layers::TraceContext;
-use crate::{Answer, Caller, Deliveries, Door, Json, Raw, Refused, Verifier, caller, etag, layers};
+use crate::{Answer, Caller, Deliveries, Door, Json, Machine, Raw, Refused, Verifier, caller, etag, layers};
 
 struct ByHeader;
 
@@ -31,6 +31,10 @@ impl Verifier for ByHeader {
             Some("Bearer other") => Err(Refused::Forbidden(format!("not at {door:?}"))),
             Some(token) => Ok(Caller { identity: token.to_owned(), is_admin: false }),
         }
+    }
+
+    async fn machine(&self, _: &HeaderMap) -> Result<Option<Machine>, Refused> {
+        Ok(None)
     }
 }
 

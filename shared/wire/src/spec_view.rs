@@ -249,6 +249,7 @@ mod tests {
             max_chips: None,
             max_usd_per_day: None,
             owners: BTreeMap::new(),
+            access: rekindle_core::access::Access::open(),
             bucket: "gs://bucket".into(),
             bucket_regions: Vec::new(),
             api_url: "https://api.example.com".into(),

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use rekindle_core::explain;
 use rekindle_core::failure::FailureKind;
-use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_core::ids::{BadId, JobId, WorkerKey};
 use rekindle_core::job::{Create, Desired, Generation, Job, LastEnd, Outcome, Phase, Usage};
 use rekindle_core::observation::WorkerReport;
 use rekindle_core::reason::Reason;
@@ -315,16 +315,37 @@ pub struct HistoryList {
     pub next_page_token: Option<String>,
 }
 
-/// Who a resource belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+/// Who a resource belongs to: the id of a job, `ORPHAN` or `FOREIGN` (ids have small letters alone).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Owner {
-    /// A live generation of a job of ours.
-    Job,
+    /// A live generation of this job of ours.
+    Job(JobId),
     /// Ours by installation id, owned by no live generation.
     Orphan,
     /// Not ours; never touched.
     Foreign,
+}
+
+impl TryFrom<String> for Owner {
+    type Error = BadId;
+    fn try_from(text: String) -> Result<Self, BadId> {
+        match text.as_str() {
+            "ORPHAN" => Ok(Self::Orphan),
+            "FOREIGN" => Ok(Self::Foreign),
+            _ => JobId::try_from(text).map(Self::Job),
+        }
+    }
+}
+
+impl From<Owner> for String {
+    fn from(owner: Owner) -> Self {
+        match owner {
+            Owner::Job(id) => id.into(),
+            Owner::Orphan => "ORPHAN".into(),
+            Owner::Foreign => "FOREIGN".into(),
+        }
+    }
 }
 
 /// One TPU or queued resource of the project.
@@ -346,9 +367,9 @@ pub struct FleetEntry {
     pub created_at: Option<Timestamp>,
     /// Its age in seconds.
     pub age_secs: Option<i64>,
-    /// Whose it is.
-    pub owner: Owner,
-    /// The job, when it is one of ours.
+    /// Whose it is; `null`: a job's that the policy does not show to the caller.
+    pub owner: Option<Owner>,
+    /// The job, when it is one of ours; of an orphan the one that it was made for.
     pub job: Option<JobId>,
     /// The generation, when it is one of ours.
     pub generation: Option<u32>,
@@ -365,6 +386,17 @@ pub struct Fleet {
     pub resources: Vec<FleetEntry>,
     /// Zones that could not be read: nothing is known of them.
     pub unreachable: Vec<String>,
+    /// When the tick saw this; absent: the API was asked for this answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listed_at: Option<Timestamp>,
+    /// Resources beyond those that are told.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub omitted: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference over")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// One accelerator type of the catalogue.

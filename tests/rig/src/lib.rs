@@ -118,6 +118,7 @@ pub fn deployment() -> Deployment {
         max_chips: None,
         max_usd_per_day: None,
         owners: BTreeMap::new(),
+        access: rekindle_core::access::Access::open(),
         bucket: "gs://bucket".into(),
         bucket_regions: Vec::new(),
         api_url: "http://127.0.0.1:1".into(),

@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::sync::Arc;
+
 use axum::Router;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
@@ -18,6 +20,7 @@ use rekindle_fakes::Call;
 use rekindle_fn_api::Api;
 use rekindle_ports::world::Clock;
 use rekindle_rig::{CALLER, Rig, push, raw, send};
+use rekindle_web::caller::Loopback;
 use rekindle_web::{Door, layers};
 use rekindle_wire::agent::{Hello, Progress, Report};
 
@@ -46,7 +49,8 @@ impl World {
     /// A job whose program runs on a slice of 64 workers.
     async fn running() -> Self {
         let rig = Rig::new().await;
-        let api = rekindle_fn_api::agents(Api::new(rig.engine.clone(), None));
+        let verifier = Arc::new(Loopback { identity: CALLER.into() });
+        let api = rekindle_fn_api::agents(Api::new(rig.engine.clone(), verifier, None));
         let api = layers::common(api, rig.engine.settings.handler_deadline);
         let reconcile = rig.mount(rekindle_fn_reconcile::router(rig.engine.clone()), Door::Reconcile);
         let world = Self { rig, api, reconcile };

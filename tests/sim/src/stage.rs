@@ -110,6 +110,7 @@ pub(crate) fn deployment() -> Deployment {
         max_chips: None,
         max_usd_per_day: None,
         owners: BTreeMap::new(),
+        access: rekindle_core::access::Access::open(),
         bucket: "gs://simulated".into(),
         bucket_regions: Vec::new(),
         api_url: "https://api.example.com".into(),
@@ -122,7 +123,7 @@ pub(crate) fn deployment() -> Deployment {
 
 fn router(engine: &Engine) -> Router {
     let verifier = Arc::new(Loopback { identity: "ann@example.com".into() });
-    let api = Api::new(engine.clone(), None);
+    let api = Api::new(engine.clone(), verifier.clone(), None);
     let jobs = Jobs { engine: engine.clone(), may: Arc::new(Name::ALL.into_iter().collect()) };
     guard(rekindle_fn_jobs::router(jobs), verifier.clone(), Door::Jobs)
         .merge(guard(rekindle_fn_reconcile::router(engine.clone()), verifier.clone(), Door::Reconcile))

@@ -60,9 +60,11 @@ export function jobsView(main, known) {
 
 const FLEET = [
   ["Name", (entry) => entry.name],
-  ["Owner", (entry) => entry.owner === "JOB"
-    ? el("a", { href: `#/job/${encodeURIComponent(entry.job)}` }, `${entry.job} g${entry.generation}`)
-    : el("span", { class: entry.owner.toLowerCase() }, entry.owner)],
+  ["Owner", (entry) => entry.owner === "ORPHAN" || entry.owner === "FOREIGN"
+    ? el("span", { class: entry.owner.toLowerCase() }, entry.owner)
+    : entry.owner === null
+      ? "a job"
+      : el("a", { href: `#/job/${encodeURIComponent(entry.owner)}` }, `${entry.owner} g${entry.generation}`)],
   ["State", (entry) => entry.state],
   ["TPU", (entry) => entry.accelerator],
   ["Zone", (entry) => entry.zone],

@@ -328,9 +328,9 @@ async fn the_fleet_says_whose_each_resource_is() {
         let all = fleet["resources"].as_array().unwrap().iter();
         all.filter(|r| r["owner"] == owner).cloned().collect()
     };
-    assert_eq!(by_owner("JOB").len(), 1);
-    assert_eq!((&by_owner("JOB")[0]["job"], &by_owner("JOB")[0]["state"]), (&json!("train"), &json!("ready")));
-    assert_eq!(by_owner("ORPHAN")[0]["name"], orphan);
+    assert_eq!(by_owner("train").len(), 1);
+    assert_eq!((&by_owner("train")[0]["job"], &by_owner("train")[0]["state"]), (&json!("train"), &json!("ready")));
+    assert_eq!((&by_owner("ORPHAN")[0]["name"], &by_owner("ORPHAN")[0]["job"]), (&json!(orphan), &json!("gone")));
     assert_eq!(
         (&by_owner("FOREIGN")[0]["job"], &by_owner("FOREIGN")[0]["name"]),
         (&Value::Null, &json!("somebody-elses"))

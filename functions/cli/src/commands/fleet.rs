@@ -21,11 +21,18 @@ pub(crate) async fn run(context: &Context) -> Result<()> {
     } else {
         context.printer.data(&table(&fleet.resources).render(context.printer.width()))?;
     }
+    if let Some(at) = fleet.listed_at {
+        let ago = jiff::Timestamp::now().duration_since(at).as_secs().max(0);
+        context.printer.talk(&format!("as the tick saw it {} ago", human::duration(ago)));
+    }
+    if fleet.omitted > 0 {
+        context.printer.warn(&format!("{} more are not shown", fleet.omitted));
+    }
     let total: f64 = fleet.resources.iter().filter_map(|entry| entry.usd_per_hour).sum();
     if total > 0.0 {
         context.printer.talk(&format!("{} an hour in all", human::usd(total)));
     }
-    let orphans = fleet.resources.iter().filter(|entry| entry.owner == Owner::Orphan).count();
+    let orphans = fleet.resources.iter().filter(|entry| entry.owner == Some(Owner::Orphan)).count();
     if orphans > 0 {
         let orphans = human::count(orphans as u64, "orphan");
         context.printer.talk(&format!("{orphans}: the tick deletes what is older than the grace period"));
@@ -70,13 +77,14 @@ fn kind(entry: &FleetEntry) -> String {
 }
 
 fn owner(entry: &FleetEntry) -> String {
-    match (entry.owner, &entry.job) {
-        (Owner::Job, Some(job)) => match entry.generation {
+    match &entry.owner {
+        Some(Owner::Job(job)) => match entry.generation {
             Some(generation) => format!("{job} g{generation}"),
             None => job.to_string(),
         },
-        (Owner::Job, None) => "a job".to_owned(),
-        (Owner::Orphan, _) => "ORPHAN".red().to_string(),
-        (Owner::Foreign, _) => "FOREIGN".dimmed().to_string(),
+        Some(Owner::Orphan) => "ORPHAN".red().to_string(),
+        Some(Owner::Foreign) => "FOREIGN".dimmed().to_string(),
+        // The policy does not show whose.
+        None => "a job".to_owned(),
     }
 }

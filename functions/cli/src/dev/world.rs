@@ -29,6 +29,7 @@ pub(crate) fn deployment(places: &Places, api_url: &str, metadata: BTreeMap<Stri
         max_chips: None,
         max_usd_per_day: None,
         owners: BTreeMap::new(),
+        access: rekindle_core::access::Access::open(),
         bucket: format!("file://{}", places.bucket().display()),
         bucket_regions: Vec::new(),
         api_url: api_url.to_owned(),

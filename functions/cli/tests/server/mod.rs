@@ -479,7 +479,7 @@ async fn fleet() -> Json<Value> {
     };
     Json(json!({
         "resources": [
-            entry("rk-abc123-train-1-g2", "JOB", json!("train-1"), "ready"),
+            entry("rk-abc123-train-1-g2", "train-1", json!("train-1"), "ready"),
             entry("rk-abc123-old-g1", "ORPHAN", Value::Null, "ready"),
             entry("notebook", "FOREIGN", Value::Null, "stopped"),
         ],

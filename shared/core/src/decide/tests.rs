@@ -40,6 +40,7 @@ fn deployment() -> Deployment {
         max_chips: None,
         max_usd_per_day: None,
         owners: BTreeMap::new(),
+        access: crate::access::Access::open(),
         bucket: "gs://b".into(),
         bucket_regions: Vec::new(),
         api_url: "https://api".into(),

@@ -10,9 +10,11 @@ use serde_json::Value;
 
 use super::reader::{self, Faults, Object, quote};
 use super::{CheckpointSpec, CommandLine, JobSpec, Notify, limits, recovery, source, tpu};
+use crate::access::Right;
 use crate::catalog;
 use crate::ids::JobId;
 use crate::job::Phase;
+use crate::placement;
 use crate::policy;
 use crate::settings::Deployment;
 
@@ -146,6 +148,7 @@ pub fn parse(value: &Value, context: &ParseContext<'_>) -> Result<Submit, Vec<Fi
         outputs: outputs(&top, &mut faults),
         source: source::read(&top, &mut faults),
     };
+    borrowed(&spec, context.deployment, &mut faults);
     let size = serde_json::to_vec(&spec).map_or(0, |bytes| bytes.len());
     if size > SPEC_MAX {
         let advice = "put what is big into the bundle of `code`";
@@ -352,9 +355,10 @@ fn priority(top: &Object<'_>, faults: &mut Faults) -> u8 {
 
 fn owner(top: &Object<'_>, context: &ParseContext<'_>, faults: &mut Faults) -> String {
     let Some(owner) = top.text("owner", faults) else { return context.caller.to_owned() };
-    if owner != context.caller && !context.caller_is_admin {
+    let is_own = owner == context.caller || context.caller_is_admin;
+    if !is_own && !context.deployment.access.may(context.caller, Right::Submit, &owner) {
         let caller = quote(context.caller);
-        faults.add("owner", format!("only an admin may name another owner; leave it out, or write {caller}"));
+        faults.add("owner", format!("the policy lets {caller} not submit for it; leave it out, or write {caller}"));
     } else if !is_label(&owner) {
         faults.add("owner", format!("must be one line of 1 to {LABEL_MAX} bytes"));
     }
@@ -372,6 +376,24 @@ fn tags(top: &Object<'_>, faults: &mut Faults) -> Vec<String> {
 /// Whether a text can be an owner or a tag: both are columns of tables and are queried for.
 pub fn is_label(text: &str) -> bool {
     (1..=LABEL_MAX).contains(&text.len()) && !text.trim().is_empty() && !text.contains(char::is_control)
+}
+
+/// What the job would use of the deployment must be lent to its owner.
+fn borrowed(spec: &JobSpec, deployment: &Deployment, faults: &mut Faults) {
+    let lent = deployment.access.borrow(&spec.owner);
+    let own = deployment.worker_service_account.as_deref();
+    if let Some(account) = &spec.tpu.network.service_account
+        && own != Some(account.as_str())
+        && !lent.lends_account(account)
+    {
+        let told = format!("{} is not lent to {}; leave it out, or ask an admin", quote(account), quote(&spec.owner));
+        faults.add("tpu.service_account", told);
+    }
+    // Only once everything else is right: without a candidate for another reason, that one was told.
+    if faults.count() == 0 && placement::candidates(spec, deployment).is_empty() {
+        let told = format!("nothing of the capacity list that this asks for is lent to {}", quote(&spec.owner));
+        faults.add("tpu", format!("{told}; take another accelerator, zone or kind of capacity, or ask an admin"));
+    }
 }
 
 fn notify(top: &Object<'_>, faults: &mut Faults) -> Vec<Notify> {

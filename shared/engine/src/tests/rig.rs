@@ -70,6 +70,7 @@ pub(super) fn deployment() -> Deployment {
         max_chips: None,
         max_usd_per_day: None,
         owners: BTreeMap::new(),
+        access: rekindle_core::access::Access::open(),
         bucket: "file:///state".into(),
         bucket_regions: Vec::new(),
         api_url: "http://127.0.0.1:1".into(),

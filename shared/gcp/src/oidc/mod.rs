@@ -30,6 +30,10 @@ pub const GOOGLE_ISSUERS: [&str; 2] = ["https://accounts.google.com", "accounts.
 /// What Cloud Run puts in place of the signature once it has checked a token itself.
 const SIGNATURE_REMOVED: &str = "SIGNATURE_REMOVED_BY_GOOGLE";
 
+/// A token without an email is the usual slip of a service account, so it says how to get one with it.
+const NO_EMAIL: &str = "it carries no e-mail address; ask for one with `gcloud auth print-identity-token --include-email \
+                        --audiences=URL` (a service account), or with `format=full` (a metadata server)";
+
 /// How far the clocks of issuer and us may be apart.
 const LEEWAY_SECS: i64 = 60;
 
@@ -128,12 +132,26 @@ pub struct Identity {
     pub email: String,
     /// The issuer's own name of the account; never changes.
     pub sub: String,
+    /// The VM that got the token from its metadata server, if it asked with `format=full`.
+    pub machine: Option<ComputeEngine>,
+}
+
+/// The claim `google.compute_engine`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct ComputeEngine {
+    /// Name of the VM.
+    pub instance_name: String,
+    /// Its zone.
+    pub zone: String,
+    /// When it was made, in seconds since 1970.
+    #[serde(default)]
+    pub instance_creation_timestamp: Option<i64>,
 }
 
 impl Identity {
     /// The caller in mode `none`.
     pub fn local() -> Self {
-        Self { email: "local@localhost".into(), sub: "local".into() }
+        Self { email: "local@localhost".into(), sub: "local".into(), machine: None }
     }
 }
 
@@ -185,6 +203,12 @@ struct Claims {
     email: Option<String>,
     #[serde(default)]
     email_verified: bool,
+    google: Option<GoogleClaims>,
+}
+
+#[derive(Debug, Deserialize)]
+struct GoogleClaims {
+    compute_engine: Option<ComputeEngine>,
 }
 
 /// Checks identity tokens. One for a process; calls may run at the same time.
@@ -284,7 +308,7 @@ fn check(claims: Claims, issuers: &[String], expect: &Expect, now: Timestamp) ->
     if claims.iat.max(claims.nbf.unwrap_or(claims.iat)) > now.saturating_add(LEEWAY_SECS) {
         return Err(bad("it is not valid yet"));
     }
-    let email = claims.email.filter(|email| !email.is_empty()).ok_or_else(|| bad("it carries no e-mail address"))?;
+    let email = claims.email.filter(|email| !email.is_empty()).ok_or_else(|| bad(NO_EMAIL))?;
     if !claims.email_verified {
         return Err(bad("its e-mail address is not verified"));
     }
@@ -294,7 +318,8 @@ fn check(claims: Claims, issuers: &[String], expect: &Expect, now: Timestamp) ->
     {
         return Err(AuthError::WrongPrincipal(email));
     }
-    Ok(Identity { email, sub: claims.sub })
+    let machine = claims.google.and_then(|google| google.compute_engine);
+    Ok(Identity { email, sub: claims.sub, machine })
 }
 
 fn bad(why: &str) -> AuthError {

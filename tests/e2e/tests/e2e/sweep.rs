@@ -100,7 +100,7 @@ async fn orphans_are_swept_and_strangers_are_not() -> Result<()> {
             let found = fleet["resources"].as_array().and_then(|all| all.iter().find(|entry| entry["name"] == name));
             found.map(|entry| entry["owner"].clone()).unwrap_or_default()
         };
-        ensure!(owner(&orphan) == "ORPHAN" && owner(&format!("rk-{ours}-owner-g1")) == "JOB", "{fleet}");
+        ensure!(owner(&orphan) == "ORPHAN" && owner(&format!("rk-{ours}-owner-g1")) == "owner", "{fleet}");
         ensure!(strangers.iter().all(|name| owner(name) == "FOREIGN"), "{fleet}");
         only_the_orphan_goes(dev, &orphan, made).await?;
         ensure!(dev.job("taken").await?["phase"] == "pending", "{}", dev.job("taken").await?);

@@ -1,0 +1,277 @@
+//! The table of bad tokens at every door: refused as it should be, nothing changed, and a line in the log that says why.
+
+use std::io::Write;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use aws_lc_rs::encoding::AsDer as _;
+use aws_lc_rs::rsa::{KeyPair, KeySize};
+use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_SHA256};
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use http::Request;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tracing::subscriber::DefaultGuard;
+
+use rekindle_core::settings::Deployment;
+use rekindle_fn_jobs::Name;
+use rekindle_fn_notify::Sender;
+use rekindle_gcp::oidc::{Mode, OidcSettings};
+use rekindle_ports::world::Clock;
+use rekindle_rig::{Answer, Rig, send, spec};
+
+use crate::config::Callers;
+use crate::doors::OidcDoors;
+use crate::{Parts, Role, routers};
+
+const URL: &str = "https://svc.example.app";
+const GCLOUD: &str = "gcloud.apps.example.com";
+/// The workers' account.
+pub(super) const WORKER: &str = "worker@p.iam.gserviceaccount.com";
+
+static KEY: LazyLock<KeyPair> = LazyLock::new(|| KeyPair::generate(KeySize::Rsa2048).unwrap());
+static OTHER_KEY: LazyLock<KeyPair> = LazyLock::new(|| KeyPair::generate(KeySize::Rsa2048).unwrap());
+
+/// What is logged while its guard lives.
+#[derive(Clone, Default)]
+pub(super) struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    pub(super) fn listen(&self) -> DefaultGuard {
+        let log = self.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || log.clone()).finish();
+        tracing::subscriber::set_default(subscriber)
+    }
+
+    pub(super) fn take(&self) -> String {
+        String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
+    }
+}
+
+/// All functions behind doors that verify, with a local set of keys.
+pub(super) struct World {
+    pub(super) rig: Rig,
+    router: Router,
+}
+
+/// A call that would change something.
+pub(super) struct Call {
+    pub(super) method: &'static str,
+    pub(super) path: String,
+    pub(super) body: String,
+}
+
+impl Call {
+    pub(super) fn post(path: &str, body: String) -> Self {
+        Self { method: "POST", path: path.to_owned(), body }
+    }
+}
+
+impl World {
+    pub(super) async fn new() -> Self {
+        let mut rig = Rig::new().await;
+        let deployment = Deployment::clone(&rig.engine.deployment);
+        rig.engine.deployment = Arc::new(Deployment { worker_service_account: Some(WORKER.into()), ..deployment });
+        let one = |name: &str| vec![format!("{name}@p.iam.gserviceaccount.com")];
+        let callers = Callers {
+            push: one("push"),
+            eventarc: one("eventarc"),
+            tasks: one("tasks"),
+            scheduler: one("scheduler"),
+            people: vec!["ann@example.com".into()],
+            people_audiences: vec![GCLOUD.into()],
+            admins: Vec::new(),
+        };
+        let settings = OidcSettings { jwks_url: keys().await, ..OidcSettings::google(Mode::Verify, false) };
+        let doors = OidcDoors::new(settings, vec![URL.into()], callers, rig.fakes.clock.clone()).unwrap();
+        let parts = Parts {
+            engine: rig.engine.clone(),
+            verifier: Arc::new(doors),
+            sender: Arc::new(Sender::new(false).unwrap()),
+            messages_may: Name::ALL.into_iter().collect(),
+            uploads: None,
+        };
+        Self { router: routers(Role::All, parts), rig }
+    }
+
+    pub(super) fn now(&self) -> i64 {
+        self.rig.fakes.clock.now().as_second()
+    }
+
+    pub(super) fn claims(&self, email: &str) -> Value {
+        json!({
+            "iss": "https://accounts.google.com", "aud": URL, "sub": "1", "email": email, "email_verified": true,
+            "iat": self.now() - 10, "exp": self.now() + 3590,
+        })
+    }
+
+    fn with(&self, email: &str, name: &str, value: Value) -> String {
+        let mut claims = self.claims(email);
+        claims[name] = value;
+        sign(&claims)
+    }
+
+    pub(super) async fn send(&self, call: &Call, headers: &[(&str, String)]) -> Answer {
+        let mut request = Request::builder().method(call.method).uri(&call.path);
+        request = request.header("content-type", "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        send(&self.router, request.body(Body::from(call.body.clone())).unwrap()).await
+    }
+
+    pub(super) async fn send_as(&self, email: &str, call: &Call) -> Answer {
+        self.send(call, &bearer(&sign(&self.claims(email)))).await
+    }
+
+    /// Every token that must be refused, for whoever may call: name, token, what the log says. All are 401.
+    fn bad(&self, email: &str) -> Vec<(&'static str, Option<String>, &'static str)> {
+        let claims = self.claims(email);
+        let good = sign(&claims);
+        let (head, _) = good.rsplit_once('.').unwrap();
+        let header = |kid: &str, alg: &str| json!({"alg": alg, "kid": kid, "typ": "JWT"});
+        let secret = jsonwebtoken::EncodingKey::from_secret(KEY.public_key().as_der().unwrap().as_ref());
+        let mut hs256 = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::HS256);
+        hs256.kid = Some("k1".into());
+        let with = |name: &str, value: Value| Some(self.with(email, name, value));
+        let rs256 = |key: &KeyPair, kid: &str| Some(sign_with(key, &header(kid, "RS256"), &claims));
+        vec![
+            ("no token", None, "no identity token"),
+            ("no JWT", Some("abc".into()), "cannot be read"),
+            ("another audience", with("aud", json!("https://other.example.app")), "audience"),
+            ("another issuer", with("iss", json!("https://evil.example.com")), "issuer"),
+            ("the algorithm none", Some(format!("{}.", unsigned(&header("k1", "none"), &claims))), "cannot be read"),
+            ("HS256 with the public key", jsonwebtoken::encode(&hs256, &claims, &secret).ok(), "RS256"),
+            ("an unknown key", rs256(&KEY, "k9"), "unknown key"),
+            ("another key's signature", rs256(&OTHER_KEY, "k1"), "signature"),
+            ("a signature taken off", Some(format!("{head}.SIGNATURE_REMOVED_BY_GOOGLE")), "took its signature off"),
+            ("expired", with("exp", json!(self.now() - 61)), "expired"),
+            ("not yet valid", with("nbf", json!(self.now() + 61)), "not valid yet"),
+            ("issued in the future", with("iat", json!(self.now() + 61)), "not valid yet"),
+            ("an unverified email", with("email_verified", json!(false)), "not verified"),
+            ("no email", with("email", Value::Null), "gcloud auth print-identity-token"),
+        ]
+    }
+}
+
+/// Serves the local key set; its address.
+async fn keys() -> String {
+    let public = KEY.public_key();
+    let part = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+    let n = part(public.modulus().big_endian_without_leading_zero());
+    let e = part(public.exponent().big_endian_without_leading_zero());
+    let set = json!({"keys": [{"kty": "RSA", "kid": "k1", "use": "sig", "alg": "RS256", "n": n, "e": e}]});
+    let router = Router::new().route("/keys", get(async move || axum::Json(set)));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/keys", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    url
+}
+
+fn unsigned(header: &Value, claims: &Value) -> String {
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    format!("{}.{}", part(header), part(claims))
+}
+
+fn sign_with(key: &KeyPair, header: &Value, claims: &Value) -> String {
+    let message = unsigned(header, claims);
+    let mut signature = vec![0; key.public_modulus_len()];
+    let random = aws_lc_rs::rand::SystemRandom::new();
+    key.sign(&RSA_PKCS1_SHA256, &random, message.as_bytes(), &mut signature).unwrap();
+    format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
+}
+
+pub(super) fn sign(claims: &Value) -> String {
+    sign_with(&KEY, &json!({"alg": "RS256", "kid": "k1", "typ": "JWT"}), claims)
+}
+
+fn bearer(token: &str) -> Vec<(&'static str, String)> {
+    vec![("authorization", format!("Bearer {token}"))]
+}
+
+fn message(data: &str) -> String {
+    let data = STANDARD.encode(data);
+    json!({"message": {"data": data, "messageId": "1", "publishTime": "2026-11-20T10:00:00Z"}, "subscription": "s"})
+        .to_string()
+}
+
+/// Each door with who may call there, and a call.
+fn doors() -> Vec<(&'static str, Call)> {
+    let event = include_str!("../../../../tests/samples/tpu/logsink-pubsub-push-preempted.json");
+    let event: Value = serde_json::from_str(event).unwrap();
+    let push = "push@p.iam.gserviceaccount.com";
+    vec![
+        (push, Call::post("/functions/jobs", message(&spec("by-message").to_string()))),
+        (push, Call::post("/functions/tpu-events", event["body"].to_string())),
+        (push, Call::post("/functions/notify", message("not an event"))),
+        ("tasks@p.iam.gserviceaccount.com", Call::post("/functions/reconcile", message(r#"{"job": "train"}"#))),
+        ("scheduler@p.iam.gserviceaccount.com", Call::post("/functions/tick", String::new())),
+        ("ann@example.com", Call::post("/v1/jobs", spec("by-hand").to_string())),
+        ("ann@example.com", Call::post("/v1/jobs/train/cancel", String::new())),
+    ]
+}
+
+fn submit() -> Call {
+    Call::post("/v1/jobs", spec("by-hand").to_string())
+}
+
+#[tokio::test]
+async fn every_bad_token_is_refused_at_every_door_and_changes_nothing() {
+    let world = World::new().await;
+    let log = Log::default();
+    let _guard = log.listen();
+    assert_eq!(world.send_as("ann@example.com", &submit()).await.status, 201);
+    let before = world.rig.fakes.docs.dump();
+    assert_eq!(world.rig.fakes.hints.take().len(), 1);
+    for (email, call) in doors() {
+        for (name, token, told) in world.bad(email) {
+            log.take();
+            let answer = world.send(&call, &token.as_deref().map(bearer).unwrap_or_default()).await;
+            assert_eq!(answer.status, 401, "{name} at {}", call.path);
+            assert_eq!(answer.headers["www-authenticate"], "Bearer");
+            let line = log.take();
+            assert!(line.contains("WARN") && line.contains(told), "{name} at {}: {line:?}", call.path);
+            assert!(!token.is_some_and(|token| token.len() > 10 && line.contains(&token)), "a token in the log");
+        }
+        for other in ["eve@example.com", WORKER, "eventarc@p.iam.gserviceaccount.com"] {
+            if other.starts_with("eventarc") && call.path == "/functions/tpu-events" {
+                continue;
+            }
+            let answer = world.send_as(other, &call).await;
+            assert_eq!(answer.status, 403, "{other} at {}", call.path);
+            assert!(log.take().contains(other), "{other} at {}", call.path);
+        }
+    }
+    assert_eq!(world.rig.fakes.docs.dump(), before);
+    assert!(world.rig.fakes.hints.take().is_empty() && world.rig.dead_reasons().is_empty());
+    for (email, call) in doors() {
+        let answer = world.send_as(email, &call).await;
+        assert!(![401, 403].contains(&answer.status.as_u16()), "{email} at {}: {}", call.path, answer.text());
+    }
+}
+
+#[tokio::test]
+async fn gclouds_own_audience_is_for_people_who_are_named_and_for_nothing_else() {
+    let world = World::new().await;
+    for (email, call) in doors() {
+        let answer = world.send(&call, &bearer(&world.with(email, "aud", json!(GCLOUD)))).await;
+        let is_person = email == "ann@example.com";
+        assert_eq!(answer.status == 401, !is_person, "{email} at {}: {}", call.path, answer.text());
+    }
+    let eve = world.with("eve@example.com", "aud", json!(GCLOUD));
+    assert_eq!(world.send(&submit(), &bearer(&eve)).await.status, 403);
+}

@@ -1,0 +1,189 @@
+//! Agents in the cloud: their machine's identity token beside their own.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use rekindle_core::classify::{Exit, WorkerEvidence};
+use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_core::observation::{ExitReport, WorkerState};
+use rekindle_engine::tokens;
+use rekindle_rig::{Answer, spec};
+use rekindle_wire::agent::{Hello, Progress, Report};
+
+use super::identity::{Call, Log, WORKER, World, sign};
+
+const INSTANCE: &str = "t1v-n-1-w-0";
+
+fn train() -> JobId {
+    JobId::parse("train").unwrap()
+}
+
+/// A world with a job whose workers are awaited.
+async fn awaited() -> World {
+    let world = World::new().await;
+    let submit = Call::post("/v1/jobs", spec("train").to_string());
+    assert_eq!(world.send_as("ann@example.com", &submit).await.status, 201);
+    for _ in 0..4 {
+        world.rig.pass("train").await;
+        world.rig.advance(1);
+    }
+    world.rig.fakes.hints.take();
+    world
+}
+
+impl World {
+    /// The claims of a machine's token.
+    fn machine(&self, zone: &str, instance: &str, made: i64) -> Value {
+        let mut claims = self.claims(WORKER);
+        let engine = json!({"instance_name": instance, "zone": zone, "instance_creation_timestamp": made});
+        claims["google"] = json!({"compute_engine": engine});
+        claims
+    }
+
+    async fn zone(&self) -> String {
+        self.rig.job("train").await.unwrap().generations[0].placement.zone.clone()
+    }
+
+    fn nonce(&self) -> String {
+        tokens::nonce(&self.rig.engine.installation.secret, &train(), 1)
+    }
+
+    async fn agent(&self, call: &Call, identity: Option<&Value>, token: Option<&str>) -> Answer {
+        let mut headers = Vec::new();
+        headers.extend(identity.map(|claims| ("x-serverless-authorization", format!("Bearer {}", sign(claims)))));
+        headers.extend(token.map(|token| ("authorization", format!("Bearer {token}"))));
+        self.send(call, &headers).await
+    }
+}
+
+fn hello(nonce: &str, instance: &str) -> Call {
+    let hello = Hello {
+        job: train(),
+        generation: 1,
+        key: WorkerKey { slice: 0, worker: 0 },
+        nonce: nonce.to_owned(),
+        instance: instance.to_owned(),
+        boot_id: "boot".into(),
+        address: "10.0.0.1".into(),
+        version: "0.1.0".into(),
+    };
+    Call::post("/agent/v1/hello", serde_json::to_string(&hello).unwrap())
+}
+
+#[tokio::test]
+async fn an_agents_machine_must_be_the_worker_that_it_says_it_is() {
+    let world = awaited().await;
+    let (zone, nonce, now) = (world.zone().await, world.nonce(), world.now());
+    let before = world.rig.fakes.docs.dump();
+    let log = Log::default();
+    let _guard = log.listen();
+    let good = || world.machine(&zone, INSTANCE, now);
+    let mut person = good();
+    person["email"] = json!("ann@example.com");
+    let mut short = good();
+    short.as_object_mut().unwrap().remove("google");
+    let (own, third) = (hello(&nonce, INSTANCE), hello(&nonce, "t1v-n-1-w-3"));
+    let cases = [
+        ("no identity", None, &own, 401, "no identity token"),
+        ("another zone", Some(world.machine("us-east5-a", INSTANCE, now)), &own, 403, "us-east5-a"),
+        ("another VM", Some(world.machine(&zone, "t1v-n-9-w-0", now)), &own, 403, "t1v-n-9-w-0"),
+        ("another account", Some(person), &own, 403, "ann@example.com"),
+        ("no word of the machine", Some(short), &own, 403, "format=full"),
+        ("older than its node", Some(world.machine(&zone, INSTANCE, now - 9999)), &own, 403, "older"),
+        ("another worker", Some(world.machine(&zone, "t1v-n-1-w-3", now)), &third, 403, "worker 0"),
+        ("a wrong nonce", Some(good()), &hello("00", INSTANCE), 401, "nonce"),
+    ];
+    for (name, identity, call, want, told) in cases {
+        log.take();
+        let answer = world.agent(call, identity.as_ref(), None).await;
+        assert_eq!(answer.status, want, "{name}: {}", answer.text());
+        let line = log.take();
+        assert!(line.contains(told), "{name}: {line}");
+    }
+    assert_eq!(world.rig.fakes.docs.dump(), before, "nothing was stored");
+    let first = world.agent(&own, Some(&good()), None).await;
+    assert_eq!(first.status, 200, "{}", first.text());
+    // The first VM of a worker wins, whoever else has the nonce and a good token.
+    let second = world.machine(&zone, "t1v-n-2-w-0", now);
+    assert_eq!(world.agent(&hello(&nonce, "t1v-n-2-w-0"), Some(&second), None).await.status, 409);
+}
+
+fn exit_report(now: i64) -> Report {
+    let evidence = WorkerEvidence { exit: Exit::Code(1), ..WorkerEvidence::default() };
+    Report {
+        job: train(),
+        generation: 1,
+        key: WorkerKey { slice: 0, worker: 0 },
+        instance: INSTANCE.into(),
+        boot_id: "boot".into(),
+        attempt: 1,
+        store: true,
+        state: WorkerState::Exited,
+        started_at: None,
+        progress: Progress::default(),
+        output_at: None,
+        disk_free_bytes: None,
+        memory_free_bytes: None,
+        notice: None,
+        exit: Some(ExitReport { at: Timestamp::from_second(now).unwrap(), ordered: false, evidence }),
+        has_work: false,
+    }
+}
+
+fn changed(report: &Report, change: impl FnOnce(&mut Report)) -> Call {
+    let mut report = report.clone();
+    change(&mut report);
+    Call::post("/agent/v1/report", serde_json::to_string(&report).unwrap())
+}
+
+#[tokio::test]
+async fn an_agents_token_is_of_one_job_one_generation_one_worker_and_one_vm() {
+    let world = awaited().await;
+    let (zone, now) = (world.zone().await, world.now());
+    let machine = world.machine(&zone, INSTANCE, now);
+    let welcome = world.agent(&hello(&world.nonce(), INSTANCE), Some(&machine), None).await.json();
+    let token = welcome["token"].as_str().unwrap();
+    let report = exit_report(now);
+    let same = changed(&report, |_| {});
+    let before = world.rig.fakes.docs.dump();
+    for (name, call) in [
+        ("another job", changed(&report, |r| r.job = JobId::parse("other").unwrap())),
+        ("another generation", changed(&report, |r| r.generation = 2)),
+        ("another worker", changed(&report, |r| r.key.worker = 1)),
+    ] {
+        assert_eq!(world.agent(&call, Some(&machine), Some(token)).await.status, 401, "{name}");
+    }
+    let other_vm = changed(&report, |r| r.instance = "t1v-n-2-w-0".into());
+    assert_eq!(world.agent(&other_vm, Some(&machine), Some(token)).await.status, 403);
+    assert_eq!(world.agent(&same, None, Some(token)).await.status, 401, "without its machine's token");
+    assert_eq!(world.agent(&same, Some(&machine), None).await.status, 401, "without its own");
+    // Of an attempt that the job does not have: what it says is dropped, and the order tells which attempt counts.
+    let answer = world.agent(&changed(&report, |r| r.attempt = 7), Some(&machine), Some(token)).await;
+    assert_eq!((answer.status.as_u16(), &answer.json()["attempt"]), (200, &json!(1)));
+    let chunk = |instance: &str| Call {
+        method: "PUT",
+        path: format!("/agent/v1/logs/train/1/0-0/stdout/0?generation=1&instance={instance}"),
+        body: "line\n".into(),
+    };
+    assert_eq!(world.agent(&chunk(INSTANCE), None, Some(token)).await.status, 401);
+    assert_eq!(world.agent(&chunk("t1v-n-2-w-0"), Some(&machine), Some(token)).await.status, 403);
+    assert_eq!(world.rig.fakes.docs.dump().len(), before.len());
+    assert!(world.rig.fakes.hints.take().is_empty());
+
+    assert_eq!(world.agent(&same, Some(&machine), Some(token)).await.status, 200);
+    let workers = |world: &World| {
+        let docs = world.rig.fakes.docs.dump().into_iter().filter(|doc| doc.path.contains("/workers/"));
+        let said = docs.map(|doc| {
+            let mut body = Value::clone(&doc.content.body);
+            // Who sends one is there, whatever it says.
+            body["data"]["heard_at"] = Value::Null;
+            (doc.path, body)
+        });
+        said.collect::<Vec<_>>()
+    };
+    let stored = workers(&world);
+    assert!(!stored.is_empty());
+    assert_eq!(world.agent(&same, Some(&machine), Some(token)).await.status, 200);
+    assert_eq!(workers(&world), stored, "a replayed report changes nothing");
+    assert_eq!(world.agent(&chunk(INSTANCE), Some(&machine), Some(token)).await.status, 204);
+}

@@ -1,0 +1,79 @@
+//! The fleet as the last tick saw it: what people are shown by a service that may not ask the TPU API itself.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use rekindle_core::names;
+use rekindle_ports::docs::Precondition;
+use rekindle_ports::kinds::Kind;
+use rekindle_ports::store::StoreError;
+use rekindle_ports::tpu::{Listed, Listing};
+
+use crate::Engine;
+use crate::sweep::{FleetEntry, Owner};
+use crate::tick::Owners;
+
+/// Resources that are kept; a document holds 1 MiB, and one of them takes some 500 bytes.
+const KEPT: usize = 1500;
+
+/// A fleet without any resource is stored again only so often: an idle month should cost next to nothing.
+const IDLE_EACH: SignedDuration = SignedDuration::from_mins(10);
+
+/// What a tick saw.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct FleetSeen {
+    /// When the list was read.
+    pub listed_at: Timestamp,
+    /// Every resource in every zone, with its owner.
+    pub entries: Vec<FleetEntry>,
+    /// Zones that could not be read.
+    pub unreachable: Vec<String>,
+    /// Resources beyond those that are kept.
+    #[serde(default)]
+    pub omitted: usize,
+}
+
+impl Engine {
+    /// What the last tick saw; `None`: no tick has read the list yet.
+    pub async fn fleet_seen(&self) -> Result<Option<FleetSeen>, StoreError> {
+        Ok(self.ports.store.read::<FleetSeen>(&Kind::Fleet).await?.map(|at| at.value))
+    }
+
+    /// Stores what this tick saw. Of two ticks at once the last word holds: both saw the same minute.
+    pub(crate) async fn note_fleet(
+        &self,
+        now: Timestamp,
+        listing: &Listing,
+        owners: &Owners,
+    ) -> Result<(), StoreError> {
+        let mut entries = Vec::new();
+        for resource in listing.resources.iter().take(KEPT) {
+            let owner = self.owner_seen(resource, owners).await?;
+            let mut resource = resource.clone();
+            // Nobody is shown them, and those of a large slice fill a document.
+            resource.view.addresses = Vec::new();
+            entries.push(FleetEntry { resource, owner });
+        }
+        let omitted = listing.resources.len().saturating_sub(KEPT);
+        let seen = FleetSeen { listed_at: now, entries, unreachable: listing.unreachable.clone(), omitted };
+        if seen.entries.is_empty()
+            && let Some(last) = self.fleet_seen().await?
+            && last.entries.is_empty()
+            && last.unreachable == seen.unreachable
+            && now < last.listed_at + IDLE_EACH
+        {
+            return Ok(());
+        }
+        self.ports.store.write(&Kind::Fleet, &seen, Precondition::None).await.map(drop)
+    }
+
+    /// By the jobs as this tick read them, and by one read of its own for what they do not explain.
+    async fn owner_seen(&self, resource: &Listed, owners: &Owners) -> Result<Owner, StoreError> {
+        let name = resource.owned_by.as_deref().unwrap_or(&resource.slice.name);
+        let is_owned = owners.get(&resource.slice.zone).is_some_and(|zone| zone.contains_key(name));
+        match names::parse(name).filter(|_| is_owned) {
+            Some(parsed) => Ok(Owner::Job { job: parsed.job, generation: parsed.generation }),
+            None => self.owner_of(resource).await,
+        }
+    }
+}
