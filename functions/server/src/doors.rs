@@ -81,7 +81,7 @@ impl OidcDoors {
 #[async_trait]
 impl Verifier for OidcDoors {
     async fn verify(&self, door: Door, headers: &HeaderMap) -> Result<Caller, Refused> {
-        let identity = self.identity(door, headers).await.map_err(refused)?;
+        let identity = self.identity(door, headers).await.map_err(|error| refused(&error))?;
         // Only people act for owners: a trigger that shares an admin's account is still a trigger.
         let is_admin = self.mode == Mode::None || (door == Door::People && self.admins.contains(&identity.email));
         Ok(Caller { identity: identity.email, is_admin })
@@ -92,7 +92,7 @@ impl Verifier for OidcDoors {
             return Ok(None);
         }
         let expect = Expect { audiences: self.audiences.clone(), emails: Emails::Any };
-        let identity = self.verifier.verify(oidc::bearer(headers), &expect).await.map_err(refused)?;
+        let identity = self.verifier.verify(oidc::bearer(headers), &expect).await.map_err(|error| refused(&error))?;
         let told = identity.machine.ok_or_else(|| {
             Refused::Forbidden(format!("the token of {} tells of no machine (format=full)", identity.email))
         })?;
@@ -101,7 +101,7 @@ impl Verifier for OidcDoors {
     }
 }
 
-fn refused(error: AuthError) -> Refused {
+fn refused(error: &AuthError) -> Refused {
     let told = error.to_string();
     match error {
         AuthError::Missing | AuthError::Bad(_) => Refused::Unauthenticated(told),

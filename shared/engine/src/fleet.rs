@@ -49,7 +49,7 @@ impl Engine {
         let mut entries = Vec::new();
         for resource in listing.resources.iter().take(KEPT) {
             let owner = self.owner_seen(resource, owners).await?;
-            let mut resource = resource.clone();
+            let mut resource = resource.clone().into_inner();
             // Nobody is shown them, and those of a large slice fill a document.
             resource.view.addresses = Vec::new();
             entries.push(FleetEntry { resource, owner });

@@ -140,8 +140,10 @@ async fn the_account_and_the_digest_are_of_the_jobs_that_people_may_see() {
     ] {
         let account = world.get(who, "/v1/account?by=job").await.json();
         let rows = account["rows"].as_array().unwrap().iter();
+        // No job of this world has had a slice yet: the orphan alone has cost something.
         let counted: Vec<&str> = rows.map(|row| row["job"].as_str().unwrap()).collect();
-        assert_eq!(counted, seen, "{who}: {account}");
+        let orphan: Vec<&str> = seen.iter().copied().filter(|id| *id == "gone").collect();
+        assert_eq!(counted, orphan, "{who}: {account}");
         let digest = world.get(who, "/v1/digest?since=2026-11-01T00:00:00Z").await.json();
         let mut told: Vec<&str> =
             digest["jobs"].as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap()).collect();

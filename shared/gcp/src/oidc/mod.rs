@@ -140,8 +140,10 @@ pub struct Identity {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ComputeEngine {
     /// Name of the VM.
+    #[serde(default)]
     pub instance_name: String,
     /// Its zone.
+    #[serde(default)]
     pub zone: String,
     /// When it was made, in seconds since 1970.
     #[serde(default)]
@@ -318,7 +320,9 @@ fn check(claims: Claims, issuers: &[String], expect: &Expect, now: Timestamp) ->
     {
         return Err(AuthError::WrongPrincipal(email));
     }
+    // Half a machine is none; what a token says beside what was asked for never makes it a bad one.
     let machine = claims.google.and_then(|google| google.compute_engine);
+    let machine = machine.filter(|machine| !machine.instance_name.is_empty() && !machine.zone.is_empty());
     Ok(Identity { email, sub: claims.sub, machine })
 }
 

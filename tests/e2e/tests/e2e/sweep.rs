@@ -91,10 +91,10 @@ async fn orphans_are_swept_and_strangers_are_not() -> Result<()> {
         let mut taken = counting(dev, "taken", 1)?;
         taken["tpu"]["zones"] = json!([ZONE]);
         dev.submit(&taken).await?;
+        dev.step("owner", 1, 1).await?;
         let orphan = format!("rk-{ours}-ghost-g1");
         let made = Instant::now();
         make(dev, &orphan, &labels(&ours, "ghost")).await?;
-        dev.step("owner", 1, 1).await?;
         let fleet = dev.get("/v1/fleet").await?;
         let owner = |name: &str| {
             let found = fleet["resources"].as_array().and_then(|all| all.iter().find(|entry| entry["name"] == name));

@@ -295,18 +295,19 @@ fn workers(frame: &mut Frame<'_>, area: Rect, list: Option<&ProgressList>, state
 
 fn fleet(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let entries = state.fleet.as_ref().map(|fleet| fleet.resources.as_slice()).unwrap_or_default();
-    let whose = |entry: &FleetEntry| match (entry.owner, &entry.job) {
-        (Owner::Job, Some(job)) => job.to_string(),
-        (Owner::Job, None) => "a job".to_owned(),
-        (Owner::Orphan, _) => "ORPHAN".to_owned(),
-        (Owner::Foreign, _) => "FOREIGN".to_owned(),
+    let whose = |entry: &FleetEntry| match &entry.owner {
+        Some(Owner::Job(job)) => job.to_string(),
+        Some(Owner::Orphan) => "ORPHAN".to_owned(),
+        Some(Owner::Foreign) => "FOREIGN".to_owned(),
+        // The policy does not show whose.
+        None => "a job".to_owned(),
     };
     let rows = entries.iter().map(|entry| {
         let usd = entry.usd_per_hour.map_or_else(dash, |usd| format!("{usd:.2}"));
         let row = Row::new(vec![whose(entry), entry.state.clone(), entry.accelerator.clone(), entry.zone.clone(), usd]);
         match entry.owner {
-            Owner::Orphan => row.style(Style::new().add_modifier(Modifier::REVERSED)),
-            Owner::Job | Owner::Foreign => row,
+            Some(Owner::Orphan) => row.style(Style::new().add_modifier(Modifier::REVERSED)),
+            Some(Owner::Job(_) | Owner::Foreign) | None => row,
         }
     });
     let widths = [
