@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 
+use rekindle_core::access::Right;
 use rekindle_core::exec::{ExecAction, ExecExit, ExecOrder, ORDER_MAX};
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::Job;
@@ -17,6 +18,7 @@ use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, body, problem};
 use rekindle_wire::agent::LogChunk;
 use rekindle_wire::v1::{self, ExecBody, ExecView, ExecWorkerView};
 
+use crate::access::{check, seen};
 use crate::jobs::{job_id, key, load, store};
 use crate::{Api, agents};
 
@@ -58,8 +60,8 @@ fn is_over(job: &Job, order: &ExecOrder) -> bool {
     attempt.is_none_or(|a| a.stop.is_some() || a.ended.is_some())
 }
 
-/// `POST /v1/jobs/{id}/exec`: 202 the order, also when it is asked again under the same key; 409 when no worker is
-/// there to carry it out, or when another order was given under the key.
+/// `POST /v1/jobs/{id}/exec`: 202 the order, also when it is asked again under the same key; 403 and 404 when the
+/// policy does not let the caller submit for the owner, 409 when no worker is there to carry it out, or when another order was given under the key.
 pub(crate) async fn order(
     State(api): State<Api>,
     caller: Caller,
@@ -68,6 +70,7 @@ pub(crate) async fn order(
     Json(body): Json<ExecBody>,
 ) -> Result<Response, Problem> {
     let id = job_id(&id)?;
+    check(&api, &caller, Right::Submit, &id).await?;
     let job = load(&api, &id).await?;
     if !job.spec.workspace {
         let why = format!("{id} is a job with a program of its own; orders are for workspaces (`rekindle up`)");
@@ -168,11 +171,12 @@ fn order_of(job: &Job, id: u64) -> Result<&ExecOrder, Problem> {
 /// `GET /v1/jobs/{id}/exec/{order}`.
 pub(crate) async fn look(
     State(api): State<Api>,
+    caller: Caller,
     Path((id, number)): Path<(String, u64)>,
     _: Query<NoQuery>,
 ) -> Result<axum::Json<ExecView>, Problem> {
     // The job first: what it still had then has put all that it ever will.
-    let job = load(&api, &job_id(&id)?).await?;
+    let job = seen(&api, &caller, &job_id(&id)?).await?;
     let order = order_of(&job, number)?;
     let folder = folder(&job.id, number);
     let objects = &api.engine.ports.objects;
@@ -205,12 +209,14 @@ pub(crate) async fn look(
 /// `GET /v1/jobs/{id}/exec/{order}/{worker}/{stream}/{number}`: the bytes of one chunk.
 pub(crate) async fn chunk(
     State(api): State<Api>,
+    caller: Caller,
     Path((id, order, worker, stream, number)): Path<(String, u64, String, String, u64)>,
     _: Query<NoQuery>,
 ) -> Result<([(header::HeaderName, &'static str); 1], Bytes), Problem> {
     let id = job_id(&id)?;
     let missing = || Problem::not_found(&format!("chunk {number} of {stream} of worker {worker}"));
     let key = v1::worker_key(&worker).filter(|_| STREAMS.contains(&stream.as_str())).ok_or_else(missing)?;
+    seen(&api, &caller, &id).await?;
     let name = object(&id, order, key, &stream, number);
     let bytes = api.engine.ports.objects.get(&name, 0, CHUNK_MAX as u64).await;
     let bytes = bytes.map_err(|e| Problem::unavailable("the object store", &e))?.ok_or_else(missing)?;
@@ -227,6 +233,7 @@ pub(crate) async fn put_chunk(
 ) -> Result<StatusCode, Problem> {
     let id = job_id(&id)?;
     let key = v1::worker_key(&worker).ok_or_else(|| Problem::not_found(&format!("worker {worker:?}")))?;
+    agents::machine::of(&api, &headers, &query.instance).await?;
     agents::admit(&api, &headers, &id, query.generation, key, &query.instance)?;
     let job = load(&api, &id).await?;
     let given = order_of(&job, order)?;

@@ -12,10 +12,11 @@ use futures::stream;
 use http::{HeaderMap, StatusCode, header};
 
 use rekindle_core::ids::{JobId, WorkerKey};
-use rekindle_web::{Json, NoQuery, Path, Problem, Query, problem};
+use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, problem};
 use rekindle_wire::agent::{OutputAddress, OutputPlace};
 use rekindle_wire::v1::{OutputList, OutputView};
 
+use crate::access::seen;
 use crate::jobs::{job_id, load};
 use crate::{Api, agents};
 
@@ -77,6 +78,7 @@ pub(crate) async fn place(
     headers: HeaderMap,
     Json(place): Json<OutputPlace>,
 ) -> Result<Response, Problem> {
+    agents::machine::of(&api, &headers, &place.instance).await?;
     agents::admit(&api, &headers, &place.job, place.generation, place.key, &place.instance)?;
     let job = load(&api, &place.job).await?;
     let Some(path) = encoded(&place.path) else {
@@ -92,10 +94,11 @@ pub(crate) async fn place(
 /// `GET /v1/jobs/{id}/outputs`.
 pub(crate) async fn list(
     State(api): State<Api>,
+    caller: Caller,
     Path(id): Path<String>,
     _: Query<NoQuery>,
 ) -> Result<axum::Json<OutputList>, Problem> {
-    let job = load(&api, &job_id(&id)?).await?;
+    let job = seen(&api, &caller, &job_id(&id)?).await?;
     let folder = folder(&job.id);
     let objects = &api.engine.ports.objects;
     let unavailable = |e| Problem::unavailable("the object store", &e);
@@ -120,10 +123,12 @@ pub(crate) async fn list(
 /// `GET /v1/jobs/{id}/outputs/{object}`: the bytes of one file.
 pub(crate) async fn read(
     State(api): State<Api>,
+    caller: Caller,
     Path((id, object)): Path<(String, String)>,
     _: Query<NoQuery>,
 ) -> Result<Response, Problem> {
-    let name = format!("{}{object}", folder(&job_id(&id)?));
+    let job = seen(&api, &caller, &job_id(&id)?).await?;
+    let name = format!("{}{object}", folder(&job.id));
     let objects = api.engine.ports.objects.clone();
     let size = objects.size(&name).await.map_err(|e| Problem::unavailable("the object store", &e))?;
     let Some(size) = size else { return Err(Problem::not_found(&format!("output {object:?}"))) };

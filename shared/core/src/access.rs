@@ -18,7 +18,7 @@ pub const PUBSUB: &str = "pubsub";
 pub enum Right {
     /// Read them: spec, state, history, output.
     See,
-    /// Submit for the owner; unpause, restart, wake and label the owner's jobs.
+    /// Submit for the owner; unpause, restart, wake and label the owner's jobs, and give orders to the owner's workspaces.
     Submit,
     /// Cancel and pause them.
     Stop,

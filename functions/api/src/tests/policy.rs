@@ -115,7 +115,7 @@ async fn people_see_their_own_jobs_and_those_that_the_policy_shows_them() {
         assert_eq!(world.listed(who, "").await, seen, "{who}");
         for job in ["anns", "shared"] {
             let want = if seen.contains(&job) { 200 } else { 404 };
-            for path in ["", "/history", "/explain", "/logs", "/progress"] {
+            for path in ["", "/history", "/explain", "/logs", "/progress", "/outputs"] {
                 let answer = world.get(who, &format!("/v1/jobs/{job}{path}")).await;
                 assert_eq!(answer.status, want, "{who} {job}{path}");
                 assert!(want == 200 || !answer.text().contains("research"), "{}", answer.text());
@@ -173,6 +173,15 @@ async fn commands_need_their_right_and_refusals_change_nothing() {
     let notes = json!({"notes": "mine now"});
     let label = async |who: &str| world.call(who, Method::PATCH, "/v1/jobs/anns", Some(&notes)).await.status.as_u16();
     assert_eq!((label("eye@example.com").await, label("eve@example.com").await), (403, 404));
+    for (who, want) in [("eye@example.com", 403), ("ops@example.com", 403), ("eve@example.com", 404)] {
+        let order = world.call(who, Method::POST, "/v1/jobs/anns/exec", Some(&json!({"run": "nproc"}))).await;
+        assert_eq!(order.status, want, "{who}: {}", order.text());
+    }
+    for path in ["/v1/jobs/anns/exec/1", "/v1/jobs/anns/exec/1/0-0/stdout/0", "/v1/jobs/anns/outputs/w0/x"] {
+        let answer = world.get("eve@example.com", path).await;
+        assert_eq!(answer.status, 404);
+        assert!(answer.text().contains("job anns"), "not even whether it has any: {}", answer.text());
+    }
     assert_eq!(world.rig.fakes.docs.dump(), before);
     world.rig.fakes.hints.take();
     for (who, path, want) in [
