@@ -7,6 +7,7 @@
 
 mod api;
 mod backoff;
+mod bell;
 mod bundle;
 mod config;
 mod devices;
@@ -37,6 +38,7 @@ use tokio::sync::{mpsc, watch};
 use rekindle_wire::agent::{Progress, WorkerState};
 
 use crate::api::Api;
+use crate::bell::Bell;
 use crate::exec::{Activity, Exec};
 use crate::files::Layout;
 use crate::kernel::Kernel;
@@ -125,6 +127,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
         disk: layout.generation().to_owned(),
         token,
         out,
+        bell: Bell::open(&node.address, node.bell_port).await,
     };
     let has_buffer = config.buffer != config.home;
     let (flush, backlog_max) = (config.log_flush, config.log_backlog_bytes);

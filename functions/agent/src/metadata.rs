@@ -47,6 +47,8 @@ pub(crate) struct Node {
     pub(crate) instance: String,
     /// Address within the slice.
     pub(crate) address: String,
+    /// Port of the bell; `None`: nobody rings.
+    pub(crate) bell_port: Option<u16>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -146,6 +148,7 @@ impl Metadata {
             api: self.needed("rekindle-api").await?.trim_end_matches('/').to_owned(),
             instance: self.get("name").await?.context("the VM has no name")?,
             address,
+            bell_port: self.attribute("rekindle-bell-port").await?.and_then(|port| port.parse().ok()),
         })
     }
 

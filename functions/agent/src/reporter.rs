@@ -14,13 +14,16 @@ use tokio::sync::{mpsc, watch};
 use rekindle_wire::agent::{ExitReport, Hello, Notice, Order, Progress, Report, WorkerState};
 
 use crate::api::{Answer, Api, CallError};
+use crate::bell::{self, Bell};
 use crate::kernel::Kernel;
 use crate::metadata::Node;
 use crate::{backoff, evidence, files};
 
 /// Bounds of what `api` may ask for as the wait until the next call.
 const POLL_MIN: Duration = Duration::from_millis(20);
-const POLL_MAX: Duration = Duration::from_mins(1);
+const POLL_MAX: Duration = Duration::from_mins(2);
+/// The longest wait of who is refused.
+const REFUSED_MAX: Duration = Duration::from_mins(1);
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 /// News (an exit, a notice) must not wait long once `api` is back, and 10 s hurt nobody when it is not.
 const RETRY_MAX: Duration = Duration::from_secs(10);
@@ -104,6 +107,8 @@ pub(crate) struct Reporter {
     pub(crate) token: watch::Sender<Option<String>>,
     /// To the machine.
     pub(crate) out: mpsc::Sender<FromApi>,
+    /// Rung when there are other orders.
+    pub(crate) bell: Bell,
 }
 
 impl Reporter {
@@ -117,6 +122,7 @@ impl Reporter {
         let mut stored_at = Instant::now();
         let mut heartbeat = Duration::ZERO;
         let mut failures = 0;
+        let (mut told, mut by_itself) = (None, false);
         loop {
             let token = self.token.borrow().clone();
             let Some(token) = token else {
@@ -144,6 +150,8 @@ impl Reporter {
                             return;
                         }
                     }
+                    let now = bell::told(&order);
+                    self.bell.judge(told.replace(now), now, by_itself);
                     heartbeat = Duration::from_millis(order.heartbeat_ms);
                     let wait = Duration::from_millis(order.poll_after_ms).clamp(POLL_MIN, POLL_MAX);
                     if self.out.send(FromApi::Order(Box::new(order), ahead)).await.is_err() {
@@ -168,10 +176,11 @@ impl Reporter {
                     backoff::after(failures, RETRY_FIRST, RETRY_MAX)
                 }
             };
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                is_open = newer(&mut snapshots, &news) => if !is_open { return },
-            }
+            by_itself = tokio::select! {
+                () = tokio::time::sleep(wait) => true,
+                () = self.bell.rung() => false,
+                is_open = newer(&mut snapshots, &news) => if is_open { false } else { return },
+            };
         }
     }
 
@@ -208,7 +217,7 @@ impl Reporter {
                     tracing::warn!(error = %crate::chain(&error), failures, "hello was not answered");
                     let most = match error {
                         // Somebody else speaks for this worker, or the job is gone: only a person changes that.
-                        CallError::Refused(_) | CallError::Unauthorized(_) | CallError::Conflict => POLL_MAX,
+                        CallError::Refused(_) | CallError::Unauthorized(_) | CallError::Conflict => REFUSED_MAX,
                         CallError::Unreachable(_) => RETRY_MAX,
                     };
                     tokio::time::sleep(backoff::after(failures, RETRY_FIRST, most)).await;
@@ -236,6 +245,7 @@ impl Reporter {
             // Its 128 KiB travel until they are stored, and not with every call after that.
             exit: snapshot.exit.clone().filter(|_| is_exit_due),
             has_work: snapshot.has_work,
+            has_bell: self.bell.is_heard(),
         }
     }
 }

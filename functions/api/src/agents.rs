@@ -91,6 +91,10 @@ pub(crate) async fn report(
     if report.has_work && report.attempt == order.attempt {
         order.work = None;
     }
+    // Orders to a workspace are given by people, whom no pass follows: its agents ask as often as without a bell.
+    if report.has_bell && !job.spec.workspace {
+        order = order.with_bell(&api.engine.settings);
+    }
     Ok(axum::Json(order))
 }
 

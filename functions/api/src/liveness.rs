@@ -9,13 +9,13 @@ use rekindle_ports::store::{LivenessDoc, StoreError};
 use crate::Api;
 
 /// Parts of the outage gap between two writes of one process.
-// A write each 150 s / 8 = 19 s: a lost one or two leave no gap; the document stays far below one write a second.
-const WRITES_PER_GAP: i64 = 8;
+// A write each 150 s / 4 = 37 s: a lost one or two leave no gap, and it costs less than a heartbeat.
+const WRITES_PER_GAP: i64 = 4;
 
 /// A lost race is tried again so often; then another process has just written the same.
 const RACES_MAX: u32 = 3;
 
-/// Stores that a call was taken now, at most every eighth of the outage gap. A failure is logged: the next call tries
+/// Stores that a call was taken now, at most every quarter of the outage gap. A failure is logged: the next call tries
 /// again.
 pub(crate) async fn mark(api: &Api) {
     let now = api.engine.ports.clock.now().as_microsecond();

@@ -15,10 +15,10 @@ use rekindle_gcp::pubsub::PubSub;
 use rekindle_gcp::storage::GcsObjects;
 use rekindle_gcp::tasks::{CloudTasksWakeups, TasksSettings};
 use rekindle_gcp::tpu::GoogleTpu;
-use rekindle_local::{RandomIds, SystemClock};
+use rekindle_local::{RandomIds, SystemClock, UdpBells};
 use rekindle_ports::Ports;
 use rekindle_ports::store::{Store, StoreError};
-use rekindle_ports::world::{Clock, WorldError};
+use rekindle_ports::world::{Bells, Clock, NoBells, WorldError};
 
 use crate::config::{Config, ConfigError};
 use crate::doors::OidcDoors;
@@ -71,6 +71,7 @@ pub async fn build(config: &Config) -> Result<Router, StartError> {
         },
         hints: Arc::new(pubsub.hints()),
         wakeups: Arc::new(CloudTasksWakeups::connect(tasks(config), &at(&emulators.tasks)).await?),
+        bells: bells(config)?,
         events: Arc::new(pubsub.events(installation.id.clone())),
         dead_letters: Arc::new(pubsub.dead_letters()),
         objects: Arc::new(GcsObjects::connect(config.bucket_name(), &at(&emulators.storage))?),
@@ -101,6 +102,14 @@ pub async fn build(config: &Config) -> Result<Router, StartError> {
 fn probe(api: &str) -> Result<ApiProbe, ConnectError> {
     let access = if api.starts_with("https:") { Access::ApplicationDefault } else { Access::Anonymous };
     ApiProbe::new(format!("{api}/agent/v1/ping"), api, access)
+}
+
+/// Sent from where the server itself listens: loopback, when callers are not checked.
+fn bells(config: &Config) -> Result<Arc<dyn Bells>, ConfigError> {
+    Ok(match config.bell_port {
+        Some(port) => Arc::new(UdpBells::new(config.address()?.ip(), port)),
+        None => Arc::new(NoBells),
+    })
 }
 
 fn tasks(config: &Config) -> TasksSettings {

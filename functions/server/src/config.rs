@@ -98,6 +98,10 @@ pub struct Config {
     #[arg(long, env = "REKINDLE_AGENT_SHA256", requires = "agent_url")]
     pub agent_sha256: Option<String>,
 
+    /// UDP port of the workers' bells, where this service reaches the workers' network; absent: agents ask every 4 s.
+    #[arg(long, env = "REKINDLE_BELL_PORT")]
+    pub bell_port: Option<u16>,
+
     /// What job messages may ask for: submit, cancel, pause, unpause, restart, wake.
     #[arg(long, env = "REKINDLE_MESSAGES_MAY", value_delimiter = ',', default_value = "submit", value_parser = name)]
     pub messages_may: Vec<Name>,
@@ -248,6 +252,9 @@ impl Config {
         }
         if let Some(sha256) = &self.agent_sha256 {
             metadata.insert("rekindle-agent-sha256".to_owned(), sha256.clone());
+        }
+        if let Some(port) = self.bell_port {
+            metadata.insert("rekindle-bell-port".to_owned(), port.to_string());
         }
         Ok(Deployment {
             capacity: self.capacity_list()?,

@@ -5,8 +5,10 @@ data "google_project" "this" {
 }
 
 locals {
-  bucket  = "${var.project}-rekindle"
-  regions = toset([for c in var.capacity : regex("^(.+)-[a-z]$", c.zone)[0]])
+  # Above the ports of TPU runtimes; the workers listen there on their own addresses.
+  bell_port = 8478
+  bucket    = "${var.project}-rekindle"
+  regions   = toset([for c in var.capacity : regex("^(.+)-[a-z]$", c.zone)[0]])
 
   # gcloud's own client: the audience of a person's `gcloud auth print-identity-token`, which cannot be told another.
   gcloud_client = "32555940559.apps.googleusercontent.com"
@@ -18,6 +20,9 @@ module "network" {
   project = var.project
   regions = local.regions
   nat     = var.nat
+
+  services_region = var.region
+  bell_port       = local.bell_port
 }
 
 module "store" {
@@ -56,6 +61,7 @@ module "service" {
   region         = var.region
   image          = var.image
   emails         = module.identity.emails
+  bells          = { network = module.network.network, subnetwork = module.network.services_subnetwork }
   ready          = module.identity.documents_ready
 
   environment = {
@@ -69,6 +75,7 @@ module "service" {
     REKINDLE_WORKER_SERVICE_ACCOUNT = module.identity.emails["worker"]
     REKINDLE_WORKER_NETWORK         = module.network.network
     REKINDLE_WORKER_SUBNETWORK      = module.network.network
+    REKINDLE_BELL_PORT              = tostring(local.bell_port)
     REKINDLE_AGENT_URL              = "gs://${local.bucket}/agents/${var.agent_sha256}"
     REKINDLE_AGENT_SHA256           = var.agent_sha256
     REKINDLE_PEOPLE                 = join(",", var.people)

@@ -20,7 +20,9 @@ locals {
 
   # 8,190 addresses for each region: the largest slices have some 3,000 VMs.
   ranges = { for r in var.regions : r => cidrsubnet("10.64.0.0/10", 9, local.region_numbers[r]) }
-  routed = var.nat ? var.regions : []
+  # The last 64 addresses: four for each instance that may run.
+  services_range = cidrsubnet("10.64.0.0/10", 16, 65535)
+  routed         = var.nat ? var.regions : []
 }
 
 resource "google_compute_network" "workers" {
@@ -63,6 +65,32 @@ resource "google_compute_firewall" "slices" {
   }
   allow {
     protocol = "icmp"
+  }
+}
+
+# The service `reconcile` stands with one foot in this network, to ring workers whose orders have changed.
+resource "google_compute_subnetwork" "services" {
+  # checkov:skip=CKV_GCP_26:One datagram each now and then, sent by our own service.
+  # checkov:skip=CKV_GCP_76:The subnet has IPv4 only.
+  project                  = var.project
+  name                     = "rekindle-services"
+  region                   = var.services_region
+  network                  = google_compute_network.workers.id
+  ip_cidr_range            = local.services_range
+  private_ip_google_access = true
+}
+
+resource "google_compute_firewall" "bells" {
+  project       = var.project
+  name          = "rekindle-bells"
+  description   = "The service reconcile rings workers."
+  network       = google_compute_network.workers.name
+  direction     = "INGRESS"
+  source_ranges = [local.services_range]
+
+  allow {
+    protocol = "udp"
+    ports    = [tostring(var.bell_port)]
   }
 }
 

@@ -74,6 +74,18 @@ resource "google_cloud_run_v2_service" "service" {
       max_instance_count = each.value.instances
     }
 
+    # Bells go to workers' own addresses; everything else leaves as from any service.
+    dynamic "vpc_access" {
+      for_each = each.key == "reconcile" ? [var.bells] : []
+      content {
+        egress = "PRIVATE_RANGES_ONLY"
+        network_interfaces {
+          network    = vpc_access.value.network
+          subnetwork = vpc_access.value.subnetwork
+        }
+      }
+    }
+
     containers {
       image = var.image
       args  = [each.key]

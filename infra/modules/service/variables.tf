@@ -33,6 +33,11 @@ variable "environment" {
   type        = map(string)
 }
 
+variable "bells" {
+  description = "Network and subnetwork from which reconcile rings workers."
+  type        = object({ network = string, subnetwork = string })
+}
+
 variable "ready" {
   description = "What must be there before a service starts: it reads the store before it serves."
   type        = any

@@ -139,6 +139,27 @@ pub fn order_for(job: &Job, generation: u32, key: WorkerKey, at: &Context<'_>) -
     }
 }
 
+impl Order {
+    /// The same for an agent that is rung when its orders change: it asks with its heartbeat, and a few times a minute
+    /// while it waits for the next step.
+    #[must_use]
+    pub fn with_bell(mut self, settings: &Settings) -> Self {
+        let steady = u64::try_from(settings.poll_steady.as_millis()).unwrap_or(4000);
+        let rare = if self.poll_after_ms == steady { self.heartbeat_ms } else { self.poll_after_ms * BUSY_WITH_BELL };
+        self.poll_after_ms = rare.min(self.heartbeat_ms);
+        self
+    }
+}
+
+/// The byte with which an agent is rung because its orders changed.
+pub const BELL_CHANGED: u8 = b'!';
+
+/// The byte with which an agent gets to know that it can be rung, before anything rests on it.
+pub const BELL_HERE: u8 = b'.';
+
+/// How much rarer an agent with a bell asks outside steady running: before its slice is READY nobody knows where to ring.
+const BUSY_WITH_BELL: u64 = 5;
+
 /// What [`order_for`] needs beside the job.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {

@@ -17,6 +17,8 @@ pub struct Settings {
     pub heartbeat_one_chip: Duration,
     /// Missed heartbeats after which a worker counts as silent.
     pub missed: u32,
+    /// The same for workers with one chip.
+    pub missed_one_chip: u32,
     /// A READY slice is given up after so long a silence.
     pub silence_hard: Duration,
     /// An exit is explained by a loss that is seen within this time after it.
@@ -61,7 +63,7 @@ pub struct Settings {
     pub outage_gap: Duration,
     /// Poll interval of agents outside steady running.
     pub poll_busy: Duration,
-    /// Poll interval of agents in steady running; heartbeats are rarer.
+    /// Poll interval of agents in steady running that have no bell; heartbeats are rarer.
     pub poll_steady: Duration,
     /// Creates a minute for the project, nodes and queued resources together.
     pub creates_per_minute: u32,
@@ -74,8 +76,10 @@ impl Default for Settings {
         let secs = Duration::from_secs;
         Self {
             heartbeat: secs(20),
-            heartbeat_one_chip: secs(60),
+            // By the price of a call: 60 s would be 0.17 % of the cheapest chip (decision 9).
+            heartbeat_one_chip: secs(90),
             missed: 3,
+            missed_one_chip: 2,
             silence_hard: secs(15 * 60),
             settle: secs(60),
             exit_grace_failure: secs(60),
@@ -152,6 +156,12 @@ impl Settings {
     /// The heartbeat interval of workers with that many chips.
     pub fn heartbeat_for(&self, chips_per_worker: u32) -> Duration {
         if chips_per_worker <= 1 { self.heartbeat_one_chip } else { self.heartbeat }
+    }
+
+    /// After so long without a word, workers with that many chips are silent.
+    pub fn silence_for(&self, chips_per_worker: u32) -> Duration {
+        let missed = if chips_per_worker <= 1 { self.missed_one_chip } else { self.missed };
+        self.heartbeat_for(chips_per_worker) * missed
     }
 }
 

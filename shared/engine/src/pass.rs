@@ -8,8 +8,9 @@ use jiff::Timestamp;
 use rekindle_core::check;
 use rekindle_core::decide::{self, Decision, EffectOutcome, decide};
 use rekindle_core::history::{AttemptEnd, HistoryEntry};
-use rekindle_core::ids::JobId;
-use rekindle_core::job::Job;
+use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_core::job::{Generation, Job};
+use rekindle_core::orders::{Context, attempt_of, order_for};
 use rekindle_ports::docs::{Precondition, Revision};
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::{At, StoreError, put};
@@ -79,6 +80,36 @@ impl Engine {
         Ok(result)
     }
 
+    /// Workers rely on their bell once they have heard it: those that wait to be released get to know it.
+    async fn greet(&self, job: &Job) {
+        let waits =
+            |g: &&Generation| attempt_of(job, g.number).is_some_and(|a| a.released_at.is_none() && a.stop.is_none());
+        let addresses: Vec<String> =
+            job.generations.iter().filter(waits).flat_map(|g| g.addresses.iter().flatten().cloned()).collect();
+        if !addresses.is_empty() {
+            self.ports.bells.greet(&addresses).await;
+        }
+    }
+
+    /// Rings the workers whose orders a commit has changed.
+    async fn ring(&self, before: &Job, after: &Job, now: Timestamp) {
+        let told = |job: &Job, generation: u32| {
+            let context = Context { settings: &self.settings, deployment: &self.deployment, now };
+            let order = order_for(job, generation, WorkerKey { slice: 0, worker: 0 }, &context);
+            (order.attempt, order.want, order.kill_at, order.cause, order.notice)
+        };
+        let mut addresses: Vec<String> = Vec::new();
+        for g in &before.generations {
+            let of = after.generation(g.number).unwrap_or(g);
+            if told(before, g.number) != told(after, g.number) {
+                addresses.extend(of.addresses.iter().flatten().cloned());
+            }
+        }
+        if !addresses.is_empty() {
+            self.ports.bells.ring(&addresses).await;
+        }
+    }
+
     /// No call is sent after the handler's deadline: proofs of absence rest on it.
     pub(crate) fn past_deadline(&self, began: Timestamp) -> bool {
         self.ports.clock.now() >= began + self.settings.handler_deadline
@@ -103,6 +134,7 @@ impl Engine {
             tracing::error!(job = %before.id, faults = faults.join("; "), "a decision broke a rule; nothing was committed");
             return Err(PassError::Invariant(faults.join("; ")));
         }
+        self.greet(&decision.job).await;
         if !decision.changed && decision.effects.is_empty() && still_due_later(&before, &decision, now) {
             return Ok(Round::End(PassOutcome::NothingToDo));
         }
@@ -117,6 +149,7 @@ impl Engine {
             Err(StoreError::Conflict(_)) => return Ok(Round::Lost),
             Err(error) => return Err(error.into()),
         };
+        self.ring(&before, &decision.job, now).await;
         let outcomes = self.act(&decision.job, &decision.effects, began).await;
         let refused = outcomes.iter().any(|o| matches!(o, EffectOutcome::CreateRefused { .. }));
         let job = self.record(revision, decision.job.clone(), &outcomes, cause).await?;

@@ -3,6 +3,7 @@
 //! Nothing here knows what a hint means: deliveries are HTTP requests to the functions' own paths, as the platform
 //! sends them. Whatever runs in the background belongs to a value, and ends when it is closed or dropped.
 
+mod bells;
 mod objects;
 mod ports;
 mod post;
@@ -10,6 +11,7 @@ mod store;
 mod timers;
 mod topic;
 
+pub use bells::UdpBells;
 pub use objects::{FileObjects, UploadRefused, is_name};
 pub use ports::{HttpProbe, LocalDeadLetters, LocalEvents, LocalHints, RandomIds, ScaledClock, SystemClock};
 pub use store::{FILE_SCHEMA, OpenError, RedbDocs};

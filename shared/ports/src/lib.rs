@@ -24,6 +24,8 @@ pub struct Ports {
     pub hints: Arc<dyn world::Hints>,
     /// Wake-ups at a time.
     pub wakeups: Arc<dyn world::Wakeups>,
+    /// Workers' bells.
+    pub bells: Arc<dyn world::Bells>,
     /// Outgoing events.
     pub events: Arc<dyn world::Events>,
     /// Messages that cannot be used.

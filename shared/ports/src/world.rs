@@ -90,6 +90,27 @@ pub trait Ids: Send + Sync {
     fn random(&self) -> u128;
 }
 
+/// Tells workers that their orders have changed. Nothing rests on it: it only saves them the wait until their next call.
+#[async_trait]
+pub trait Bells: Send + Sync {
+    /// Rings the workers at these addresses. Never waits for them.
+    async fn ring(&self, addresses: &[String]);
+
+    /// Lets the workers at these addresses know that they can be rung: only who has heard this relies on it.
+    async fn greet(&self, addresses: &[String]);
+}
+
+/// No bells: workers ask often enough by themselves.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoBells;
+
+#[async_trait]
+impl Bells for NoBells {
+    async fn ring(&self, _: &[String]) {}
+
+    async fn greet(&self, _: &[String]) {}
+}
+
 /// Asks `api` whether agents' calls are answered.
 #[async_trait]
 pub trait Probe: Send + Sync {

@@ -87,6 +87,9 @@ pub struct Report {
     /// True once the agent holds [`Order::work`] of this attempt and need not be sent it again.
     #[serde(default)]
     pub has_work: bool,
+    /// True once the agent has heard its bell, which rings when its orders change, so that it need not ask often.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_bell: bool,
 }
 
 /// Progress lines, summed up.

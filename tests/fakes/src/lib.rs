@@ -22,7 +22,8 @@ pub use docs::{CommitFault, MemoryDocs};
 pub use emulators::{Emulator, Emulators};
 pub use tpu::{Call, FakeTpu, Script};
 pub use world::{
-    DeadLetter, FakeProbe, MemoryDeadLetters, MemoryEvents, MemoryHints, MemoryObjects, MemoryWakeups, Wakeup,
+    DeadLetter, FakeProbe, MemoryBells, MemoryDeadLetters, MemoryEvents, MemoryHints, MemoryObjects, MemoryWakeups,
+    Wakeup,
 };
 
 /// One memory part for each port, in reach of the test.
@@ -36,6 +37,8 @@ pub struct Fakes {
     pub hints: Arc<MemoryHints>,
     /// Wake-ups.
     pub wakeups: Arc<MemoryWakeups>,
+    /// Bells.
+    pub bells: Arc<MemoryBells>,
     /// Events.
     pub events: Arc<MemoryEvents>,
     /// Dead letters.
@@ -59,6 +62,7 @@ impl Fakes {
             tpu: Arc::new(FakeTpu::new(clock.clone())),
             hints: Arc::default(),
             wakeups: Arc::default(),
+            bells: Arc::default(),
             events: Arc::default(),
             dead_letters: Arc::default(),
             objects: Arc::default(),
@@ -80,6 +84,7 @@ impl Fakes {
             tpu: self.tpu.clone(),
             hints: self.hints.clone(),
             wakeups: self.wakeups.clone(),
+            bells: self.bells.clone(),
             events: self.events.clone(),
             dead_letters: self.dead_letters.clone(),
             objects: self.objects.clone(),

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use rekindle_core::ids::JobId;
 use rekindle_core::job::OutEvent;
-use rekindle_ports::world::{DeadLetters, Events, Hint, Hints, Objects, Probe, Wakeups, WorldError};
+use rekindle_ports::world::{Bells, DeadLetters, Events, Hint, Hints, Objects, Probe, Wakeups, WorldError};
 
 /// How the next calls of a fake end.
 #[derive(Debug, Default)]
@@ -106,6 +106,40 @@ pub struct Wakeup {
     pub at: Timestamp,
     /// Its name.
     pub key: String,
+}
+
+/// Bells that were rung.
+#[derive(Debug, Default)]
+pub struct MemoryBells {
+    rung: Mutex<Vec<String>>,
+    greeted: Mutex<Vec<String>>,
+}
+
+impl MemoryBells {
+    /// Takes the addresses that were rung so far.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.rung))
+    }
+
+    /// Takes the addresses that were greeted so far.
+    pub fn take_greeted(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.greeted))
+    }
+}
+
+fn lock(addresses: &Mutex<Vec<String>>) -> MutexGuard<'_, Vec<String>> {
+    addresses.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[async_trait]
+impl Bells for MemoryBells {
+    async fn ring(&self, addresses: &[String]) {
+        lock(&self.rung).extend_from_slice(addresses);
+    }
+
+    async fn greet(&self, addresses: &[String]) {
+        lock(&self.greeted).extend_from_slice(addresses);
+    }
 }
 
 /// A message that could not be used.

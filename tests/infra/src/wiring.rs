@@ -255,13 +255,14 @@ fn each_region_with_tpus_has_its_subnet() {
     for nat in [true, false] {
         variables.insert("nat".into(), nat.into());
         let plan = plan(&infra().join("envs/example"), &variables);
-        let subnets: Vec<&Planned> = plan.of("google_compute_subnetwork").collect();
+        let of_workers = |s: &&Planned| s.values["name"] == "rekindle";
+        let subnets: Vec<&Planned> = plan.of("google_compute_subnetwork").filter(of_workers).collect();
         let regions: BTreeSet<&str> = subnets.iter().map(|s| s.values["region"].as_str().unwrap()).collect();
         assert_eq!(regions, BTreeSet::from(["europe-west4", "us-west4"]));
         assert_eq!(subnets.len(), 2);
         let ranges: BTreeSet<&str> = subnets.iter().map(|s| s.values["ip_cidr_range"].as_str().unwrap()).collect();
         assert_eq!(ranges, BTreeSet::from(["10.64.224.0/19", "10.65.0.0/19"]), "each its own, and always the same");
-        assert!(subnets.iter().all(|s| s.values["private_ip_google_access"] == true && s.values["name"] == "rekindle"));
+        assert!(subnets.iter().all(|s| s.values["private_ip_google_access"] == true));
         let routers = plan.of("google_compute_router_nat").count();
         assert_eq!(routers, if nat { 2 } else { 0 });
     }
@@ -282,9 +283,23 @@ fn the_firewall_lets_in_workers_and_ssh_through_iap_only() {
     let plan = example();
     let rules: BTreeMap<&str, &Value> =
         plan.of("google_compute_firewall").map(|r| (r.values["name"].as_str().unwrap(), &r.values)).collect();
-    assert_eq!(rules.keys().copied().collect::<Vec<_>>(), ["rekindle-slices", "rekindle-ssh-iap"]);
-    let ranges: BTreeSet<String> =
-        plan.of("google_compute_subnetwork").map(|s| s.values["ip_cidr_range"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(rules.keys().copied().collect::<Vec<_>>(), ["rekindle-bells", "rekindle-slices", "rekindle-ssh-iap"]);
+    let ranges_of = |name: &str| -> BTreeSet<String> {
+        let subnets = plan.of("google_compute_subnetwork").filter(|s| s.values["name"] == name);
+        subnets.map(|s| s.values["ip_cidr_range"].as_str().unwrap().to_owned()).collect()
+    };
+    let (ranges, services) = (ranges_of("rekindle"), ranges_of("rekindle-services"));
+    assert!(services.len() == 1 && ranges.is_disjoint(&services));
+    let bells = rules["rekindle-bells"];
+    assert_eq!(bells["source_ranges"], json!(services));
+    let reconcile = self::services(&plan);
+    let port = environment(reconcile["reconcile"])["REKINDLE_BELL_PORT"].clone();
+    assert_eq!(bells["allow"], json!([{"protocol": "udp", "ports": [port]}]));
+    for (name, service) in &reconcile {
+        let access = &service.values["template"][0]["vpc_access"];
+        let has_access = access.as_array().is_some_and(|blocks| !blocks.is_empty());
+        assert_eq!(has_access, *name == "reconcile", "only what runs passes rings workers: {name} {access}");
+    }
     let sources: BTreeSet<String> = serde_json::from_value(rules["rekindle-slices"]["source_ranges"].clone()).unwrap();
     assert_eq!(sources, ranges);
     assert_eq!(rules["rekindle-ssh-iap"]["source_ranges"], json!(["35.235.240.0/20"]));

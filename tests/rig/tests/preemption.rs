@@ -24,6 +24,8 @@ use rekindle_web::caller::Loopback;
 use rekindle_web::{Door, layers};
 use rekindle_wire::agent::{Hello, Progress, Report};
 
+mod costs;
+
 const WORKERS: u32 = 64;
 
 struct World {
@@ -126,6 +128,7 @@ impl World {
             notice: None,
             exit: None,
             has_work: true,
+            has_bell: false,
         };
         change(worker, &mut report);
         report

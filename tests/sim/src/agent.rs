@@ -198,6 +198,7 @@ fn report_of(world: &World, fleet: &crate::machine::Fleet, vm: &Vm) -> Report {
         notice: vm.notice.clone(),
         exit: attempt.and_then(|a| a.exit.clone()),
         has_work: attempt.is_some_and(|a| a.work.is_some()),
+        has_bell: false,
     }
 }
 

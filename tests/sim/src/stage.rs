@@ -145,6 +145,8 @@ fn ports(world: &Arc<World>, stage: &Weak<Stage>) -> Ports {
         tpu: Arc::new(SimTpu { world: world.clone(), stage: stage.clone() }),
         hints: small.clone(),
         wakeups: small.clone(),
+        // Agents here ask as often as without bells.
+        bells: Arc::new(rekindle_ports::world::NoBells),
         events: small.clone(),
         dead_letters: small.clone(),
         objects: small.clone(),

@@ -46,13 +46,18 @@ function merge(job, isNews) {
   }
 }
 
+// Longer than a server says that a stream should stay away.
+const DOUBT_MS = 20000;
 let lastId = null;
 function watch() {
   stream?.close();
   // A stream of its own when this one ends in silence: EventSource comes back by itself, with the last id.
-  stream = new EventSource(lastId ? `/v1/watch?since=${new Date(Number(lastId) / 1000).toISOString()}` : "/v1/watch");
-  stream.onopen = () => say("live");
-  stream.onerror = () => say("connecting…");
+  const since = lastId ? `&since=${new Date(Number(lastId) / 1000).toISOString()}` : "";
+  stream = new EventSource(`/v1/watch?brief=true${since}`);
+  let doubt;
+  stream.onopen = () => { clearTimeout(doubt); say("live"); };
+  // Streams end when there is nothing to tell; only one that does not come back is a trouble.
+  stream.onerror = () => { clearTimeout(doubt); doubt = setTimeout(() => say("connecting…"), DOUBT_MS); };
   stream.addEventListener("job", (event) => {
     lastId = event.lastEventId;
     const job = JSON.parse(event.data);

@@ -12,7 +12,7 @@ use rekindle_core::settings::Settings;
 use rekindle_engine::Engine;
 use rekindle_local::{
     FileObjects, HttpProbe, LocalDeadLetters, LocalEvents, LocalHints, LocalTicker, LocalTopic, LocalWakeups,
-    RandomIds, RedbDocs, Subscription, SystemClock,
+    RandomIds, RedbDocs, Subscription, SystemClock, UdpBells,
 };
 use rekindle_ports::docs::Docs;
 use rekindle_ports::store::Store;
@@ -98,7 +98,10 @@ impl Stack {
         let installation = rekindle_server::installation::load(&store, clock.as_ref(), &RandomIds).await;
         let installation = installation.map_err(|error| broken("the store", &error))?;
         let objects = FileObjects::open(places.bucket(), &url).map_err(|error| broken("the object store", &error))?;
-        let metadata = agent_artefact(&objects, &binary, &url).await?;
+        let mut metadata = agent_artefact(&objects, &binary, &url).await?;
+        // Workers have an address each, so that the number of one of our own ports is free on theirs.
+        let bell_port = address.port();
+        metadata.insert("rekindle-bell-port".to_owned(), bell_port.to_string());
         let messages = match &options.pubsub {
             Some(address) => cloud::messages(address, &url, &installation.id).await?,
             None => local_messages(&url, &store, places, &installation.id)?,
@@ -112,6 +115,7 @@ impl Stack {
                 tpu: cloud::tpu(&tpu_url).await?,
                 hints: messages.hints,
                 wakeups: Arc::clone(&wakeups) as _,
+                bells: Arc::new(UdpBells::new(Ipv4Addr::LOCALHOST.into(), bell_port)),
                 events: messages.events,
                 dead_letters: messages.dead_letters,
                 objects: Arc::new(objects.clone()),

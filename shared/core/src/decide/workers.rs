@@ -186,7 +186,7 @@ impl Pass<'_> {
 
     /// Silence that counts on this slice.
     pub(super) fn silence_limit(&self, g: &Generation) -> std::time::Duration {
-        self.settings().heartbeat_for(g.chips / (g.slices * g.workers).max(1)) * self.settings().missed
+        self.settings().silence_for(g.chips / (g.slices * g.workers).max(1))
     }
 
     /// The worker without an exit that has been silent longest, and for how long.

@@ -28,6 +28,7 @@ fn report(state: WorkerState) -> Report {
         notice: None,
         exit: None,
         has_work: true,
+        has_bell: false,
     }
 }
 

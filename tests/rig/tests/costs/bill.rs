@@ -1,0 +1,175 @@
+//! Counts, and their prices.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+
+use rekindle_ports::docs::{Doc, Docs, DocsError, Page, Query, Revision, Write};
+
+/// Hours of a month, as prices count them.
+pub(crate) const HOURS_A_MONTH: u64 = 730;
+/// One job of Cloud Scheduler for a month, without the three that are free.
+pub(crate) const SCHEDULER: f64 = 0.10;
+
+/// A request on Cloud Run with 1 vCPU and 512 MiB, billed by request: for the request itself, and for each second.
+const REQUEST: f64 = 0.40 / 1e6;
+const SECOND: f64 = 0.000_024 + 0.5 * 0.000_002_5;
+/// Time is rounded up to this. Every handler without a call of the TPU API answers within it: in the local system the
+/// slowest of them takes some 10 ms.
+const QUANTUM: f64 = 0.1;
+/// What a call of the TPU API adds to its handler. Assumed: only a real project can show it.
+const TPU_CALL: f64 = 0.3;
+/// Firestore, one region.
+const READ: f64 = 0.03 / 1e5;
+const WRITE: f64 = 0.09 / 1e5;
+const DELETE: f64 = 0.01 / 1e5;
+/// Pub/Sub: 1000 bytes at least for the publish and for the push, at 40 dollars a tebibyte.
+const MESSAGE: f64 = 2000.0 * 40.0 / 1_099_511_627_776.0;
+/// Cloud Tasks, above the million that is free.
+const TASK: f64 = 0.40 / 1e6;
+
+/// What a call belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// A job's life: submit, passes, hello, reports with news.
+    Life,
+    /// Reports of a program that runs, and says nothing new.
+    Heartbeat,
+    /// The tick.
+    Tick,
+    /// People.
+    Page,
+}
+
+/// Counted calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Bill {
+    /// Documents read; a query counts one at least.
+    pub(crate) reads: u64,
+    /// Documents written.
+    pub(crate) writes: u64,
+    /// Documents deleted.
+    pub(crate) deletes: u64,
+    /// Calls of the TPU API, which are free, but take time.
+    pub(crate) tpu_calls: u64,
+    /// Messages published, each of which is pushed once.
+    pub(crate) messages: u64,
+    /// Tasks made.
+    pub(crate) tasks: u64,
+    /// Requests to our services.
+    pub(crate) requests: u64,
+}
+
+impl Bill {
+    fn each(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            reads: with(self.reads, other.reads),
+            writes: with(self.writes, other.writes),
+            deletes: with(self.deletes, other.deletes),
+            tpu_calls: with(self.tpu_calls, other.tpu_calls),
+            messages: with(self.messages, other.messages),
+            tasks: with(self.tasks, other.tasks),
+            requests: with(self.requests, other.requests),
+        }
+    }
+
+    pub(crate) fn plus(self, other: Self) -> Self {
+        self.each(other, |a, b| a + b)
+    }
+
+    pub(crate) fn without(self, other: &Self) -> Self {
+        self.each(*other, |a, b| a - b)
+    }
+
+    pub(crate) fn times(self, count: u64) -> Self {
+        self.each(self, |a, _| a * count)
+    }
+
+    /// Seconds of instances.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.requests as f64 * QUANTUM + self.tpu_calls as f64 * TPU_CALL
+    }
+
+    /// US dollars.
+    pub(crate) fn usd(&self) -> f64 {
+        self.requests as f64 * REQUEST
+            + self.seconds() * SECOND
+            + self.reads as f64 * READ
+            + self.writes as f64 * WRITE
+            + self.deletes as f64 * DELETE
+            + self.messages as f64 * MESSAGE
+            + self.tasks as f64 * TASK
+    }
+}
+
+/// Bills by what they belong to.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    now: Option<Kind>,
+    bills: BTreeMap<Kind, Bill>,
+}
+
+/// A ledger in many hands.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Book(Arc<Mutex<Ledger>>);
+
+impl Book {
+    /// What follows belongs to that.
+    pub(crate) fn turn(&self, kind: Kind) {
+        self.0.lock().unwrap().now = Some(kind);
+    }
+
+    pub(crate) fn add(&self, bill: Bill) {
+        let mut ledger = self.0.lock().unwrap();
+        let kind = ledger.now.expect("somebody began to count");
+        let sum = ledger.bills.entry(kind).or_default();
+        *sum = sum.plus(bill);
+    }
+
+    pub(crate) fn of(&self, kinds: &[Kind]) -> Bill {
+        let ledger = self.0.lock().unwrap();
+        kinds.iter().filter_map(|kind| ledger.bills.get(kind)).fold(Bill::default(), |sum, bill| sum.plus(*bill))
+    }
+}
+
+/// A document store that counts as Firestore does.
+pub(crate) struct Counting {
+    pub(crate) inner: Arc<dyn Docs>,
+    pub(crate) book: Book,
+}
+
+impl Counting {
+    fn read(&self, count: usize) {
+        self.book.add(Bill { reads: count.max(1) as u64, ..Bill::default() });
+    }
+}
+
+#[async_trait]
+impl Docs for Counting {
+    async fn get(&self, path: &str) -> Result<Option<Doc>, DocsError> {
+        self.read(1);
+        self.inner.get(path).await
+    }
+
+    async fn get_many(&self, paths: &[String]) -> Result<(Vec<Option<Doc>>, Revision), DocsError> {
+        self.read(paths.len());
+        self.inner.get_many(paths).await
+    }
+
+    async fn query(&self, query: &Query) -> Result<Page, DocsError> {
+        let page = self.inner.query(query).await?;
+        self.read(page.docs.len());
+        Ok(page)
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Revision, DocsError> {
+        for write in &writes {
+            self.book.add(match write {
+                Write::Put { .. } => Bill { writes: 1, ..Bill::default() },
+                Write::Delete { .. } => Bill { deletes: 1, ..Bill::default() },
+            });
+        }
+        self.inner.commit(writes).await
+    }
+}

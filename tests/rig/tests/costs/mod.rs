@@ -1,0 +1,120 @@
+//! What things cost: calls are counted in whole runs of the real functions over memory parts, and priced by the published
+//! prices. `infra/README.md` has the table that comes out, word for word.
+
+use rekindle_core::catalog;
+use rekindle_core::job::Phase;
+use rekindle_core::settings::Settings;
+
+use self::bill::{Bill, HOURS_A_MONTH, Kind};
+use self::play::{End, Play};
+
+mod bill;
+mod play;
+
+/// Zones of the catalogue at their spot price: the cheapest worker by its number of chips.
+fn cheapest_worker(chips: u32) -> f64 {
+    let all = catalog::accelerators().iter().filter(|a| a.chips / a.workers == chips);
+    let prices = all.flat_map(|a| {
+        let zones = catalog::zones_offering(&a.name);
+        zones.into_iter().filter_map(|zone| catalog::price_in_zone(&a.name, zone, true)).collect::<Vec<f64>>()
+    });
+    prices.fold(f64::INFINITY, f64::min) * f64::from(chips)
+}
+
+#[tokio::test]
+async fn heartbeats_cost_about_a_thousandth_of_the_cheapest_worker() {
+    let settings = Settings::default();
+    // A thousandth is what we want; while an attempt is young, each also keeps a point of progress, which is a tenth more.
+    for (chips, accelerator, most) in
+        [(1, "v5litepod-1", 0.001_15), (4, "v5litepod-4", 0.001_15), (8, "v5litepod-8", 0.001)]
+    {
+        let price = cheapest_worker(chips);
+        let mut play = Play::begin(accelerator).await;
+        play.until(Phase::Running).await;
+        play.minutes(5).await;
+        let before = play.bill(&[Kind::Heartbeat]);
+        play.minutes(60).await;
+        let hour = play.bill(&[Kind::Heartbeat]).without(&before);
+        let cost = hour.usd();
+        assert!(hour.writes >= 3600 / settings.heartbeat_for(chips).as_secs(), "{hour:?}");
+        assert!(cost <= price * most, "{chips} chips: {cost:.6} an hour of {price:.3}, {:.3} %", 100.0 * cost / price);
+    }
+}
+
+#[tokio::test]
+async fn a_jobs_life_with_two_preemptions_costs_a_third_of_a_cent() {
+    let mut play = Play::begin("v5litepod-4").await;
+    for _ in 0..2 {
+        play.until(Phase::Running).await;
+        play.minutes(30).await;
+        play.preempt().await;
+    }
+    play.until(Phase::Running).await;
+    play.minutes(30).await;
+    play.end(End::Success).await;
+    let life = play.bill(&[Kind::Life]);
+    // Most of it is the assumed time of calls that ask how far a create is; without them it is below a tenth of a cent.
+    assert!(life.usd() < 0.0033, "{:.6}: {life:?}", life.usd());
+    let asked = Bill { requests: life.tpu_calls / 2, tpu_calls: life.tpu_calls, ..Bill::default() };
+    assert!(life.usd() - asked.usd() < 0.001, "{:.6}: {life:?}", life.usd() - asked.usd());
+    assert!(life.reads > 20 && life.tpu_calls >= 9, "{life:?}");
+}
+
+#[tokio::test]
+async fn an_idle_month_costs_less_than_a_dollar() {
+    let month = play::idle_hour().await.times(HOURS_A_MONTH);
+    let usd = month.usd() + bill::SCHEDULER;
+    assert!(usd < 1.0, "{usd:.3}: {month:?}");
+    assert!(month.tpu_calls > 40_000, "the sweep looks each minute");
+}
+
+#[tokio::test]
+async fn a_day_with_one_page_open_costs_less_than_ten_cents() {
+    let day = play::page_hour().await.times(24);
+    assert!(day.usd() < 0.10, "{:.3}: {day:?}", day.usd());
+    assert!(day.requests > 1000, "it does look for news");
+}
+
+/// One row of the table.
+fn row(what: &str, bill: &Bill, more: f64) -> String {
+    let Bill { reads, writes, tpu_calls, messages, tasks, requests, .. } = bill;
+    let seconds = bill.seconds();
+    let usd = bill.usd() + more;
+    let digits = if usd < 0.01 { 6 } else { 2 };
+    format!(
+        "| {what} | {reads} | {writes} | {tpu_calls} | {messages} | {tasks} | {requests} | {seconds:.1} | {usd:.digits$} |"
+    )
+}
+
+#[tokio::test]
+async fn the_table_in_the_readme_is_what_was_counted() {
+    let mut rows = Vec::new();
+    for (workers, accelerator) in [("1 worker", "v5litepod-4"), ("4 workers", "v5litepod-16")] {
+        let mut play = Play::begin(accelerator).await;
+        play.until(Phase::Running).await;
+        play.minutes(30).await;
+        play.end(End::Success).await;
+        let calm = play.bill(&[Kind::Life]);
+        rows.push(row(&format!("a job without trouble, {workers}"), &calm, 0.0));
+        let mut play = Play::begin(accelerator).await;
+        play.until(Phase::Running).await;
+        play.minutes(30).await;
+        let before = play.bill(&[Kind::Life]);
+        play.preempt().await;
+        play.until(Phase::Running).await;
+        play.minutes(1).await;
+        let preemption = play.bill(&[Kind::Life]).without(&before);
+        rows.push(row(&format!("each preemption, {workers}"), &preemption, 0.0));
+        let mut play = Play::begin(accelerator).await;
+        play.until(Phase::Running).await;
+        play.minutes(5).await;
+        let hour = play.minutes(60).await;
+        rows.push(row(&format!("an hour of running, {workers}"), &hour, 0.0));
+    }
+    rows.push(row("an idle month", &play::idle_hour().await.times(HOURS_A_MONTH), bill::SCHEDULER));
+    rows.push(row("a day with one page open", &play::page_hour().await.times(24), 0.0));
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../infra/README.md");
+    let readme = std::fs::read_to_string(path).unwrap();
+    let missing: Vec<&String> = rows.iter().filter(|row| !readme.contains(row.as_str())).collect();
+    assert!(missing.is_empty(), "infra/README.md should have these rows:\n{}", rows.join("\n"));
+}

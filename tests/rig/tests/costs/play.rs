@@ -1,0 +1,414 @@
+//! One job, second by second: the functions are the real ones, the cloud and the workers are played.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use http::Request;
+use jiff::Timestamp;
+use serde_json::json;
+
+use rekindle_core::catalog;
+use rekindle_core::classify::{Exit, WorkerEvidence};
+use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_core::job::{Job, Phase};
+use rekindle_core::observation::{ExitReport, Notice, NoticeKind, SliceState, WorkerState};
+use rekindle_core::orders::{Order, Want};
+use rekindle_engine::tokens;
+use rekindle_fn_api::Api;
+use rekindle_ports::store::Store;
+use rekindle_ports::world::Clock;
+use rekindle_rig::{Answer, CALLER, Rig, get, post, send};
+use rekindle_web::caller::{Loopback, guard};
+use rekindle_web::{Door, layers};
+use rekindle_wire::agent::{Hello, Progress, Report, Welcome};
+
+use super::bill::{Bill, Book, Counting, Kind};
+
+/// A create takes three minutes, a delete half of one, a setup a minute and a half.
+const CREATE_SECS: i64 = 180;
+const DELETE_SECS: i64 = 30;
+const SETUP_SECS: i64 = 90;
+/// No wait of a test is longer.
+const PATIENCE_SECS: u32 = 3600;
+
+/// How all programs end.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum End {
+    /// Exit 0.
+    Success,
+}
+
+struct Agent {
+    key: WorkerKey,
+    instance: String,
+    generation: u32,
+    token: String,
+    order: Order,
+    began: Timestamp,
+    next_at: Timestamp,
+    stored_at: Timestamp,
+    said: Option<(u32, WorkerState, bool)>,
+    step: u64,
+    notice: Option<Notice>,
+    exit: Option<i32>,
+    exit_sent: bool,
+}
+
+/// The play.
+pub(crate) struct Play {
+    rig: Rig,
+    router: Router,
+    book: Book,
+    agents: Vec<Agent>,
+    /// The agents of this slice know their bell.
+    is_heard: bool,
+    seen: BTreeMap<String, (SliceState, Timestamp)>,
+    workers: u32,
+}
+
+fn train() -> JobId {
+    JobId::parse("train").unwrap()
+}
+
+/// The functions over counted parts.
+async fn stage() -> (Rig, Router, Book) {
+    let mut rig = Rig::new().await;
+    let book = Book::default();
+    book.turn(Kind::Life);
+    rig.engine.ports.store = Store::new(Arc::new(Counting { inner: rig.fakes.docs.clone(), book: book.clone() }));
+    rig.fakes.tpu.set_instant(false);
+    let verifier = Arc::new(Loopback { identity: CALLER.into() });
+    let api = Api::new(rig.engine.clone(), verifier.clone(), None).surveyed(true);
+    let people = guard(rekindle_fn_api::people(api.clone()), verifier, Door::People);
+    let router = layers::common(people.merge(rekindle_fn_api::agents(api)), rig.engine.settings.handler_deadline);
+    (rig, router, book)
+}
+
+async fn call(router: &Router, book: &Book, request: Request<Body>) -> Answer {
+    book.add(Bill { requests: 1, ..Bill::default() });
+    send(router, request).await
+}
+
+/// An hour of ticks in which nothing is.
+pub(crate) async fn idle_hour() -> Bill {
+    let (rig, _, book) = stage().await;
+    book.turn(Kind::Tick);
+    let mut first = Bill::default();
+    for minute in 0..=60 {
+        rig.advance(60);
+        // The tick itself, and its call of `api` on the path of agents.
+        book.add(Bill { requests: 2, reads: 1, ..Bill::default() });
+        Box::pin(rig.engine.tick(rig.fakes.clock.now())).await.unwrap();
+        book.add(Bill { tpu_calls: rig.fakes.tpu.take_calls().len() as u64, ..Bill::default() });
+        if minute == 0 {
+            first = book.of(&[Kind::Tick]);
+        }
+    }
+    book.of(&[Kind::Tick]).without(&first)
+}
+
+/// An hour of an open page, with a job but nothing new.
+pub(crate) async fn page_hour() -> Bill {
+    let (rig, router, book) = stage().await;
+    let spec = json!({"id": "train", "run": ["x"], "tpu": {"accelerator": "v5litepod-4", "zones": ["us-central1-a"]}});
+    assert_eq!(call(&router, &book, post("/v1/jobs", &spec)).await.status, 201);
+    book.turn(Kind::Page);
+    let mut at = 0;
+    let mut last_id: Option<String> = None;
+    while at < 3600 {
+        let mut request = get("/v1/watch?brief=true");
+        if let Some(id) = &last_id {
+            request.headers_mut().insert("last-event-id", id.parse().unwrap());
+        }
+        let answer = call(&router, &book, request).await;
+        let last = |field: &str| {
+            let lines: Vec<&str> = answer.text().lines().filter_map(|line| line.strip_prefix(field)).collect();
+            lines.last().map(|text| (*text).to_owned())
+        };
+        last_id = last("id: ");
+        let wait = last("retry: ").expect("when to come back").parse::<i64>().unwrap() / 1000;
+        assert!(wait >= 5);
+        rig.advance(wait);
+        at += wait;
+    }
+    book.of(&[Kind::Page])
+}
+
+impl Play {
+    /// A job is submitted.
+    pub(crate) async fn begin(accelerator: &str) -> Self {
+        let (rig, router, book) = stage().await;
+        let workers = catalog::accelerator(accelerator).unwrap().workers;
+        let spec =
+            json!({"id": "train", "run": ["x"], "tpu": {"accelerator": accelerator, "zones": ["us-central1-a"]}});
+        assert_eq!(call(&router, &book, post("/v1/jobs", &spec)).await.status, 201);
+        Self { rig, router, book, agents: Vec::new(), is_heard: false, seen: BTreeMap::new(), workers }
+    }
+
+    /// What was counted.
+    pub(crate) fn bill(&self, kinds: &[Kind]) -> Bill {
+        self.book.of(kinds)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.rig.fakes.clock.now()
+    }
+
+    async fn job(&self) -> Job {
+        self.rig.job("train").await.unwrap()
+    }
+
+    /// Until the job is in that phase.
+    pub(crate) async fn until(&mut self, phase: Phase) {
+        for _ in 0..PATIENCE_SECS {
+            self.second().await;
+            if self.job().await.phase == phase {
+                return;
+            }
+        }
+        panic!("never {phase:?}: {:?}", self.job().await);
+    }
+
+    /// Some minutes, and what they cost beside the ticks.
+    pub(crate) async fn minutes(&mut self, count: u32) -> Bill {
+        let before = self.bill(&[Kind::Life, Kind::Heartbeat]);
+        for _ in 0..count * 60 {
+            self.second().await;
+        }
+        self.bill(&[Kind::Life, Kind::Heartbeat]).without(&before)
+    }
+
+    /// The slice is taken away, with notice.
+    pub(crate) async fn preempt(&mut self) {
+        let now = self.now();
+        let deadline = now + jiff::SignedDuration::from_secs(30);
+        let generation = self.job().await.last_generation;
+        for agent in &mut self.agents {
+            agent.notice = Some(Notice { kind: NoticeKind::Preemption, seen_at: now, deadline });
+        }
+        for _ in 0..PATIENCE_SECS {
+            self.second().await;
+            if self.job().await.last_generation > generation {
+                return;
+            }
+        }
+        panic!("no next slice: {:?}", self.job().await);
+    }
+
+    /// All programs end, and the job with them.
+    pub(crate) async fn end(&mut self, end: End) {
+        for agent in &mut self.agents {
+            agent.exit = Some(match end {
+                End::Success => 0,
+            });
+        }
+        self.until(Phase::Succeeded).await;
+    }
+
+    async fn second(&mut self) {
+        self.rig.advance(1);
+        self.provider().await;
+        self.agents().await;
+        self.book.turn(Kind::Life);
+        for _ in self.rig.fakes.wakeups.due(self.now()) {
+            self.book.add(Bill { tasks: 1, ..Bill::default() });
+            self.pass(None).await;
+        }
+        self.hints().await;
+        if self.now().as_second() % 60 == 0 {
+            self.book.turn(Kind::Tick);
+            Box::pin(self.rig.engine.tick(self.now())).await.unwrap();
+            self.rig.fakes.tpu.take_calls();
+            self.book.turn(Kind::Life);
+            self.hints().await;
+        }
+        // Events are pushed to `notify`.
+        for _ in self.rig.fakes.events.take() {
+            self.book.add(Bill { messages: 1, requests: 1, ..Bill::default() });
+        }
+    }
+
+    async fn hints(&mut self) {
+        loop {
+            let hints = self.rig.fakes.hints.take();
+            if hints.is_empty() {
+                return;
+            }
+            for hint in hints {
+                self.book.add(Bill { messages: 1, ..Bill::default() });
+                self.pass(hint.after).await;
+            }
+        }
+    }
+
+    async fn pass(&mut self, after: Option<rekindle_ports::docs::Revision>) {
+        self.book.add(Bill { requests: 1, ..Bill::default() });
+        Box::pin(self.rig.engine.pass(&train(), "count", after)).await.unwrap();
+        self.book.add(Bill { tpu_calls: self.rig.fakes.tpu.take_calls().len() as u64, ..Bill::default() });
+    }
+
+    /// Creates and deletes take their time; READY machines boot.
+    async fn provider(&mut self) {
+        let now = self.now();
+        for listed in self.rig.fakes.tpu.slices() {
+            let name = listed.slice.name.clone();
+            let state = listed.view.state.clone();
+            let known = self.seen.entry(name.clone()).or_insert_with(|| (state.clone(), now));
+            if known.0 != state {
+                *known = (state.clone(), now);
+            }
+            let age = now.duration_since(known.1).as_secs();
+            if state == SliceState::Creating && age >= CREATE_SECS {
+                assert!(self.rig.fakes.tpu.finish(&name));
+            }
+            if state == SliceState::Deleting && age >= DELETE_SECS {
+                assert!(self.rig.fakes.tpu.vanish(&name));
+            }
+            if state == SliceState::Ready && age == 0 {
+                self.boot(&name).await;
+            }
+        }
+    }
+
+    async fn boot(&mut self, name: &str) {
+        let generation = rekindle_core::names::parse(name).unwrap().generation;
+        self.agents.clear();
+        self.is_heard = false;
+        self.rig.fakes.bells.take_greeted();
+        self.book.turn(Kind::Life);
+        for worker in 0..self.workers {
+            let key = WorkerKey { slice: 0, worker };
+            let instance = format!("t1v-n-{generation}-w-{worker}");
+            let nonce = tokens::nonce(&self.rig.engine.installation.secret, &train(), generation);
+            let hello = Hello {
+                job: train(),
+                generation,
+                key,
+                nonce,
+                instance: instance.clone(),
+                boot_id: "boot".into(),
+                address: format!("10.0.0.{worker}"),
+                version: "0.1.0".into(),
+            };
+            let request = post("/agent/v1/hello", &serde_json::to_value(&hello).unwrap());
+            let answer = call(&self.router, &self.book, request).await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            let welcome: Welcome = serde_json::from_slice(&answer.body).unwrap();
+            let now = self.now();
+            self.agents.push(Agent {
+                key,
+                instance,
+                generation,
+                token: welcome.token,
+                order: welcome.order,
+                began: now,
+                next_at: now,
+                stored_at: now,
+                said: None,
+                step: 0,
+                notice: None,
+                exit: None,
+                exit_sent: false,
+            });
+        }
+    }
+
+    async fn agents(&mut self) {
+        let rung = !self.rig.fakes.bells.take().is_empty();
+        self.is_heard |= rung || !self.rig.fakes.bells.take_greeted().is_empty();
+        let now = self.now();
+        for index in 0..self.agents.len() {
+            let agent = &mut self.agents[index];
+            if agent.order.want == Want::Retire || agent.exit_sent {
+                continue;
+            }
+            if agent.order.want == Want::Stop || agent.has_saved(now) {
+                agent.exit = agent.exit.or(Some(143));
+            }
+            let state = agent.state(now);
+            let has_notice = agent.notice.is_some();
+            let is_news = agent.said != Some((agent.order.attempt, state, has_notice));
+            if is_news || rung || now >= agent.next_at {
+                self.report(index, state, is_news).await;
+            }
+        }
+    }
+
+    async fn report(&mut self, index: usize, state: WorkerState, is_news: bool) {
+        let now = self.now();
+        let agent = &mut self.agents[index];
+        let is_due = now.duration_since(agent.stored_at).as_millis() >= i128::from(agent.order.heartbeat_ms);
+        let is_steady = !is_news && state == WorkerState::Running;
+        self.book.turn(if is_steady { Kind::Heartbeat } else { Kind::Life });
+        agent.step += u64::from(state == WorkerState::Running);
+        let evidence = WorkerEvidence {
+            index: agent.key.worker,
+            exit: Exit::Code(agent.exit.unwrap_or_default()),
+            ..WorkerEvidence::default()
+        };
+        let exit = (state == WorkerState::Exited).then(|| ExitReport {
+            at: now,
+            ordered: agent.order.want == Want::Stop || agent.notice.is_some(),
+            evidence,
+        });
+        let is_running = matches!(state, WorkerState::Running | WorkerState::Exited);
+        let report = Report {
+            job: train(),
+            generation: agent.generation,
+            key: agent.key,
+            instance: agent.instance.clone(),
+            boot_id: "boot".into(),
+            attempt: agent.order.attempt,
+            store: is_news || is_due,
+            state,
+            started_at: is_running.then_some(agent.began),
+            progress: Progress {
+                step: is_running.then_some(agent.step),
+                step_at: is_running.then_some(now),
+                ..Progress::default()
+            },
+            output_at: None,
+            disk_free_bytes: None,
+            memory_free_bytes: None,
+            notice: agent.notice.clone(),
+            exit,
+            has_work: false,
+            has_bell: self.is_heard,
+        };
+        let request = Request::post("/agent/v1/report")
+            .header("content-type", "application/json")
+            .header("authorization", format!("Bearer {}", agent.token))
+            .body(serde_json::to_vec(&report).unwrap().into())
+            .unwrap();
+        let answer = call(&self.router, &self.book, request).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        agent.order = serde_json::from_slice(&answer.body).unwrap();
+        agent.said = Some((report.attempt, state, report.notice.is_some()));
+        agent.exit_sent = report.exit.is_some();
+        if report.store {
+            agent.stored_at = now;
+        }
+        agent.next_at = now + std::time::Duration::from_millis(agent.order.poll_after_ms);
+    }
+}
+
+impl Agent {
+    /// A program saves for three seconds after the notice, then ends.
+    fn has_saved(&self, now: Timestamp) -> bool {
+        self.notice.as_ref().is_some_and(|notice| now.duration_since(notice.seen_at).as_secs() >= 3)
+    }
+
+    fn state(&self, now: Timestamp) -> WorkerState {
+        if self.exit.is_some() {
+            return WorkerState::Exited;
+        }
+        match self.order.want {
+            Want::Prepare if now.duration_since(self.began).as_secs() < SETUP_SECS => WorkerState::Preparing,
+            Want::Prepare => WorkerState::Ready,
+            Want::Run => WorkerState::Running,
+            Want::Stop | Want::Retire => WorkerState::Exited,
+        }
+    }
+}
