@@ -6,6 +6,7 @@
 mod collect;
 mod git;
 mod pack;
+mod session;
 mod upload;
 
 use std::path::{Path, PathBuf};

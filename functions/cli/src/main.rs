@@ -12,6 +12,7 @@ mod fault;
 mod human;
 mod printer;
 mod project;
+mod state;
 mod table;
 
 use std::process::ExitCode;

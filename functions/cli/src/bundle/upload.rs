@@ -1,4 +1,4 @@
-//! Brings a bundle to the object store, once, and goes on where it broke off.
+//! Brings a bundle to the object store, once, and goes on where it broke off, also when that was an earlier command.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use rekindle_wire::v1::BundleView;
 use serde_json::{Value, json};
 
 use super::pack::{self, Packed};
+use super::session::Session;
 use crate::api::{Api, Uploaded, new_key, typed};
 use crate::fault::Result;
 use crate::printer::Printer;
@@ -27,15 +28,37 @@ pub(super) async fn send(api: &Api, packed: &Packed, printer: Printer) -> Result
     let path = format!("/v1/bundles/{}", packed.digest);
     let (value, _) = api.post(&path, &json!({}), &new_key()).await?;
     let view: BundleView = typed(value)?;
-    let Some(address) = view.upload else { return Ok((view.code, false)) };
-    let bar = pack::bar(printer, packed.size, "uploading", 1 << 20);
+    let session = Session::of(&packed.digest, api.url());
+    let Some(mut address) = view.upload else {
+        session.forget();
+        return Ok((view.code, false));
+    };
     let mut from = 0;
+    if let Some(earlier) = session.address() {
+        match api.uploaded(&earlier, packed.size).await {
+            // It was broken off before its last answer came.
+            Uploaded::All => {
+                session.forget();
+                return Ok((view.code, true));
+            }
+            Uploaded::UpTo(0) => {}
+            Uploaded::UpTo(bytes) => (address, from) = (earlier, bytes),
+        }
+    }
+    session.remember(&address);
+    let bar = pack::bar(printer, packed.size, "uploading", 1 << 20);
     let mut pause = PAUSE_FIRST;
     for attempt in 1..=TRIES {
         bar.set_position(from);
         match api.upload(&address, packed.file.path(), from, packed.size, &bar).await {
             Ok(()) => break,
-            Err(fault) if attempt == TRIES || !fault.may_pass => return Err(fault.fault),
+            Err(fault) if attempt == TRIES || !fault.may_pass => {
+                if !fault.may_pass {
+                    // The address may be the cause.
+                    session.forget();
+                }
+                return Err(fault.fault);
+            }
             Err(fault) => {
                 bar.suspend(|| printer.warn(&format!("{}; trying again", fault.fault.what())));
                 tokio::time::sleep(pause).await;
@@ -47,6 +70,7 @@ pub(super) async fn send(api: &Api, packed: &Packed, printer: Printer) -> Result
             Uploaded::UpTo(bytes) => from = bytes,
         }
     }
+    session.forget();
     bar.finish_and_clear();
     Ok((view.code, true))
 }

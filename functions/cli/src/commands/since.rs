@@ -18,6 +18,7 @@ use crate::api::typed;
 use crate::args::Since;
 use crate::fault::{Fault, Result};
 use crate::human;
+use crate::state;
 use crate::table::{Table, number, text};
 
 /// How far the first look goes back.
@@ -61,11 +62,9 @@ fn parse(text: &str, now: Timestamp) -> Result<Timestamp> {
     })
 }
 
-/// Where looks are remembered: below `$XDG_STATE_HOME`, else `~/.local/state`.
+/// Where looks are remembered.
 fn memory(get: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<PathBuf> {
-    let given = |name: &str| get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let base = given("XDG_STATE_HOME").or_else(|| given("HOME").map(|home| home.join(".local/state")))?;
-    Some(base.join("rekindle").join("looks.json"))
+    state::folder(get).map(|folder| folder.join("looks.json"))
 }
 
 /// The last look on each server. A file that cannot be read is told, not overwritten.

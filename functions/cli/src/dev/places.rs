@@ -44,9 +44,9 @@ impl Places {
 
     /// The usual folder of this user: `$XDG_STATE_HOME/rekindle/dev`, else below `~/.local/state`.
     pub(crate) fn usual() -> Result<PathBuf> {
-        let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let base = given("XDG_STATE_HOME").or_else(|| given("HOME").map(|home| home.join(".local/state")));
-        base.map(|base| base.join("rekindle").join("dev"))
+        let folder = crate::state::folder(|name| std::env::var_os(name));
+        folder
+            .map(|folder| folder.join("dev"))
             .ok_or_else(|| Fault::input("there is no home folder").next("name a state folder with --state"))
     }
 

@@ -166,6 +166,28 @@ async fn an_upload_that_breaks_off_goes_on_where_it_was() {
 }
 
 #[tokio::test]
+async fn an_upload_whose_command_was_killed_is_gone_on_with_by_the_next() {
+    let (server, folder, home) = (server::start().await, folder(), tempfile::tempdir().unwrap());
+    server.stall_next_upload();
+    let run = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rekindle"));
+        command.args(["run", "--tpu", "v5litepod-8", "--", "bash", "train.sh"]).current_dir(folder.path());
+        command.env("REKINDLE_SERVER", server.url()).env("HOME", home.path()).env_remove("XDG_STATE_HOME");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+    };
+    let mut first = run().spawn().unwrap();
+    tokio::time::timeout(DEADLINE, server.stalled()).await.expect("no upload began");
+    first.kill().await.unwrap();
+    let again = tokio::time::timeout(DEADLINE, run().output()).await.expect("the command hangs").unwrap();
+    assert!(again.status.success() && text(&again).contains("sent 5 files"), "{}", text(&again));
+    // The server checks that the second part goes to the first address, from where that is on.
+    assert_eq!(server.uploads(), ["1: all", "1: how far?", "1: the rest"]);
+    let left = std::fs::read_dir(home.path().join(".local/state/rekindle/uploads")).unwrap().count();
+    assert_eq!(left, 0, "what is done is forgotten");
+}
+
+#[tokio::test]
 async fn a_folder_that_is_too_large_or_no_program_is_refused_with_what_to_do() {
     let (server, folder) = (server::start().await, folder());
     let run = "rekindle run --tpu v5litepod-8 -- true";

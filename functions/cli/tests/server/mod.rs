@@ -24,6 +24,9 @@ struct Seen {
     headers: Vec<HeaderMap>,
     bodies: Vec<Value>,
     looks: u32,
+    addresses: u32,
+    uploads: Vec<String>,
+    stall: Option<Arc<tokio::sync::Notify>>,
 }
 
 type Log = Arc<Mutex<Seen>>;
@@ -52,6 +55,22 @@ impl Server {
         log.headers.iter().filter_map(|headers| Some(headers.get(name)?.to_str().unwrap().to_owned())).collect()
     }
 
+    /// The next upload stops in its middle.
+    pub(crate) fn stall_next_upload(&self) {
+        self.log.lock().unwrap().stall = Some(Arc::default());
+    }
+
+    /// Waits until it has.
+    pub(crate) async fn stalled(&self) {
+        let stall = self.log.lock().unwrap().stall.clone().unwrap();
+        stall.notified().await;
+    }
+
+    /// Each request of uploads: the number of its address, and what it was.
+    pub(crate) fn uploads(&self) -> Vec<String> {
+        self.log.lock().unwrap().uploads.clone()
+    }
+
     /// Every JSON body, in order.
     pub(crate) fn bodies(&self) -> Vec<Value> {
         self.log.lock().unwrap().bodies.clone()
@@ -66,7 +85,7 @@ pub(crate) async fn start() -> Server {
         .route("/v1/jobs", get(list).post(submit))
         .route("/v1/jobs/{id}", get(show).patch(label))
         .route("/v1/bundles/{sha256}", get(bundle).post(bundle))
-        .route("/objects/{sha256}", put(upload))
+        .route("/objects/{sha256}/{address}", put(upload))
         .route("/v1/webhook-secret", get(async || Json(json!({"owner": "ada@example.com", "secret": "whsec_AAAA"}))))
         .route("/v1/jobs/{id}/explain", get(explain))
         .route("/v1/jobs/{id}/history", get(history))
@@ -219,10 +238,13 @@ fn many(query: &BTreeMap<String, String>) -> Response {
 
 /// Knows what was uploaded; says where to put what is not.
 async fn bundle(State(log): State<Log>, Path(sha256): Path<String>, method: Method, headers: HeaderMap) -> Response {
-    let is_there = log.lock().unwrap().bundles.contains_key(&sha256);
+    let mut log = log.lock().unwrap();
+    let is_there = log.bundles.contains_key(&sha256);
+    log.addresses += 1;
     let code = format!("gs://bucket/bundles/{sha256}.tar.zst");
     let host = headers[header::HOST].to_str().unwrap();
-    let upload = (method == Method::POST && !is_there).then(|| format!("http://{host}/objects/{sha256}"));
+    let upload =
+        (method == Method::POST && !is_there).then(|| format!("http://{host}/objects/{sha256}/{}", log.addresses));
     let status = if upload.is_some() { StatusCode::CREATED } else { StatusCode::OK };
     let view = json!({"code": code, "upload": upload, "present": is_there});
     let _: rekindle_wire::v1::BundleView = serde_json::from_value(view.clone()).unwrap();
@@ -230,30 +252,44 @@ async fn bundle(State(log): State<Log>, Path(sha256): Path<String>, method: Meth
 }
 
 /// Breaks the first try of each upload off, and takes the second from where it was.
-async fn upload(State(log): State<Log>, Path(sha256): Path<String>, headers: HeaderMap, body: Bytes) -> Response {
+async fn upload(
+    State(log): State<Log>,
+    Path((sha256, address)): Path<(String, u32)>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     assert!(headers.get(header::AUTHORIZATION).is_none(), "the address is the right");
-    let mut log = log.lock().unwrap();
-    let part = log.bundles.get(&format!("part of {sha256}")).cloned();
-    let range = headers.get(header::CONTENT_RANGE).map(|range| range.to_str().unwrap().to_owned());
-    match (part, range) {
-        (None, None) => {
-            log.bundles.insert(format!("part of {sha256}"), body.slice(..body.len() / 2));
-            StatusCode::SERVICE_UNAVAILABLE.into_response()
+    let stall = {
+        let mut log = log.lock().unwrap();
+        let key = format!("part of {sha256} at {address}");
+        let part = log.bundles.get(&key).cloned();
+        let range = headers.get(header::CONTENT_RANGE).map(|range| range.to_str().unwrap().to_owned());
+        match (part, range) {
+            (None, None) => {
+                log.uploads.push(format!("{address}: all"));
+                log.bundles.insert(key, body.slice(..body.len() / 2));
+                let Some(stall) = log.stall.clone() else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
+                stall
+            }
+            (Some(part), Some(range)) if range.starts_with("bytes */") => {
+                log.uploads.push(format!("{address}: how far?"));
+                let range = format!("bytes=0-{}", part.len() - 1);
+                return (StatusCode::PERMANENT_REDIRECT, [(header::RANGE, range)]).into_response();
+            }
+            (Some(part), Some(range)) => {
+                log.uploads.push(format!("{address}: the rest"));
+                let total = part.len() + body.len();
+                assert_eq!(range, format!("bytes {}-{}/{total}", part.len(), total - 1));
+                let whole = [&part[..], &body[..]].concat();
+                assert_eq!(hex::encode(sha2::Sha256::digest(&whole)), sha256);
+                log.bundles.insert(sha256, whole.into());
+                return StatusCode::OK.into_response();
+            }
+            other => panic!("{other:?}"),
         }
-        (Some(part), Some(range)) if range.starts_with("bytes */") => {
-            let range = format!("bytes=0-{}", part.len() - 1);
-            (StatusCode::PERMANENT_REDIRECT, [(header::RANGE, range)]).into_response()
-        }
-        (Some(part), Some(range)) => {
-            let total = part.len() + body.len();
-            assert_eq!(range, format!("bytes {}-{}/{total}", part.len(), total - 1));
-            let whole = [&part[..], &body[..]].concat();
-            assert_eq!(hex::encode(sha2::Sha256::digest(&whole)), sha256);
-            log.bundles.insert(sha256, whole.into());
-            StatusCode::OK.into_response()
-        }
-        other => panic!("{other:?}"),
-    }
+    };
+    stall.notify_one();
+    std::future::pending().await
 }
 
 async fn label(Path(id): Path<String>, Json(body): Json<Value>) -> Response {
