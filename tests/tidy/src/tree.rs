@@ -31,6 +31,18 @@ pub(crate) fn text(file: &str) -> Option<String> {
 }
 
 #[test]
+fn the_programs_of_the_readme_are_the_files() {
+    let readme = text("README.md").unwrap();
+    let programs: Vec<String> = files().into_iter().filter(|f| f.starts_with("tests/programs/")).collect();
+    assert!(programs.len() >= 3, "{programs:?}");
+    for file in programs.iter().filter(|f| is_kind(f, &["py"])) {
+        let shown = readme.split_once(&format!("(`{file}`):\n\n```python\n"));
+        let shown = shown.and_then(|(_, behind)| behind.split_once("```")).map(|(code, _)| code);
+        assert_eq!(shown, text(file).as_deref(), "{file}");
+    }
+}
+
+#[test]
 fn the_top_level_is_fixed() {
     let allowed = [
         ".ci",
