@@ -2,6 +2,7 @@
 //!
 //! `cargo run --release -p rekindle-bench`; nothing here asserts a time.
 
+mod cli;
 mod load;
 
 use std::hint::black_box;
@@ -21,7 +22,9 @@ fn main() -> anyhow::Result<()> {
     classify_tails(&mut out)?;
     load::events(&mut out)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(passes(&mut out))
+    runtime.block_on(passes(&mut out))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(cli::measure(&mut out))
 }
 
 /// How often `work` runs in a second.

@@ -13,23 +13,20 @@ export function jobView(main, id) {
   const logs = logView(path);
   main.append(place.head, place.actions, place.why, el("h3", {}, "Attempts, to scale"), place.line, el("h3", {}, "Progress"), place.plot,
     el("h3", {}, "Facts"), place.facts, el("h3", {}, "Output"), logs.node, el("h3", {}, "History"), place.history, el("h3", {}, "Spec"), place.spec);
-  const points = [];
   let timer = null;
   let isClosed = false;
 
   async function draw() {
     clearTimeout(timer);
     try {
-      const [job, explain, entries] = await Promise.all([get(path), get(`${path}/explain`), wholeHistory(path)]);
+      const [job, explain, entries, progress] = await Promise.all([get(path), get(`${path}/explain`), wholeHistory(path), get(`${path}/progress`)]);
       if (isClosed) return;
-      const step = job.progress.step;
-      if (step !== null && step !== undefined && points.at(-1)?.step !== step) points.push({ at: Date.now(), step, loss: Number(job.progress.loss) });
       place.head.replaceChildren(el("h2", {}, id, " ", phase(job)), el("p", {}, job.message));
       place.actions.replaceChildren(actions(job, path, draw));
       place.why.replaceChildren(el("div", { class: "panel" }, el("p", {}, explain.paragraph), el("ul", { class: "facts" }, explain.facts.map((fact) => el("li", {}, fact)))));
       place.facts.replaceChildren(facts(job));
-      place.line.replaceChildren(timeline(entries, job));
-      place.plot.replaceChildren(plot(points));
+      place.line.replaceChildren(timeline(entries, job, progress.attempts));
+      place.plot.replaceChildren(plot(progress.attempts), workers(progress.workers));
       place.history.replaceChildren(history(entries));
       place.spec.replaceChildren(el("pre", { class: "panel" }, JSON.stringify(job.spec, null, 2)));
       logs.follow(!ENDED.includes(job.phase), job);
@@ -101,7 +98,7 @@ function facts(job) {
 }
 
 /** Each generation on a line of its own, every stretch as long as it took. */
-function timeline(entries, job) {
+function timeline(entries, job, attempts) {
   if (!entries.length) return el("p", {}, "Nothing yet.");
   const begin = Date.parse(entries[0].at);
   const end = ENDED.includes(job.phase) ? Date.parse(entries.at(-1).at) : Date.now();
@@ -118,6 +115,14 @@ function timeline(entries, job) {
     const words = `${entry.to}, attempt ${entry.attempt}, ${span((to - from) / 1000)}: ${entry.message}`;
     marks.push(el("rect", { x: x(from), y: row(entry.generation), width: Math.max(x(to) - x(from), 0.5), height: 16, class: kinds[entry.to] ?? "idle" }, el("title", {}, words)));
   });
+  for (const attempt of attempts) {
+    const until = repeatedUntil(attempt, attempts);
+    const run = entries.findIndex((entry) => entry.to === "running" && entry.attempt === attempt.attempt);
+    if (until === null || run < 0) continue;
+    const from = Date.parse(entries[run].at);
+    const words = `attempt ${attempt.attempt} repeats steps for ${span((until - from) / 1000)}`;
+    marks.push(el("rect", { x: x(from), y: row(entries[run].generation), width: Math.max(x(until) - x(from), 0.5), height: 16, class: "repeats" }, el("title", {}, words)));
+  }
   const names = Array.from({ length: Math.min(last, 200) }, (_, index) => el("text", { x: 4, y: row(index + 1) + 12 }, `TPU ${index + 1}`));
   const height = row(Math.min(last, 200)) + 44;
   const label = `${last} TPUs and ${job.attempt} attempts in ${span(total / 1000)}`;
@@ -125,21 +130,55 @@ function timeline(entries, job) {
     el("svg", { viewBox: `0 0 1000 ${height}`, role: "img", "aria-label": label, id: "timeline" }, names, marks,
       el("line", { class: "axis", x1: 60, x2: 990, y1: height - 22, y2: height - 22 }),
       el("text", { x: 60, y: height - 6 }, "0"), el("text", { x: 990, y: height - 6, "text-anchor": "end" }, span(total / 1000))),
-    el("p", { class: "legend" }, el("span", { class: "runs" }, "runs"), el("span", { class: "make" }, "is made, starts"), el("span", { class: "again" }, "recovers")));
+    el("p", { class: "legend" }, el("span", { class: "runs" }, "runs"), el("span", { class: "make" }, "is made, starts"), el("span", { class: "again" }, "recovers"), el("span", { class: "repeats" }, "repeats steps")));
 }
 
-/** Steps as they were seen since the page was opened. */
-function plot(points) {
-  if (points.length < 2) return el("p", {}, points.length ? `Step ${points[0].step}.` : "No step was reported.");
-  const [first, last] = [points[0], points.at(-1)];
-  const steps = points.map((point) => point.step);
-  const [low, high] = [Math.min(...steps), Math.max(...steps)];
-  const x = (point) => 50 + (930 * (point.at - first.at)) / Math.max(last.at - first.at, 1);
-  const y = (point) => 110 - (100 * (point.step - low)) / Math.max(high - low, 1);
-  return el("svg", { viewBox: "0 0 1000 130", role: "img", "aria-label": `steps ${low} to ${high}` },
-    el("polyline", { class: "plot", points: points.map((point) => `${x(point)},${y(point)}`).join(" ") }),
-    el("text", { x: 4, y: 14 }, high), el("text", { x: 4, y: 112 }, low));
+/** When an attempt passed the highest step of those before it; null when it repeated nothing. */
+function repeatedUntil(attempt, attempts) {
+  const earlier = attempts.filter((other) => other.attempt < attempt.attempt && other.points.length);
+  const highest = Math.max(...earlier.map((other) => other.points.at(-1).step));
+  if (!earlier.length || !attempt.points.length || attempt.points[0].step > highest) return null;
+  return Date.parse((attempt.points.find((point) => point.step > highest) ?? attempt.points.at(-1)).at);
 }
+
+/** The loss over the steps, a line for each attempt: where one goes back, its steps were repeated. Without a loss, the steps over time. */
+function plot(attempts) {
+  const all = attempts.flatMap((attempt) => attempt.points);
+  if (!all.length) return el("p", {}, "No step was reported.");
+  const hasLoss = all.some((point) => typeof point.loss === "number");
+  const across = (point) => (hasLoss ? point.step : Date.parse(point.at));
+  const up = (point) => (hasLoss ? point.loss : point.step);
+  const shown = all.filter((point) => typeof up(point) === "number");
+  const [low, high] = [Math.min(...shown.map(up)), Math.max(...shown.map(up))];
+  const [first, last] = [Math.min(...shown.map(across)), Math.max(...shown.map(across))];
+  const x = (point) => 60 + (920 * (across(point) - first)) / Math.max(last - first, 1);
+  const y = (point) => 140 - (125 * (up(point) - low)) / Math.max(high - low, Number.MIN_VALUE);
+  const lines = attempts.map((attempt) => {
+    const points = attempt.points.filter((point) => typeof up(point) === "number");
+    if (!points.length) return null;
+    const words = `attempt ${attempt.attempt}: steps ${points[0].step} to ${points.at(-1).step}${hasLoss ? `, loss ${points[0].loss} to ${points.at(-1).loss}` : ""}`;
+    const kind = `plot a${attempt.attempt % 3}`;
+    return points.length === 1
+      ? el("rect", { x: x(points[0]) - 1.5, y: y(points[0]) - 1.5, width: 3, height: 3, class: kind }, el("title", {}, words))
+      : el("polyline", { class: kind, points: points.map((point) => `${x(point)},${y(point)}`).join(" ") }, el("title", {}, words));
+  });
+  const number = (value) => Number(value.toPrecision(4)).toString();
+  const what = hasLoss ? "loss over steps" : "steps over time";
+  const label = `${what} of ${lines.filter(Boolean).length} attempts: steps ${Math.min(...all.map((p) => p.step))} to ${Math.max(...all.map((p) => p.step))}`;
+  return el("div", {}, el("svg", { viewBox: "0 0 1000 165", role: "img", "aria-label": label, id: "plot" }, lines.filter(Boolean),
+    el("line", { class: "axis", x1: 60, x2: 980, y1: 145, y2: 145 }),
+    el("text", { x: 4, y: 16 }, number(high)), el("text", { x: 4, y: 142 }, number(low)),
+    hasLoss ? [el("text", { x: 60, y: 160 }, `step ${first}`), el("text", { x: 980, y: 160, "text-anchor": "end" }, `step ${last}`)] : null),
+    el("p", { class: "legend" }, `${what}, a line for each attempt`));
+}
+
+const WORKERS = [
+  ["Worker", (worker) => `${worker.slice}-${worker.worker}`], ["State", (worker) => worker.state],
+  ["Step", (worker) => worker.step ?? "", true], ["Loss", (worker) => worker.loss ?? "", true],
+  ["Heard", (worker) => `${since(worker.heard_at)} ago`, true],
+  ["Notice", (worker) => (worker.notice_deadline ? `taken away ${clock(worker.notice_deadline)}` : "")],
+];
+const workers = (list) => (list.length ? table("Workers of the current attempt", WORKERS, list, { id: "workers" }) : "");
 
 function history(entries) {
   const columns = [

@@ -92,44 +92,54 @@ export function fleetView(main) {
   return { close() {} };
 }
 
-/** Monday of the week, UTC. */
-function week(time) {
-  const date = new Date(time);
-  date.setUTCDate(date.getUTCDate() - ((date.getUTCDay() + 6) % 7));
-  return date.toISOString().slice(0, 10);
-}
-
-export function costView(main, known) {
+/** What the server added up: the same as `rekindle account`. */
+export function costView(main) {
   const place = el("div", {});
-  main.append(el("h2", {}, "Cost by owner and week of submit"), place);
-  const columns = [
-    ["Week of", (row) => row.week], ["Owner", (row) => row.owner], ["Jobs", (row) => row.jobs, true],
-    ["Chip hours", (row) => row.total.toFixed(1), true], ["useful", (row) => row.useful.toFixed(1), true],
-    ["repeated", (row) => row.repeated.toFixed(1), true], ["waiting", (row) => row.waiting.toFixed(1), true],
-    ["Cost", (row) => usd(row.cost), true],
-  ];
-  function draw() {
-    const sums = new Map();
-    for (const job of known.jobs.values()) {
-      const key = `${week(job.created_at)} ${job.owner}`;
-      const row = sums.get(key) ?? { week: week(job.created_at), owner: job.owner, jobs: 0, total: 0, useful: 0, repeated: 0, waiting: 0, cost: 0 };
-      row.jobs += 1;
-      for (const part of ["total", "useful", "repeated", "waiting"]) row[part] += job.chip_hours[part];
-      row.cost += job.cost_usd;
-      sums.set(key, row);
-    }
-    const rows = [...sums.values()].sort((a, b) => (a.week === b.week ? a.owner.localeCompare(b.owner) : a.week < b.week ? 1 : -1));
-    const all = known.isWhole ? "all jobs" : `the newest ${known.jobs.size} jobs`;
-    const load = el("button", { type: "button", onclick: () => more().catch((error) => say(error.message)) }, "Count older jobs too");
-    place.replaceChildren(el("p", {}, `Of ${all}. `, known.isWhole ? null : load), table("Cost by owner and week", columns, rows, { id: "cost" }));
+  const ways = [["week,owner", "week and owner"], ["owner", "owner"], ["tag", "tag"], ["job", "job"], ["week", "week"]];
+  const by = el("select", { id: "by", "aria-label": "Broken down by", onchange: draw }, ways.map(([value, words]) => el("option", { value }, words)));
+  const file = el("a", { download: "rekindle-account.csv" }, "as CSV");
+  main.append(el("h2", {}, "Chip hours and money"), el("div", { class: "bar" }, "by", by, file), place);
+  const hours = (part) => [part, (row) => row.chip_hours[part].toFixed(2), true];
+  const names = {
+    week: ["Week of", (row) => row.week], owner: ["Owner", (row) => row.owner || "-"], tag: ["Tag", (row) => row.tag || "-"],
+    job: ["Job", (row) => el("a", { href: `#/job/${encodeURIComponent(row.job)}` }, row.job)],
+  };
+  const wasted = (row) => (row.chip_hours.total > 0 ? `${Math.round((100 * (row.chip_hours.total - row.chip_hours.useful)) / row.chip_hours.total)}%` : "-");
+  async function draw() {
+    const path = `/v1/account?by=${by.value}`;
+    file.setAttribute("href", `${path}&format=csv`);
+    try {
+      const account = await get(path);
+      const columns = [
+        ...account.by.map((dimension) => names[dimension]), ["Jobs", (row) => row.jobs, true],
+        ["Chip hours", (row) => row.chip_hours.total.toFixed(2), true], ...["useful", "repeated", "waiting", "idle", "orphan"].map(hours),
+        ["Cost", (row) => usd(row.usd.total), true], ["Wasted", wasted, true],
+      ];
+      const total = account.total;
+      place.replaceChildren(
+        el("p", {}, `${usd(total.usd.total)} for ${total.chip_hours.total.toFixed(2)} chip hours of ${total.jobs === 1 ? "1 job" : `${total.jobs} jobs`} since ${account.since}, ${wasted(total)} of them wasted.`),
+        table("Chip hours and money", columns, account.rows, { id: "cost" }));
+    } catch (error) { place.replaceChildren(el("p", { class: "error" }, error.message)); }
   }
   draw();
-  return { changed: draw, close() {} };
+  return { close() {} };
 }
 
+const DAY_MS = 86400000;
+const times = (count) => (count === 1 ? "" : ` ${count} times`);
+const HAPPENED = [
+  ["Job", (job) => el("a", { href: `#/job/${encodeURIComponent(job.id)}` }, job.id)], ["Now", phase], ["Owner", (job) => job.owner],
+  ["What happened", (job) => [
+    job.is_new ? "submitted" : null, job.attempts ? (job.attempts === 1 ? "1 start" : `${job.attempts} starts`) : null,
+    ...Object.entries(job.ends).map(([kind, count]) => `${kind}${times(count)}`), ...job.by_people,
+  ].filter(Boolean).join(", ")],
+  ["Message", (job) => job.message],
+];
+
+/** The last day as `rekindle since 24h` tells it, and below it what comes. */
 export function eventsView(main, known) {
-  const place = el("div", {});
-  main.append(el("h2", {}, "Events since this page was opened"), place);
+  const [place, day] = [el("div", {}), el("div", {})];
+  main.append(el("h2", {}, "Events since this page was opened"), place, el("h2", {}, "The last 24 hours"), day);
   const columns = [
     ["Time", (event) => clock(event.at)],
     ["Job", (event) => el("a", { href: `#/job/${encodeURIComponent(event.id)}` }, event.id)],
@@ -137,5 +147,10 @@ export function eventsView(main, known) {
   ];
   const draw = () => place.replaceChildren(known.events.length ? table("Events", columns, known.events, { id: "events" }) : el("p", {}, "None yet."));
   draw();
+  get(`/v1/digest?since=${new Date(Date.now() - DAY_MS).toISOString()}`).then((digest) => {
+    const jobs = digest.jobs.toReversed();
+    day.replaceChildren(jobs.length ? table("What happened", HAPPENED, jobs, { id: "digest" }) : el("p", {}, "Nothing happened."));
+    if (digest.is_cut) day.append(el("p", {}, `The first ${jobs.length} jobs; rekindle since tells more.`));
+  }).catch((error) => day.replaceChildren(el("p", { class: "error" }, error.message)));
   return { changed: draw, close() {} };
 }

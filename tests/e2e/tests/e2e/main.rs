@@ -15,5 +15,6 @@ mod logs;
 mod losses;
 mod page;
 mod reaction;
+mod seeing;
 mod sweep;
 mod workspace;

@@ -110,7 +110,17 @@ async fn lives(dev: &Dev, page: &Browser) -> Result<()> {
     page.sees("#log", "both attempts", |text| text.contains("== attempt 2 ==")).await?;
     let label = page.client.find(Locator::Css("#timeline")).await?.attr("aria-label").await?;
     ensure!(label.is_some_and(|label| label.starts_with("2 TPUs and 2 attempts")), "the timeline");
+    until("the plot of both attempts", LONG, async || {
+        let Ok(plot) = page.client.find(Locator::Css("#plot")).await else { return Ok(None) };
+        let label = plot.attr("aria-label").await.unwrap_or_default().unwrap_or_default();
+        Ok(label.starts_with("loss over steps of 2 attempts").then_some(()))
+    })
+    .await?;
+    page.sees("#workers", "the workers", |text| text.contains("0-3")).await?;
     page.shot("job").await?;
+    page.script("document.getElementById('plot').scrollIntoView()").await?;
+    page.shot("plot").await?;
+    page.script("window.scrollTo(0, 0)").await?;
     ensure!(page.script("return window.unreloaded").await? == true, "the page was loaded again");
     Ok(())
 }
@@ -127,7 +137,16 @@ async fn asks(dev: &Dev, page: &Browser) -> Result<()> {
     page.sees("h2", "the end", |text| text.contains("cancelled") && !text.contains("stopping")).await?;
     ensure!(dev.job("live").await?["phase"] == "cancelled", "it is cancelled");
     page.client.find(Locator::Css("nav a[href='#/fleet']")).await?.click().await?;
-    page.sees("main", "an empty fleet", |text| text.contains("No TPU")).await
+    page.sees("main", "an empty fleet", |text| text.contains("No TPU")).await?;
+    page.click("nav a[href='#/cost']").await?;
+    page.sees("#cost", "this week's cost", |text| text.contains('$') && text.contains("useful")).await?;
+    page.script("const by = document.getElementById('by'); by.value = 'job'; by.dispatchEvent(new Event('change'))")
+        .await?;
+    page.sees("#cost tbody", "the job's cost", |text| text.contains("live")).await?;
+    page.shot("cost").await?;
+    page.click("nav a[href='#/events']").await?;
+    page.sees("#digest", "what happened", |text| text.contains("preempted") && text.contains("cancel by")).await?;
+    page.shot("events").await
 }
 
 /// Text of a job is text, wherever it is shown.
