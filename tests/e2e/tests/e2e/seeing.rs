@@ -80,6 +80,8 @@ fn masked(text: &str) -> String {
         }
         out
     };
+    // Lengths of time that have words of their own.
+    let text = text.replace("just now", "for 0s").replace("less than a second", "0s");
     let lines: Vec<String> = text.lines().map(line).collect();
     lines.join(" ")
 }
