@@ -47,6 +47,11 @@ impl Bell {
         self.is_heard.load(Ordering::Relaxed)
     }
 
+    /// Relies on it no longer, until it is heard again.
+    pub(crate) fn doubt(&self) {
+        self.is_heard.store(false, Ordering::Relaxed);
+    }
+
     /// What an answer says of the bell: `before` and `now` are the orders, `by_itself` if the agent asked because it was
     /// time, not because of the bell or of news of its own.
     pub(crate) fn judge(&self, before: Option<Told>, now: Told, by_itself: bool) {
@@ -111,6 +116,8 @@ mod tests {
             () = bell.rung() => panic!("rung again by nobody"),
             () = tokio::time::sleep(REST * 2) => {} // between two looks
         }
+        bell.doubt();
+        assert!(!bell.is_heard());
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use rekindle_core::classify::Exit;
 use rekindle_wire::agent::{ExitReport, Notice, Order, Want, WorkerState};
 
 use crate::config::AgentConfig;
@@ -427,6 +428,9 @@ impl Machine {
     /// Begins with an attempt.
     fn begin(&mut self, number: u32) {
         let order = self.order.as_ref().filter(|o| o.attempt == number);
+        // `run` comes only after every worker said that it is ready for this attempt. One that has never heard of it was, and has lost its
+        // disk or its state since: it must not begin the program again beside the others' (architecture section 7).
+        let is_lost = self.state.attempt.is_none() && order.is_some_and(|o| o.want == Want::Run);
         self.state.attempt = Some(Attempt { number, work: order.and_then(|o| o.work.clone()), ..Attempt::default() });
         self.state.boot_id.clone_from(&self.parts.config.boot_id);
         self.closed_at = None;
@@ -437,6 +441,12 @@ impl Machine {
         logs::tidy(&self.parts.layout, number);
         tracing::info!(attempt = number, "begins");
         self.tell_program();
+        if is_lost && let Some(attempt) = self.state.attempt.as_mut() {
+            tracing::warn!("told to run what this machine knows nothing of any more; the program is lost");
+            attempt.step = Step::Run;
+            attempt.rebooted = true;
+            self.close(Some(Ended { exit: Exit::Silent, at: Timestamp::now() }), Instant::now());
+        }
     }
 
     /// Makes the folders of an attempt.

@@ -49,7 +49,8 @@ pub(crate) fn may_hold_up(exit: Exit, is_ordered: bool, is_urgent: bool, left: D
     match (exit, is_ordered) {
         _ if is_urgent => Some(Duration::ZERO),
         (_, true) => Some(left),
-        (Exit::Code(0), false) => Some(Duration::from_mins(8)),
+        // Well below the ten minutes after which a worker counts as one that does not end.
+        (Exit::Code(0), false) => Some(Duration::from_mins(4)),
         (Exit::Code(_) | Exit::Signal(_) | Exit::Silent, false) => None,
     }
 }
@@ -203,8 +204,9 @@ impl Collecting {
     }
 
     /// The same for so long at most.
-    pub(crate) async fn send_within(&self, files: Vec<PathBuf>, limit: Duration) {
-        if !files.is_empty() && tokio::time::timeout(limit, self.send(files)).await.is_err() {
+    pub(crate) async fn send_within(&self, limit: Duration) {
+        let all = async { self.send(self.find().await).await };
+        if tokio::time::timeout(limit, all).await.is_err() {
             self.say(&format!("outputs: not all could be sent within {} s", limit.as_secs()));
         }
     }

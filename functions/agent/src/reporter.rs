@@ -142,11 +142,10 @@ impl Reporter {
                     failures = 0;
                     if store {
                         (stored, stored_at) = (Some(news.clone()), Instant::now());
-                        let is_exit = snapshot.exit.is_some();
-                        if is_exit {
-                            exit_stored = Some(snapshot.attempt);
-                        }
-                        if is_exit && self.out.send(FromApi::ExitAccepted(snapshot.attempt)).await.is_err() {
+                        exit_stored = snapshot.exit.as_ref().map(|_| snapshot.attempt).or(exit_stored);
+                        if snapshot.exit.is_some()
+                            && self.out.send(FromApi::ExitAccepted(snapshot.attempt)).await.is_err()
+                        {
                             return;
                         }
                     }
@@ -154,6 +153,8 @@ impl Reporter {
                     self.bell.judge(told.replace(now), now, by_itself);
                     heartbeat = Duration::from_millis(order.heartbeat_ms);
                     let wait = Duration::from_millis(order.poll_after_ms).clamp(POLL_MIN, POLL_MAX);
+                    // Not past the time of the next report that is stored, which a call in between would else put off.
+                    let wait = wait.min(heartbeat.saturating_sub(stored_at.elapsed()).max(POLL_MIN));
                     if self.out.send(FromApi::Order(Box::new(order), ahead)).await.is_err() {
                         return;
                     }
@@ -172,8 +173,7 @@ impl Reporter {
                 }
                 Err(error) => {
                     failures += 1;
-                    tracing::warn!(error = %crate::chain(&error), failures, "cannot report");
-                    backoff::after(failures, RETRY_FIRST, RETRY_MAX)
+                    self.unheard(&error, failures)
                 }
             };
             by_itself = tokio::select! {
@@ -182,6 +182,16 @@ impl Reporter {
                 is_open = newer(&mut snapshots, &news) => if is_open { false } else { return },
             };
         }
+    }
+
+    /// After a report that was not taken: how long to wait.
+    fn unheard(&self, error: &CallError, failures: u32) -> Duration {
+        if matches!(error, CallError::Refused(_)) {
+            // An older `api` may not know that field of the report.
+            self.bell.doubt();
+        }
+        tracing::warn!(error = %crate::chain(error), failures, "cannot report");
+        backoff::after(failures, RETRY_FIRST, RETRY_MAX)
     }
 
     /// Says hello until it is answered.

@@ -85,9 +85,11 @@ impl State {
     }
 
     /// Keeps it. A full disk must not stop the agent: it goes on, and only a restart would then know less.
-    pub(crate) fn save(&self, layout: &Layout) {
-        if let Err(error) = files::replace_json(&layout.state(), self) {
+    pub(crate) fn save(&self, layout: &Layout) -> bool {
+        let saved = files::replace_json(&layout.state(), self);
+        if let Err(error) = &saved {
             tracing::error!(%error, "cannot write down the state");
         }
+        saved.is_ok()
     }
 }

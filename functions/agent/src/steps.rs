@@ -223,8 +223,11 @@ impl Machine {
         let Some(newest) = new.iter().map(|order| order.id).max() else { return };
         let env = environment(work, &self.parts.layout, attempt.number, &self.parts.config.home);
         self.state.last_exec = newest;
-        // Written down before they are begun: an agent that dies in between does not do them twice.
-        self.state.save(&self.parts.layout);
+        // Written down before they are begun: an agent that dies in between does not do them twice. Where they cannot be, they wait.
+        if !self.state.save(&self.parts.layout) {
+            self.state.last_exec = last;
+            return;
+        }
         for order in new {
             tracing::info!(order = order.id, "a person orders");
             tokio::spawn(self.parts.exec.clone().carry_out(order, env.clone()));
@@ -327,7 +330,7 @@ impl Machine {
         }
     }
 
-    fn close(&mut self, ended: Option<Ended>, kill_at: Instant) {
+    pub(crate) fn close(&mut self, ended: Option<Ended>, kill_at: Instant) {
         self.close_with(ended, kill_at, false);
     }
 
@@ -380,14 +383,9 @@ impl Machine {
             };
             let left = kill_at_last.saturating_duration_since(Instant::now());
             let limit = outputs::may_hold_up(ended.exit, is_ordered, is_urgent, left);
-            let files = collecting.find().await;
-            let later = match limit {
-                Some(limit) => {
-                    collecting.send_within(files, limit).await;
-                    None
-                }
-                None => Some(files),
-            };
+            if let Some(limit) = limit.filter(|limit| !limit.is_zero()) {
+                collecting.send_within(limit).await;
+            }
             let goes_in =
                 |n: Notice| Duration::try_from(n.deadline.duration_since(Timestamp::now())).unwrap_or_default();
             let patience = logs::patience(ended.exit, notice.map(goes_in));
@@ -397,8 +395,8 @@ impl Machine {
             if let Ok(report) = report {
                 let _ = events.send(Event::Closed(Some(Box::new(report)))).await;
             }
-            if let Some(files) = later {
-                collecting.send(files).await;
+            if limit.is_none() {
+                collecting.send(collecting.find().await).await;
             }
         });
     }

@@ -205,6 +205,18 @@ pub(crate) fn work(attempt: u32, run: &str) -> Work {
     }
 }
 
+impl Inner {
+    /// The order as it is answered: `run` only after the worker has said that it is ready for this attempt.
+    fn due(&self) -> Order {
+        let mut order = self.order.clone();
+        let was_ready = |r: &Report| r.attempt == order.attempt && r.state != WorkerState::Preparing;
+        if order.want == Want::Run && !self.reports.iter().any(was_ready) {
+            order.want = Want::Prepare;
+        }
+        order
+    }
+}
+
 async fn hello(State(cloud): State<Cloud>, Json(hello): Json<Hello>) -> Response {
     cloud.set(|inner| {
         if inner.is_down {
@@ -215,7 +227,7 @@ async fn hello(State(cloud): State<Cloud>, Json(hello): Json<Hello>) -> Response
         }
         inner.hellos.push(hello);
         inner.token = format!("token-{}", inner.hellos.len());
-        Json(Welcome { token: inner.token.clone(), order: inner.order.clone() }).into_response()
+        Json(Welcome { token: inner.token.clone(), order: inner.due() }).into_response()
     })
 }
 
@@ -232,11 +244,11 @@ async fn report(State(cloud): State<Cloud>, headers: HeaderMap, Json(report): Js
         if let Some(refusal) = refusal(inner, &headers) {
             return refusal;
         }
-        let mut order = inner.order.clone();
+        inner.reports.push(report.clone());
+        let mut order = inner.due();
         if report.has_work && report.attempt == order.attempt {
             order.work = None;
         }
-        inner.reports.push(report);
         Json(order).into_response()
     })
 }

@@ -145,6 +145,23 @@ async fn a_program_lives_while_api_is_out_of_reach() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_whose_state_is_lost_does_not_begin_a_running_attempt_again() {
+    let cloud = Cloud::start(WAITS).await;
+    let mut worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    worker.line("starts").await;
+    worker.reboot();
+    std::fs::remove_file(worker.home().join("jobs/train/g2/state.json")).unwrap();
+    worker.start_agent();
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.evidence.rebooted, exit.ordered), (Exit::Silent, true, false));
+    cloud.set(|inner| inner.order = order(2, Want::Run, Some(work(2, "exit 0"))));
+    let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.evidence.rebooted), (Exit::Code(0), false));
+    assert_eq!(worker.line("starts").await.lines().count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_machine_that_was_started_anew_has_lost_its_program() {
     let cloud = Cloud::start(WAITS).await;
     let mut worker = Worker::start(&cloud);
