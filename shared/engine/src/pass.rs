@@ -91,6 +91,17 @@ impl Engine {
         }
     }
 
+    /// Rings those that were told to stop and have not all reported their end: a first ring may be lost.
+    async fn ring_again(&self, job: &Job) {
+        let stops =
+            |g: &&Generation| attempt_of(job, g.number).is_some_and(|a| a.stop.is_some() && a.fenced_at.is_none());
+        let addresses: Vec<String> =
+            job.generations.iter().filter(stops).flat_map(|g| g.addresses.iter().flatten().cloned()).collect();
+        if !addresses.is_empty() {
+            self.ports.bells.ring(&addresses).await;
+        }
+    }
+
     /// Rings the workers whose orders a commit has changed.
     async fn ring(&self, before: &Job, after: &Job, now: Timestamp) {
         let told = |job: &Job, generation: u32| {
@@ -135,6 +146,7 @@ impl Engine {
             return Err(PassError::Invariant(faults.join("; ")));
         }
         self.greet(&decision.job).await;
+        self.ring_again(&before).await;
         if !decision.changed && decision.effects.is_empty() && still_due_later(&before, &decision, now) {
             return Ok(Round::End(PassOutcome::NothingToDo));
         }

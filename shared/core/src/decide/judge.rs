@@ -516,8 +516,11 @@ impl Pass<'_> {
                 // Progress seen in an earlier attempt shows that this program writes it.
                 (None, false) => self.job.highest_step.map(|_| started),
             };
+            // What was last heard must be as old as that without a step: a report that is only late is no stall.
+            let heard = self.reports_of(a.number).iter().map(|r| r.heard_at).max();
             if let Some(since) = since
                 && self.over(since, stall)
+                && heard.is_none_or(|heard| heard >= since + stall)
             {
                 let text = format!("no progress for {} s", stall.as_secs());
                 self.end_with(&a, FailureKind::Stalled, &text, StopCause::Limit, Reason::Stalled, grace);

@@ -35,7 +35,16 @@ impl Pass<'_> {
     /// A workspace that nobody has used for long is paused; its definition stays.
     pub(super) fn judge_idle(&mut self, a: &Attempt, started: Timestamp, idle: Option<Duration>) {
         let Some(idle) = idle else { return };
-        let used = self.reports_of(a.number).iter().filter_map(|r| r.output_at).max();
+        let Some(g) = self.job.generation(a.generation) else { return };
+        let Ok(read_at) = Timestamp::from_microsecond(self.seen.read_through_us) else { return };
+        let limit = self.silence_limit(g);
+        let reports = self.reports_of(a.number);
+        // Only who has heard of all of them lately can say that nobody uses it: a read that failed, or an outage of ours, is no idleness.
+        let all_heard = reports.len() == (g.slices * g.workers) as usize;
+        if !all_heard || reports.iter().any(|r| r.heard_at + limit < read_at) {
+            return;
+        }
+        let used = reports.iter().filter_map(|r| r.output_at).max();
         let ordered = self.job.execs.iter().map(|order| order.at).max();
         let since = used.into_iter().chain(ordered).max().unwrap_or(started).max(started);
         if self.job.desired == Desired::Run && self.over(since, idle) {

@@ -355,6 +355,10 @@ fn priority(top: &Object<'_>, faults: &mut Faults) -> u8 {
 
 fn owner(top: &Object<'_>, context: &ParseContext<'_>, faults: &mut Faults) -> String {
     let Some(owner) = top.text("owner", faults) else { return context.caller.to_owned() };
+    // One's own name has one spelling: limits and what is lent are looked up by it.
+    if owner.eq_ignore_ascii_case(context.caller) {
+        return context.caller.to_owned();
+    }
     let is_own = owner == context.caller || context.caller_is_admin;
     if !is_own && !context.deployment.access.may(context.caller, Right::Submit, &owner) {
         let caller = quote(context.caller);
