@@ -120,12 +120,13 @@ impl Watch {
                     continue;
                 }
                 self.told.insert(job.id.clone(), (job.changed_at, job.revision));
-                // What is told again because of the overlap is no news.
-                self.is_brief &= job.changed_at <= self.since;
+                let is_news = job.changed_at > self.since;
                 self.since = self.since.max(job.changed_at);
                 if !self.sees_all && !may(&self.api, &self.caller, Right::See, &job.spec.owner) {
                     continue;
                 }
+                // What is told again because of the overlap is no news.
+                self.is_brief &= !is_news;
                 let view = JobView::in_list(&job, &jobs::usage(&self.api, &job));
                 let event = Event::default().event("job").id(self.since.as_microsecond().to_string());
                 self.ready.extend(event.json_data(&view));
