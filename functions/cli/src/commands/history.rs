@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
 use rekindle_core::effect::Effect;
-use rekindle_core::history::HistoryEntry;
+use rekindle_core::history::{AttemptEnd, HistoryEntry};
 use serde_json::Value;
 
 use super::{Context, job_path};
@@ -33,6 +33,22 @@ pub(crate) async fn run(context: &Context, options: &History) -> Result<()> {
         token = value.get("next_page_token").and_then(Value::as_str).map(str::to_owned);
         if token.is_none() {
             return Ok(());
+        }
+    }
+}
+
+/// How an attempt of a job ended. `None`: it has not, or not for a reason that was judged.
+pub(crate) async fn end_of(context: &Context, job: &str, attempt: u32) -> Result<Option<AttemptEnd>> {
+    let path = job_path(job, "/history")?;
+    let mut token: Option<String> = None;
+    loop {
+        let query = [("page_size", Some(PAGE.to_owned())), ("page_token", token)];
+        let mut value = context.api.get(&path, &query).await?;
+        let entries: Vec<HistoryEntry> = typed(value.get_mut("entries").map(Value::take).unwrap_or_default())?;
+        let end = entries.into_iter().filter_map(|entry| entry.ended).find(|end| end.attempt == attempt);
+        token = value.get("next_page_token").and_then(Value::as_str).map(str::to_owned);
+        if end.is_some() || token.is_none() {
+            return Ok(end);
         }
     }
 }

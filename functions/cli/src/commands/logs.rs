@@ -8,7 +8,7 @@ use rekindle_core::failure::FailureKind;
 use rekindle_wire::v1::JobView;
 use serde_json::json;
 
-use super::{Context, job_path, wait};
+use super::{Context, history, job_path, wait};
 use crate::api::typed;
 use crate::args::Logs;
 use crate::fault::{EXIT_UNEXPECTED, Result};
@@ -131,9 +131,11 @@ fn heading(line: &str) -> Option<u32> {
 
 /// Says why the attempt before this one ended. Not known, or not to be had: nothing is said.
 async fn before(context: &Context, job: &str, began: u32) {
-    let Ok(path) = job_path(job, "") else { return };
-    let Ok(Ok(view)) = context.api.get(&path, &[]).await.map(typed::<JobView>) else { return };
-    if let Some(end) = view.last_end.filter(|end| end.attempt + 1 == began) {
+    if began < 2 {
+        return;
+    }
+    // The job itself knows its last end alone, and output may be told long after.
+    if let Ok(Some(end)) = history::end_of(context, job, began - 1).await {
         let kind = end.kind.map_or("ended", FailureKind::as_str);
         context.printer.talk(&format!("attempt {} ended: {}: {}", end.attempt, kind.bold(), human::tame(&end.summary)));
     }

@@ -90,7 +90,8 @@ pub(crate) async fn up(context: &Context, options: Up) -> Result<()> {
     };
     let mut said = String::new();
     loop {
-        if view.phase == Phase::Paused {
+        // Once is enough: from then on it is on its way, though it is still shown as paused.
+        if view.phase == Phase::Paused && view.desired != Desired::Run {
             let (value, _) = context.api.command(&id, "unpause", &rekindle_wire::v1::CommandBody::default()).await?;
             view = typed(value)?;
         } else if view.phase.is_terminal() || view.outcome.is_some() {

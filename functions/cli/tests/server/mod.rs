@@ -408,11 +408,8 @@ async fn explain(Path(id): Path<String>) -> Response {
     Json(view).into_response()
 }
 
-/// What `show` draws: two attempts of a job that was preempted.
+/// What `show` draws: two attempts of a job that was preempted; of another only how its first attempt ended.
 fn lately(id: &str) -> Vec<Value> {
-    if id != "train-1" {
-        return Vec::new();
-    }
     let steps = [
         (7510, "pending", 0, 0),
         (7480, "provisioning", 1, 1),
@@ -424,13 +421,15 @@ fn lately(id: &str) -> Vec<Value> {
         (1510, "running", 2, 2),
     ];
     let entry = |(revision, (secs, to, attempt, generation)): (usize, (i64, &str, u32, u32))| {
+        let ended = json!({"attempt": 1, "kind": "preempted", "summary": "The provider took the slice back."});
         json!({
             "revision": revision, "at": ago(secs), "cause": "hint", "actor": "rekindle", "from": to, "to": to,
             "reason": "running", "message": "", "notes": [], "effects": [], "attempt": attempt,
-            "generation": generation,
+            "generation": generation, "ended": (to == "recovering").then_some(ended),
         })
     };
-    steps.into_iter().enumerate().map(entry).collect()
+    let wanted = |step: &(i64, &str, u32, u32)| id == "train-1" || (id == "good" && step.1 == "recovering");
+    steps.into_iter().filter(wanted).enumerate().map(entry).collect()
 }
 
 async fn history(Path(id): Path<String>, Query(query): Query<BTreeMap<String, String>>) -> Response {
