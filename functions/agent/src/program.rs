@@ -42,10 +42,12 @@ pub(crate) enum Standing {
 /// Looks at the files of a program.
 pub(crate) fn standing(papers: &Papers) -> Standing {
     let started: Option<Started> = files::read_json(&papers.started());
-    let is_shim_alive = match (&started, files::read_json::<Birth>(&papers.claim())) {
+    let claim = || files::read_json::<Birth>(&papers.claim());
+    let is_shim_alive = match (&started, claim()) {
         (Some(started), _) => started.family.shim.is_alive(),
         (None, Some(claim)) => claim.is_alive(),
-        (None, None) if papers.claim().exists() => false,
+        // Damaged, or made just after the first look. It is there as a whole or not at all, so a second look tells.
+        (None, None) if papers.claim().exists() => claim().is_some_and(Birth::is_alive),
         (None, None) => return Standing::NotStarted,
     };
     // Read last: a shim writes this before it leaves.
@@ -146,6 +148,26 @@ impl Reaped {
                 }
                 kept.insert(pid.as_raw_nonzero().get(), crate::shim::exit_of(status));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_that_is_made_between_two_looks_is_no_death() {
+        let folder = tempfile::tempdir().unwrap();
+        let papers = Papers::new(folder.path(), "run");
+        let me = Birth::of(std::process::id().cast_signed()).unwrap();
+        for _ in 0..500 {
+            let claims = std::thread::scope(|scope| {
+                scope.spawn(|| files::create_json(&papers.claim(), &me).unwrap());
+                std::iter::repeat_with(|| standing(&papers)).find(|s| *s != Standing::NotStarted)
+            });
+            assert_eq!(claims, Some(Standing::Starting), "the shim, which is this process, lives");
+            papers.remove();
         }
     }
 }
