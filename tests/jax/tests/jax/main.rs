@@ -71,7 +71,9 @@ fn check(dev: &Dev, job: &Value, python: &Path, due: &Due<'_>) -> Result<()> {
     let output = Command::new(binary()?).args(["classify", "--json"]).arg(&file).output()?;
     let verdict: Value = serde_json::from_slice(&output.stdout)?;
     let kind = verdict["kind"].as_str().unwrap_or_default();
-    ensure!(kind == due.kind || due.by_output.contains(&kind), "by its output alone: {verdict:#}");
+    // Our stop reaches the others within a tenth of a second: by the output alone their SIGTERM may as well be the provider's.
+    let may_be_stopped = kind == "preempted" && verdict["action"] == "retry";
+    ensure!(kind == due.kind || may_be_stopped || due.by_output.contains(&kind), "by its output alone: {verdict:#}");
     Ok(())
 }
 
