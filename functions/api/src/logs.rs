@@ -26,7 +26,7 @@ mod name;
 mod reader;
 
 use name::Chunk;
-use reader::{Filter, Position, Reader};
+use reader::{Filter, Position, Reader, StreamKey};
 
 /// The largest chunk, in bytes.
 // Agents cut far below it; it bounds what one call may hold in memory.
@@ -119,20 +119,45 @@ struct Style {
     has_slices: bool,
 }
 
-impl Style {
-    /// Complete lines with the worker before each, if there are several.
-    fn lines(self, key: WorkerKey, text: &[u8]) -> Vec<u8> {
-        if !self.has_prefix {
-            return text.to_vec();
-        }
-        let prefix =
-            if self.has_slices { format!("[s{}w{}] ", key.slice, key.worker) } else { format!("[w{}] ", key.worker) };
+/// Puts pieces of several streams one behind the other: the worker before each line, if there are several, and none amid
+/// the parts of a long one.
+#[derive(Debug)]
+struct Joiner {
+    style: Style,
+    /// The stream whose last line is not at its end.
+    open: Option<StreamKey>,
+}
+
+impl Joiner {
+    fn new(style: Style) -> Self {
+        Self { style, open: None }
+    }
+
+    fn join(&mut self, of: &StreamKey, text: &[u8]) -> Vec<u8> {
+        let goes_on = self.open.as_ref() == Some(of);
         let mut out = Vec::with_capacity(text.len() + 64);
-        for line in text.split_inclusive(|b| *b == b'\n') {
-            out.extend_from_slice(prefix.as_bytes());
+        if self.open.is_some() && !goes_on {
+            out.push(b'\n');
+        }
+        let prefix = self.style.prefix(of.0);
+        for (at, line) in text.split_inclusive(|b| *b == b'\n').enumerate() {
+            if at > 0 || !goes_on {
+                out.extend_from_slice(prefix.as_bytes());
+            }
             out.extend_from_slice(line);
         }
+        self.open = (!text.ends_with(b"\n")).then(|| of.clone());
         out
+    }
+}
+
+impl Style {
+    fn prefix(self, key: WorkerKey) -> String {
+        match (self.has_prefix, self.has_slices) {
+            (false, _) => String::new(),
+            (true, true) => format!("[s{}w{}] ", key.slice, key.worker),
+            (true, false) => format!("[w{}] ", key.worker),
+        }
     }
 }
 
@@ -178,8 +203,8 @@ fn text(api: &Api, job: &Job, filter: Filter, style: Style) -> Response {
     let position = Position::start(filter.attempt.unwrap_or(1));
     let reader = Reader::new(api.engine.ports.objects.clone(), job.id.clone(), filter, position);
     let last = job.last_attempt;
-    let state = (reader, all, false);
-    let body = stream::try_unfold(state, move |(mut reader, mut heading_due, mut ended)| async move {
+    let state = (reader, Joiner::new(style), all, false);
+    let body = stream::try_unfold(state, move |(mut reader, mut joiner, mut heading_due, mut ended)| async move {
         loop {
             if ended {
                 return Ok::<_, std::io::Error>(None);
@@ -192,8 +217,8 @@ fn text(api: &Api, job: &Job, filter: Filter, style: Style) -> Response {
             if let Some((key, text)) = piece {
                 let mut out = if heading_due { heading(reader.attempt()).into_bytes() } else { Vec::new() };
                 heading_due = false;
-                out.extend(style.lines(key, &text));
-                return Ok(Some((bytes::Bytes::from(out), (reader, heading_due, ended))));
+                out.extend(joiner.join(&key, &text));
+                return Ok(Some((bytes::Bytes::from(out), (reader, joiner, heading_due, ended))));
             }
             if reader.filter().attempt.is_some() || reader.attempt() >= last {
                 ended = true;
@@ -248,7 +273,7 @@ impl Follow {
                     return Some(event);
                 }
                 if let Some((key, text)) = self.reader.rest() {
-                    return Some(self.piece(key, &text));
+                    return Some(self.piece(&key, &text));
                 }
                 if self.reader.filter().attempt.is_none() && self.reader.attempt() < job.last_attempt {
                     self.reader.go_on();
@@ -271,7 +296,7 @@ impl Follow {
     /// New lines, if there are any; the outer `None` ends the stream.
     async fn look(&mut self) -> Option<Option<Event>> {
         match self.reader.next().await {
-            Ok(piece) => Some(piece.map(|(key, text)| self.piece(key, &text))),
+            Ok(piece) => Some(piece.map(|(key, text)| self.piece(&key, &text))),
             Err(error) => {
                 tracing::warn!(job = %self.id, %error, "output cannot be read; the client comes back");
                 None
@@ -279,13 +304,13 @@ impl Follow {
         }
     }
 
-    fn piece(&mut self, key: WorkerKey, text: &[u8]) -> Event {
+    fn piece(&mut self, of: &StreamKey, text: &[u8]) -> Event {
         self.heard = Instant::now();
         let mut out = String::new();
         if std::mem::take(&mut self.heading_due) {
             out.push_str(&heading(self.reader.attempt()));
         }
-        out.push_str(&String::from_utf8_lossy(&self.style.lines(key, text)));
+        out.push_str(&String::from_utf8_lossy(&Joiner::new(self.style).join(of, text)));
         // `data` may not hold carriage returns (progress bars write them), and the last line feed is the event's own.
         let data = out.strip_suffix('\n').unwrap_or(&out).replace("\r\n", "\n").replace('\r', "\n");
         self.event("", &data)

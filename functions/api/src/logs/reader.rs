@@ -30,7 +30,7 @@ pub(crate) struct Filter {
 }
 
 /// A stream of one worker.
-type StreamKey = (WorkerKey, String);
+pub(crate) type StreamKey = (WorkerKey, String);
 
 /// Where a stream was read to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl Reader {
     }
 
     /// The next whole lines: of the chunk that came in first. `None`: nothing more is there now.
-    pub(crate) async fn next(&mut self) -> Result<Option<(WorkerKey, Vec<u8>)>, WorldError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<(StreamKey, Vec<u8>)>, WorldError> {
         let mut is_fresh = false;
         loop {
             if !self.in_round {
@@ -170,7 +170,7 @@ impl Reader {
             };
             self.read(&key).await?;
             if let Some(text) = self.lines(&key) {
-                return Ok(Some((key.0, text)));
+                return Ok(Some((key, text)));
             }
         }
     }
@@ -215,12 +215,12 @@ impl Reader {
     }
 
     /// The beginning of a line that nothing will complete.
-    pub(crate) fn rest(&mut self) -> Option<(WorkerKey, Vec<u8>)> {
+    pub(crate) fn rest(&mut self) -> Option<(StreamKey, Vec<u8>)> {
         let (key, open) = self.streams.iter_mut().find(|(_, open)| !open.partial.is_empty())?;
         let mut text = std::mem::take(&mut open.partial);
         open.done = Mark { number: open.next, offset: 0 };
         text.push(b'\n');
-        Some((key.0, text))
+        Some((key.clone(), text))
     }
 
     /// Finds the streams of the attempt by skipping from one to the next: one list call for each.

@@ -94,6 +94,22 @@ async fn lines_are_whole_prefixed_by_worker_and_taken_in_turn() {
 }
 
 #[tokio::test]
+async fn a_line_without_end_is_not_glued_to_the_words_of_another_worker() {
+    let served = Served::with_job().await;
+    let long = "x".repeat(300_000);
+    put(&served, 1, 0, "stdout", 0, &long).await;
+    served.rig.advance(1);
+    put(&served, 1, 1, "stdout", 0, "a\nb\n").await;
+    served.rig.advance(1);
+    put(&served, 1, 0, "stdout", 1, &long).await;
+    served.rig.advance(1);
+    put(&served, 1, 0, "stdout", 2, &format!("{long}\nend\n")).await;
+    let parts = format!("[w0] {long}\n[w1] a\n[w1] b\n[w0] {long}{long}\n[w0] end\n");
+    assert!(text(&served, "").await == parts, "the parts of a long line");
+    assert!(text(&served, "?worker=0").await == format!("{long}{long}{long}\nend\n"), "byte for byte");
+}
+
+#[tokio::test]
 async fn output_is_shown_in_the_order_in_which_it_came_in_and_from_a_time_on() {
     let served = Served::with_job().await;
     put(&served, 1, 1, "stdout", 0, "one\n").await;

@@ -1,9 +1,12 @@
 //! Single steps of `decide` on which money, a checkpoint or somebody else's machine hangs.
 
+use std::time::Duration;
+
 use super::{Command, Decision, Rules, apply_command, decide};
 use crate::check::check;
 use crate::classify::{Exit, WorkerEvidence};
 use crate::effect::Effect;
+use crate::failure::FailureKind;
 use crate::fixture::{at, attempt, deployment, entry, generation, job, noon, small, spec_in};
 use crate::ids::{InstallationId, WorkerKey};
 use crate::job::{Create, Desired, Generation, Job, Phase};
@@ -276,4 +279,30 @@ fn a_worker_that_may_run_holds_back_the_next_attempt_whatever_the_api_shows_of_t
         job.generations.truncate(1);
         now += 600;
     }
+}
+
+#[test]
+fn a_setup_that_takes_too_long_is_a_limit_and_a_worker_without_a_word_a_loss() {
+    let mut job = running();
+    job.phase = Phase::Starting;
+    job.spec.limits.start = Duration::from_secs(60);
+    (job.attempts[0].released_at, job.attempts[0].started_at) = (None, None);
+    let workers =
+        |count: u32, state| (0..count).map(move |n| report(n, if n == 2 { state } else { WorkerState::Ready }, None));
+    let ended = |count, state, secs| {
+        let ready = Look::Seen(view(&job, SliceState::Ready, true));
+        let decision = decided(&job, &seen(&job, &ready, Some(workers(count, state).collect()), secs), secs);
+        let attempt = decision.job.attempts.iter().find(|a| a.number == 1).unwrap();
+        attempt
+            .ended
+            .clone()
+            .map(|end| (end.kind.unwrap(), end.summary, decision.job.next.as_ref().map(|next| next.new_generation)))
+    };
+    assert_eq!(ended(4, WorkerState::Preparing, 59), None);
+    let (kind, text, next) = ended(4, WorkerState::Preparing, 100).unwrap();
+    assert_eq!((kind, next), (FailureKind::Timeout, Some(true)));
+    assert!(text.ends_with("`start`: 1 of 4 workers (the first is 2) still unpacked or ran `setup`"), "{text}");
+    let (kind, text, next) = ended(3, WorkerState::Preparing, 100).unwrap();
+    assert_eq!((kind, next), (FailureKind::Lost, Some(true)));
+    assert!(text.ends_with("`start`: 1 of 4 workers gave no word"), "{text}");
 }

@@ -13,6 +13,7 @@
 mod cases;
 mod charge;
 mod judge;
+mod limits;
 mod look;
 mod provision;
 mod record;

@@ -1,0 +1,122 @@
+//! The limits that a job sets itself: `start`, `attempt`, `total`, `stall`, `idle` and `cost_usd`.
+
+use jiff::Timestamp;
+
+use super::Pass;
+use crate::failure::FailureKind;
+use crate::job::{Attempt, Outcome, StopCause};
+use crate::observation::WorkerState;
+use crate::reason::Reason;
+use crate::spec::Limits;
+
+impl Pass<'_> {
+    /// `start`: from READY, or in place from the beginning of the attempt, to the start of the program on all workers.
+    pub(super) fn judge_start(&mut self, a: &Attempt, ready_at: Option<Timestamp>) {
+        let Some(ready) = ready_at.filter(|_| a.started_at.is_none()) else { return };
+        if !self.over(ready.max(a.created_at), self.job.spec.limits.start) {
+            return;
+        }
+        let (kind, text) = self.why_not_started(a);
+        let deadline = self.now + self.job.spec.limits.stop_grace;
+        self.end_with(a, kind, &text, StopCause::Limit, Reason::StartTimeout, deadline);
+    }
+
+    /// A worker that prepares itself for too long is slow by the job's own limit; one that gives no word at all is lost.
+    fn why_not_started(&self, a: &Attempt) -> (FailureKind, String) {
+        let text = "the program did not start within the limit `start`";
+        let reports = self.reports_of(a.number);
+        let all = self.job.generation(a.generation).map_or(0, |g| (g.slices * g.workers) as usize);
+        if reports.len() < all {
+            return (FailureKind::Lost, format!("{text}: {} of {all} workers gave no word", all - reports.len()));
+        }
+        let preparing = reports.iter().filter(|r| r.state == WorkerState::Preparing);
+        match preparing.clone().next() {
+            Some(first) => {
+                let count = preparing.count();
+                let who = format!("{count} of {all} workers (the first is {})", first.key.worker);
+                (FailureKind::Timeout, format!("{text}: {who} still unpacked or ran `setup`"))
+            }
+            None => (FailureKind::Lost, text.to_owned()),
+        }
+    }
+
+    pub(super) fn judge_limits(&mut self) {
+        let limits = self.job.spec.limits.clone();
+        let grace = self.now + limits.stop_grace;
+        // Also while nothing runs: a limit that passes in a wait must not wait for the next slice.
+        let passed = self.job_limit_passed(&limits);
+        let live = self.live_attempt();
+        if let Some((why, text)) = passed {
+            if let Some(a) = &live {
+                self.order_stop(a.number, StopCause::Limit, grace);
+            }
+            self.fail_by_limit(why, text);
+            return;
+        }
+        let Some(a) = live else { return };
+        let Some(started) = a.started_at else { return };
+        self.judge_idle(&a, started, limits.idle);
+        if let Some(limit) = limits.attempt
+            && self.over(started, limit)
+        {
+            self.end_with(
+                &a,
+                FailureKind::Timeout,
+                "the limit `attempt` passed",
+                StopCause::Limit,
+                Reason::AttemptTimeout,
+                grace,
+            );
+            return;
+        }
+        if let Some(stall) = limits.stall {
+            let output = self.reports_of(a.number).iter().filter_map(|r| r.output_at).max();
+            let since = match (a.step_at, limits.stall_by_hand) {
+                (Some(at), _) => Some(at),
+                (None, true) => Some(output.unwrap_or(started).max(started)),
+                // Progress seen in an earlier attempt shows that this program writes it.
+                (None, false) => self.job.highest_step.map(|_| started),
+            };
+            // What was last heard must be as old as that without a step: a report that is only late is no stall.
+            let heard = self.reports_of(a.number).iter().map(|r| r.heard_at).max();
+            if let Some(since) = since
+                && self.over(since, stall)
+                && heard.is_none_or(|heard| heard >= since + stall)
+            {
+                let text = format!("no progress for {} s", stall.as_secs());
+                self.end_with(&a, FailureKind::Stalled, &text, StopCause::Limit, Reason::Stalled, grace);
+                return;
+            }
+        }
+        if a.step.is_none() && self.job.highest_step.is_none() && self.over(started, self.settings().long_run) {
+            self.job.spent.infra_failures = 0;
+            self.job.spent.kinds.clear();
+            self.job.spent.generations_without_progress = 0;
+        }
+    }
+
+    /// `total` and `cost_usd`, which end the job.
+    fn job_limit_passed(&mut self, limits: &Limits) -> Option<(Reason, String)> {
+        if let (Some(total), Some(first)) = (limits.total, self.job.first_started_at)
+            && self.over(first, total)
+        {
+            return Some((Reason::TotalTimeout, format!("the limit `total` of {} s passed", total.as_secs())));
+        }
+        let usd = limits.cost_usd?;
+        let spent = self.job.usage.cost_usd_micros as f64 / 1e6;
+        (spent > usd)
+            .then(|| (Reason::CostLimit, format!("the job has cost {spent:.2} US dollars, its limit is {usd:.2}")))
+    }
+
+    pub(super) fn fail_by_limit(&mut self, why: Reason, message: String) {
+        if self.job.outcome.is_some() {
+            return;
+        }
+        self.note(format!("the job fails: {message}"));
+        self.job.outcome = Some(Outcome::Failed);
+        self.job.reason = why;
+        self.job.message = message;
+        self.job.next = None;
+        self.job.settling = None;
+    }
+}
