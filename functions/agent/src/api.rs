@@ -181,6 +181,10 @@ impl Api {
         if status.is_success() {
             return Ok(answer);
         }
+        if status == StatusCode::UNAUTHORIZED {
+            // Perhaps it is the machine's token that is not taken (any more): the next call brings a new one.
+            *self.identity.lock().await = None;
+        }
         let text: String = answer.text().await.unwrap_or_default().chars().take(500).collect();
         let told = format!("{status}: {text}");
         Err(match status {

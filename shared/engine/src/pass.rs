@@ -83,9 +83,8 @@ impl Engine {
     /// Workers rely on their bell once they have heard it: those that wait to be released get to know it.
     async fn greet(&self, job: &Job) {
         let waits =
-            |g: &&Generation| attempt_of(job, g.number).is_some_and(|a| a.released_at.is_none() && a.stop.is_none());
-        let addresses: Vec<String> =
-            job.generations.iter().filter(waits).flat_map(|g| g.addresses.iter().flatten().cloned()).collect();
+            |g: &Generation| attempt_of(job, g.number).is_some_and(|a| a.released_at.is_none() && a.stop.is_none());
+        let addresses = addresses(job, waits);
         if !addresses.is_empty() {
             self.ports.bells.greet(&addresses).await;
         }
@@ -94,30 +93,27 @@ impl Engine {
     /// Rings those that were told to stop and have not all reported their end: a first ring may be lost.
     async fn ring_again(&self, job: &Job) {
         let stops =
-            |g: &&Generation| attempt_of(job, g.number).is_some_and(|a| a.stop.is_some() && a.fenced_at.is_none());
-        let addresses: Vec<String> =
-            job.generations.iter().filter(stops).flat_map(|g| g.addresses.iter().flatten().cloned()).collect();
-        if !addresses.is_empty() {
-            self.ports.bells.ring(&addresses).await;
-        }
+            |g: &Generation| attempt_of(job, g.number).is_some_and(|a| a.stop.is_some() && a.fenced_at.is_none());
+        self.ring(&addresses(job, stops)).await;
     }
 
     /// Rings the workers whose orders a commit has changed.
-    async fn ring(&self, before: &Job, after: &Job, now: Timestamp) {
+    async fn ring_changed(&self, before: &Job, after: &Job, now: Timestamp) {
         let told = |job: &Job, generation: u32| {
             let context = Context { settings: &self.settings, deployment: &self.deployment, now };
             let order = order_for(job, generation, WorkerKey { slice: 0, worker: 0 }, &context);
             (order.attempt, order.want, order.kill_at, order.cause, order.notice)
         };
-        let mut addresses: Vec<String> = Vec::new();
-        for g in &before.generations {
-            let of = after.generation(g.number).unwrap_or(g);
-            if told(before, g.number) != told(after, g.number) {
-                addresses.extend(of.addresses.iter().flatten().cloned());
-            }
-        }
+        let changed = |g: &Generation| told(before, g.number) != told(after, g.number);
+        // What this commit has let go of is told by its older addresses.
+        let mut all = addresses(after, |g| before.generation(g.number).is_some() && changed(g));
+        all.extend(addresses(before, |g| after.generation(g.number).is_none() && changed(g)));
+        self.ring(&all).await;
+    }
+
+    async fn ring(&self, addresses: &[String]) {
         if !addresses.is_empty() {
-            self.ports.bells.ring(&addresses).await;
+            self.ports.bells.ring(addresses).await;
         }
     }
 
@@ -161,7 +157,7 @@ impl Engine {
             Err(StoreError::Conflict(_)) => return Ok(Round::Lost),
             Err(error) => return Err(error.into()),
         };
-        self.ring(&before, &decision.job, now).await;
+        self.ring_changed(&before, &decision.job, now).await;
         let outcomes = self.act(&decision.job, &decision.effects, began).await;
         let refused = outcomes.iter().any(|o| matches!(o, EffectOutcome::CreateRefused { .. }));
         let job = self.record(revision, decision.job.clone(), &outcomes, cause).await?;
@@ -295,4 +291,9 @@ fn log_decision(job: &Job, before: &Job, decision: &Decision, cause: &str) {
         effects = decision.effects.len(),
         "{}", decision.notes.join("; ")
     );
+}
+
+/// Addresses of the workers of those generations.
+fn addresses(job: &Job, of: impl Fn(&Generation) -> bool) -> Vec<String> {
+    job.generations.iter().filter(|g| of(g)).flat_map(|g| g.addresses.iter().flatten().cloned()).collect()
 }

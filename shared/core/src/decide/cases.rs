@@ -285,7 +285,7 @@ fn a_worker_that_may_run_holds_back_the_next_attempt_whatever_the_api_shows_of_t
 fn a_setup_that_takes_too_long_is_a_limit_and_a_worker_without_a_word_a_loss() {
     let mut job = running();
     job.phase = Phase::Starting;
-    job.spec.limits.start = Duration::from_secs(60);
+    job.spec.limits.start = Duration::from_mins(1);
     (job.attempts[0].released_at, job.attempts[0].started_at) = (None, None);
     let workers =
         |count: u32, state| (0..count).map(move |n| report(n, if n == 2 { state } else { WorkerState::Ready }, None));
