@@ -8,32 +8,41 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use serde::Serialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
 
 /// A body. Copies share it.
 #[derive(Clone)]
 pub struct Body(Arc<Inner>);
 
+/// At least one of the three is there from the beginning.
 struct Inner {
     json: OnceLock<Result<Value, String>>,
+    /// As a store keeps it.
+    written: Option<String>,
     made_of: Option<Arc<dyn Source>>,
 }
 
 trait Source: Any + Send + Sync {
     fn json(&self) -> Result<Value, String>;
+    fn text(&self) -> Result<String, String>;
 }
 
 impl<T: Serialize + Send + Sync + 'static> Source for T {
     fn json(&self) -> Result<Value, String> {
         serde_json::to_value(self).map_err(|e| e.to_string())
     }
+
+    fn text(&self) -> Result<String, String> {
+        serde_json::to_string(self).map_err(|e| e.to_string())
+    }
 }
 
 impl Body {
     /// A body that is encoded when somebody asks for its JSON.
     pub fn of<T: Serialize + Send + Sync + 'static>(value: Arc<T>) -> Self {
-        Self(Arc::new(Inner { json: OnceLock::new(), made_of: Some(value) }))
+        Self(Arc::new(Inner { json: OnceLock::new(), written: None, made_of: Some(value) }))
     }
 
     /// The value that it was made of, if it is of this type and at hand.
@@ -42,20 +51,41 @@ impl Body {
         any.downcast().ok()
     }
 
+    /// A body as a store keeps it; the error says why it is no JSON. It is decoded when somebody asks for what it holds.
+    pub fn written(text: String) -> Result<Self, String> {
+        serde_json::from_str::<IgnoredAny>(&text).map_err(|e| e.to_string())?;
+        Ok(Self(Arc::new(Inner { json: OnceLock::new(), written: Some(text), made_of: None })))
+    }
+
     /// The JSON text; the error says what cannot be written as JSON.
     pub fn text(&self) -> Result<String, String> {
-        self.encoded().as_ref().map(Value::to_string).map_err(Clone::clone)
+        match (&self.0.written, &self.0.made_of) {
+            (Some(text), _) => Ok(text.clone()),
+            (None, Some(source)) => Source::text(source.as_ref()),
+            (None, None) => self.encoded().as_ref().map(Value::to_string).map_err(Clone::clone),
+        }
+    }
+
+    /// What the JSON holds.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, String> {
+        match &self.0.written {
+            Some(text) => serde_json::from_str(text).map_err(|e| e.to_string()),
+            None => T::deserialize(&**self).map_err(|e| e.to_string()),
+        }
     }
 
     fn encoded(&self) -> &Result<Value, String> {
-        let encode = || self.0.made_of.as_ref().map_or(Ok(Value::Null), |source| Source::json(source.as_ref()));
-        self.0.json.get_or_init(encode)
+        self.0.json.get_or_init(|| match (&self.0.written, &self.0.made_of) {
+            (Some(text), _) => serde_json::from_str(text).map_err(|e| e.to_string()),
+            (None, Some(source)) => Source::json(source.as_ref()),
+            (None, None) => Ok(Value::Null),
+        })
     }
 }
 
 impl From<Value> for Body {
     fn from(json: Value) -> Self {
-        Self(Arc::new(Inner { json: OnceLock::from(Ok(json)), made_of: None }))
+        Self(Arc::new(Inner { json: OnceLock::from(Ok(json)), written: None, made_of: None }))
     }
 }
 
@@ -94,6 +124,16 @@ mod tests {
         assert_eq!(*body, serde_json::json!([1, 2]));
         assert_eq!(body, Body::from(serde_json::json!([1, 2])));
         assert!(Body::from(serde_json::json!([1, 2])).made_of::<Vec<u8>>().is_none(), "only JSON is at hand");
+    }
+
+    #[test]
+    fn what_a_store_keeps_is_read_without_being_written_again() {
+        let body = Body::written("{\"b\": 1, \"a\": [2]}".to_owned()).unwrap();
+        assert_eq!(body.text().unwrap(), "{\"b\": 1, \"a\": [2]}");
+        assert_eq!(body, Body::from(serde_json::json!({"a": [2], "b": 1})));
+        assert_eq!(body.read::<BTreeMap<String, Value>>().unwrap().len(), 2);
+        assert!(body.read::<Vec<u8>>().unwrap_err().contains("sequence"));
+        assert!(Body::written("{\"b\": ".to_owned()).is_err());
     }
 
     #[test]

@@ -225,12 +225,15 @@ pub fn decode<T: Stored>(path: &str, body: &Body) -> Result<Arc<T>, StoreError> 
         return Ok(source.0.clone());
     }
     let unreadable = |why: String| StoreError::Unreadable { path: path.to_owned(), why };
-    let schema = body.get("schema").and_then(serde_json::Value::as_u64);
-    if schema.is_none_or(|v| v > u64::from(SCHEMA)) {
-        return Err(unreadable(format!("schema {schema:?}; this version reads up to {SCHEMA}")));
+    let too_new = |schema: Option<u64>| unreadable(format!("schema {schema:?}; this version reads up to {SCHEMA}"));
+    match body.read::<Versioned<T>>() {
+        Ok(versioned) if versioned.schema <= SCHEMA => Ok(Arc::new(versioned.data)),
+        Ok(versioned) => Err(too_new(Some(versioned.schema.into()))),
+        Err(why) => {
+            let schema = body.get("schema").and_then(serde_json::Value::as_u64);
+            Err(if schema.is_none_or(|v| v > u64::from(SCHEMA)) { too_new(schema) } else { unreadable(why) })
+        }
     }
-    let versioned = Versioned::<T>::deserialize(&**body).map_err(|e| unreadable(e.to_string()))?;
-    Ok(Arc::new(versioned.data))
 }
 
 fn read<T: Stored>(doc: &Doc) -> Result<At<Arc<T>>, StoreError> {

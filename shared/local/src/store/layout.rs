@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use redb::TableDefinition;
+use rekindle_ports::body::Body;
 use rekindle_ports::docs::{Content, Doc, IndexValue, Revision};
 use rekindle_ports::limits;
 
@@ -147,8 +148,9 @@ pub(super) fn index(bytes: &[u8]) -> Option<BTreeMap<String, IndexValue>> {
 
 /// The document of stored bytes; `None`: they are damaged.
 pub(super) fn decode(path: String, bytes: &[u8]) -> Option<Doc> {
-    let body: serde_json::Value = serde_json::from_slice(bytes.get(12 + index_len(bytes)?..)?).ok()?;
-    Some(Doc { path, content: Content { body: body.into(), index: index(bytes)?.into() }, revision: revision(bytes)? })
+    let text = std::str::from_utf8(bytes.get(12 + index_len(bytes)?..)?).ok()?;
+    let body = Body::written(text.to_owned()).ok()?;
+    Some(Doc { path, content: Content { body, index: index(bytes)?.into() }, revision: revision(bytes)? })
 }
 
 fn index_len(bytes: &[u8]) -> Option<usize> {
