@@ -8,8 +8,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
 
 /// A body. Copies share it.
