@@ -20,6 +20,7 @@ use rekindle_engine::Submitted;
 use rekindle_ports::store::{JobFilter, StoreError};
 use rekindle_web::problem::FieldFault;
 use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, etag, faulty_query, problem};
+use rekindle_wire::once::Once;
 use rekindle_wire::spec_view;
 use rekindle_wire::v1::{CandidateView, ExplainView, HistoryList, JobList, JobView, PlanView};
 
@@ -78,7 +79,7 @@ pub(crate) async fn submit(
     caller: Caller,
     headers: HeaderMap,
     Query(query): Query<SubmitQuery>,
-    Json(body): Json<Value>,
+    Json(Once(body)): Json<Once>,
 ) -> Result<Response, Problem> {
     let context =
         ParseContext { deployment: &api.engine.deployment, caller: &caller.identity, caller_is_admin: caller.is_admin };

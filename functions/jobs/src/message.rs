@@ -13,6 +13,7 @@ use rekindle_engine::{Commanded, Submitted};
 use rekindle_ports::store::StoreError;
 use rekindle_web::{Answer, BODY_MAX, Caller, dead, hint};
 use rekindle_wire::delivery::{Delivery, Via};
+use rekindle_wire::once::Once;
 
 use crate::{ACTOR, Jobs};
 
@@ -117,8 +118,8 @@ async fn carry_out(jobs: &Jobs, caller: &Caller, delivery: &Delivery) -> Result<
             data.len()
         )));
     }
-    let value: Value =
-        serde_json::from_slice(data).map_err(|e| No::Unusable(format!("the message is not JSON: {e}")))?;
+    let Once(value) =
+        serde_json::from_slice(data).map_err(|e| No::Unusable(format!("the message cannot be read as JSON: {e}")))?;
     let job = match name {
         Name::Submit => submit(jobs, caller, delivery, &value).await?,
         Name::Cancel | Name::Pause | Name::Unpause | Name::Restart | Name::Wake => {

@@ -9,6 +9,7 @@ pub mod audit;
 pub mod cloudevent;
 pub mod delivery;
 pub mod event;
+pub mod once;
 pub mod pubsub;
 pub mod seeing;
 pub mod spec_view;

@@ -77,6 +77,7 @@ async fn bodies_that_cannot_be_read_are_4xx() {
     let deep = "[".repeat(200_000);
     for (content_type, body, status) in [
         ("application/json", b"{".to_vec(), 400),
+        ("application/json", br#"{"id": "a", "run": "x", "id": "b"}"#.to_vec(), 400),
         ("application/json", b"\xff\xfe".to_vec(), 400),
         ("application/json", deep.into_bytes(), 400),
         ("application/json", vec![b' '; 10 << 20], 413),
