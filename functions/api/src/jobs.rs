@@ -7,7 +7,6 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::Value;
 
 use rekindle_core::access::Right;
 use rekindle_core::explain;
