@@ -21,7 +21,7 @@ const ROWS = 200;
 
 export function jobsView(main, known) {
   let rows = ROWS;
-  const find = el("input", { type: "search", id: "find", placeholder: "id, owner, tag, phase, message", "aria-label": "Filter jobs", oninput: () => { rows = ROWS; draw(); } });
+  const find = el("input", { type: "search", id: "find", size: 36, placeholder: "id, owner, tag, phase, message", "aria-label": "Filter jobs", oninput: () => { rows = ROWS; draw(); } });
   const count = el("span", { role: "status" });
   const button = el("button", { type: "button", onclick: () => more().catch((error) => say(error.message)) }, "Load older jobs");
   const shown = table("Jobs, newest first", JOBS, [], { id: "jobs" });

@@ -22,8 +22,8 @@ pub(super) fn facts(job: &Job, now: Timestamp) -> Vec<String> {
     facts.extend(job.generations.iter().map(generation));
     facts.extend(job.attempts.iter().map(attempt));
     if let Some(end) = &job.last_end {
-        let kind = end.ended.kind.map_or("no failure", crate::failure::FailureKind::as_str);
-        facts.push(format!("attempt {} ended at {:.0}: {kind}, {}", end.attempt, end.ended.at, end.ended.summary));
+        let kind = end.ended.kind.map(|kind| format!("{}, ", kind.as_str())).unwrap_or_default();
+        facts.push(format!("attempt {} ended at {:.0}: {kind}{}", end.attempt, end.ended.at, end.ended.summary));
         facts.extend(evidence(&end.ended));
     }
     facts.extend(progress(job));
