@@ -3,7 +3,8 @@
 //! The program writes to plain files (in memory, where the machine has a buffer) and never waits for us. **Invariant:**
 //! what a chunk holds is written down before it is sent, so a number always stands for the same bytes, also after a
 //! restart in between. What was sent is freed (a hole in the file), except for its end, which is evidence. What waits is
-//! bounded: above the backlog its oldest part is freed too, and a line with the count of its bytes stands in its place.
+//! bounded, over all attempts: above the backlog its oldest part is freed too, and a line with the count of its bytes
+//! stands in its place.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,6 +30,8 @@ const PAPER: &str = "logs.json";
 // One request must fit into the body limit of `api` and be quick to repeat; a chattier program gets several chunks in
 // one flush.
 const CHUNK_MAX: u64 = 256 << 10;
+/// Of an earlier attempt that waits at least half of this is kept, whatever a later one says: why it ended stands there.
+const END_KEPT: u64 = 128 << 10;
 /// Freed on the disk in pieces of at least this, so that the file system is not asked for each line.
 const HOLE_STEP: u64 = 1 << 20;
 /// Between two looks whether what waits is still within its bound, also while `api` is out of reach.
@@ -92,7 +95,7 @@ pub(crate) struct Shipper {
     pub(crate) layout: Layout,
     /// Between two looks.
     pub(crate) flush: Duration,
-    /// Most bytes that wait, for each stream.
+    /// Most bytes that wait, for each stream, of all attempts together.
     pub(crate) backlog_max: u64,
     /// Output waits in memory, which a reboot empties.
     pub(crate) has_buffer: bool,
@@ -126,9 +129,7 @@ impl Shipper {
                 },
                 () = tokio::time::sleep_until(due.into()) => {}
                 _ = bounds.tick() => {
-                    for (attempt, cursors) in &mut known {
-                        self.bound(*attempt, cursors);
-                    }
+                    self.bound(&mut known);
                     continue;
                 }
             }
@@ -162,17 +163,20 @@ impl Shipper {
     ) -> Result<(), Stop> {
         let attempts = self.layout.attempts();
         known.retain(|attempt, _| attempts.contains(attempt));
+        // All of them first: the later ones are bounded also while an earlier one cannot be sent.
+        for attempt in &attempts {
+            known.entry(*attempt).or_insert_with(|| self.load(*attempt));
+        }
         for attempt in attempts {
-            let cursors = known.entry(attempt).or_insert_with(|| self.load(attempt));
-            if cursors.is_complete {
+            if known.get(&attempt).is_none_or(|cursors| cursors.is_complete) {
                 continue;
             }
             // Looked at before the sizes: nothing is written after it.
             let is_closed = self.layout.attempt(attempt).join(CLOSED).exists();
             for index in 0..STREAMS.len() {
-                self.ship(attempt, index, cursors, token, is_closed || is_asked).await?;
+                self.ship(attempt, index, known, token, is_closed || is_asked).await?;
             }
-            if is_closed {
+            if is_closed && let Some(cursors) = known.get_mut(&attempt) {
                 cursors.is_complete = true;
                 self.save(attempt, cursors);
             }
@@ -185,13 +189,14 @@ impl Shipper {
         &self,
         attempt: u32,
         index: usize,
-        cursors: &mut Cursors,
+        known: &mut BTreeMap<u32, Cursors>,
         token: &watch::Receiver<Option<String>>,
         is_whole: bool,
     ) -> Result<(), Stop> {
         let path = self.layout.attempt(attempt).join(STREAMS[index]);
         loop {
-            self.bound(attempt, cursors);
+            self.bound(known);
+            let Some(cursors) = known.get_mut(&attempt) else { return Ok(()) };
             let Some(pending) = plan(&path, &cursors.streams[index], is_whole) else { return Ok(()) };
             cursors.streams[index].pending = Some(pending.clone());
             self.save(attempt, cursors);
@@ -201,9 +206,10 @@ impl Shipper {
             loop {
                 tokio::select! {
                     sent = &mut call => break sent?,
-                    () = tokio::time::sleep(BOUND_EACH) => self.bound(attempt, cursors),
+                    () = tokio::time::sleep(BOUND_EACH) => self.bound(known),
                 }
             }
+            let Some(cursors) = known.get_mut(&attempt) else { return Ok(()) };
             let cursor = &mut cursors.streams[index];
             cursor.offset += pending.dropped + pending.len;
             cursor.number += 1;
@@ -213,15 +219,19 @@ impl Shipper {
         }
     }
 
-    /// Frees the oldest of what waits above the backlog.
-    fn bound(&self, attempt: u32, cursors: &mut Cursors) {
-        let folder = self.layout.attempt(attempt);
+    /// Frees the oldest of what waits above the backlog, over all attempts.
+    fn bound(&self, known: &mut BTreeMap<u32, Cursors>) {
         for (index, stream) in STREAMS.iter().enumerate() {
-            let (path, cursor) = (folder.join(stream), &mut cursors.streams[index]);
-            let Some((from, until)) = bound(&path, cursor, self.backlog_max) else { continue };
-            // Written down before it is gone, for the next agent.
-            self.save(attempt, cursors);
-            punch(&path, from, until);
+            let mut left = self.backlog_max;
+            for (attempt, cursors) in known.iter_mut().rev().filter(|(_, cursors)| !cursors.is_complete) {
+                let (path, cursor) = (self.layout.attempt(*attempt).join(stream), &mut cursors.streams[index]);
+                let dropped = bound(&path, cursor, left.max(END_KEPT));
+                left = left.saturating_sub(waiting(&path, cursor));
+                let Some((from, until)) = dropped else { continue };
+                // Written down before it is gone, for the next agent.
+                self.save(*attempt, cursors);
+                punch(&path, from, until);
+            }
         }
     }
 
@@ -276,6 +286,11 @@ impl Shipper {
             }
         }
     }
+}
+
+/// Bytes that wait behind the chunk under way.
+fn waiting(path: &Path, cursor: &Cursor) -> u64 {
+    std::fs::metadata(path).map_or(0, |meta| meta.len().saturating_sub(cursor.waits_from()))
 }
 
 /// Moves the beginning of what waits so that it is within the bound; which part is dropped by that.

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use rekindle_core::spec::CommandLine;
-use rekindle_wire::agent::{Hello, Order, Report, Want, Welcome, Work, WorkerState};
+use rekindle_wire::agent::{Hello, Order, OutputAddress, OutputPlace, Report, Want, Welcome, Work, WorkerState};
 use serde::Deserialize;
 use tokio::sync::watch;
 
@@ -35,6 +35,14 @@ pub(crate) struct Inner {
     pub(crate) changed_chunks: usize,
     /// `api` answers 503 while true.
     pub(crate) is_down: bool,
+    /// It answers 503 to output alone while true.
+    pub(crate) takes_no_logs: bool,
+    /// Outputs have no place while true: who asks waits.
+    pub(crate) holds_outputs: bool,
+    /// Outputs by their path.
+    pub(crate) outputs: BTreeMap<String, Vec<u8>>,
+    /// What orders of people brought: streams of bytes, and the end, by order, stream and number.
+    pub(crate) brought: BTreeMap<(u64, String, u64), Vec<u8>>,
     /// Values of the metadata server that change.
     pub(crate) values: BTreeMap<String, String>,
     /// Token that is known.
@@ -110,6 +118,10 @@ impl Cloud {
             chunks: BTreeMap::new(),
             changed_chunks: 0,
             is_down: false,
+            takes_no_logs: false,
+            holds_outputs: false,
+            outputs: BTreeMap::new(),
+            brought: BTreeMap::new(),
             values: BTreeMap::from([("preempted".into(), "FALSE".into()), ("maintenance-event".into(), "NONE".into())]),
             token: "token-0".into(),
             binary: Vec::new(),
@@ -121,6 +133,9 @@ impl Cloud {
             .route("/agent/v1/hello", post(hello))
             .route("/agent/v1/report", post(report))
             .route("/agent/v1/logs/{job}/{attempt}/{worker}/{stream}/{number}", put(log))
+            .route("/agent/v1/exec/{job}/{order}/{worker}/{stream}/{number}", put(brought))
+            .route("/agent/v1/outputs", post(place))
+            .route("/outputs/{*path}", put(output))
             .route("/computeMetadata/v1/instance/{*key}", get(metadata))
             .route("/agent-binary", get(binary))
             .layer(axum::extract::DefaultBodyLimit::max(4 << 20))
@@ -264,6 +279,9 @@ async fn log(
         if let Some(refusal) = refusal(inner, &headers) {
             return refusal;
         }
+        if inner.takes_no_logs {
+            return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        }
         if (job.as_str(), worker.as_str(), whose.generation, whose.instance.as_str())
             != ("train", "0-1", 2, "t1v-n-abc-w-1")
         {
@@ -275,6 +293,35 @@ async fn log(
         }
         StatusCode::NO_CONTENT.into_response()
     })
+}
+
+async fn brought(
+    State(cloud): State<Cloud>,
+    UrlPath((_, order, _, stream, number)): UrlPath<(String, u64, String, String, u64)>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    cloud.set(|inner| {
+        if let Some(refusal) = refusal(inner, &headers) {
+            return refusal;
+        }
+        inner.brought.insert((order, stream, number), body.to_vec());
+        StatusCode::NO_CONTENT.into_response()
+    })
+}
+
+async fn place(State(cloud): State<Cloud>, headers: HeaderMap, Json(place): Json<OutputPlace>) -> Response {
+    if let Some(refusal) = refusal(&cloud.inner.lock().unwrap(), &headers) {
+        return refusal;
+    }
+    cloud.until("outputs have a place", |inner| (!inner.holds_outputs).then_some(())).await;
+    let upload = format!("http://{}/outputs/{}", cloud.address, place.path);
+    (StatusCode::CREATED, Json(OutputAddress { upload })).into_response()
+}
+
+async fn output(State(cloud): State<Cloud>, UrlPath(path): UrlPath<String>, body: Bytes) -> StatusCode {
+    cloud.set(|inner| inner.outputs.insert(path, body.to_vec()));
+    StatusCode::OK
 }
 
 async fn metadata(

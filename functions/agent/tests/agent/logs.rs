@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use rekindle_core::classify::Exit;
 use rekindle_wire::agent::{Want, WorkerState};
 
-use crate::cloud::{Cloud, Worker, poll};
+use crate::cloud::{Cloud, Inner, Worker, order, poll, work};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_byte_of_output_arrives_once_and_in_order() {
@@ -44,6 +44,19 @@ async fn every_byte_of_output_arrives_once_and_in_order() {
     assert_eq!(changed, 0, "a number always stands for the same bytes");
     cloud.want(Want::Retire);
     assert_eq!(worker.agent_exit().await, 0);
+}
+
+/// Bytes that the marks in an output count. All else must be what was said, in order.
+fn marked(out: &[u8], due: &[u8]) -> usize {
+    let (mut rest, mut at, mut marked) = (std::str::from_utf8(out).unwrap(), 0, 0);
+    while let Some((before, behind)) = rest.split_once("\nrekindle: ") {
+        let (count, behind) = behind.split_once(" bytes of output were dropped here: api was out of reach\n").unwrap();
+        let count: usize = count.parse().unwrap();
+        assert!(due[at..].starts_with(before.as_bytes()), "in order up to the gap");
+        (rest, at, marked) = (behind, at + before.len() + count, marked + count);
+    }
+    assert!(&due[at..] == rest.as_bytes(), "in = out + marked");
+    marked
 }
 
 /// What `seq` writes.
@@ -90,16 +103,39 @@ async fn above_the_bound_a_gap_stands_with_its_count_and_holds_no_memory() {
     std::fs::write(worker.work().join("end"), "").unwrap();
     let out = cloud.until("the end", |inner| inner.output(1, "stdout").filter(|out| out.ends_with(b"\nbye\n"))).await;
     let due = [numbers(1, 1_000_000), b"bye\n".to_vec()].concat();
-    let out = String::from_utf8(out).unwrap();
-    let (mut rest, mut at, mut marked) = (out.as_str(), 0, 0);
-    while let Some((before, behind)) = rest.split_once("\nrekindle: ") {
-        let (count, behind) = behind.split_once(" bytes of output were dropped here: api was out of reach\n").unwrap();
-        let count: usize = count.parse().unwrap();
-        assert!(due[at..].starts_with(before.as_bytes()), "in order up to the gap");
-        (rest, at, marked) = (behind, at + before.len() + count, marked + count);
-    }
-    assert!(&due[at..] == rest.as_bytes(), "in = out + marked");
+    let marked = marked(&out, &due);
     assert!(marked > 4 << 20, "{marked} of {} bytes", due.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_later_attempt_is_bounded_while_the_output_of_an_earlier_one_waits() {
+    let run = r#"seq 1 $((REKINDLE_ATTEMPT * 400000)); touch said-$REKINDLE_ATTEMPT; [ $REKINDLE_ATTEMPT = 2 ] || exit 3
+        until [ -e end ]; do sleep 0.02; done; echo bye"#;
+    let cloud = Cloud::start(run).await;
+    let worker = Worker::start_with(&cloud, vec![("REKINDLE_LOG_BACKLOG_BYTES", (512 << 10).to_string())]);
+    cloud.set(|inner| inner.takes_no_logs = true);
+    cloud.until_state(1, WorkerState::Ready).await;
+    cloud.want(Want::Run);
+    cloud.until_state(1, WorkerState::Exited).await;
+    cloud.set(|inner| inner.order = order(2, Want::Run, Some(work(2, run))));
+    poll("attempt 2 was not held up", || worker.work().join("said-2").exists().then_some(())).await;
+    poll("what is above the bound is freed, over both attempts", || {
+        let held = |attempt| {
+            let file = worker.home().join(format!("jobs/train/g2/a{attempt}/stdout"));
+            std::fs::metadata(file).unwrap().blocks() * 512
+        };
+        (held(1) + held(2) < 3 << 19).then_some(())
+    })
+    .await;
+    cloud.set(|inner| inner.takes_no_logs = false);
+    std::fs::write(worker.work().join("end"), "").unwrap();
+    for (attempt, end) in [(1, "400000\n"), (2, "800000\nbye\n")] {
+        let whole = |inner: &Inner| inner.output(attempt, "stdout").filter(|out| out.ends_with(end.as_bytes()));
+        let out = cloud.until(&format!("the end of attempt {attempt}"), whole).await;
+        let due = [numbers(1, attempt * 400_000), end.as_bytes()[7..].to_vec()].concat();
+        let marked = marked(&out, &due);
+        assert!(marked > 1 << 20, "{marked} of {} bytes", due.len());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
