@@ -35,6 +35,12 @@ const GATHER: Duration = Duration::from_millis(100);
 const LEFT_OPEN: Duration = Duration::from_millis(500);
 /// Between two looks for the end of a command.
 const LOOK_EACH: Duration = Duration::from_millis(20);
+/// Beginning of the name of the file that stands for an order under way, in its attempt's folder.
+const PAPER: &str = "exec-";
+/// Exit code of an order whose end nobody saw, and why.
+const EXIT_LOST: i32 = 125;
+const LOST: &str =
+    "the worker's agent was started anew while it ran: what it said since then is lost, and it may still run";
 /// Between two looks whether somebody works on the machine.
 const LOOK_FOR_PEOPLE: Duration = Duration::from_secs(20);
 
@@ -109,6 +115,46 @@ pub(crate) struct Exec {
 }
 
 impl Exec {
+    /// Where it stands that an order of an attempt is under way.
+    fn paper(&self, attempt: u32, id: u64) -> PathBuf {
+        self.layout.attempt(attempt).join(format!("{PAPER}{id}"))
+    }
+
+    /// Writes down that an order is about to be begun.
+    pub(crate) fn note(&self, order: &ExecOrder) {
+        if let Err(error) = std::fs::write(self.paper(order.attempt, order.id), "") {
+            tracing::warn!(%error, "cannot write down an order");
+        }
+    }
+
+    /// Tells of the orders that an earlier agent began and did not bring to their end: up to `last` they were begun.
+    pub(crate) fn tell_lost(&self, attempt: u32, last: u64) {
+        let entries = std::fs::read_dir(self.layout.attempt(attempt)).into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix(PAPER)?.parse::<u64>().ok());
+        for id in ids {
+            if id > last {
+                self.done_with(attempt, id);
+                continue;
+            }
+            let exec = self.clone();
+            tokio::spawn(async move {
+                exec.put_exit(id, &ExecExit { code: EXIT_LOST, error: Some(LOST.to_owned()) }).await;
+                exec.done_with(attempt, id);
+            });
+        }
+    }
+
+    fn done_with(&self, attempt: u32, id: u64) {
+        let _ = std::fs::remove_file(self.paper(attempt, id));
+    }
+
+    async fn put_exit(&self, id: u64, exit: &ExecExit) {
+        match serde_json::to_vec(exit) {
+            Ok(bytes) => self.put(id, "exit", 0, bytes).await,
+            Err(error) => tracing::error!(%error, "no JSON"),
+        }
+    }
+
     /// Carries out an order and tells how.
     pub(crate) async fn carry_out(self, order: ExecOrder, env: BTreeMap<String, String>) {
         self.activity.running.fetch_add(1, Ordering::Relaxed);
@@ -121,10 +167,8 @@ impl Exec {
             Err(error) => ExecExit { code: 126, error: Some(format!("{error:#}")) },
         };
         tracing::info!(order = order.id, code = exit.code, error = exit.error, "an order was carried out");
-        match serde_json::to_vec(&exit) {
-            Ok(bytes) => self.put(order.id, "exit", 0, bytes).await,
-            Err(error) => tracing::error!(%error, "no JSON"),
-        }
+        self.put_exit(order.id, &exit).await;
+        self.done_with(order.attempt, order.id);
         self.activity.touch();
         self.activity.running.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,6 +1,7 @@
 //! Orders to the workers of a workspace: people give them and read what they bring, agents put that as chunks.
 //!
-//! Objects: `jobs/<id>/exec/<order>/<slice>-<worker>/<stream>/<number>`; the stream `exit` has one, the end.
+//! Objects: `jobs/<id>/exec/<order>/<slice>-<worker>/<stream>/<number>`; the stream `exit` has one, the end. And
+//! `jobs/<id>/exec/<order>/order`: the order itself, for the time after the job's document has let go of it.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +9,14 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
 
 use rekindle_core::access::Right;
 use rekindle_core::exec::{ExecAction, ExecExit, ExecOrder, ORDER_MAX};
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::Job;
 use rekindle_engine::Commanded;
-use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, body, problem};
+use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, body, faulty_query, problem};
 use rekindle_wire::agent::LogChunk;
 use rekindle_wire::v1::{self, ExecBody, ExecView, ExecWorkerView};
 
@@ -34,6 +36,10 @@ fn folder(job: &JobId, id: u64) -> String {
 
 fn object(job: &JobId, id: u64, key: WorkerKey, stream: &str, number: u64) -> String {
     format!("{}{:04}-{:04}/{stream}/{number:010}", folder(job, id), key.slice, key.worker)
+}
+
+fn paper(job: &JobId, id: u64) -> String {
+    format!("{}order", folder(job, id))
 }
 
 /// A worker by its name; without a name it is all of them.
@@ -110,6 +116,9 @@ pub(crate) async fn order(
         let why = format!("order {} was given under this Idempotency-Key, and it is another one", given.id);
         return Err(problem(StatusCode::CONFLICT, "idempotency-key", why));
     }
+    let text = serde_json::to_vec(&given).map_err(|error| Problem::unavailable("the order", &error))?;
+    let kept = api.engine.ports.objects.put(&paper(&id, given.id), text.into()).await;
+    kept.map_err(|error| Problem::unavailable("the object store", &error))?;
     Ok((StatusCode::ACCEPTED, axum::Json(view(&job, &given, &BTreeMap::new()))).into_response())
 }
 
@@ -163,9 +172,45 @@ fn view(job: &Job, order: &ExecOrder, brought: &BTreeMap<WorkerKey, Brought>) ->
     ExecView { id: order.id, attempt: order.attempt, is_over: is_over(job, order), workers }
 }
 
-fn order_of(job: &Job, id: u64) -> Result<&ExecOrder, Problem> {
-    let order = job.execs.iter().find(|order| order.id == id);
-    order.ok_or_else(|| Problem::not_found(&format!("order {id} of {} (the newest few are kept)", job.id)))
+/// An order, however many came after it.
+async fn order_of(api: &Api, job: &Job, id: u64) -> Result<ExecOrder, Problem> {
+    if let Some(order) = job.execs.iter().find(|order| order.id == id) {
+        return Ok(order.clone());
+    }
+    let missing = || Problem::not_found(&format!("order {id} of {}", job.id));
+    if id == 0 || id > job.last_exec {
+        return Err(missing());
+    }
+    let text = api.engine.ports.objects.get(&paper(&job.id, id), 0, 4 * ORDER_MAX as u64).await;
+    let text = text.map_err(|e| Problem::unavailable("the object store", &e))?.ok_or_else(missing)?;
+    serde_json::from_slice(&text).map_err(|_| missing())
+}
+
+/// Which chunk an object below an order's folder is.
+fn chunk_of<'a>(folder: &str, name: &'a str) -> Option<(WorkerKey, &'a str, u64)> {
+    let parts: Vec<&str> = name.strip_prefix(folder)?.split('/').collect();
+    let [worker, stream, number] = parts.as_slice() else { return None };
+    Some((v1::worker_key(worker)?, stream, number.parse().ok()?))
+}
+
+/// Query of a look.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LookQuery {
+    /// Chunks that are known, as `0-3/stdout/17;…`: those are not listed again.
+    from: Option<String>,
+}
+
+/// Reads the chunks that a caller knows of.
+fn known(from: Option<&str>) -> Result<BTreeMap<(WorkerKey, String), u64>, Problem> {
+    let place = |text: &str| {
+        let parts: Vec<&str> = text.split('/').collect();
+        let [worker, stream, count] = parts.as_slice() else { return None };
+        let stream = STREAMS.contains(stream).then(|| (*stream).to_owned())?;
+        Some(((v1::worker_key(worker)?, stream), count.parse().ok()?))
+    };
+    let places = from.unwrap_or_default().split(';').filter(|text| !text.is_empty());
+    places.map(|text| place(text).ok_or_else(|| faulty_query("from", &format!("{text:?} names no chunk")))).collect()
 }
 
 /// `GET /v1/jobs/{id}/exec/{order}`.
@@ -173,37 +218,42 @@ pub(crate) async fn look(
     State(api): State<Api>,
     caller: Caller,
     Path((id, number)): Path<(String, u64)>,
-    _: Query<NoQuery>,
+    Query(query): Query<LookQuery>,
 ) -> Result<axum::Json<ExecView>, Problem> {
+    let known = known(query.from.as_deref())?;
     // The job first: what it still had then has put all that it ever will.
     let job = seen(&api, &caller, &job_id(&id)?).await?;
-    let order = order_of(&job, number)?;
+    let order = order_of(&api, &job, number).await?;
     let folder = folder(&job.id, number);
     let objects = &api.engine.ports.objects;
     let unavailable = |e| Problem::unavailable("the object store", &e);
     let mut brought: BTreeMap<WorkerKey, Brought> = BTreeMap::new();
+    for ((key, stream), count) in &known {
+        brought.entry(*key).or_default().chunks.insert(stream.clone(), *count);
+    }
     let mut after: Option<String> = None;
     loop {
         let names = objects.list(&folder, after.as_deref(), NAMES).await.map_err(unavailable)?;
         for name in &names {
-            let parts: Vec<&str> = name.strip_prefix(&folder).unwrap_or_default().split('/').collect();
-            let [worker, stream, number] = parts.as_slice() else { continue };
-            let (Some(key), Ok(number)) = (v1::worker_key(worker), number.parse::<u64>()) else { continue };
+            let Some((key, stream, number)) = chunk_of(&folder, name) else { continue };
             let brought = brought.entry(key).or_default();
-            if *stream == "exit" {
+            if stream == "exit" {
                 let bytes = objects.get(name, 0, CHUNK_MAX as u64).await.map_err(unavailable)?.unwrap_or_default();
                 brought.exit = serde_json::from_slice(&bytes).ok();
             }
-            let chunks = brought.chunks.entry((*stream).to_owned()).or_default();
+            let chunks = brought.chunks.entry(stream.to_owned()).or_default();
             // Chunks are put one after the other: without the one before, the next is not there either.
             *chunks = (*chunks).max(number + 1);
         }
-        if names.len() < NAMES {
-            break;
-        }
-        after = names.last().cloned();
+        let Some(last) = names.last().filter(|_| names.len() == NAMES) else { break };
+        // What the caller knows of the same stream is not listed.
+        let skipped = chunk_of(&folder, last).and_then(|(key, stream, number)| {
+            let count = known.get(&(key, stream.to_owned())).filter(|count| **count > number + 1)?;
+            Some(object(&job.id, order.id, key, stream, count - 1))
+        });
+        after = skipped.or_else(|| Some(last.clone()));
     }
-    Ok(axum::Json(view(&job, order, &brought)))
+    Ok(axum::Json(view(&job, &order, &brought)))
 }
 
 /// `GET /v1/jobs/{id}/exec/{order}/{worker}/{stream}/{number}`: the bytes of one chunk.
@@ -236,7 +286,7 @@ pub(crate) async fn put_chunk(
     agents::machine::of(&api, &headers, &query.instance).await?;
     agents::admit(&api, &headers, &id, query.generation, key, &query.instance)?;
     let job = load(&api, &id).await?;
-    let given = order_of(&job, order)?;
+    let given = order_of(&api, &job, order).await?;
     let is_its = job.attempts.iter().any(|a| a.number == given.attempt && a.generation == query.generation);
     let is_for = given.worker.is_none_or(|worker| worker == key) && STREAMS.contains(&stream.as_str());
     if !is_its || !is_for {

@@ -11,12 +11,13 @@ use crate::ids::WorkerKey;
 use crate::job::{Job, Phase};
 use crate::spec::CommandLine;
 
-/// Orders that a job's document keeps.
-const KEPT: usize = 16;
+/// Orders that a job's document keeps, for the workers to hear of, and their bytes of JSON.
+const KEPT: usize = 64;
+const KEPT_BYTES: usize = 256 * 1024;
 /// Workers are told of an order for so long: they call each second or two, unless the network is cut.
 const TOLD_FOR: SignedDuration = SignedDuration::from_mins(10);
 /// Longest order, in bytes of JSON.
-// So many of them must fit into the job's document beside a spec of the largest size.
+// Some of them must fit into the job's document beside a spec of the largest size.
 pub const ORDER_MAX: usize = 16 * 1024;
 
 /// What a worker is to do.
@@ -70,7 +71,13 @@ pub fn with_order(job: &Job, worker: Option<WorkerKey>, action: &ExecAction, now
     after.last_exec += 1;
     let order = ExecOrder { id: after.last_exec, attempt: attempt.number, worker, at: now, action: action.clone() };
     after.execs.push(order);
-    let excess = after.execs.len().saturating_sub(KEPT);
+    let mut bytes = 0;
+    let fits = |order: &&ExecOrder| {
+        bytes += serde_json::to_vec(order).map_or(ORDER_MAX, |text| text.len());
+        bytes <= KEPT_BYTES
+    };
+    let kept = after.execs.iter().rev().take(KEPT).take_while(fits).count();
+    let excess = after.execs.len() - kept;
     after.execs.drain(..excess);
     Ok(after)
 }

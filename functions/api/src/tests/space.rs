@@ -96,6 +96,47 @@ async fn an_order_reaches_its_workers_once_and_what_they_bring_is_read() {
 }
 
 #[tokio::test]
+async fn an_order_is_known_however_many_come_after_it() {
+    let served = asked_for().await;
+    let _agents = running(&served).await;
+    for number in 1..=70 {
+        let answer = order(&served, &json!({"run": "make", "worker": "3"}), &format!("k{number}")).await;
+        assert_eq!(answer.status, 202, "{}", answer.text());
+    }
+    assert_eq!(bring(&served, 1, 3, "stdout/0", "long\n").await, 204, "its document holds the newest alone");
+    assert_eq!(bring(&served, 1, 2, "stdout/0", "x").await, 404, "the order is another's");
+    assert_eq!(bring(&served, 71, 3, "stdout/0", "x").await, 404, "not given yet");
+    assert_eq!(bring(&served, 1, 3, "exit/0", r#"{"code":0}"#).await, 204);
+    let of_three = json!([{"worker": "0-3", "stdout": 1, "stderr": 0, "exit": {"code": 0}}]);
+    assert_eq!(served.get("/v1/jobs/train/exec/1").await.json()["workers"], of_three);
+}
+
+#[tokio::test]
+async fn chunks_that_the_caller_knows_are_not_listed_again() {
+    let served = asked_for().await;
+    let _agents = running(&served).await;
+    order(&served, &json!({"run": "make"}), "k").await;
+    let objects = &served.rig.engine.ports.objects;
+    for (stream, count) in [("stderr", 1), ("stdout", 3000)] {
+        for number in 0..count {
+            objects
+                .put(&format!("jobs/train/exec/00000001/0000-0001/{stream}/{number:010}"), "x".into())
+                .await
+                .unwrap();
+        }
+    }
+    assert_eq!(bring(&served, 1, 2, "exit/0", r#"{"code":0}"#).await, 204);
+    for from in ["", "?from=0-1/stdout/2990", "?from=0-1/stdout/2990;0-1/stderr/1", "?from=0-1/stdout/3000"] {
+        let view = served.get(&format!("/v1/jobs/train/exec/1{from}")).await.json();
+        let of_one = json!({"worker": "0-1", "stdout": 3000, "stderr": 1, "exit": null});
+        assert_eq!((&view["workers"][1], &view["workers"][2]["exit"]["code"]), (&of_one, &json!(0)), "{from}");
+    }
+    for bad in ["x", "0-1/stdout", "0-1/stdin/1", "0-1/stdout/x"] {
+        assert_eq!(served.get(&format!("/v1/jobs/train/exec/1?from={bad}")).await.status, 400, "{bad}");
+    }
+}
+
+#[tokio::test]
 async fn an_order_that_cannot_be_carried_out_is_refused_with_the_reason() {
     let served = asked_for().await;
     let _agents = running(&served).await;

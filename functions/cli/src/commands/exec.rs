@@ -16,6 +16,8 @@ use crate::fault::{EXIT_UNEXPECTED, Fault, Result};
 
 /// Between two looks.
 const LOOK_EACH: Duration = Duration::from_millis(200);
+/// From so many chunks on the server is told that they are known.
+const LONG: u64 = 500;
 /// A server that does not answer for so long is given up; the command runs on.
 const OUTAGE_MAX: Duration = Duration::from_mins(5);
 
@@ -78,7 +80,7 @@ pub(super) async fn carry_out(context: &Context, id: &str, body: &ExecBody, sink
     let mut done: BTreeMap<(String, bool), u64> = BTreeMap::new();
     let mut heard = Instant::now();
     loop {
-        let view: ExecView = match context.api.get(&path, &[]).await {
+        let view: ExecView = match context.api.get(&path, &[("from", known(&done))]).await {
             Ok(value) => typed(value)?,
             Err(fault) if fault.exit_code() != EXIT_UNEXPECTED || heard.elapsed() > OUTAGE_MAX => return Err(fault),
             Err(_) => {
@@ -113,6 +115,15 @@ pub(super) async fn carry_out(context: &Context, id: &str, body: &ExecBody, sink
         }
         tokio::time::sleep(LOOK_EACH).await;
     }
+}
+
+/// What of the streams was taken, so that a long one is not listed anew at each look.
+fn known(done: &BTreeMap<(String, bool), u64>) -> Option<String> {
+    let long = done.iter().filter(|(_, next)| **next >= LONG);
+    let name = |is_error: bool| if is_error { "stderr" } else { "stdout" };
+    let places: Vec<String> =
+        long.map(|((worker, is_error), next)| format!("{worker}/{}/{next}", name(*is_error))).collect();
+    (!places.is_empty()).then(|| places.join(";"))
 }
 
 /// Shows output, each line with its worker where there are several.
