@@ -72,7 +72,7 @@ async fn one(notify: &Notify, delivery: &Delivery) -> Answer {
     let hooks: Vec<&Hook> = job.spec.notify.iter().filter(wanted).collect();
     let secret = Secret::of(&notify.secret, &job.spec.owner);
     let now = notify.ports.clock.now().as_second();
-    let told = join_all(hooks.iter().map(|hook| notify.sender.send(&hook.webhook, &event, &secret, now))).await;
+    let told = join_all(hooks.iter().map(|hook| notify.sender.send(hook, &event, &secret, now))).await;
     let failures: Vec<(&str, send::Failure)> =
         hooks.iter().zip(told).filter_map(|(hook, told)| Some((hook.webhook.as_str(), told.err()?))).collect();
     if failures.is_empty() {

@@ -9,6 +9,7 @@ use http::{StatusCode, header};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, Url, redirect};
 
+use rekindle_core::spec::Notify as Hook;
 use rekindle_wire::event::JobEvent;
 use rekindle_wire::webhook::{self, Secret};
 
@@ -58,9 +59,9 @@ impl Sender {
     }
 
     /// Posts the event, signed at `now` (seconds since 1970); any 2xx is success. The answer's body is not read.
-    pub(crate) async fn send(&self, webhook: &str, event: &JobEvent, secret: &Secret, now: i64) -> Result<(), Failure> {
-        let url = self.check(webhook).map_err(Failure::Permanent)?;
-        let (content_type, body) = shape::of(&url, event).map_err(|e| Failure::Permanent(e.to_string()))?;
+    pub(crate) async fn send(&self, hook: &Hook, event: &JobEvent, secret: &Secret, now: i64) -> Result<(), Failure> {
+        let url = self.check(&hook.webhook).map_err(Failure::Permanent)?;
+        let (content_type, body) = shape::of(&url, hook.shape, event).map_err(|e| Failure::Permanent(e.to_string()))?;
         let signature = secret.sign(&event.id, now, &body);
         let sent = self
             .client

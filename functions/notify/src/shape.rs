@@ -4,24 +4,37 @@ use reqwest::Url;
 use serde_json::json;
 
 use rekindle_core::job::Phase;
+use rekindle_core::spec::HookShape;
 use rekindle_wire::event::JobEvent;
 
 const CLOUD_EVENT: &str = "application/cloudevents+json; charset=utf-8";
 const JSON: &str = "application/json; charset=utf-8";
 
-/// Content type and body for an address.
-pub(crate) fn of(url: &Url, event: &JobEvent) -> serde_json::Result<(&'static str, Vec<u8>)> {
-    let host = url.host_str().unwrap_or_default();
-    let path = url.path();
-    if ["hooks.slack.com", "hooks.slack-gov.com"].contains(&host) {
-        return Ok((JSON, serde_json::to_vec(&json!({"text": line(event, "*", escape_slack)}))?));
-    }
-    if ["discord.com", "discordapp.com"].contains(&host) && path.starts_with("/api/webhooks/") {
+/// Content type and body in the shape that was asked for, or else that the address takes.
+pub(crate) fn of(url: &Url, asked: Option<HookShape>, event: &JobEvent) -> serde_json::Result<(&'static str, Vec<u8>)> {
+    let body = match asked.unwrap_or_else(|| by_address(url)) {
+        HookShape::Event => return Ok((CLOUD_EVENT, serde_json::to_vec(event)?)),
+        HookShape::Slack => json!({"text": line(event, "*", escape_slack)}),
         // Nobody is called by what a program wrote.
-        let body = json!({"content": line(event, "**", str::to_owned), "allowed_mentions": {"parse": []}});
-        return Ok((JSON, serde_json::to_vec(&body)?));
+        HookShape::Discord => {
+            json!({"content": line(event, "**", str::to_owned), "allowed_mentions": {"parse": []}})
+        }
+        HookShape::Mail => {
+            let (data, text) = (&event.data, line(event, "", str::to_owned));
+            let subject = format!("Rekindle: {} {}", data.job, data.phase.as_str());
+            let more = format!("Reason: {}. At {:.0}.", data.reason, event.time);
+            json!({"subject": subject, "text": format!("{text}\n\n{more}\n`rekindle explain {}` says more.", data.job)})
+        }
+    };
+    Ok((JSON, serde_json::to_vec(&body)?))
+}
+
+fn by_address(url: &Url) -> HookShape {
+    match url.host_str().unwrap_or_default() {
+        "hooks.slack.com" | "hooks.slack-gov.com" => HookShape::Slack,
+        "discord.com" | "discordapp.com" if url.path().starts_with("/api/webhooks/") => HookShape::Discord,
+        _ => HookShape::Event,
     }
-    Ok((CLOUD_EVENT, serde_json::to_vec(event)?))
 }
 
 /// `✅ *train* succeeded: all workers ended well (attempt 4)`.
@@ -67,7 +80,7 @@ mod tests {
         };
         let event = JobEvent::new(&InstallationId::parse("abc123").unwrap(), &JobId::parse("train").unwrap(), &out);
         let told = |url: &str| -> (&'static str, Value) {
-            let (content_type, body) = of(&Url::parse(url).unwrap(), &event).unwrap();
+            let (content_type, body) = of(&Url::parse(url).unwrap(), None, &event).unwrap();
             (content_type, serde_json::from_slice(&body).unwrap())
         };
         let (content_type, body) = told("https://hooks.slack.com/services/T/B/x");
@@ -81,5 +94,15 @@ mod tests {
             let (content_type, body) = told(other);
             assert_eq!((content_type, &body["data"]["attempt"]), (CLOUD_EVENT, &json!(2)), "{other}");
         }
+        let asked = |shape: HookShape| -> Value {
+            let url = Url::parse("https://mail.example.com/in").unwrap();
+            serde_json::from_slice(&of(&url, Some(shape), &event).unwrap().1).unwrap()
+        };
+        assert_eq!(asked(HookShape::Slack)["text"], want);
+        let mail = asked(HookShape::Mail);
+        assert_eq!(mail["subject"], "Rekindle: train failed");
+        let text = "\u{274c} train failed: it wrote <!channel> & died (attempt 2)\n\nReason: program_failed. At \
+                    1970-01-01T00:00:00Z.\n`rekindle explain train` says more.";
+        assert_eq!(mail["text"], text);
     }
 }

@@ -73,6 +73,7 @@ async fn rig(allow_private: bool, hooks: &[(&str, &[&str])]) -> (Rig, Router) {
         .map(|(url, events)| rekindle_core::spec::Notify {
             webhook: (*url).to_owned(),
             events: events.iter().map(|e| (*e).to_owned()).collect(),
+            shape: None,
         })
         .collect();
     rig.engine.submit(submit, "ann@example.com", "k").await.unwrap();

@@ -170,6 +170,29 @@ pub struct Notify {
     pub webhook: String,
     /// Phases in snake_case that are told; empty: all.
     pub events: Vec<String>,
+    /// What is sent; absent: what the address takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<HookShape>,
+}
+
+/// What a webhook gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookShape {
+    /// The event, as a structured CloudEvent.
+    Event,
+    /// A line for Slack, and what speaks as it does.
+    Slack,
+    /// A line for Discord.
+    Discord,
+    /// Subject and text, for a gateway that makes a mail of them.
+    Mail,
+}
+
+impl HookShape {
+    /// The names in a spec, with what they mean.
+    pub const NAMES: [(&str, Self); 4] =
+        [("event", Self::Event), ("slack", Self::Slack), ("discord", Self::Discord), ("mail", Self::Mail)];
 }
 
 /// A validated job spec. It never changes after submit.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use rekindle_core::job::Job;
 use rekindle_core::policy::{PolicyTable, Rule};
 use rekindle_core::settings::Deployment;
-use rekindle_core::spec::{Budgets, CheckpointSpec, JobSpec, Limits, NetworkSpec, Queued, TpuSpec};
+use rekindle_core::spec::{Budgets, CheckpointSpec, JobSpec, Limits, NetworkSpec, Notify, Queued, TpuSpec};
 use rekindle_core::{catalog, orders, placement};
 
 /// The outside form of a spec.
@@ -43,13 +43,21 @@ pub fn spec(of: &JobSpec) -> Value {
     set("owner", json!(of.owner));
     set("tags", json!(of.tags));
     set("notes", json!(of.notes));
-    set(
-        "notify",
-        of.notify.iter().map(|n| if n.events.is_empty() { json!({"webhook": n.webhook}) } else { json!(n) }).collect(),
-    );
+    set("notify", of.notify.iter().map(hook).collect());
     set("regions", if of.any_region { json!("any") } else { Value::Null });
     set("source", json!(of.source));
     Value::Object(map)
+}
+
+/// A webhook; all events is what no list of them means.
+fn hook(of: &Notify) -> Value {
+    let mut value = json!(of);
+    if of.events.is_empty()
+        && let Some(map) = value.as_object_mut()
+    {
+        map.remove("events");
+    }
+    value
 }
 
 /// What a list of jobs shows of a spec: a page of whole ones would be mostly recovery tables.

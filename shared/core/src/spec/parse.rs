@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::reader::{self, Faults, Object, quote};
-use super::{CheckpointSpec, CommandLine, JobSpec, Notify, limits, recovery, source, tpu};
+use super::{CheckpointSpec, CommandLine, HookShape, JobSpec, Notify, limits, recovery, source, tpu};
 use crate::access::Right;
 use crate::catalog;
 use crate::ids::JobId;
@@ -403,13 +403,13 @@ fn borrowed(spec: &JobSpec, deployment: &Deployment, faults: &mut Faults) {
 fn notify(top: &Object<'_>, faults: &mut Faults) -> Vec<Notify> {
     let Some(value) = top.get("notify") else { return Vec::new() };
     let Value::Array(items) = value else {
-        faults.add("notify", format!("must be a list of {{webhook, events}}; it is {}", reader::sort_of(value)));
+        faults.add("notify", format!("must be a list of {{webhook, events, shape}}; it is {}", reader::sort_of(value)));
         return Vec::new();
     };
     let mut notify = Vec::new();
     for (index, item) in items.iter().enumerate() {
         let path = format!("notify[{index}]");
-        let Some(object) = Object::open(item, &path, &["webhook", "events"], faults) else { continue };
+        let Some(object) = Object::open(item, &path, &["webhook", "events", "shape"], faults) else { continue };
         let webhook = object.text("webhook", faults);
         match &webhook {
             Some(webhook) if !is_webhook(webhook) => {
@@ -427,7 +427,15 @@ fn notify(top: &Object<'_>, faults: &mut Faults) -> Vec<Notify> {
             }
             events.push(event.text);
         }
-        notify.push(Notify { webhook: webhook.unwrap_or_default(), events });
+        let shape = object.text("shape", faults).and_then(|name| {
+            let known = HookShape::NAMES.iter().find(|(known, _)| *known == name).map(|(_, shape)| *shape);
+            if known.is_none() {
+                let names = HookShape::NAMES.map(|(name, _)| name);
+                faults.add(object.at("shape"), format!("is no shape of a message; {}", reader::advise(&name, &names)));
+            }
+            known
+        });
+        notify.push(Notify { webhook: webhook.unwrap_or_default(), events, shape });
     }
     notify
 }

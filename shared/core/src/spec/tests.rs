@@ -501,6 +501,9 @@ fn a_webhook_is_an_https_address() {
         "notify[0].events[0]",
         "`failed`",
     );
+    let shaped = with(&["notify"], json!([{"webhook": "https://h", "shape": "mail"}]));
+    assert_eq!(good(&shaped).notify[0].shape, Some(HookShape::Mail));
+    refuses(&with(&["notify"], json!([{"webhook": "https://h", "shape": "slak"}])), "notify[0].shape", "`slack`");
 }
 
 #[test]

@@ -54,6 +54,7 @@ fn any_json() -> impl Strategy<Value = Value> {
             "zones", "capacity", "queued", "reservation", "runtime_version", "topology", "slices", "network",
             "labels", "data_disks", "preset", "overrides", "oom_host", "first", "again", "within", "max", "action",
             "user_failures", "no_progress", "total", "stall", "stop_grace", "cost_usd", "webhook", "events",
+            "shape",
         ])
         .prop_map(String::from),
         1 => "\\PC{0,8}",
