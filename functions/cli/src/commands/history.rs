@@ -1,5 +1,6 @@
 //! `history`: every decision about a job, oldest first.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
@@ -37,18 +38,31 @@ pub(crate) async fn run(context: &Context, options: &History) -> Result<()> {
     }
 }
 
-/// How an attempt of a job ended. `None`: it has not, or not for a reason that was judged.
-pub(crate) async fn end_of(context: &Context, job: &str, attempt: u32) -> Result<Option<AttemptEnd>> {
-    let path = job_path(job, "/history")?;
-    let mut token: Option<String> = None;
-    loop {
-        let query = [("page_size", Some(PAGE.to_owned())), ("page_token", token)];
-        let mut value = context.api.get(&path, &query).await?;
-        let entries: Vec<HistoryEntry> = typed(value.get_mut("entries").map(Value::take).unwrap_or_default())?;
-        let end = entries.into_iter().filter_map(|entry| entry.ended).find(|end| end.attempt == attempt);
-        token = value.get("next_page_token").and_then(Value::as_str).map(str::to_owned);
-        if end.is_some() || token.is_none() {
-            return Ok(end);
+/// The ends of a job's attempts, read on from where the last question ended.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    /// The page that has not been read to its end.
+    token: Option<String>,
+    known: BTreeMap<u32, AttemptEnd>,
+}
+
+impl Ends {
+    /// How an attempt ended. `None`: it has not, or not for a reason that was judged.
+    pub(crate) async fn of(&mut self, context: &Context, job: &str, attempt: u32) -> Result<Option<AttemptEnd>> {
+        let path = job_path(job, "/history")?;
+        loop {
+            if let Some(end) = self.known.get(&attempt) {
+                return Ok(Some(end.clone()));
+            }
+            let query = [("page_size", Some(PAGE.to_owned())), ("page_token", self.token.clone())];
+            let mut value = context.api.get(&path, &query).await?;
+            let entries: Vec<HistoryEntry> = typed(value.get_mut("entries").map(Value::take).unwrap_or_default())?;
+            self.known.extend(entries.into_iter().filter_map(|entry| entry.ended).map(|end| (end.attempt, end)));
+            let next = value.get("next_page_token").and_then(Value::as_str).map(str::to_owned);
+            if next.is_none() {
+                return Ok(self.known.get(&attempt).cloned());
+            }
+            self.token = next;
         }
     }
 }

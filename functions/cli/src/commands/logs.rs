@@ -87,6 +87,7 @@ async fn output(context: &Context, options: &Logs) -> Result<()> {
     ];
     let mut writer = Writer::new(context.printer, options);
     let mut last_id: Option<String> = None;
+    let mut ends = history::Ends::default();
     let (mut pause, mut heard) = (AGAIN_FIRST, Instant::now());
     loop {
         let ended = match context.api.events(&path, &query, last_id.as_deref()).await {
@@ -97,7 +98,7 @@ async fn output(context: &Context, options: &Logs) -> Result<()> {
                         (pause, heard) = (AGAIN_FIRST, Instant::now());
                         for line in event.data.split('\n') {
                             if let Some(began) = heading(line) {
-                                before(context, job, began).await;
+                                before(context, job, began, &mut ends).await;
                             }
                             writer.line(line.as_bytes())?;
                         }
@@ -130,12 +131,12 @@ fn heading(line: &str) -> Option<u32> {
 }
 
 /// Says why the attempt before this one ended. Not known, or not to be had: nothing is said.
-async fn before(context: &Context, job: &str, began: u32) {
+async fn before(context: &Context, job: &str, began: u32, ends: &mut history::Ends) {
     if began < 2 {
         return;
     }
     // The job itself knows its last end alone, and output may be told long after.
-    if let Ok(Some(end)) = history::end_of(context, job, began - 1).await {
+    if let Ok(Some(end)) = ends.of(context, job, began - 1).await {
         let kind = end.kind.map_or("ended", FailureKind::as_str);
         context.printer.talk(&format!("attempt {} ended: {}: {}", end.attempt, kind.bold(), human::tame(&end.summary)));
     }

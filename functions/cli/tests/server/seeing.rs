@@ -132,3 +132,24 @@ pub(super) async fn watch(headers: axum::http::HeaderMap) -> Response {
     let stream = format!("event: job\nid: 7\ndata: {changed}\n\n");
     ([(header::CONTENT_TYPE, "text/event-stream")], stream).into_response()
 }
+
+/// The output of a job that was at four attempts.
+pub(super) const MOVED: &str = "id: 1;a\ndata: == attempt 1 ==\ndata: [w0] step 1\n\n\
+     id: 2;a\ndata: == attempt 2 ==\ndata: [w0] step 2\n\nid: 3;a\ndata: == attempt 3 ==\ndata: [w0] step 3\n\n\
+     id: 4;a\ndata: == attempt 4 ==\ndata: [w0] step 4\n\nid: 4;b\nevent: end\ndata: succeeded\n\n";
+
+/// One page of its history: each tells one end.
+pub(super) fn ends(page: &str) -> Value {
+    let (attempt, next) = match page {
+        "" => (1, Some("10")),
+        "10" => (2, Some("20")),
+        _ => (3, None),
+    };
+    let ended = json!({"attempt": attempt, "kind": "preempted", "summary": format!("Taken at step {attempt}.")});
+    let entry = json!({
+        "revision": attempt * 10, "at": "2026-01-01T10:00:00Z", "cause": "notice", "actor": "rekindle",
+        "from": "running", "to": "recovering", "reason": "preemption_notice", "message": "", "notes": [],
+        "effects": [], "attempt": attempt, "generation": attempt, "ended": ended,
+    });
+    json!({"entries": [entry], "next_page_token": next})
+}
