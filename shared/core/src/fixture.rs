@@ -172,5 +172,6 @@ pub(crate) fn attempt(number: u32, generation: u32) -> Attempt {
         step: None,
         step_at: None,
         resumed_from: None,
+        idle: std::time::Duration::ZERO,
     }
 }

@@ -1,6 +1,7 @@
 //! A job and what it owns: phases, generations, attempts, counters.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -323,6 +324,10 @@ pub struct Attempt {
     pub step_at: Option<Timestamp>,
     /// Step at which it resumed, by its own words.
     pub resumed_from: Option<u64>,
+    /// For how long nobody had used the workspace, counted while it was up: when the attempt began, and from its end on
+    /// then.
+    #[serde(default, skip_serializing_if = "Duration::is_zero")]
+    pub idle: Duration,
 }
 
 /// The judged end of an attempt.

@@ -65,6 +65,7 @@ impl Pass<'_> {
             verdict: end.verdict,
         };
         self.order_stop(attempt, end.stop, kill_at);
+        self.count_idle(attempt);
         if let Some(a) = self.attempt_mut(attempt) {
             a.ended = Some(ended.clone());
         }

@@ -45,6 +45,7 @@ impl Pass<'_> {
         if resume {
             self.job.counters.resumes += 1;
         }
+        let idle = self.idle_so_far();
         // Ended and fenced attempts are history.
         self.job.attempts.retain(|a| a.fenced_at.is_none());
         self.job.attempts.push(Attempt {
@@ -65,6 +66,7 @@ impl Pass<'_> {
             step: None,
             step_at: None,
             resumed_from: None,
+            idle,
         });
     }
 

@@ -130,6 +130,8 @@ fn resume_from_pause(job: &mut Job, why: Reason, resume: bool, now: Timestamp) {
     job.desired = Desired::Run;
     job.spent.generations_without_progress = 0;
     job.queued_since = now;
+    // Whoever brings a workspace back uses it.
+    job.attempts.iter_mut().for_each(|a| a.idle = Duration::ZERO);
     let resume = resume && job.first_started_at.is_some();
     job.next = Some(Next { not_before: now, resume, new_generation: true, why });
 }

@@ -44,9 +44,7 @@ impl Pass<'_> {
         if !all_heard || reports.iter().any(|r| r.heard_at + limit < read_at) {
             return;
         }
-        let used = reports.iter().filter_map(|r| r.output_at).max();
-        let ordered = self.job.execs.iter().map(|order| order.at).max();
-        let since = used.into_iter().chain(ordered).max().unwrap_or(started).max(started);
+        let since = self.unused_since(a, started);
         if self.job.desired == Desired::Run && self.over(since, idle) {
             self.job.desired = Desired::Pause;
             self.job.reason = Reason::PauseRequested;
@@ -54,5 +52,33 @@ impl Pass<'_> {
             let message = self.job.message.clone();
             self.note(format!("the workspace pauses: {message}"));
         }
+    }
+
+    /// The last use in this attempt; without one the moment from which its beginning counts as idle.
+    fn unused_since(&self, a: &Attempt, started: Timestamp) -> Timestamp {
+        let used = self.reports_of(a.number).iter().filter_map(|r| r.output_at).max();
+        let ordered = self.job.execs.iter().map(|order| order.at).max();
+        let idle = started.checked_sub(a.idle).unwrap_or(started);
+        used.into_iter().chain(ordered).max().unwrap_or(idle).max(idle)
+    }
+
+    /// An attempt of a workspace ends: what it was idle counts on in the next one. Where not all of its workers can be
+    /// asked, it counts as used.
+    pub(super) fn count_idle(&mut self, number: u32) {
+        let Some(a) = self.job.attempts.iter().find(|a| a.number == number && a.ended.is_none()) else { return };
+        let Some(started) = a.started_at.filter(|_| self.job.spec.workspace) else { return };
+        let workers = self.job.generation(a.generation).map(|g| (g.slices * g.workers) as usize);
+        let all_known = workers.is_some_and(|workers| self.reports_of(number).len() == workers);
+        let idle = self.now.duration_since(self.unused_since(a, started));
+        let idle = Duration::try_from(idle).unwrap_or_default();
+        if let Some(a) = self.attempt_mut(number) {
+            a.idle = if all_known { idle } else { Duration::ZERO };
+        }
+    }
+
+    /// What the next attempt begins with: what the last one had, unless a person ended that.
+    pub(super) fn idle_so_far(&self) -> Duration {
+        let last = self.job.attempts.last().filter(|a| a.ended.as_ref().is_none_or(|ended| ended.kind.is_some()));
+        last.map_or(Duration::ZERO, |a| a.idle)
     }
 }
