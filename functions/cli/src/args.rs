@@ -469,6 +469,9 @@ pub(crate) struct Dev {
     /// Use the Pub/Sub adapter on this emulator
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) pubsub: Option<String>,
+    /// Most bytes of output that wait on a worker for their upload, for each stream
+    #[arg(long, value_name = "BYTES", hide = true)]
+    pub(crate) log_backlog: Option<u64>,
 }
 
 fn parse_speed(text: &str) -> Result<f64, String> {

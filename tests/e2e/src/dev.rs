@@ -28,18 +28,26 @@ pub struct Options {
     pub firestore: Option<String>,
     /// Address of the Pub/Sub emulator.
     pub pubsub: Option<String>,
+    /// Most bytes of output that wait on a worker, where it is not the agent's own bound.
+    pub log_backlog: Option<u64>,
 }
 
 impl Options {
     /// At this speed, with capacity everywhere.
     pub fn speed(speed: f64) -> Self {
-        Self { speed, scenario: json!({}), firestore: None, pubsub: None }
+        Self { speed, scenario: json!({}), firestore: None, pubsub: None, log_backlog: None }
     }
 
     /// With this scenario.
     #[must_use]
     pub fn scenario(self, scenario: Value) -> Self {
         Self { scenario, ..self }
+    }
+
+    /// With this bound of what waits on a worker for its upload.
+    #[must_use]
+    pub fn log_backlog(self, bytes: u64) -> Self {
+        Self { log_backlog: Some(bytes), ..self }
     }
 }
 
@@ -161,6 +169,9 @@ impl Dev {
                 command.args([option, value]);
             }
         }
+        if let Some(bytes) = self.options.log_backlog {
+            command.args(["--log-backlog", &bytes.to_string()]);
+        }
         self.child = Some(command.spawn().with_context(|| format!("start {}", self.binary.display()))?);
         Ok(said)
     }
@@ -176,6 +187,17 @@ impl Dev {
         self.signal(Signal::KILL);
         self.child.take().context("it does not run")?.wait()?;
         Ok(())
+    }
+
+    /// Cuts the network between the workers and everything else: connections are made, and nobody answers on them. Nothing
+    /// of this value answers either until [`Dev::thaw`].
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// The network is back.
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
     }
 
     /// SIGTERM, and the wait for its end, which must be 0.

@@ -7,6 +7,7 @@
 
 mod cloud;
 mod dev;
+mod disk;
 mod ledger;
 pub mod measure;
 pub mod processes;
@@ -15,6 +16,7 @@ mod wait;
 
 pub use cloud::{Call, Cloud};
 pub use dev::{Answer, Dev, Options, binary};
+pub use disk::{is_root, unmount_below};
 pub use ledger::{Event, Ledger, Mark};
 pub use run::{Part, all, is_ci, part, random_seed, say, scenario};
 pub use wait::{LONG, holds, until};

@@ -10,10 +10,11 @@ mod training;
 
 use anyhow::{Result, bail};
 use rekindle_e2e::{is_ci, say};
+pub use rekindle_e2e::{is_root, unmount_below};
 
 pub use capture::case_of;
-pub use limit::{MemoryLimit, is_root, unmount_below};
-pub use training::{Training, WORKERS, python, undisturbed};
+pub use limit::MemoryLimit;
+pub use training::{ENVIRONMENT, Training, WORKERS, python, undisturbed};
 
 /// A test that cannot run here: said by name, and with CI=true a failure.
 pub fn skipped(test: &str, why: &str) -> Result<()> {

@@ -1,8 +1,7 @@
-//! What the kernel takes away: memory of a process, and file systems that a job mounted.
+//! What the kernel takes away: memory of a process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -11,11 +10,6 @@ use anyhow::{Context as _, Result, bail};
 #[derive(Debug)]
 pub struct MemoryLimit {
     folder: PathBuf,
-}
-
-/// True if this process may make cgroups and mounts.
-pub fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
 }
 
 impl MemoryLimit {
@@ -71,24 +65,4 @@ impl Drop for MemoryLimit {
             std::thread::park_timeout(Duration::from_millis(20));
         }
     }
-}
-
-/// Unmounts everything below a folder; whoever uses it keeps it until its end. Answers how much that was.
-///
-/// # Errors
-/// If the list of mounts cannot be read, or a mount stays.
-pub fn unmount_below(root: &Path) -> Result<usize> {
-    let mounts = fs::read_to_string("/proc/self/mounts").context("the list of mounts")?;
-    let places: Vec<&str> = mounts
-        .lines()
-        .filter_map(|line| line.split_whitespace().nth(1))
-        .filter(|place| Path::new(place).starts_with(root))
-        .collect();
-    for place in &places {
-        let status = Command::new("umount").args(["--lazy", place]).status().context("umount")?;
-        if !status.success() {
-            bail!("umount {place}: {status}");
-        }
-    }
-    Ok(places.len())
 }

@@ -17,8 +17,8 @@ const CHECKPOINT_EVERY: u32 = 5;
 pub(crate) const HOLD: u32 = 16;
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/train.py");
 
-/// One thread for each process: four of them share two cores, and the order of additions is fixed.
-const ENVIRONMENT: [(&str, &str); 6] = [
+/// What JAX finds: one thread for each process, since four of them share two cores, and the order of additions is fixed.
+pub const ENVIRONMENT: [(&str, &str); 6] = [
     ("JAX_PLATFORMS", "cpu"),
     ("JAX_CPU_COLLECTIVES_IMPLEMENTATION", "gloo"),
     ("JAX_ENABLE_PREEMPTION_SERVICE", "1"),

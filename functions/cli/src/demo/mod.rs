@@ -97,6 +97,7 @@ async fn on_a_stack(plan: &Plan, places: &Places, printer: Printer, signals: &mu
         away_limit: AWAY_LIMIT,
         firestore: None,
         pubsub: None,
+        log_backlog: None,
     });
     // Not to be cut: what is started here is stopped below.
     let stack = start.await?;

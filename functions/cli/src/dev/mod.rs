@@ -23,12 +23,10 @@ use stack::{Options, Stack};
 
 /// Runs everything until Ctrl-C or SIGTERM.
 pub(crate) fn run(options: &Dev, printer: Printer) -> Result<ExitCode> {
-    let scenario = options
-        .scenario
-        .as_deref()
-        .map(Scenario::read)
-        .transpose()
-        .map_err(|error| Fault::input("the scenario cannot be used").caused_by(&error))?;
+    let scenario = options.scenario.as_deref().map(Scenario::read).transpose().map_err(|error| {
+        let next = "name another file, or leave out --scenario: then every zone has capacity";
+        Fault::input("the scenario cannot be used").caused_by(&error).next(next)
+    })?;
     let root = match &options.state {
         Some(root) => root.clone(),
         None => Places::usual()?,
@@ -48,6 +46,7 @@ pub(crate) fn run(options: &Dev, printer: Printer) -> Result<ExitCode> {
             away_limit: AWAY_LIMIT,
             firestore: options.firestore.clone(),
             pubsub: options.pubsub.clone(),
+            log_backlog: options.log_backlog,
         });
         let stack = tokio::select! {
             stack = start => stack?,

@@ -54,6 +54,8 @@ pub(crate) struct Options {
     pub(crate) firestore: Option<String>,
     /// Address of the Pub/Sub emulator.
     pub(crate) pubsub: Option<String>,
+    /// Most bytes of output that wait on a worker, if it is not the agent's own bound.
+    pub(crate) log_backlog: Option<u64>,
 }
 
 /// A running stack.
@@ -170,7 +172,7 @@ async fn emulator(options: &Options, binary: &Path, url: &str, last_port: u16) -
         seed: Some(options.seed),
         speed: options.speed,
         event_push_url: Some(format!("{url}/functions/tpu-events")),
-        worker_env: worker_env(options.speed),
+        worker_env: worker_env(options.speed, options.log_backlog),
         away_limit: options.away_limit,
         ..Config::new(options.places.tpu(), supervisor.clone())
     };
@@ -186,13 +188,15 @@ async fn emulator(options: &Options, binary: &Path, url: &str, last_port: u16) -
     })
 }
 
-/// The agent's own waits, divided as all others.
-fn worker_env(speed: f64) -> BTreeMap<String, String> {
+/// The agent's own waits, divided as all others, and its bound.
+fn worker_env(speed: f64, log_backlog: Option<u64>) -> BTreeMap<String, String> {
     let millis = |normal: f64, least: f64| format!("{:.0}", (normal / speed).max(least));
-    BTreeMap::from([
+    let bound = log_backlog.map(|bytes| ("REKINDLE_LOG_BACKLOG_BYTES".to_owned(), bytes.to_string()));
+    let waits = [
         ("REKINDLE_LOG_FLUSH_MS".to_owned(), millis(2_000.0, 100.0)),
         ("REKINDLE_PREEMPTION_NOTICE_MS".to_owned(), millis(30_000.0, 100.0)),
-    ])
+    ];
+    waits.into_iter().chain(bound).collect()
 }
 
 async fn docs(options: &Options) -> Result<Arc<dyn Docs>> {
