@@ -1,8 +1,10 @@
-//! Real JAX on four workers, and six ways to die: each must be told apart from what JAX and the kernel really print,
+//! Real JAX on four workers, the programs of the README, and six ways to die: each must be told apart from what JAX and the kernel really print,
 //! answered right, and end with the parameters of an undisturbed run, digest for digest.
 //!
 //! JAX's heartbeats time out after 10 s and its initialisation after 30 s (`train.py`). `REKINDLE_JAX_KEEP=FOLDER`
 //! keeps what was captured as cases for `tests/cases`.
+
+mod readme;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
