@@ -61,7 +61,9 @@ pub(crate) fn read(path: &Path) -> Result<Option<File>> {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            return Err(Fault::input(format!("cannot read the configuration {}", path.display())).caused_by(&error));
+            return Err(Fault::input(format!("cannot read the configuration {}", path.display()))
+                .caused_by(&error)
+                .next("let this user read it, or name another with --config"));
         }
     };
     toml::from_str(&text).map(Some).map_err(|error| {
@@ -91,7 +93,8 @@ pub(crate) fn server(given: Option<&str>, config: Option<&Path>) -> Result<Serve
     };
     let file = path.as_deref().map(read).transpose()?.flatten();
     if let (Some(path), None) = (config, &file) {
-        return Err(Fault::input(format!("there is no configuration {}", path.display())));
+        return Err(Fault::input(format!("there is no configuration {}", path.display()))
+            .next("name one that is there, or leave out --config"));
     }
     let file = file.unwrap_or_default();
     let (url, origin) = match (given, file.server, path) {

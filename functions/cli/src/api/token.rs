@@ -63,7 +63,8 @@ async fn run(command: &[String]) -> Result<String> {
     let hint = "log in with `gcloud auth login`, or set REKINDLE_TOKEN, or `token_command` in the configuration file";
     let fault = || Fault::input(format!("cannot get a token with `{shown}`")).next(hint);
     let Some((program, arguments)) = command.split_first() else {
-        return Err(Fault::input("`token_command` in the configuration file is empty"));
+        return Err(Fault::input("`token_command` in the configuration file is empty")
+            .next("write it as [\"gcloud\", \"auth\", \"print-identity-token\"], or leave it out"));
     };
     let output = tokio::process::Command::new(program).args(arguments).stdin(Stdio::null()).output().await;
     let output = output.map_err(|error| fault().caused_by(&error))?;

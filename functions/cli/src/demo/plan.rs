@@ -64,15 +64,18 @@ pub(crate) struct Plan {
 impl Plan {
     /// Draws the moments of the faults from the seed.
     pub(crate) fn new(options: &Demo) -> Result<Self> {
-        let accelerator = accelerator(options.workers)
-            .ok_or_else(|| Fault::input(format!("no TPU has {} workers", options.workers)))?;
+        let accelerator = accelerator(options.workers).ok_or_else(|| {
+            let fault = Fault::input(format!("no TPU has {} workers", options.workers));
+            fault.next("take 1, 4, 8, 16 or more of them; `rekindle catalog --builtin` lists what there is")
+        })?;
         if options.grpc_failures > 0 && options.workers < 2 {
             return Err(Fault::input("one worker has no connection to another that could be cut")
                 .next("add --grpc-failures 0, or take --workers 4"));
         }
         let count = options.preemptions.saturating_add(options.grpc_failures);
         if count > FAULTS_MAX {
-            return Err(Fault::input(format!("{count} faults are too many; at most {FAULTS_MAX}")));
+            return Err(Fault::input(format!("{count} faults are too many; at most {FAULTS_MAX}"))
+                .next("take fewer with --preemptions and --grpc-failures"));
         }
         let mut kinds = vec![Kind::Preemption; options.preemptions as usize];
         kinds.extend(vec![Kind::GrpcFailure; options.grpc_failures as usize]);

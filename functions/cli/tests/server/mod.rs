@@ -27,6 +27,7 @@ struct Seen {
     addresses: u32,
     uploads: Vec<String>,
     stall: Option<Arc<tokio::sync::Notify>>,
+    pages: Vec<String>,
 }
 
 type Log = Arc<Mutex<Seen>>;
@@ -69,6 +70,11 @@ impl Server {
     /// Each request of uploads: the number of its address, and what it was.
     pub(crate) fn uploads(&self) -> Vec<String> {
         self.log.lock().unwrap().uploads.clone()
+    }
+
+    /// Each page of a history of which not all is told at once.
+    pub(crate) fn pages(&self) -> Vec<String> {
+        self.log.lock().unwrap().pages.clone()
     }
 
     /// Every JSON body, in order.
@@ -207,7 +213,10 @@ fn known(id: &str) -> Option<Value> {
     match id {
         "train-1" | "guarded" | "past" => Some(job(id, &[])),
         "waits" => Some(waiting()),
-        "box" => Some(space::workspace()),
+        "box" | "left" | "full" => Some(space::workspace(id)),
+        "stuck" => Some(space::stuck()),
+        "odd" => Some(ended(id, "succeeded", "All 4 workers ended well.")),
+        "moved" => Some(ended(id, "succeeded", "All 4 workers ended well.")),
         "good" => Some(ended(id, "succeeded", "All 4 workers ended well.")),
         "bad" => Some(ended(id, "failed", "ModuleNotFoundError: No module named 'flax' (environment).")),
         "gone" => Some(ended(id, "cancelled", "ada@example.com cancelled it.")),
@@ -367,6 +376,12 @@ async fn show(State(log): State<Log>, Path(id): Path<String>, headers: HeaderMap
     if id == "broken" {
         return (StatusCode::BAD_GATEWAY, "<html>bad gateway</html>").into_response();
     }
+    if id == "website" {
+        return "<html>hello</html>".into_response();
+    }
+    if id == "strange" {
+        return Json(json!({"id": 1})).into_response();
+    }
     known(&id).map_or_else(|| no_such_job(&id), |job| Json(job).into_response())
 }
 
@@ -432,9 +447,18 @@ fn lately(id: &str) -> Vec<Value> {
     steps.into_iter().filter(wanted).enumerate().map(entry).collect()
 }
 
-async fn history(Path(id): Path<String>, Query(query): Query<BTreeMap<String, String>>) -> Response {
+async fn history(
+    State(log): State<Log>,
+    Path(id): Path<String>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Response {
     if known(&id).is_none() {
         return no_such_job(&id);
+    }
+    if id == "moved" {
+        let page = query.get("page_token").cloned().unwrap_or_default();
+        log.lock().unwrap().pages.push(page.clone());
+        return Json(seeing::ends(&page)).into_response();
     }
     if id != "past" {
         return Json(json!({"entries": lately(&id), "next_page_token": null})).into_response();
@@ -492,6 +516,9 @@ async fn logs(
     if !query.contains_key("follow") {
         let text = "== attempt 1 ==\n[w0] step 1\n[w1] step 1\n== attempt 2 ==\n[w0] step 2\nno worker\n";
         return text.into_response();
+    }
+    if id == "moved" {
+        return ([(header::CONTENT_TYPE, "text/event-stream")], seeing::MOVED).into_response();
     }
     let stream = match headers.get("last-event-id").map(|id| id.to_str().unwrap()) {
         None => "id: 1;a\ndata: == attempt 1 ==\ndata: [w0] step 1\ndata: [w1] step 1\n\nid: 1;b\ndata: [w0] cut",

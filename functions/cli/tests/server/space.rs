@@ -9,10 +9,20 @@ use serde_json::{Value, json};
 
 use super::{job, known, no_such_job};
 
+fn spec() -> Value {
+    json!({"workspace": true, "tpu": {"accelerator": "v5litepod-16"}, "limits": {"idle": "8h"}})
+}
+
 /// A workspace that is up.
-pub(super) fn workspace() -> Value {
-    let spec = json!({"workspace": true, "tpu": {"accelerator": "v5litepod-16"}, "limits": {"idle": "8h"}});
-    job("box", &[("spec", spec), ("message", json!("It is up."))])
+pub(super) fn workspace(id: &str) -> Value {
+    job(id, &[("spec", spec()), ("message", json!("It is up."))])
+}
+
+/// One that ends and never came up.
+pub(super) fn stuck() -> Value {
+    let message = json!("setup failed: No module named 'flax' (environment).");
+    let end = [("phase", json!("stopping")), ("outcome", json!("failed"))];
+    job("stuck", &[&[("spec", spec()), ("message", message)][..], &end].concat())
 }
 
 /// Order 2 brings files and goes well; order 1 says something, and ends with 3 on the second worker.
@@ -35,8 +45,16 @@ pub(super) async fn order(Path(id): Path<String>, Json(body): Json<ExecBody>) ->
     (StatusCode::ACCEPTED, Json(brought(order))).into_response()
 }
 
-pub(super) async fn look(Path((_, order)): Path<(String, u64)>) -> Json<Value> {
-    Json(brought(order))
+/// `left` goes away in the middle; on `full` nothing can be written.
+pub(super) async fn look(Path((id, order)): Path<(String, u64)>) -> Json<Value> {
+    let mut view = brought(order);
+    if id == "left" {
+        view["is_over"] = json!(true);
+        view["workers"][1]["exit"] = Value::Null;
+    } else if id == "full" {
+        view["workers"][1]["exit"] = json!({"code": 126, "error": "No space left on device"});
+    }
+    Json(view)
 }
 
 pub(super) async fn chunk(Path((_, _, worker, stream, number)): Path<(String, u64, String, String, u64)>) -> String {
@@ -46,6 +64,10 @@ pub(super) async fn chunk(Path((_, _, worker, stream, number)): Path<(String, u6
 pub(super) async fn outputs(Path(id): Path<String>) -> Response {
     if known(&id).is_none() {
         return no_such_job(&id);
+    }
+    if id == "odd" {
+        let output = json!({"worker": "w0", "path": "../x", "object": "w0/../x"});
+        return Json(json!({"place": "gs://bucket/jobs/odd/outputs/", "outputs": [output]})).into_response();
     }
     let output = |worker: &str, path: &str, object: &str| json!({"worker": worker, "path": path, "object": object});
     let list = json!({

@@ -149,7 +149,9 @@ fn overlay(job: &mut Map<String, Value>, options: &Run) -> Result<()> {
     }
     if !options.tag.is_empty() {
         let tags = job.entry("tags").or_insert_with(|| json!([]));
-        let Value::Array(tags) = tags else { return Err(Fault::input("`tags` of the job file is no list")) };
+        let Value::Array(tags) = tags else {
+            return Err(Fault::input("`tags` of the job file is no list").next("write `tags: [one, two]`"));
+        };
         for tag in &options.tag {
             if !tags.iter().any(|known| known == tag) {
                 tags.push(Value::from(tag.as_str()));
@@ -195,8 +197,10 @@ fn set(job: &mut Map<String, Value>, assignment: &str) -> Result<()> {
         return Err(Fault::input(format!("--set {assignment}: it has no value")).next("write --set FIELD=VALUE"));
     };
     let options = serde_saphyr::options! { strict_booleans: true };
-    let value: Value = serde_saphyr::from_str_with_options(text, options)
-        .map_err(|error| Fault::input(format!("--set {assignment}: no YAML")).because(error.to_string()))?;
+    let value: Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        let next = "the value is YAML: put quotes around a text with [, {, : or #";
+        Fault::input(format!("--set {assignment}: no YAML")).because(error.to_string()).next(next)
+    })?;
     place(job, field, value)
 }
 
