@@ -9,6 +9,7 @@ mod api;
 mod backoff;
 mod bell;
 mod bundle;
+mod closing;
 mod config;
 mod devices;
 mod evidence;
@@ -153,6 +154,7 @@ fn first_snapshot() -> Snapshot {
         notice: None,
         exit: None,
         has_work: false,
+        is_collecting: false,
     }
 }
 

@@ -91,8 +91,10 @@ pub(crate) enum Event {
     Started(Name, anyhow::Result<Standing>),
     /// A program ended by itself or by us; what it left behind may still live.
     Ended(Name, Ended),
-    /// Nothing lives any more. Without an attempt there is no exit.
-    Closed(Option<Box<ExitReport>>),
+    /// Nothing lives any more. Without an attempt there is no exit. With `true` outputs are still collected.
+    Closed(Option<Box<ExitReport>>, bool),
+    /// What this attempt's program left is collected, as far as it can be.
+    Collected(u32),
     /// The answer to the question whether a SIGTERM to us means the end of the machine.
     Asked(bool),
 }
@@ -289,7 +291,8 @@ impl Machine {
             Event::Prepared(done) => self.on_prepared(done),
             Event::Started(name, standing) => self.on_started(name, standing),
             Event::Ended(name, ended) => self.on_ended(name, ended),
-            Event::Closed(exit) => self.on_closed(exit),
+            Event::Closed(exit, is_collecting) => self.on_closed(exit, is_collecting),
+            Event::Collected(number) => self.on_collected(number),
             Event::Asked(_) => tracing::info!("the machine is going down; staying for the program's last words"),
         }
     }
@@ -431,6 +434,10 @@ impl Machine {
         // `run` comes only after every worker said that it is ready for this attempt. One that has never heard of it was, and has lost its
         // disk or its state since: it must not begin the program again beside the others' (architecture section 7).
         let is_lost = self.state.attempt.is_none() && order.is_some_and(|o| o.want == Want::Run);
+        if let Some(before) = self.state.attempt.as_ref().filter(|a| a.is_collecting) {
+            // Nobody is told any more when that ends.
+            self.close_output(before.number);
+        }
         self.state.attempt = Some(Attempt { number, work: order.and_then(|o| o.work.clone()), ..Attempt::default() });
         self.state.boot_id.clone_from(&self.parts.config.boot_id);
         self.closed_at = None;
@@ -491,6 +498,7 @@ impl Machine {
             notice: self.own_notice(),
             exit: attempt.and_then(|a| a.exit.clone()),
             has_work: attempt.is_some_and(|a| a.work.is_some()),
+            is_collecting: attempt.is_some_and(|a| a.is_collecting),
         };
         self.parts.snapshots.send_if_modified(|known| {
             let is_new = *known != snapshot;

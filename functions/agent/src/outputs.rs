@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use rekindle_core::classify::Exit;
+use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::api::Api;
@@ -40,19 +40,35 @@ struct Found {
     left_out: Vec<String>,
 }
 
-/// How long outputs may hold up the word that a program has ended. `None`: they are collected after it.
+/// When outputs are collected, and for how long at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    /// Before the end of the program is told.
+    Before(Duration),
+    /// After it: the manager keeps the machine meanwhile.
+    After(Duration),
+}
+
+/// After a program's own end its outputs may take so long.
+// Less than the manager keeps the machine for them, which counts from the end of the last worker.
+const AFTER_MAX: Duration = Duration::from_mins(4);
+
+/// When outputs are collected.
 ///
-/// After exit 0 nothing waits for the word, and the machine goes soon after it. A failure is told at once: the others
-/// of the slice must know, and the job waits a minute before it fails for good. An end that was ordered has until the
-/// moment at which the machine may go; under a notice the job goes on elsewhere, and there is nothing to collect.
-pub(crate) fn may_hold_up(exit: Exit, is_ordered: bool, is_urgent: bool, left: Duration) -> Option<Duration> {
-    match (exit, is_ordered) {
-        _ if is_urgent => Some(Duration::ZERO),
-        (_, true) => Some(left),
-        // Well below the ten minutes after which a worker counts as one that does not end.
-        (Exit::Code(0), false) => Some(Duration::from_mins(4)),
-        (Exit::Code(_) | Exit::Signal(_) | Exit::Silent, false) => None,
+/// The end of a program is told at once: a success is one from then on, whatever happens to the machine, and after a
+/// failure the others of the slice must know. An end that was ordered is told when the outputs are there: it has until
+/// the moment at which the machine may go. Under a notice the job goes on elsewhere, and there is nothing to collect.
+pub(crate) fn when(is_ordered: bool, is_urgent: bool, left: Duration) -> When {
+    match (is_urgent, is_ordered) {
+        (true, _) => When::Before(Duration::ZERO),
+        (false, true) => When::Before(left),
+        (false, false) => When::After(AFTER_MAX),
     }
+}
+
+/// What is left of the time after a program's end at `ended`.
+pub(crate) fn left_after(ended: Timestamp, now: Timestamp) -> Duration {
+    AFTER_MAX.saturating_sub(Duration::try_from(now.duration_since(ended)).unwrap_or_default())
 }
 
 /// Finds the files that match. Links are not followed.
@@ -182,11 +198,23 @@ pub(crate) struct Collecting {
 }
 
 impl Collecting {
-    /// The files that match; what is left out is said where people look.
-    pub(crate) async fn find(&self) -> Vec<PathBuf> {
-        if self.patterns.is_empty() {
-            return Vec::new();
+    /// True if the job asks for any.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.patterns.is_empty()
+    }
+
+    /// Collects for so long at most. What is left out is said where people look.
+    pub(crate) async fn within(&self, limit: Duration) {
+        if !self.is_due() || limit.is_zero() {
+            return;
         }
+        let all = async { self.send(self.find().await).await };
+        if tokio::time::timeout(limit, all).await.is_err() {
+            self.say(&format!("outputs: not all could be sent within {} s", limit.as_secs()));
+        }
+    }
+
+    async fn find(&self) -> Vec<PathBuf> {
         let (work, patterns) = (self.work.clone(), self.patterns.clone());
         let found = tokio::task::spawn_blocking(move || find(&work, &patterns)).await.unwrap_or_default();
         for line in &found.left_out {
@@ -195,19 +223,10 @@ impl Collecting {
         found.files
     }
 
-    /// Sends files.
-    pub(crate) async fn send(&self, files: Vec<PathBuf>) {
+    async fn send(&self, files: Vec<PathBuf>) {
         let Exec { api, node, token, .. } = &self.exec;
         for line in send(api, node, token, &self.work, files).await {
             self.say(&line);
-        }
-    }
-
-    /// The same for so long at most.
-    pub(crate) async fn send_within(&self, limit: Duration) {
-        let all = async { self.send(self.find().await).await };
-        if tokio::time::timeout(limit, all).await.is_err() {
-            self.say(&format!("outputs: not all could be sent within {} s", limit.as_secs()));
         }
     }
 
@@ -258,11 +277,15 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_before_its_outputs_and_a_good_end_after() {
+    fn an_end_is_told_before_its_outputs_are_collected_unless_we_ordered_it() {
         let left = Duration::from_secs(9);
-        assert_eq!(may_hold_up(Exit::Code(1), false, false, left), None);
-        assert_eq!(may_hold_up(Exit::Signal(15), true, false, left), Some(left));
-        assert_eq!(may_hold_up(Exit::Code(0), false, true, left), Some(Duration::ZERO), "it goes on elsewhere");
-        assert!(may_hold_up(Exit::Code(0), false, false, left) > Some(left));
+        assert_eq!(when(false, false, left), When::After(AFTER_MAX));
+        assert_eq!(when(true, false, left), When::Before(left));
+        for is_ordered in [true, false] {
+            assert_eq!(when(is_ordered, true, left), When::Before(Duration::ZERO), "it goes on elsewhere");
+        }
+        let ended: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        assert_eq!(left_after(ended, ended + Duration::from_mins(1)), Duration::from_mins(3));
+        assert_eq!(left_after(ended, ended + Duration::from_mins(5)), Duration::ZERO);
     }
 }

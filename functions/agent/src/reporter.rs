@@ -47,6 +47,8 @@ pub(crate) struct Snapshot {
     pub(crate) exit: Option<ExitReport>,
     /// The work of the attempt is here.
     pub(crate) has_work: bool,
+    /// It has ended, and its outputs are being collected.
+    pub(crate) is_collecting: bool,
 }
 
 /// What is news: a change here is reported at once, and stored.
@@ -56,6 +58,7 @@ struct News {
     state: WorkerState,
     notice: Option<Notice>,
     is_exited: bool,
+    is_collecting: bool,
     has_stepped: bool,
     checkpoint: Option<u64>,
 }
@@ -67,6 +70,7 @@ impl Snapshot {
             state: self.state,
             notice: self.notice.clone(),
             is_exited: self.exit.is_some(),
+            is_collecting: self.is_collecting,
             has_stepped: self.progress.step.is_some(),
             checkpoint: self.progress.checkpoint,
         }
@@ -256,6 +260,7 @@ impl Reporter {
             exit: snapshot.exit.clone().filter(|_| is_exit_due),
             has_work: snapshot.has_work,
             has_bell: self.bell.is_heard(),
+            is_collecting: snapshot.is_collecting,
         }
     }
 }

@@ -65,6 +65,9 @@ pub(crate) struct Attempt {
     pub(crate) progress: Tail,
     /// How it ended, once nothing of it lives.
     pub(crate) exit: Option<ExitReport>,
+    /// What the program left is being collected.
+    #[serde(default)]
+    pub(crate) is_collecting: bool,
     /// `api` has stored the exit.
     pub(crate) is_accepted: bool,
 }

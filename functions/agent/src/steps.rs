@@ -9,34 +9,30 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use rekindle_core::classify::{Exit, SignalSender, Stage, WorkerEvidence};
+use rekindle_core::classify::Exit;
 use rekindle_core::orders::notice_is_urgent;
 use rekindle_core::spec::CommandLine;
 use rekindle_wire::agent::{ExitReport, Notice, Work};
 
+use crate::closing::{Closing, collect};
 use crate::devices::{self, Devices};
-use crate::evidence::{self, Since};
-use crate::files::{self, CLOSED, Layout};
-use crate::kernel::{Kernel, Watch};
+use crate::evidence::Since;
+use crate::files::{self, Layout};
 use crate::machine::{Doing, Event, Live, Machine, Name, Unprepared};
 use crate::metadata::Metadata;
+use crate::outputs::{self, When};
 use crate::program::{self, Standing};
-use crate::shim::{Ended, Papers, Spec, Started};
-use crate::state::{Attempt, Step, Stop};
-use crate::{bundle, logs, outputs, procs};
+use crate::shim::{Ended, Spec, Started};
+use crate::state::{Step, Stop};
+use crate::{bundle, logs, procs};
 
 /// What an older attempt left alive gets so long between SIGTERM and SIGKILL.
 const STALE_GRACE: Duration = Duration::from_secs(5);
 /// A device that somebody else holds is waited for so long.
 const DEVICE_WAIT: Duration = Duration::from_mins(1);
-/// After everything is dead, the shim gets so long to write down how the program ended.
-const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// The variable that tells the TPU runtime where to log; the job may set it itself.
-const TPU_LOG_DIR: &str = "TPU_LOG_DIR";
-
-const SIGTERM: i32 = 15;
-const SIGKILL: i32 = 9;
+pub(crate) const TPU_LOG_DIR: &str = "TPU_LOG_DIR";
 
 impl Machine {
     /// Goes on where the last agent stopped.
@@ -46,6 +42,10 @@ impl Machine {
         if let Some(number) = self.state.attempt.as_ref().map(|a| a.number) {
             // A buffer in memory is empty after a reboot.
             self.make_folders(number);
+        }
+        self.resume_collecting(is_same_boot);
+        if let Some(attempt) = self.state.attempt.as_ref().filter(|_| is_same_boot) {
+            self.parts.exec.tell_lost(attempt.number, self.state.last_exec);
         }
         let Some(attempt) = self.state.attempt.as_mut().filter(|a| a.exit.is_none()) else { return };
         let name = match attempt.step {
@@ -223,6 +223,7 @@ impl Machine {
         let Some(newest) = new.iter().map(|order| order.id).max() else { return };
         let env = environment(work, &self.parts.layout, attempt.number, &self.parts.config.home);
         self.state.last_exec = newest;
+        new.iter().for_each(|order| self.parts.exec.note(order));
         // Written down before they are begun: an agent that dies in between does not do them twice. Where they cannot be, they wait.
         if !self.state.save(&self.parts.layout) {
             self.state.last_exec = last;
@@ -342,23 +343,14 @@ impl Machine {
         let Some(attempt) = &self.state.attempt else {
             tokio::spawn(async move {
                 procs::end(home, family, is_told, kill_at).await;
-                let _ = events.send(Event::Closed(None)).await;
+                let _ = events.send(Event::Closed(None, false)).await;
             });
             return;
         };
         let flushes = self.parts.flushes.clone();
         let notice = self.own_notice().filter(|notice| notice_is_urgent(notice, Timestamp::now()));
         let is_urgent = notice.is_some();
-        let collecting = outputs::Collecting {
-            exec: self.parts.exec.clone(),
-            work: self.parts.layout.work(),
-            stderr: self.parts.layout.attempt(attempt.number).join("stderr"),
-            // `setup` makes no outputs, and a workspace has its own ways.
-            patterns: match &attempt.work {
-                Some(work) if attempt.step == Step::Run && !work.is_workspace() => work.outputs.clone(),
-                _ => Vec::new(),
-            },
-        };
+        let (collecting, number) = (self.collecting(attempt), attempt.number);
         let is_ordered = attempt.stop.is_some();
         let kill_at_last = *kill_at.borrow();
         let closing = Closing {
@@ -382,9 +374,9 @@ impl Machine {
                 None => closing.last_word().await,
             };
             let left = kill_at_last.saturating_duration_since(Instant::now());
-            let limit = outputs::may_hold_up(ended.exit, is_ordered, is_urgent, left);
-            if let Some(limit) = limit.filter(|limit| !limit.is_zero()) {
-                collecting.send_within(limit).await;
+            let when = outputs::when(is_ordered, is_urgent, left);
+            if let When::Before(limit) = when {
+                collecting.within(limit).await;
             }
             let goes_in =
                 |n: Notice| Duration::try_from(n.deadline.duration_since(Timestamp::now())).unwrap_or_default();
@@ -392,17 +384,18 @@ impl Machine {
             let report = tokio::task::spawn_blocking(move || closing.report(ended));
             // Once the last worker's exit is known the machine may be gone within the second.
             let (report, ()) = tokio::join!(report, logs::all_sent(&flushes, patience));
+            let is_after = matches!(when, When::After(_)) && collecting.is_due();
             if let Ok(report) = report {
-                let _ = events.send(Event::Closed(Some(Box::new(report)))).await;
+                let _ = events.send(Event::Closed(Some(Box::new(report)), is_after)).await;
             }
-            if limit.is_none() {
-                collecting.send(collecting.find().await).await;
+            if let (When::After(limit), true) = (when, is_after) {
+                collect(collecting, limit, number, flushes, events).await;
             }
         });
     }
 
     /// Nothing lives any more.
-    pub(crate) fn on_closed(&mut self, exit: Option<Box<ExitReport>>) {
+    pub(crate) fn on_closed(&mut self, exit: Option<Box<ExitReport>>, is_collecting: bool) {
         self.doing = Doing::Nothing;
         self.live = None;
         self.is_dirty = true;
@@ -417,8 +410,10 @@ impl Machine {
         let mut exit = *exit;
         exit.evidence.last_step = attempt.progress.said.step;
         attempt.exit = Some(exit);
-        if let Err(error) = std::fs::write(folder.join(CLOSED), "") {
-            tracing::warn!(%error, "cannot close the attempt's output");
+        attempt.is_collecting = is_collecting;
+        let number = attempt.number;
+        if !is_collecting {
+            self.close_output(number);
         }
         flush(&self.parts.flushes);
     }
@@ -428,102 +423,6 @@ impl Machine {
 pub(crate) fn flush(flushes: &mpsc::Sender<logs::Flush>) {
     let (done, _) = oneshot::channel();
     let _ = flushes.try_send(done);
-}
-
-/// Everything that an exit report is made of.
-struct Closing {
-    attempt: Attempt,
-    papers: Option<Papers>,
-    folder: std::path::PathBuf,
-    tpu_logs: std::path::PathBuf,
-    key: rekindle_core::ids::WorkerKey,
-    home: std::path::PathBuf,
-    work: std::path::PathBuf,
-    devices: Devices,
-    memory_free: Option<u64>,
-    kernel: Kernel,
-    watch: Watch,
-    family: Option<procs::Family>,
-}
-
-impl Closing {
-    /// How the program ended, once nothing of it lives: the shim's word, for which it gets a moment.
-    async fn last_word(&self) -> Ended {
-        let Some(papers) = &self.papers else {
-            // It was never started; we ended it before.
-            return Ended { exit: Exit::Signal(SIGTERM), at: Timestamp::now() };
-        };
-        let limit = Instant::now() + LAST_WORD;
-        loop {
-            match program::standing(papers) {
-                Standing::Ended(ended) => return ended,
-                Standing::Running(_) | Standing::Starting if Instant::now() < limit => {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-                // Its shim is dead, or cannot write. We sent SIGKILL to everything that was left.
-                Standing::Running(_) | Standing::Starting | Standing::NotStarted | Standing::Lost => {
-                    return Ended { exit: Exit::Signal(SIGKILL), at: Timestamp::now() };
-                }
-            }
-        }
-    }
-
-    fn report(mut self, ended: Ended) -> ExitReport {
-        let attempt = &self.attempt;
-        let ordered = attempt.stop.is_some();
-        let said = evidence::tail(&self.folder.join("stdout"), &self.folder.join("stderr"), attempt.since);
-        let ours: Vec<i32> = self.family.map(|f| f.shim.pid).into_iter().chain([std::process::id() as i32]).collect();
-        let sender = if ordered { Some(SignalSender::Ourselves) } else { evidence::sender_in(&said, &ours) };
-        self.watch.pids.extend(self.family.map(|f| f.program.pid));
-        let oom_line = self.kernel.oom_line(attempt.oom_kills, &self.watch.pids);
-        let oom_kill = oom_line.is_some()
-            || self.watch.has_seen_kill(ended.exit)
-            || attempt.oom_kills.explains(self.kernel.oom_kills(), ended.exit);
-        let found = self.devices.holders();
-        let mut holders = devices::describe(&found);
-        if self.devices.remove_stale_lock(&found) {
-            holders.push(format!("rekindle: {} was left by a process that is dead", self.devices.lock.display()));
-        }
-        let disks = [self.work.clone(), self.home.clone(), std::env::temp_dir()];
-        let disks = disks.into_iter().chain(self.checkpoints());
-        ExitReport {
-            at: ended.at,
-            ordered,
-            evidence: WorkerEvidence {
-                index: self.key.worker,
-                slice: self.key.slice,
-                exit: ended.exit,
-                signal_sender: sender,
-                oom_kill,
-                oom_line: oom_line.unwrap_or_default(),
-                disk_free_bytes: disks.filter_map(|d| evidence::disk_free(&d)).min(),
-                memory_free_bytes: self.memory_free,
-                device_busy: !found.is_empty(),
-                holders,
-                rebooted: attempt.rebooted,
-                exited_at_ms: u64::try_from(ended.at.as_millisecond()).ok(),
-                last_step: attempt.progress.said.step,
-                during: if attempt.step == Step::Run { Stage::Run } else { Stage::Setup },
-                tail: self.tpu_logs() + &said,
-            },
-        }
-    }
-
-    /// The checkpoint folder, where it lies on a disk of this machine.
-    fn checkpoints(&self) -> Option<std::path::PathBuf> {
-        let folder = self.attempt.work.as_ref()?.env.get("REKINDLE_CHECKPOINT_DIR")?;
-        let folder = folder.strip_prefix("file://").unwrap_or(folder);
-        folder.starts_with('/').then(|| folder.into())
-    }
-
-    /// What the TPU runtime wrote for this program.
-    fn tpu_logs(&self) -> String {
-        let Some(started) = self.attempt.started_at else { return String::new() };
-        let own = self.attempt.work.as_ref().and_then(|w| w.env.get(TPU_LOG_DIR)).map(std::path::PathBuf::from);
-        // The clock of file times goes in steps of up to 10 ms, behind the one that told the start.
-        let since = started.checked_sub(Duration::from_millis(100)).unwrap_or(started);
-        evidence::tpu_logs(&own.unwrap_or_else(|| self.tpu_logs.clone()), since.into())
-    }
 }
 
 /// Brings the working directory to what the attempt is to find there.

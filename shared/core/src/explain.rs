@@ -52,6 +52,7 @@ pub fn waiting_for(job: &Job) -> Option<String> {
         Phase::Running | Phase::Succeeded | Phase::Failed | Phase::Cancelled => None,
         Phase::Paused => Some("a person: `unpause`, or `cancel`".into()),
         Phase::Stopping => Some(match resources(job) {
+            Some(names) if sends_outputs(job) => format!("its outputs, and then the deletion of {names}"),
             Some(names) => format!("the deletion of {names}"),
             None => "the last look at its resources".into(),
         }),
@@ -99,7 +100,11 @@ fn standing(job: &Job, now: Timestamp) -> String {
                 Some(outcome) => format!("has ended ({})", outcome.phase().as_str()),
                 None => "is being paused".to_owned(),
             };
-            format!("Job {id} {end}; for {since} what it owned is being deleted.")
+            if sends_outputs(job) {
+                format!("Job {id} {end}; for {since} its workers have been sending its outputs.")
+            } else {
+                format!("Job {id} {end}; for {since} what it owned is being deleted.")
+            }
         }
         Phase::Paused => format!("Job {id} has been paused for {since}; it owns nothing and costs nothing."),
         Phase::Succeeded | Phase::Failed | Phase::Cancelled => {
@@ -117,6 +122,14 @@ fn standing(job: &Job, now: Timestamp) -> String {
             )
         }
     }
+}
+
+/// It has ended by itself, and its slice is kept while its outputs come.
+fn sends_outputs(job: &Job) -> bool {
+    job.outcome.is_some_and(|outcome| outcome != Outcome::Cancelled)
+        && !job.spec.outputs.is_empty()
+        && job.attempts.last().is_some_and(|a| a.fenced_at.is_some())
+        && job.generations.iter().any(|g| g.delete.is_none() && g.lost.is_none())
 }
 
 /// The reason that `decide` gave, in its own words.
@@ -209,7 +222,8 @@ fn what_next(job: &Job, now: Timestamp) -> Option<String> {
         Phase::Stopping => {
             let names = resources(job).unwrap_or_else(|| "what is left".to_owned());
             let then = job.outcome.map_or("paused", |outcome| outcome.phase().as_str());
-            Some(format!("Next: once the TPU API says that {names} is gone, the job is {then}."))
+            let first = if sends_outputs(job) { "once they are there it is deleted, and " } else { "" };
+            Some(format!("Next: {first}once the TPU API says that {names} is gone, the job is {then}."))
         }
         Phase::Pending | Phase::Provisioning | Phase::Starting | Phase::Running | Phase::Recovering => {
             active_next(job, now)

@@ -273,6 +273,9 @@ pub struct WorkerReport {
     pub notice: Option<Notice>,
     /// How the program (or `setup`) of this attempt ended.
     pub exit: Option<ExitReport>,
+    /// It has ended, and what it left (`outputs`) is still being collected from the machine.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_collecting: bool,
 }
 
 /// The end of one worker's program, told once.

@@ -29,6 +29,8 @@ pub struct Settings {
     pub exit_grace_success: Duration,
     /// After the kill deadline, so long is waited for the workers' reports before the end is judged without them.
     pub exits_wait: Duration,
+    /// A slice whose program has ended is kept for so long while its workers collect `outputs`.
+    pub outputs_wait: Duration,
     /// No create for so long at a candidate that had no capacity.
     pub stockout_cooldown: Duration,
     /// No create for so long where a quota was used up.
@@ -85,6 +87,8 @@ impl Default for Settings {
             exit_grace_failure: secs(60),
             exit_grace_success: secs(600),
             exits_wait: secs(20),
+            // Agents give up after four minutes.
+            outputs_wait: secs(300),
             stockout_cooldown: secs(300),
             quota_cooldown: secs(300),
             rate_cooldown: secs(60),
@@ -123,6 +127,7 @@ impl Settings {
             exit_grace_failure: by(self.exit_grace_failure),
             exit_grace_success: by(self.exit_grace_success),
             exits_wait: by(self.exits_wait),
+            outputs_wait: by(self.outputs_wait),
             stockout_cooldown: by(self.stockout_cooldown),
             quota_cooldown: by(self.quota_cooldown),
             rate_cooldown: by(self.rate_cooldown),

@@ -90,6 +90,9 @@ pub struct Report {
     /// True once the agent has heard its bell, which rings when its orders change, so that it need not ask often.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_bell: bool,
+    /// True while the program has ended and its outputs are still being collected from this machine.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_collecting: bool,
 }
 
 /// Progress lines, summed up.

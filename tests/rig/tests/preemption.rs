@@ -129,6 +129,7 @@ impl World {
             exit: None,
             has_work: true,
             has_bell: false,
+            is_collecting: false,
         };
         change(worker, &mut report);
         report

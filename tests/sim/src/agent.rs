@@ -199,6 +199,7 @@ fn report_of(world: &World, fleet: &crate::machine::Fleet, vm: &Vm) -> Report {
         exit: attempt.and_then(|a| a.exit.clone()),
         has_work: attempt.is_some_and(|a| a.work.is_some()),
         has_bell: false,
+        is_collecting: false,
     }
 }
 

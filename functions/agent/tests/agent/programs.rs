@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rekindle_core::classify::{Exit, SignalSender, Stage};
+use rekindle_core::exec::{ExecAction, ExecExit, ExecOrder};
 use rekindle_core::spec::CommandLine;
 use rekindle_wire::agent::{NoticeKind, Want, WorkerState};
 
-use crate::cloud::{Cloud, Worker, is_alive, order, work};
+use crate::cloud::{Cloud, Inner, Worker, is_alive, order, poll, work};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_is_set_up_released_and_ends_well() {
@@ -260,4 +261,59 @@ async fn nothing_is_told_in_the_name_of_another_generations_attempt() {
     cloud.until_state(5, WorkerState::Ready).await;
     let named: Vec<u32> = cloud.set(|inner| inner.reports.iter().map(|r| r.attempt).collect());
     assert!(named.iter().all(|attempt| [0, 5].contains(attempt)), "{named:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_success_is_told_while_its_outputs_are_still_collected_also_by_the_next_agent() {
+    let cloud = Cloud::start("mkdir results; echo made >results/a; exit 0").await;
+    cloud.set(|inner| {
+        inner.holds_outputs = true;
+        inner.order.work.as_mut().unwrap().outputs = vec!["results".into()];
+    });
+    let mut worker = Worker::start(&cloud);
+    cloud.until_state(1, WorkerState::Ready).await;
+    cloud.want(Want::Run);
+    let told = cloud.until_state(1, WorkerState::Exited).await;
+    assert_eq!((told.exit.unwrap().evidence.exit, told.is_collecting), (Exit::Code(0), true));
+    worker.kill_agent();
+    let before = cloud.set(|inner| inner.reports.len());
+    worker.start_agent();
+    cloud
+        .until("the next agent goes on with it", |inner| {
+            let told = inner.reports[before..].iter().find(|report| report.exit.is_some())?;
+            told.is_collecting.then_some(())
+        })
+        .await;
+    cloud.set(|inner| inner.holds_outputs = false);
+    cloud.until("all is collected", |inner| inner.last().is_some_and(|last| !last.is_collecting).then_some(())).await;
+    assert_eq!(cloud.set(|inner| inner.outputs.clone()), [("results/a".to_owned(), b"made\n".to_vec())].into());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_whose_agent_is_started_anew_ends_for_who_gave_it() {
+    let cloud = Cloud::start("").await;
+    cloud.set(|inner| inner.order.work.as_mut().unwrap().run = CommandLine::Argv(Vec::new()));
+    let mut worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    let run = |id, text: &str| {
+        let action = ExecAction::Run(CommandLine::Shell(text.to_owned()));
+        ExecOrder { id, attempt: 1, worker: None, at: Timestamp::now(), action }
+    };
+    cloud.set(|inner| inner.order.exec = vec![run(1, "echo short"), run(2, "echo long; sleep 600")]);
+    let said = |inner: &Inner, id| inner.brought.get(&(id, "stdout".to_owned(), 0)).cloned();
+    let ended = |inner: &Inner, id| inner.brought.get(&(id, "exit".to_owned(), 0)).cloned();
+    cloud.until("the first one ends", |inner| ended(inner, 1)).await;
+    cloud.until("the second one runs", |inner| said(inner, 2)).await;
+    let paper = worker.home().join("jobs/train/g2/a1/exec-1");
+    poll("the first one is done with", || (!paper.exists()).then_some(())).await;
+    worker.kill_agent();
+    cloud.set(|inner| inner.brought.remove(&(1, "exit".to_owned(), 0)));
+    worker.start_agent();
+    let end = cloud.until("the second one has ended", |inner| ended(inner, 2)).await;
+    let end: ExecExit = serde_json::from_slice(&end).unwrap();
+    assert_eq!(end.code, 125);
+    assert!(end.error.unwrap().contains("agent was started anew"));
+    cloud.set(|inner| inner.order.exec.push(run(3, "echo third")));
+    cloud.until("the next one ends", |inner| ended(inner, 3)).await;
+    assert!(cloud.set(|inner| ended(inner, 1)).is_none(), "what had ended is not told again");
 }

@@ -149,5 +149,6 @@ fn fresh(api: &Api, attempt: &Attempt, hello: &Hello) -> WorkerReport {
         memory_free_bytes: None,
         notice: None,
         exit: None,
+        is_collecting: false,
     }
 }

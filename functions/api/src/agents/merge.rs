@@ -28,6 +28,8 @@ pub(super) fn merge(
         next.notice = None;
     }
     next.notice = earlier(next.notice.take(), report.notice.clone());
+    // A report of an earlier moment that comes late does not begin the collecting anew.
+    next.is_collecting = report.is_collecting && (next.exit.is_none() || next.is_collecting);
     if next.exit.is_none() {
         next.exit.clone_from(&report.exit);
     }
@@ -89,6 +91,7 @@ fn empty(report: &Report, address: &str, now: Timestamp) -> WorkerReport {
         memory_free_bytes: None,
         notice: None,
         exit: None,
+        is_collecting: false,
     }
 }
 
@@ -109,6 +112,8 @@ pub(super) enum Change {
     Exit,
     /// The program of this worker ended: news if all have.
     AllExited,
+    /// All that this worker's program left was collected: news if all have done so.
+    Collected,
     /// The slice will be taken away.
     Notice,
     /// The VM booted again.
@@ -134,6 +139,9 @@ pub(super) fn change(
         // The first one stops the others, and so does the first failure; after that only the last one matters.
         let stops = attempt.stop.is_none() && exit.evidence.exit != Exit::Code(0);
         return Some(if stops || attempt.first_exit_at.is_none() { Change::Exit } else { Change::AllExited });
+    }
+    if known.is_some_and(|k| k.is_collecting) && !next.is_collecting {
+        return Some(Change::Collected);
     }
     if let Some(notice) = &next.notice {
         let known_to_job = job.generation(next.generation).and_then(|g| g.notice.as_ref());

@@ -23,7 +23,7 @@ const RACES_MAX: u32 = 5;
 ///
 /// A report of an attempt that the job has let go of is dropped: nobody reads it. One of an older attempt than the
 /// generation's current one is
-/// refused for state, but an exit or a notice in it is stored.
+/// refused for state, but an exit or a notice in it is stored, and the end of the collecting after an exit.
 pub(super) async fn store(api: &Api, job: &Job, report: &Report) -> Result<Option<News>, Problem> {
     let of = |a: &&Attempt| a.number == report.attempt && a.generation == report.generation;
     let Some(attempt) = job.attempts.iter().find(of) else {
@@ -32,9 +32,6 @@ pub(super) async fn store(api: &Api, job: &Job, report: &Report) -> Result<Optio
     };
     let is_late = attempt_of(job, report.generation).is_some_and(|current| current.number > attempt.number)
         || attempt.fenced_at.is_some();
-    if is_late && report.exit.is_none() && report.notice.is_none() {
-        return Ok(None);
-    }
     for _ in 0..RACES_MAX {
         match once(api, job, attempt, report, is_late).await {
             Err(StoreError::Conflict(_)) => {}
@@ -56,6 +53,10 @@ async fn once(
     let kind = Kind::Worker(report.job.clone(), report.attempt, report.key);
     let known = docs.read::<WorkerReport>(&kind).await?;
     let before = known.as_ref().map(|at| &at.value);
+    let tells = report.exit.is_some() || report.notice.is_some() || before.is_some_and(|known| known.is_collecting);
+    if is_late && !tells {
+        return Ok(None);
+    }
     let next = merge(before, report, &address(job, report), api.engine.ports.clock.now(), is_late);
     let news = change(before, &next, job, attempt);
     let revision = match &known {
@@ -67,14 +68,18 @@ async fn once(
     points::add(api, &report.job, before, &next).await;
     let Some(news) = news else { return Ok(None) };
     let complete = match news {
-        Change::Ready => all(api, job, attempt, |s| s == WorkerState::Ready).await?,
-        Change::Running => all(api, job, attempt, |s| matches!(s, WorkerState::Running | WorkerState::Exited)).await?,
-        Change::AllExited => all(api, job, attempt, |s| s == WorkerState::Exited).await?,
+        Change::Ready => all(api, job, attempt, |r| r.state == WorkerState::Ready).await?,
+        Change::Running => {
+            all(api, job, attempt, |r| matches!(r.state, WorkerState::Running | WorkerState::Exited)).await?
+        }
+        Change::AllExited => all(api, job, attempt, |r| r.state == WorkerState::Exited).await?,
+        Change::Collected => all(api, job, attempt, |r| !r.is_collecting).await?,
         Change::Exit | Change::Notice | Change::Reboot | Change::Step => Some(revision),
     };
     let cause = match news {
         Change::Exit => "worker exit",
         Change::AllExited => "workers exited",
+        Change::Collected => "outputs collected",
         Change::Notice => "notice",
         Change::Reboot => "worker rebooted",
         Change::Ready => "workers ready",
@@ -91,13 +96,13 @@ async fn all(
     api: &Api,
     job: &Job,
     attempt: &Attempt,
-    is: impl Fn(WorkerState) -> bool,
+    is: impl Fn(&WorkerReport) -> bool,
 ) -> Result<Option<Revision>, StoreError> {
     let Some(g) = job.generation(attempt.generation) else { return Ok(None) };
     let keys = (0..g.slices).flat_map(|slice| (0..g.workers).map(move |worker| WorkerKey { slice, worker }));
     let of: Vec<(u32, WorkerKey)> = keys.map(|key| (attempt.number, key)).collect();
     let (reports, _) = api.engine.ports.store.workers(&job.id, &of).await?;
-    let complete = reports.len() == of.len() && reports.iter().all(|at| is(at.value.state));
+    let complete = reports.len() == of.len() && reports.iter().all(|at| is(&at.value));
     Ok(reports.iter().map(|at| at.revision).max().filter(|_| complete))
 }
 

@@ -12,7 +12,7 @@ use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::LivenessDoc;
 use rekindle_ports::world::Clock;
-use rekindle_rig::Answer;
+use rekindle_rig::{Answer, spec};
 use rekindle_wire::agent::{Hello, Order, Progress, Report, Want, Welcome};
 
 use super::Served;
@@ -80,6 +80,7 @@ impl Agent<'_> {
             exit: None,
             has_work: false,
             has_bell: false,
+            is_collecting: false,
         }
     }
 
@@ -256,6 +257,36 @@ async fn an_exit_is_stored_once_hinted_and_kept() {
     let stored = agent.stored_of(1).await.unwrap();
     assert_eq!((stored.state, stored.exit), (WorkerState::Exited, report.exit));
     assert!(served.rig.take_causes().is_empty(), "it is no news any more");
+}
+
+#[tokio::test]
+async fn the_slice_is_kept_until_all_outputs_are_collected_which_is_news() {
+    let served = Served::new().await;
+    let mut spec = spec("train");
+    spec["outputs"] = json!(["results"]);
+    assert!(served.post("/v1/jobs", &spec).await.status.is_success());
+    for _ in 0..4 {
+        served.rig.pass("train").await;
+        served.rig.advance(1);
+    }
+    let mut agents = running(&served).await;
+    for agent in &mut agents {
+        let report = Report { exit: Some(agent.exit(0)), is_collecting: true, ..agent.report(WorkerState::Exited) };
+        agent.send(&report).await;
+    }
+    served.rig.pass("train").await;
+    let job = served.get("/v1/jobs/train").await.json();
+    assert_eq!((&job["outcome"], &job["resources"][0]["state"]), (&json!("succeeded"), &json!("ready")), "{job}");
+    served.rig.take_causes();
+    for agent in &mut agents {
+        assert!(served.rig.take_causes().is_empty(), "not all have yet");
+        // The exit is stored, and not told again.
+        agent.send(&agent.report(WorkerState::Exited)).await;
+    }
+    assert_eq!(served.rig.take_causes(), ["outputs collected"]);
+    served.rig.pass("train").await;
+    let job = served.get("/v1/jobs/train").await.json();
+    assert_eq!(job["resources"][0]["state"], json!("deleting"), "{job}");
 }
 
 #[tokio::test]

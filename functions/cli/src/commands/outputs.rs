@@ -2,8 +2,9 @@
 
 use std::io::Write as _;
 use std::path::{Component, Path};
+use std::time::{Duration, Instant};
 
-use rekindle_wire::v1::{OutputList, OutputView};
+use rekindle_wire::v1::{JobView, OutputList, OutputView};
 
 use super::{Context, job_path};
 use crate::api::typed;
@@ -11,8 +12,14 @@ use crate::args::Outputs;
 use crate::fault::{Fault, Result};
 use crate::human;
 
+/// Between two looks whether all outputs are there, and how long they are waited for: a little longer than the server
+/// keeps a TPU for them.
+const LOOK_EACH: Duration = Duration::from_millis(500);
+const SENT_MAX: Duration = Duration::from_mins(6);
+
 /// Lists or downloads.
 pub(crate) async fn run(context: &Context, options: &Outputs) -> Result<()> {
+    until_sent(context, &options.job).await?;
     let value = context.api.get(&job_path(&options.job, "/outputs")?, &[]).await?;
     let mut list: OutputList = typed(value)?;
     if let Some(worker) = options.worker.as_deref().filter(|worker| *worker != "all") {
@@ -46,11 +53,28 @@ pub(crate) async fn run(context: &Context, options: &Outputs) -> Result<()> {
     Ok(())
 }
 
+/// A job that has ended may still get its outputs: until its TPU is gone, but not for ever.
+async fn until_sent(context: &Context, job: &str) -> Result<()> {
+    let since = Instant::now();
+    loop {
+        let view: JobView = typed(context.api.get(&job_path(job, "")?, &[]).await?)?;
+        if view.outcome.is_none() || view.phase.is_terminal() {
+            return Ok(());
+        }
+        if since.elapsed() > SENT_MAX {
+            context.printer.warn(&format!("{job} is still stopping; what its workers have not sent is missing"));
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK_EACH).await;
+    }
+}
+
 /// One file, complete or not at all; its size.
 async fn fetch(context: &Context, job: &str, output: &OutputView, to: &Path) -> Result<u64> {
     let below = Path::new(&output.worker).join(&output.path);
     if below.components().any(|part| !matches!(part, Component::Normal(_))) {
-        return Err(Fault::unexpected(format!("{:?} is no path of an output", output.path)));
+        return Err(Fault::unexpected(format!("{:?} is no path of an output", output.path))
+            .next(format!("nothing was written there; the object itself is {}", output.object)));
     }
     let place = to.join(below);
     let cannot = |error: std::io::Error| {

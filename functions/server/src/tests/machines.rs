@@ -128,6 +128,7 @@ fn exit_report(now: i64) -> Report {
         exit: Some(ExitReport { at: Timestamp::from_second(now).unwrap(), ordered: false, evidence }),
         has_work: false,
         has_bell: false,
+        is_collecting: false,
     }
 }
 

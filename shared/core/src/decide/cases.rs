@@ -9,7 +9,7 @@ use crate::effect::Effect;
 use crate::failure::FailureKind;
 use crate::fixture::{at, attempt, deployment, entry, generation, job, noon, small, spec_in};
 use crate::ids::{InstallationId, WorkerKey};
-use crate::job::{Create, Desired, Generation, Job, Phase};
+use crate::job::{Create, Desired, Generation, Job, Lost, Outcome, Phase};
 use crate::limits::InUse;
 use crate::names;
 use crate::observation::{
@@ -177,6 +177,7 @@ fn report(worker: u32, state: WorkerState, exit: Option<ExitReport>) -> WorkerRe
         memory_free_bytes: None,
         notice: None,
         exit,
+        is_collecting: false,
     }
 }
 
@@ -305,4 +306,81 @@ fn a_setup_that_takes_too_long_is_a_limit_and_a_worker_without_a_word_a_loss() {
     let (kind, text, next) = ended(3, WorkerState::Preparing, 100).unwrap();
     assert_eq!((kind, next), (FailureKind::Lost, Some(true)));
     assert!(text.ends_with("`start`: 1 of 4 workers gave no word"), "{text}");
+}
+
+/// A worker that ended with 0 and sends its outputs, or does not any more.
+fn ended_well(worker: u32, is_collecting: bool) -> WorkerReport {
+    let evidence = WorkerEvidence { index: worker, exit: Exit::Code(0), ..WorkerEvidence::default() };
+    let exit = ExitReport { at: at(100), ordered: false, evidence };
+    WorkerReport { is_collecting, ..report(worker, WorkerState::Exited, Some(exit)) }
+}
+
+#[test]
+fn a_success_is_one_at_once_and_its_slice_is_kept_while_outputs_are_collected() {
+    let deletes = |decision: &Decision| decision.effects.contains(&Effect::DeleteGeneration { generation: 1 });
+    let mut job = running();
+    job.spec.outputs = vec!["results".into()];
+    let ready = Look::Seen(view(&job, SliceState::Ready, true));
+    let all = |is_collecting: bool| Some((0..4).map(|n| ended_well(n, is_collecting && n == 2)).collect::<Vec<_>>());
+    let decision = decided(&job, &seen(&job, &ready, all(true), 100), 100);
+    assert_eq!((decision.job.outcome, decision.job.phase), (Some(Outcome::Succeeded), Phase::Stopping));
+    assert!(!deletes(&decision), "{:?}", decision.notes);
+    assert!(decision.job.wake_at.is_some_and(|wake| wake <= at(400)));
+    let job = Job::clone(&decision.job);
+
+    let blind = decided(&job, &seen(&job, &ready, None, 101), 101);
+    assert!(!deletes(&blind), "a failed read says nothing");
+    // A preemption in these minutes takes nothing back.
+    let lost = Look::Seen(view(&job, SliceState::Preempted, true));
+    let taken = decided(&job, &seen(&job, &lost, all(true), 101), 101);
+    assert_eq!((taken.job.outcome, taken.job.counters.preemptions), (Some(Outcome::Succeeded), 0));
+    assert!(deletes(&taken) && taken.job.generations[0].lost.as_ref().is_some_and(|lost: &Lost| lost.at == at(101)));
+
+    assert!(deletes(&decided(&job, &seen(&job, &ready, all(false), 102), 102)), "all is there");
+    assert!(deletes(&decided(&job, &seen(&job, &ready, all(true), 400), 400)), "not for ever");
+    let nothing_to_collect = running();
+    let decision = decided(&nothing_to_collect, &seen(&nothing_to_collect, &ready, all(true), 100), 100);
+    assert!(deletes(&decision), "{:?}", decision.notes);
+}
+
+#[test]
+fn the_idle_time_of_a_workspace_counts_on_over_attempts_until_somebody_uses_it() {
+    let hour = 3600;
+    let mut first = running();
+    first.spec.workspace = true;
+    first.spec.limits.idle = Some(Duration::from_hours(8));
+    let ready = Look::Seen(view(&first, SliceState::Ready, true));
+    let workers = |attempt: u32, used: Option<i64>, secs: i64| {
+        let of = |n| WorkerReport {
+            attempt,
+            generation: attempt,
+            heard_at: at(secs),
+            output_at: used.filter(|_| n == 1).map(at),
+            ..report(n, WorkerState::Running, None)
+        };
+        Some((0..4).map(of).collect::<Vec<_>>())
+    };
+    // Used after one hour, taken away after four: three hours are idle.
+    for (used, idle) in [(Some(hour), 3 * hour), (None, 4 * hour - 2)] {
+        let lost = Look::Seen(view(&first, SliceState::Preempted, true));
+        let decision = decided(&first, &seen(&first, &lost, workers(1, used, 4 * hour), 4 * hour), 4 * hour);
+        let next = decision.job.attempts.last().unwrap();
+        assert_eq!((next.number, next.idle.as_secs()), (2, idle.unsigned_abs()), "{:?}", decision.notes);
+    }
+    // The second attempt began with three idle hours, ten hours later: five more are left.
+    let mut second = running();
+    (second.spec.workspace, second.spec.limits) = (true, first.spec.limits.clone());
+    second.attempts[0].idle = Duration::from_secs(3 * hour.unsigned_abs());
+    second.attempts[0].started_at = Some(at(14 * hour));
+    let pauses = |used, secs| {
+        let decision = decided(&second, &seen(&second, &ready, workers(1, used, secs), secs), secs);
+        decision.job.desired == Desired::Pause
+    };
+    assert_eq!((pauses(None, 19 * hour - 1), pauses(None, 19 * hour)), (false, true));
+    assert!(!pauses(Some(14 * hour + 60), 19 * hour), "somebody uses it");
+    // Bringing it back is a use.
+    let mut paused = Job { phase: Phase::Paused, desired: Desired::Pause, ..second.clone() };
+    paused.generations.clear();
+    let up = apply_command(&paused, Command::Unpause, at(20 * hour)).unwrap().unwrap();
+    assert!(up.attempts.iter().all(|a| a.idle.is_zero()));
 }

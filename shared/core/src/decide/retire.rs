@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Pass;
-use crate::job::{Create, Delete, Desired, Generation};
+use crate::job::{Create, Delete, Desired, Generation, Outcome};
 use crate::observation::{Look, SliceState};
 use crate::orders::notice_is_urgent;
 use crate::reason::Reason;
@@ -49,6 +49,9 @@ impl Pass<'_> {
         if g.is_somebody_elses() {
             return false;
         }
+        if self.is_collected_from(g) {
+            return false;
+        }
         let running: Vec<_> =
             self.job.attempts.iter().filter(|a| a.generation == g.number && a.fenced_at.is_none()).cloned().collect();
         // Before `run` is released only `setup` can be at work, and nobody waits for that.
@@ -65,6 +68,20 @@ impl Pass<'_> {
             }
             None => false,
         }
+    }
+
+    /// The job has ended, for good or not, and workers still send what it left. Not for ever, and not where the slice goes anyhow.
+    fn is_collected_from(&mut self, g: &Generation) -> bool {
+        let by_itself = matches!(self.job.outcome, Some(Outcome::Succeeded | Outcome::Failed));
+        let goes = g.lost.is_some() || g.notice.as_ref().is_some_and(|n| n.takes_away() && self.now >= n.deadline);
+        if !by_itself || goes || self.job.spec.outputs.is_empty() {
+            return false;
+        }
+        let newest = self.job.attempts.iter().rev().find(|a| a.generation == g.number);
+        let Some((number, fenced)) = newest.and_then(|a| Some((a.number, a.fenced_at?))) else { return false };
+        // A failed read says nothing.
+        let open = self.seen.workers.is_none() || self.reports_of(number).iter().any(|r| r.is_collecting);
+        open && !self.over(fenced, self.settings().outputs_wait)
     }
 
     /// A create that takes longer than its limit is deleted; a late success is deleted with it.

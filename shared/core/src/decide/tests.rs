@@ -230,6 +230,7 @@ fn reports(job: &Job, step: &Step, now: Timestamp) -> Option<Vec<Shared<WorkerRe
             memory_free_bytes: None,
             notice: step.notice.then_some(Notice { kind: NoticeKind::Preemption, seen_at: now, deadline }),
             exit,
+            is_collecting: state == WorkerState::Exited && step.acts > 200,
         }));
     }
     Some(all)

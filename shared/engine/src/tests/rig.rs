@@ -411,6 +411,7 @@ fn fresh(attempt: u32, generation: u32, key: WorkerKey, now: Timestamp) -> Worke
         memory_free_bytes: None,
         notice: None,
         exit: None,
+        is_collecting: false,
     }
 }
 

@@ -376,6 +376,7 @@ impl Play {
             exit,
             has_work: false,
             has_bell: self.is_heard,
+            is_collecting: false,
         };
         let request = Request::post("/agent/v1/report")
             .header("content-type", "application/json")

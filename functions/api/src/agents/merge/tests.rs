@@ -1,7 +1,8 @@
 //! What a report leaves of what was known.
 
+use rekindle_core::classify::WorkerEvidence;
 use rekindle_core::ids::{JobId, WorkerKey};
-use rekindle_core::observation::NoticeKind;
+use rekindle_core::observation::{ExitReport, NoticeKind};
 use rekindle_wire::agent::Progress;
 
 use super::*;
@@ -29,6 +30,7 @@ fn report(state: WorkerState) -> Report {
         exit: None,
         has_work: true,
         has_bell: false,
+        is_collecting: false,
     }
 }
 
@@ -54,6 +56,19 @@ fn levels_replace_and_facts_stay() {
     assert_eq!((next.step, next.checkpoint, next.resumed_from), (Some(10), Some(8), Some(4)));
     assert_eq!((next.loss.as_deref(), next.address.as_str(), next.disk_free_bytes), (Some("3"), "10.0.0.1", Some(7)));
     assert_eq!(next.started_at, Some(at(0)));
+}
+
+#[test]
+fn collecting_begins_with_the_exit_and_ends_once() {
+    let exit = ExitReport { at: at(1), ordered: false, evidence: WorkerEvidence::default() };
+    let told = Report { exit: Some(exit), is_collecting: true, ..report(WorkerState::Exited) };
+    let known = merge(None, &told, "", at(2), false);
+    assert!(known.is_collecting);
+    // Fenced by now, and the exit is not told again.
+    let done = merge(Some(&known), &report(WorkerState::Exited), "", at(3), true);
+    assert!(!done.is_collecting && done.exit == known.exit);
+    let late = merge(Some(&done), &told, "", at(4), true);
+    assert!(!late.is_collecting, "a report of an earlier moment");
 }
 
 #[test]

@@ -1,0 +1,197 @@
+//! The end of an attempt: what its exit report is made of, and the outputs that are collected after it.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+
+use rekindle_core::classify::{Exit, SignalSender, Stage, WorkerEvidence};
+use rekindle_wire::agent::ExitReport;
+
+use crate::devices::{self, Devices};
+use crate::evidence;
+use crate::files::CLOSED;
+use crate::kernel::{Kernel, Watch};
+use crate::logs;
+use crate::machine::{Event, Machine};
+use crate::outputs;
+use crate::procs;
+use crate::program::{self, Standing};
+use crate::shim::{Ended, Papers};
+use crate::state::{Attempt, Step};
+use crate::steps::TPU_LOG_DIR;
+
+/// After everything is dead, the shim gets so long to write down how the program ended.
+const LAST_WORD: Duration = Duration::from_secs(2);
+/// After the outputs are collected, what was said about them gets so long to be sent.
+const SAID_WAIT: Duration = Duration::from_secs(2);
+
+const SIGTERM: i32 = 15;
+const SIGKILL: i32 = 9;
+
+impl Machine {
+    /// The collecting of what an attempt's program left.
+    pub(crate) fn collecting(&self, attempt: &Attempt) -> outputs::Collecting {
+        outputs::Collecting {
+            exec: self.parts.exec.clone(),
+            work: self.parts.layout.work(),
+            stderr: self.parts.layout.attempt(attempt.number).join("stderr"),
+            // `setup` makes no outputs, and a workspace has its own ways.
+            patterns: match &attempt.work {
+                Some(work) if attempt.step == Step::Run && !work.is_workspace() => work.outputs.clone(),
+                _ => Vec::new(),
+            },
+        }
+    }
+
+    /// Goes on with what the last agent collected. After a reboot nobody waits for it.
+    pub(crate) fn resume_collecting(&mut self, is_same_boot: bool) {
+        let Some(attempt) = self.state.attempt.as_ref().filter(|a| a.is_collecting) else { return };
+        let number = attempt.number;
+        let Some(exit) = attempt.exit.as_ref().filter(|_| is_same_boot) else {
+            self.on_collected(number);
+            return;
+        };
+        let limit = outputs::left_after(exit.at, Timestamp::now());
+        let (flushes, events) = (self.parts.flushes.clone(), self.events.clone());
+        tokio::spawn(collect(self.collecting(attempt), limit, number, flushes, events));
+    }
+
+    /// What an attempt left is collected, and what was left out is said.
+    pub(crate) fn on_collected(&mut self, number: u32) {
+        if let Some(attempt) = self.state.attempt.as_mut().filter(|a| a.number == number) {
+            attempt.is_collecting = false;
+            self.is_dirty = true;
+            self.close_output(number);
+        }
+    }
+
+    /// Nothing is written to an attempt's output any more.
+    pub(crate) fn close_output(&self, number: u32) {
+        if let Err(error) = std::fs::write(self.parts.layout.attempt(number).join(CLOSED), "") {
+            tracing::warn!(%error, "cannot close the attempt's output");
+        }
+    }
+}
+
+/// Collects what a program left, after its end was told.
+pub(crate) async fn collect(
+    collecting: outputs::Collecting,
+    limit: Duration,
+    number: u32,
+    flushes: mpsc::Sender<logs::Flush>,
+    events: mpsc::Sender<Event>,
+) {
+    collecting.within(limit).await;
+    // What was left out is said in the output, and once this is told the machine may be gone within the second.
+    logs::all_sent(&flushes, SAID_WAIT).await;
+    let _ = events.send(Event::Collected(number)).await;
+}
+
+/// Everything that an exit report is made of.
+pub(crate) struct Closing {
+    /// What is known of it.
+    pub(crate) attempt: Attempt,
+    /// Of its program, if that was started.
+    pub(crate) papers: Option<Papers>,
+    /// Where its output lies.
+    pub(crate) folder: std::path::PathBuf,
+    /// Where the TPU runtime logged.
+    pub(crate) tpu_logs: std::path::PathBuf,
+    /// Which worker.
+    pub(crate) key: rekindle_core::ids::WorkerKey,
+    /// The home folder.
+    pub(crate) home: std::path::PathBuf,
+    /// The working directory.
+    pub(crate) work: std::path::PathBuf,
+    /// The devices.
+    pub(crate) devices: Devices,
+    /// The least free memory that was seen, in bytes.
+    pub(crate) memory_free: Option<u64>,
+    /// The kernel, for evidence.
+    pub(crate) kernel: Kernel,
+    /// What was seen while it ran.
+    pub(crate) watch: Watch,
+    /// Its processes.
+    pub(crate) family: Option<procs::Family>,
+}
+
+impl Closing {
+    /// How the program ended, once nothing of it lives: the shim's word, for which it gets a moment.
+    pub(crate) async fn last_word(&self) -> Ended {
+        let Some(papers) = &self.papers else {
+            // It was never started; we ended it before.
+            return Ended { exit: Exit::Signal(SIGTERM), at: Timestamp::now() };
+        };
+        let limit = Instant::now() + LAST_WORD;
+        loop {
+            match program::standing(papers) {
+                Standing::Ended(ended) => return ended,
+                Standing::Running(_) | Standing::Starting if Instant::now() < limit => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                // Its shim is dead, or cannot write. We sent SIGKILL to everything that was left.
+                Standing::Running(_) | Standing::Starting | Standing::NotStarted | Standing::Lost => {
+                    return Ended { exit: Exit::Signal(SIGKILL), at: Timestamp::now() };
+                }
+            }
+        }
+    }
+
+    pub(crate) fn report(mut self, ended: Ended) -> ExitReport {
+        let attempt = &self.attempt;
+        let ordered = attempt.stop.is_some();
+        let said = evidence::tail(&self.folder.join("stdout"), &self.folder.join("stderr"), attempt.since);
+        let ours: Vec<i32> = self.family.map(|f| f.shim.pid).into_iter().chain([std::process::id() as i32]).collect();
+        let sender = if ordered { Some(SignalSender::Ourselves) } else { evidence::sender_in(&said, &ours) };
+        self.watch.pids.extend(self.family.map(|f| f.program.pid));
+        let oom_line = self.kernel.oom_line(attempt.oom_kills, &self.watch.pids);
+        let oom_kill = oom_line.is_some()
+            || self.watch.has_seen_kill(ended.exit)
+            || attempt.oom_kills.explains(self.kernel.oom_kills(), ended.exit);
+        let found = self.devices.holders();
+        let mut holders = devices::describe(&found);
+        if self.devices.remove_stale_lock(&found) {
+            holders.push(format!("rekindle: {} was left by a process that is dead", self.devices.lock.display()));
+        }
+        let disks = [self.work.clone(), self.home.clone(), std::env::temp_dir()];
+        let disks = disks.into_iter().chain(self.checkpoints());
+        ExitReport {
+            at: ended.at,
+            ordered,
+            evidence: WorkerEvidence {
+                index: self.key.worker,
+                slice: self.key.slice,
+                exit: ended.exit,
+                signal_sender: sender,
+                oom_kill,
+                oom_line: oom_line.unwrap_or_default(),
+                disk_free_bytes: disks.filter_map(|d| evidence::disk_free(&d)).min(),
+                memory_free_bytes: self.memory_free,
+                device_busy: !found.is_empty(),
+                holders,
+                rebooted: attempt.rebooted,
+                exited_at_ms: u64::try_from(ended.at.as_millisecond()).ok(),
+                last_step: attempt.progress.said.step,
+                during: if attempt.step == Step::Run { Stage::Run } else { Stage::Setup },
+                tail: self.tpu_logs() + &said,
+            },
+        }
+    }
+
+    /// The checkpoint folder, where it lies on a disk of this machine.
+    fn checkpoints(&self) -> Option<std::path::PathBuf> {
+        let folder = self.attempt.work.as_ref()?.env.get("REKINDLE_CHECKPOINT_DIR")?;
+        let folder = folder.strip_prefix("file://").unwrap_or(folder);
+        folder.starts_with('/').then(|| folder.into())
+    }
+
+    /// What the TPU runtime wrote for this program.
+    fn tpu_logs(&self) -> String {
+        let Some(started) = self.attempt.started_at else { return String::new() };
+        let own = self.attempt.work.as_ref().and_then(|w| w.env.get(TPU_LOG_DIR)).map(std::path::PathBuf::from);
+        // The clock of file times goes in steps of up to 10 ms, behind the one that told the start.
+        let since = started.checked_sub(Duration::from_millis(100)).unwrap_or(started);
+        evidence::tpu_logs(&own.unwrap_or_else(|| self.tpu_logs.clone()), since.into())
+    }
+}
