@@ -198,10 +198,10 @@ fn work_for(job: &Job, g: &Generation, attempt: &Attempt, key: WorkerKey, at: &C
     };
     ours("WANDB_RUN_ID", job.run_id.clone());
     ours("WANDB_RESUME", "allow".into());
-    ours(
-        "JAX_COMPILATION_CACHE_DIR",
-        format!("{}/jobs/{}/jax-cache", at.deployment.bucket.trim_end_matches('/'), job.id),
-    );
+    // JAX takes the path of a folder, or what its file library knows, which `file://` is not.
+    let bucket = at.deployment.bucket.trim_end_matches('/');
+    let bucket = bucket.strip_prefix("file://").unwrap_or(bucket);
+    ours("JAX_COMPILATION_CACHE_DIR", format!("{bucket}/jobs/{}/jax-cache", job.id));
     // What the job sets itself wins over the conveniences above, never over what follows.
     env.extend(job.spec.env.clone());
     let mut ours = |name: &str, value: String| {
