@@ -223,7 +223,9 @@ impl Machine {
         let Some(newest) = new.iter().map(|order| order.id).max() else { return };
         let env = environment(work, &self.parts.layout, attempt.number, &self.parts.config.home);
         self.state.last_exec = newest;
-        new.iter().for_each(|order| self.parts.exec.note(order));
+        for order in &new {
+            self.parts.exec.note(order);
+        }
         // Written down before they are begun: an agent that dies in between does not do them twice. Where they cannot be, they wait.
         if !self.state.save(&self.parts.layout) {
             self.state.last_exec = last;

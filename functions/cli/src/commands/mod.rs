@@ -117,6 +117,14 @@ async fn ask(context: Context, command: Client) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The folder that the command is given in.
+fn current_folder() -> Result<PathBuf> {
+    std::env::current_dir().map_err(|error| {
+        let fault = Fault::unexpected("the current folder is not there any more").caused_by(&error);
+        fault.next("go to a folder that is there")
+    })
+}
+
 /// The path of a job, or of something below it.
 pub(crate) fn job_path(job: &str, below: &str) -> Result<String> {
     Ok(format!("/v1/jobs/{}{below}", crate::api::segment(job)?))

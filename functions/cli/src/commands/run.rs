@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use rekindle_wire::v1::JobView;
 use serde_json::{Map, Value, json};
 
-use super::{Context, job_path, logs, wait};
+use super::{Context, current_folder, job_path, logs, wait};
 use crate::api::{new_key, typed};
 use crate::args::Run;
 use crate::bundle::Bundle;
@@ -18,8 +18,7 @@ use crate::project::Project;
 
 /// Submits a job.
 pub(crate) async fn run(context: &Context, options: &Run) -> Result<ExitCode> {
-    let here = std::env::current_dir()
-        .map_err(|error| Fault::unexpected("the current folder is not there any more").caused_by(&error))?;
+    let here = current_folder()?;
     let project = Project::load(&here, context.config.as_deref())?;
     let mut message = message::message(options, &project)?;
     let bundle = bundle(context, options, &project, &message)?;

@@ -9,7 +9,7 @@ use rekindle_wire::v1::JobView;
 use serde_json::{Value, json};
 
 use super::run::{message, send};
-use super::{Context, control, job_path, show};
+use super::{Context, control, current_folder, job_path, show};
 use crate::api::{new_key, typed};
 use crate::args::{Control, Delete, Run, Show, Status, Up};
 use crate::bundle::Bundle;
@@ -133,8 +133,7 @@ async fn make(context: &Context, options: Up, id: &str) -> Result<JobView> {
         return Err(Fault::input(format!("there is no workspace {} yet", options.name))
             .next(format!("say which TPU: rekindle up {} --tpu v5litepod-8", options.name)));
     }
-    let here = std::env::current_dir()
-        .map_err(|error| Fault::unexpected("the current folder is not there any more").caused_by(&error))?;
+    let here = current_folder()?;
     let project = Project::load(&here, context.config.as_deref())?;
     let run = Run {
         tpu: options.tpu,
