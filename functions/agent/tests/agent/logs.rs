@@ -109,8 +109,8 @@ async fn above_the_bound_a_gap_stands_with_its_count_and_holds_no_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_later_attempt_is_bounded_while_the_output_of_an_earlier_one_waits() {
-    let run = r#"seq 1 $((REKINDLE_ATTEMPT * 400000)); touch said-$REKINDLE_ATTEMPT; [ $REKINDLE_ATTEMPT = 2 ] || exit 3
-        until [ -e end ]; do sleep 0.02; done; echo bye"#;
+    let run = r"seq 1 $((REKINDLE_ATTEMPT * 400000)); touch said-$REKINDLE_ATTEMPT; [ $REKINDLE_ATTEMPT = 2 ] || exit 3
+        until [ -e end ]; do sleep 0.02; done; echo bye";
     let cloud = Cloud::start(run).await;
     let worker = Worker::start_with(&cloud, vec![("REKINDLE_LOG_BACKLOG_BYTES", (512 << 10).to_string())]);
     cloud.set(|inner| inner.takes_no_logs = true);
