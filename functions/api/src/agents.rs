@@ -134,7 +134,7 @@ pub(crate) struct News {
 async fn tell(api: &Api, job: &JobId, news: &News) -> Result<(), Problem> {
     let mut last = String::new();
     for _ in 0..HINT_TRIES {
-        let answer = hint::publish(&api.engine.ports, job, &news.cause, Some(news.after), None).await;
+        let answer = hint::publish(&api.engine.ports, job, &news.cause, Some(news.after)).await;
         let Answer::Transient(error) = answer else { return Ok(()) };
         last = error;
     }

@@ -135,7 +135,7 @@ fn taken(id: &JobId, phase: Option<Phase>) -> Problem {
 
 /// Tells the engine. The fact is stored with its wake-up due at once, so a lost hint costs a minute and no answer.
 pub(crate) async fn hint(api: &Api, id: &JobId, cause: &str) {
-    let answer = rekindle_web::hint::publish(&api.engine.ports, id, cause, None, None).await;
+    let answer = rekindle_web::hint::publish(&api.engine.ports, id, cause, None).await;
     if let rekindle_web::Answer::Transient(error) = answer {
         tracing::warn!(job = %id, error, "a hint could not be published; the tick finds the job");
     }

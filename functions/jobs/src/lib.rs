@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::routing::post;
 
 use rekindle_engine::Engine;
-use rekindle_web::{Answer, Caller, Messages};
+use rekindle_web::{Answer, Caller, Messages, hint};
 
 mod message;
 
@@ -38,7 +38,8 @@ pub fn router(jobs: Jobs) -> Router {
 async fn handle(State(jobs): State<Jobs>, caller: Caller, Messages(deliveries): Messages) -> Answer {
     let mut answer = Answer::Done;
     for delivery in &deliveries {
-        answer = answer.and(Box::pin(message::handle(&jobs, &caller, delivery)).await);
+        answer = answer
+            .and(hint::traced(hint::traceparent(delivery), Box::pin(message::handle(&jobs, &caller, delivery))).await);
     }
     answer
 }

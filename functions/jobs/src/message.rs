@@ -95,7 +95,7 @@ pub(crate) async fn handle(jobs: &Jobs, caller: &Caller, delivery: &Delivery) ->
         // Also for a message that changed nothing: the first delivery may have ended between store and hint.
         Ok((job, name)) => {
             let cause = format!("message: {}", name.as_str());
-            hint::publish(&jobs.engine.ports, &job, &cause, None, hint::traceparent(delivery)).await
+            hint::publish(&jobs.engine.ports, &job, &cause, None).await
         }
         Err(No::Unusable(reason)) => dead::record(&jobs.engine.ports, "jobs", delivery, &reason).await,
         Err(No::Transient(why)) => Answer::Transient(why),

@@ -7,6 +7,7 @@ use axum::routing::post;
 use rekindle_core::ids::JobId;
 use rekindle_engine::{Engine, PassError, PassOutcome};
 use rekindle_ports::world::Hint;
+use rekindle_web::hint::traced;
 use rekindle_web::{Answer, Deliveries, dead};
 use rekindle_wire::delivery::Delivery;
 
@@ -30,7 +31,8 @@ async fn one(engine: &Engine, delivery: &Delivery) -> Answer {
     };
     tracing::debug!(job = %hint.job, cause = hint.cause, delivery = delivery.id.as_deref().unwrap_or_default(), "pass");
     // A pass is a large future: every await of load, observe, decide and act is in it.
-    let outcome = Box::pin(engine.pass(&hint.job, &hint.cause, hint.after)).await;
+    let pass = Box::pin(engine.pass(&hint.job, &hint.cause, hint.after));
+    let outcome = traced(hint.traceparent.as_deref(), pass).await;
     answer(&hint.job, outcome)
 }
 

@@ -126,6 +126,11 @@ pub struct Config {
     #[command(flatten)]
     pub emulators: Emulators,
 
+    /// Where spans of traces are sent before each answer: the address of an OpenTelemetry collector (OTLP over HTTP),
+    /// such as http://127.0.0.1:4318; absent: traces only pass through.
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    pub otlp_endpoint: Option<String>,
+
     /// What to log, such as `info,rekindle_engine=debug`.
     #[arg(long, env = "RUST_LOG", default_value = "info")]
     pub log: String,

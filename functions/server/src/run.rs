@@ -28,15 +28,19 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
 }
 
 async fn main(config: &Config) -> anyhow::Result<()> {
+    let service = Service {
+        name: std::env::var("K_SERVICE").unwrap_or_else(|_| "rekindle-server".into()),
+        version: std::env::var("K_REVISION").unwrap_or_else(|_| env!("CARGO_PKG_VERSION").into()),
+    };
     let is_cloud = std::env::var_os("K_SERVICE").is_some();
     let format = if is_cloud {
-        let name = std::env::var("K_SERVICE").unwrap_or_default();
-        let version = std::env::var("K_REVISION").unwrap_or_else(|_| env!("CARGO_PKG_VERSION").into());
-        Format::Cloud { project: config.project.clone(), service: Service { name, version } }
+        Format::Cloud { project: config.project.clone(), service: service.clone() }
     } else {
         Format::Pretty
     };
-    rekindle_telemetry::init(format, &config.log).context("logs cannot be set up")?;
+    let otlp =
+        config.otlp_endpoint.as_deref().filter(|endpoint| !endpoint.is_empty()).map(|endpoint| (endpoint, &service));
+    rekindle_telemetry::init(format, &config.log, otlp).context("logs and traces cannot be set up")?;
     // Before anything slow: a signal during the start is kept, and ends the server once it serves.
     let stop = terminated().context("signals cannot be heard")?;
     let address = config.address()?;

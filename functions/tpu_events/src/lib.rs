@@ -22,7 +22,7 @@ pub fn router(engine: Engine) -> Router {
 async fn handle(State(engine): State<Engine>, Deliveries(deliveries): Deliveries) -> Answer {
     let mut answer = Answer::Done;
     for delivery in &deliveries {
-        answer = answer.and(one(&engine, delivery).await);
+        answer = answer.and(hint::traced(hint::traceparent(delivery), one(&engine, delivery)).await);
     }
     answer
 }
@@ -49,7 +49,7 @@ async fn one(engine: &Engine, delivery: &Delivery) -> Answer {
         }
     };
     let cause = format!("event: {}", method.rsplit('.').next().unwrap_or_default());
-    hint::publish(&engine.ports, &job, &cause, None, hint::traceparent(delivery)).await
+    hint::publish(&engine.ports, &job, &cause, None).await
 }
 
 #[cfg(test)]

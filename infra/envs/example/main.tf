@@ -86,6 +86,7 @@ module "service" {
     REKINDLE_TASKS_LOCATION         = var.region
     REKINDLE_TASKS_QUEUE            = "rekindle-wakeups"
     REKINDLE_TASKS_SERVICE_ACCOUNT  = module.identity.emails["tasks"]
+    OTEL_EXPORTER_OTLP_ENDPOINT     = var.otlp_endpoint
   }
 }
 

@@ -131,6 +131,12 @@ variable "nat" {
   default     = true
 }
 
+variable "otlp_endpoint" {
+  description = "Address of an OpenTelemetry collector that takes spans (OTLP over HTTP); empty: traces pass through, and lines carry them."
+  type        = string
+  default     = ""
+}
+
 variable "budget" {
   description = "Whether to make a budget. It takes rights on the billing account."
   type        = bool

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use rekindle_core::ids::JobId;
 use rekindle_ports::world::{Hint, Wakeups, WorldError};
+use rekindle_telemetry::trace;
 
 use crate::auth::{ConnectError, Service};
 
@@ -77,7 +78,8 @@ impl Wakeups for CloudTasksWakeups {
         if at.duration_since(Timestamp::now()) > AHEAD_MAX {
             return Ok(());
         }
-        let hint = Hint { job: job.clone(), after: None, cause: format!("wake-up {key}"), traceparent: None };
+        let traceparent = trace::current().map(|trace| trace.traceparent());
+        let hint = Hint { job: job.clone(), after: None, cause: format!("wake-up {key}"), traceparent };
         let body = serde_json::to_vec(&hint).map_err(|error| WorldError { what: SCHEDULE, why: error.to_string() })?;
         let mut request = HttpRequest::new()
             .set_url(&self.settings.url)

@@ -16,6 +16,7 @@ use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::{Kind, short_hash};
 use rekindle_ports::store::{DeadDoc, Store, StoreError};
 use rekindle_ports::world::{Clock, DeadLetters, Events, Hint, Hints, Ids, Probe, WorldError};
+use rekindle_telemetry::trace;
 use rekindle_wire::event::JobEvent;
 use tokio::io::AsyncWriteExt;
 
@@ -39,7 +40,10 @@ impl LocalHints {
 #[async_trait]
 impl Hints for LocalHints {
     async fn publish(&self, hint: &Hint) -> Result<(), WorldError> {
-        let data = serde_json::to_vec(hint);
+        // What names no trace belongs to the one that this task works for.
+        let traceparent = hint.traceparent.clone().or_else(|| trace::current().map(|t| t.traceparent()));
+        let hint = Hint { traceparent, ..hint.clone() };
+        let data = serde_json::to_vec(&hint);
         let data = data.map_err(|e| WorldError { what: "publish a hint", why: e.to_string() })?;
         // The same attributes as in the cloud.
         let mut attributes = BTreeMap::from([("job".to_owned(), hint.job.to_string())]);

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `trace_id`, `span_id`, `sampled` | `logging.googleapis.com/trace`, `/spanId`, `/trace_sampled` |
 //! | `insert_id` | `logging.googleapis.com/insertId` |
-//! | `labels.*` | `logging.googleapis.com/labels`, as text |
+//! | `job`, `attempt`, `generation`, `reason`, `labels.*` | `logging.googleapis.com/labels`, as text |
 //! | `http.method`, `http.path`, `http.status`, `http.latency_ms` | `httpRequest` |
 //! | anything else | a field of its own, beside `message` |
 //!
@@ -66,6 +66,10 @@ impl<W: Sink> CloudLayer<W> {
                     let secs = value.as_f64().unwrap_or_default() / 1e3;
                     http.insert("latency".into(), json!(format!("{secs:.6}s")));
                 }
+                // What people look for in every service: as labels they are found by one filter.
+                "job" | "attempt" | "generation" | "reason" => drop(labels.insert(name, json!(text(&value)))),
+                // For the exporter of spans.
+                other if other.starts_with("otel.") => {}
                 other => match other.strip_prefix("labels.") {
                     Some(label) => drop(labels.insert(label.to_owned(), json!(text(&value)))),
                     None => drop(line.insert(name, value)),

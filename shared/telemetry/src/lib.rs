@@ -1,16 +1,19 @@
-//! Logs: one JSON object a line for Cloud Logging, readable lines for a person's terminal.
+//! Logs: one JSON object a line for Cloud Logging, readable lines for a person's terminal; and traces.
 //!
 //! Fields of spans are on every line written inside them. Names that get a place of their own in Cloud Logging are in
-//! [`cloud`].
+//! [`cloud`]. The context of a trace travels by [`trace`]; spans are sent by [`export`], where there is an endpoint.
 
 pub mod cloud;
+pub mod export;
+pub mod trace;
 
 use std::io::{self, IsTerminal};
 
-use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::{EnvFilter, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+use tracing_subscriber::util::SubscriberInitExt;
 
 pub use cloud::CloudLayer;
 
@@ -37,13 +40,29 @@ pub struct Service {
     pub version: String,
 }
 
-/// Makes the subscriber of this process. `filter` is in the form of `RUST_LOG`, such as `info,rekindle=debug`.
-///
-/// Errors: it was made before. A filter that cannot be read counts as `info`.
-pub fn init(format: Format, filter: &str) -> Result<(), TryInitError> {
+/// Why logs or traces cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum InitError {
+    /// It was done before.
+    #[error("there is a log already")]
+    Twice,
+    /// Spans cannot be exported.
+    #[error(transparent)]
+    Export(#[from] export::ExportError),
+}
+
+/// Makes the subscriber of this process. `filter` is in the form of `RUST_LOG`, such as `info,rekindle=debug`; one that
+/// cannot be read counts as `info`. `otlp`: where spans are sent, see [`export`].
+pub fn init(format: Format, filter: &str, otlp: Option<(&str, &Service)>) -> Result<(), InitError> {
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    let registry = tracing_subscriber::registry().with(filter);
-    match format {
+    let tracer = otlp.map(|(endpoint, service)| export::start(endpoint, service)).transpose()?;
+    // Events are lines, with their span's trace; sent twice they would only cost twice.
+    let spans = tracer.map(|tracer| {
+        let layer = tracing_opentelemetry::layer().with_tracer(tracer).with_location(false).with_threads(false);
+        layer.with_filter(filter_fn(is_span))
+    });
+    let registry = tracing_subscriber::registry().with(filter).with(spans);
+    let done = match format {
         Format::Cloud { project, service } => {
             registry.with(CloudLayer::new(project, service, io::stdout as fn() -> io::Stdout)).try_init()
         }
@@ -55,7 +74,12 @@ pub fn init(format: Format, filter: &str) -> Result<(), TryInitError> {
                 .with_writer(io::stderr);
             registry.with(layer).try_init()
         }
-    }
+    };
+    done.map_err(|_| InitError::Twice)
+}
+
+fn is_span(metadata: &tracing::Metadata<'_>) -> bool {
+    metadata.is_span()
 }
 
 /// Where lines go.

@@ -1,21 +1,20 @@
-//! Publishing hints from handlers.
+//! Publishing hints from handlers, and working inside the trace of a message.
+
+use std::future::Future;
 
 use rekindle_core::ids::JobId;
 use rekindle_ports::Ports;
 use rekindle_ports::docs::Revision;
 use rekindle_ports::world::Hint;
+use rekindle_telemetry::trace::{self, TraceContext};
+use rekindle_telemetry::trace_span;
 use rekindle_wire::delivery::Delivery;
 
 use crate::answer::Answer;
 
 /// Publishes "look at this job". `after`: commit time of the stored fact that caused it.
-pub async fn publish(
-    ports: &Ports,
-    job: &JobId,
-    cause: &str,
-    after: Option<Revision>,
-    traceparent: Option<String>,
-) -> Answer {
+pub async fn publish(ports: &Ports, job: &JobId, cause: &str, after: Option<Revision>) -> Answer {
+    let traceparent = trace::current().map(|trace| trace.traceparent());
     let hint = Hint { job: job.clone(), after, cause: cause.to_owned(), traceparent };
     match ports.hints.publish(&hint).await {
         Ok(()) => Answer::Done,
@@ -23,8 +22,19 @@ pub async fn publish(
     }
 }
 
+/// Works inside the trace that a message carries; without one, in the trace of the request that brought it.
+pub async fn traced<T>(traceparent: Option<&str>, work: impl Future<Output = T>) -> T {
+    match traceparent.and_then(TraceContext::parse) {
+        Some(parent) => trace::within(trace_span!("message", otel.kind = "consumer"), Some(parent), work).await,
+        None => work.await,
+    }
+}
+
 /// The W3C trace context that a message carries.
 // `googclient_traceparent` is what Google's client libraries write.
-pub fn traceparent(delivery: &Delivery) -> Option<String> {
-    ["traceparent", "googclient_traceparent"].iter().find_map(|name| delivery.attributes.get(*name)).cloned()
+pub fn traceparent(delivery: &Delivery) -> Option<&str> {
+    [trace::TRACEPARENT, "googclient_traceparent"]
+        .iter()
+        .find_map(|name| delivery.attributes.get(*name))
+        .map(String::as_str)
 }

@@ -9,10 +9,11 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
+use rekindle_telemetry::trace::{self, TraceContext};
+use rekindle_telemetry::{export, trace_span};
 use tokio::sync::Semaphore;
 use tower_http::catch_panic::CatchPanicLayer;
-use tracing::Instrument;
 
 use crate::problem::{Problem, problem};
 
@@ -62,69 +63,12 @@ fn panicked(what: Box<dyn Any + Send + 'static>) -> Response {
     problem(StatusCode::INTERNAL_SERVER_ERROR, "panic", "an error inside; it was recorded").into_response()
 }
 
-/// Trace id, span id and the sampled flag of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TraceContext {
-    /// 32 hex digits.
-    pub trace_id: String,
-    /// 16 hex digits.
-    pub span_id: String,
-    /// Whether the sender records it.
-    pub sampled: bool,
-}
-
-impl TraceContext {
-    /// From `traceparent` (W3C), else from `x-cloud-trace-context`.
-    pub fn of(headers: &HeaderMap) -> Option<Self> {
-        let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
-        text("traceparent").and_then(Self::parse).or_else(|| text("x-cloud-trace-context").and_then(Self::legacy))
-    }
-
-    /// Reads a W3C `traceparent`.
-    pub fn parse(text: &str) -> Option<Self> {
-        let parts: Vec<&str> = text.split('-').collect();
-        let [version, trace, span, flags, ..] = parts.as_slice() else { return None };
-        let hex = |s: &str, len: usize| s.len() == len && s.bytes().all(|b| b.is_ascii_hexdigit());
-        let known = hex(version, 2) && *version != "ff" && hex(trace, 32) && hex(span, 16) && hex(flags, 2);
-        if !known || trace.bytes().all(|b| b == b'0') || span.bytes().all(|b| b == b'0') {
-            return None;
-        }
-        let sampled = u8::from_str_radix(flags, 16).is_ok_and(|f| f & 1 == 1);
-        Some(Self { trace_id: trace.to_ascii_lowercase(), span_id: span.to_ascii_lowercase(), sampled })
-    }
-
-    /// `TRACE_ID/SPAN_ID;o=1`, the span id in decimal.
-    fn legacy(text: &str) -> Option<Self> {
-        let (trace, rest) = text.split_once('/')?;
-        let (span, options) = rest.split_once(';').unwrap_or((rest, ""));
-        if trace.len() != 32 || !trace.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return None;
-        }
-        let span: u64 = span.parse().ok()?;
-        Some(Self {
-            trace_id: trace.to_ascii_lowercase(),
-            span_id: format!("{span:016x}"),
-            sampled: options.trim() == "o=1",
-        })
-    }
-
-    /// As a W3C `traceparent`.
-    pub fn traceparent(&self) -> String {
-        format!("00-{}-{}-{:02x}", self.trace_id, self.span_id, u8::from(self.sampled))
-    }
-}
-
 async fn observed(request: Request, next: Next) -> Response {
-    let trace = TraceContext::of(request.headers());
+    let parent = TraceContext::of(request.headers());
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
-    let span = tracing::info_span!(
-        "request",
-        trace_id = trace.as_ref().map(|t| t.trace_id.as_str()),
-        span_id = trace.as_ref().map(|t| t.span_id.as_str()),
-        sampled = trace.as_ref().map(|t| t.sampled)
-    );
-    async move {
+    let span = trace_span!("request", otel.kind = "server");
+    let response = trace::within(span, parent, async move {
         let began = Instant::now();
         let response = next.run(request).await;
         let latency_ms = began.elapsed().as_secs_f64() * 1e3;
@@ -137,7 +81,9 @@ async fn observed(request: Request, next: Next) -> Response {
             "answered"
         );
         response
-    }
-    .instrument(span)
-    .await
+    })
+    .await;
+    // The span has ended, and afterwards Cloud Run takes the processor away.
+    export::flush().await;
+    response
 }

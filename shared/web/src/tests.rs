@@ -11,7 +11,6 @@ use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use tower::ServiceExt;
 
-use crate::layers::TraceContext;
 use crate::{Answer, Caller, Deliveries, Door, Json, Machine, Raw, Refused, Verifier, caller, etag, layers};
 
 struct ByHeader;
@@ -182,29 +181,6 @@ fn the_table_of_answers() {
     }
     let worst = Answer::Done.and(Answer::Transient("x".into())).and(Answer::Recorded);
     assert_eq!(worst, Answer::Transient("x".into()));
-}
-
-#[test]
-fn trace_contexts() {
-    let headers = |name: &'static str, value: &str| {
-        HeaderMap::from_iter([(http::HeaderName::from_static(name), value.parse().unwrap())])
-    };
-    let trace = "8128a5babf1345f69ce0aab47169e538";
-    let w3c = format!("00-{trace}-35e9d5d6a1b2c3d4-01");
-    let context = TraceContext::of(&headers("traceparent", &w3c)).unwrap();
-    assert_eq!(context.traceparent(), w3c);
-    let legacy =
-        TraceContext::of(&headers("x-cloud-trace-context", &format!("{trace}/3884770098780217813;o=1"))).unwrap();
-    assert_eq!((legacy.trace_id.as_str(), legacy.sampled), (trace, true));
-    assert_eq!(u64::from_str_radix(&legacy.span_id, 16), Ok(3_884_770_098_780_217_813));
-    for bad in [
-        "",
-        "00-x-y-01",
-        "ff-8128a5babf1345f69ce0aab47169e538-35e9d5d6a1b2c3d4-01",
-        &format!("00-{}-35e9d5d6a1b2c3d4-01", "0".repeat(32)),
-    ] {
-        assert_eq!(TraceContext::parse(bad), None, "{bad}");
-    }
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ use google_cloud_pubsub::model::Message;
 use rekindle_core::ids::{InstallationId, JobId};
 use rekindle_core::job::OutEvent;
 use rekindle_ports::world::{DeadLetters, Events, Hint, Hints, WorldError};
+use rekindle_telemetry::trace;
 use rekindle_wire::event::JobEvent;
 
 use crate::auth::{ConnectError, Service};
@@ -118,10 +119,13 @@ impl Hints for PubSubHints {
     async fn publish(&self, hint: &Hint) -> Result<(), WorldError> {
         const WHAT: &str = "publish a hint";
         let mut attributes = BTreeMap::from([("job".to_owned(), hint.job.to_string())]);
-        if let Some(trace) = &hint.traceparent {
+        // What names no trace belongs to the one that this task works for: the tick's own, or a person's request.
+        let traceparent = hint.traceparent.clone().or_else(|| trace::current().map(|t| t.traceparent()));
+        if let Some(trace) = &traceparent {
             attributes.insert("googclient_traceparent".to_owned(), cut(trace, ATTRIBUTE_MAX).to_owned());
         }
-        self.0.publish(WHAT, json(WHAT, hint)?, attributes).await
+        let hint = Hint { traceparent, ..hint.clone() };
+        self.0.publish(WHAT, json(WHAT, &hint)?, attributes).await
     }
 }
 

@@ -8,14 +8,17 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use futures::future::{try_join, try_join_all};
 use google_cloud_gax::error::Error;
+use google_cloud_gax::options::RequestOptionsBuilder;
 use google_cloud_gax::retry_policy::NeverRetry;
 use google_cloud_tpu_v2::client::Tpu;
 use google_cloud_tpu_v2::model::{Node, QueuedResource};
+use http::HeaderName;
 
 use rekindle_core::job::Via;
 use rekindle_core::observation::{OperationView, SliceView};
 use rekindle_core::shared::Shared;
 use rekindle_ports::tpu::{CreateRequest, Listed, Listing, SliceRef, TpuApi, TpuError};
+use rekindle_telemetry::trace;
 
 use crate::auth::{ConnectError, Service};
 
@@ -66,13 +69,13 @@ impl GoogleTpu {
     }
 
     async fn node(&self, name: String) -> Result<Option<Node>, TpuError> {
-        some_or_absent(self.client.get_node().set_name(name).send().await)
+        some_or_absent(traced(self.client.get_node().set_name(name)).send().await)
     }
 
     /// The queued resource with its nodes. They are asked for only while it is ACTIVE: in every other state the queued
     /// resource itself says what is the matter.
     async fn queued(&self, slice: &SliceRef) -> Result<Option<SliceView>, TpuError> {
-        let read = self.client.get_queued_resource().set_name(self.name(slice)).send().await;
+        let read = traced(self.client.get_queued_resource().set_name(self.name(slice))).send().await;
         let Some(queued) = some_or_absent(read)? else {
             return Ok(None);
         };
@@ -90,7 +93,7 @@ impl GoogleTpu {
         let (mut nodes, mut unreachable, mut token) = (Vec::new(), Vec::new(), String::new());
         for _ in 0..PAGES_MAX {
             let call = self.client.list_nodes().set_parent(self.parent("-")).set_page_token(&token);
-            let page = call.send().await.map_err(|error| classify::on_read(&error))?;
+            let page = traced(call).send().await.map_err(|error| classify::on_read(&error))?;
             nodes.extend(page.nodes);
             unreachable.extend(page.unreachable);
             if page.next_page_token.is_empty() {
@@ -105,7 +108,7 @@ impl GoogleTpu {
         let (mut queued, mut unreachable, mut token) = (Vec::new(), Vec::new(), String::new());
         for _ in 0..PAGES_MAX {
             let call = self.client.list_queued_resources().set_parent(self.parent("-")).set_page_token(&token);
-            let page = call.send().await.map_err(|error| classify::on_read(&error))?;
+            let page = traced(call).send().await.map_err(|error| classify::on_read(&error))?;
             queued.extend(page.queued_resources);
             unreachable.extend(page.unreachable);
             if page.next_page_token.is_empty() {
@@ -117,9 +120,8 @@ impl GoogleTpu {
     }
 }
 
-#[async_trait]
-impl TpuApi for GoogleTpu {
-    async fn create(&self, request: &CreateRequest) -> Result<String, TpuError> {
+impl GoogleTpu {
+    async fn ask_for(&self, request: &CreateRequest) -> Result<String, TpuError> {
         let parent = self.parent(&request.placement.zone);
         let sent = match request.via {
             Via::Node if request.slices != 1 => {
@@ -127,48 +129,83 @@ impl TpuApi for GoogleTpu {
             }
             Via::Node => {
                 let node = request::node(request);
-                self.client.create_node().set_parent(parent).set_node_id(&request.name).set_node(node).send().await
+                let call = self.client.create_node().set_parent(parent).set_node_id(&request.name).set_node(node);
+                traced(call).send().await
             }
             Via::QueuedResource => {
                 let queued = request::queued(request, &self.project);
                 let call = self.client.create_queued_resource().set_parent(parent).set_queued_resource(queued);
-                call.set_queued_resource_id(&request.name).set_request_id(&request.request_id).send().await
+                let call = call.set_queued_resource_id(&request.name).set_request_id(&request.request_id);
+                traced(call).send().await
             }
         };
         named(sent.map_err(|error| classify::on_create(&error))?.name)
     }
 
-    async fn delete(&self, slice: &SliceRef) -> Result<String, TpuError> {
+    async fn give_back(&self, slice: &SliceRef) -> Result<String, TpuError> {
         let name = self.name(slice);
         let sent = match slice.via {
-            Via::Node => self.client.delete_node().set_name(name).send().await,
+            Via::Node => traced(self.client.delete_node().set_name(name)).send().await,
             // Without force it would be refused until every node is gone and the state is SUSPENDED.
-            Via::QueuedResource => self.client.delete_queued_resource().set_name(name).set_force(true).send().await,
+            Via::QueuedResource => {
+                traced(self.client.delete_queued_resource().set_name(name).set_force(true)).send().await
+            }
         };
         named(sent.map_err(|error| classify::on_delete(&error))?.name)
     }
 
-    async fn get(&self, slice: &SliceRef) -> Result<Option<SliceView>, TpuError> {
+    async fn look_at(&self, slice: &SliceRef) -> Result<Option<SliceView>, TpuError> {
         match slice.via {
             Via::Node => Ok(self.node(self.name(slice)).await?.as_ref().map(view::of_node)),
             Via::QueuedResource => self.queued(slice).await,
         }
     }
 
-    async fn operation(&self, name: &str) -> Result<Option<OperationView>, TpuError> {
-        let Some(operation) = some_or_absent(self.client.get_operation().set_name(name).send().await)? else {
+    async fn look_up(&self, name: &str) -> Result<Option<OperationView>, TpuError> {
+        let Some(operation) = some_or_absent(traced(self.client.get_operation().set_name(name)).send().await)? else {
             return Ok(None);
         };
         let error = operation.error().map(|status| classify::of_status(status.code, &status.message));
         Ok(Some(OperationView { done: operation.done, error }))
     }
 
-    async fn list(&self) -> Result<Listing, TpuError> {
+    async fn list_all(&self) -> Result<Listing, TpuError> {
         let ((nodes, mut unreachable), (queued, more)) = try_join(self.all_nodes(), self.all_queued()).await?;
         unreachable.extend(more);
         // Told as `us-central2-b` or as `projects/p/locations/us-central2-b`.
         let zones: BTreeSet<String> = unreachable.iter().map(|zone| view::last_segment(zone).to_owned()).collect();
         Ok(Listing { resources: listed(&nodes, &queued), unreachable: zones.into_iter().collect() })
+    }
+}
+
+#[async_trait]
+impl TpuApi for GoogleTpu {
+    async fn create(&self, request: &CreateRequest) -> Result<String, TpuError> {
+        trace::call("tpu create", self.ask_for(request)).await
+    }
+
+    async fn delete(&self, slice: &SliceRef) -> Result<String, TpuError> {
+        trace::call("tpu delete", self.give_back(slice)).await
+    }
+
+    async fn get(&self, slice: &SliceRef) -> Result<Option<SliceView>, TpuError> {
+        trace::call("tpu get", self.look_at(slice)).await
+    }
+
+    async fn operation(&self, name: &str) -> Result<Option<OperationView>, TpuError> {
+        trace::call("tpu operation", self.look_up(name)).await
+    }
+
+    async fn list(&self) -> Result<Listing, TpuError> {
+        trace::call("tpu list", self.list_all()).await
+    }
+}
+
+/// The call with the trace that this task works for, as a header.
+fn traced<C: RequestOptionsBuilder>(call: C) -> C {
+    match trace::header() {
+        Some(value) => call.with_custom_header(HeaderName::from_static(trace::TRACEPARENT), value),
+        None => call,
     }
 }
 

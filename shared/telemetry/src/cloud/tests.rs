@@ -37,7 +37,14 @@ fn lines(of: impl FnOnce()) -> Vec<Value> {
 #[test]
 fn special_fields_get_their_places_and_others_stay() {
     let lines = lines(|| {
-        let span = tracing::info_span!("request", trace_id = "abc", span_id = "01", sampled = true, job = "outer");
+        let span = tracing::info_span!(
+            "request",
+            trace_id = "abc",
+            span_id = "01",
+            sampled = true,
+            job = "outer",
+            otel.kind = "server"
+        );
         let _entered = span.enter();
         tracing::warn!(
             insert_id = "i",
@@ -59,9 +66,12 @@ fn special_fields_get_their_places_and_others_stay() {
     assert_eq!(line["logging.googleapis.com/spanId"], "01");
     assert_eq!(line["logging.googleapis.com/trace_sampled"], true);
     assert_eq!(line["logging.googleapis.com/insertId"], "i");
-    assert_eq!(line["logging.googleapis.com/labels"], json!({"zone": "z", "count": "3"}));
+    assert_eq!(
+        line["logging.googleapis.com/labels"],
+        json!({"zone": "z", "count": "3", "job": "inner", "attempt": "4"})
+    );
     assert_eq!(line["httpRequest"], json!({"requestMethod": "POST", "status": 503, "latency": "0.012500s"}));
-    assert_eq!((&line["job"], &line["attempt"]), (&json!("inner"), &json!(4)));
+    assert!(line.get("job").is_none() && line.get("otel.kind").is_none());
     assert!(line["logging.googleapis.com/sourceLocation"]["file"].as_str().unwrap().ends_with("tests.rs"));
     assert!(line["time"].as_str().unwrap().parse::<Timestamp>().is_ok());
     assert!(line.get("@type").is_none(), "no error report");
