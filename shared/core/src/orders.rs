@@ -145,7 +145,8 @@ impl Order {
     #[must_use]
     pub fn with_bell(mut self, settings: &Settings) -> Self {
         let steady = u64::try_from(settings.poll_steady.as_millis()).unwrap_or(4000);
-        let rare = if self.poll_after_ms == steady { self.heartbeat_ms } else { self.poll_after_ms * BUSY_WITH_BELL };
+        let times = if self.want == Want::Prepare { PREPARING_WITH_BELL } else { BUSY_WITH_BELL };
+        let rare = if self.poll_after_ms == steady { self.heartbeat_ms } else { self.poll_after_ms * times };
         self.poll_after_ms = rare.min(self.heartbeat_ms);
         self
     }
@@ -159,6 +160,9 @@ pub const BELL_HERE: u8 = b'.';
 
 /// How much rarer an agent with a bell asks outside steady running: before its slice is READY nobody knows where to ring.
 const BUSY_WITH_BELL: u64 = 5;
+
+/// The same while it prepares: its own steps it reports at once, and a bell that is lost only delays the start.
+const PREPARING_WITH_BELL: u64 = 15;
 
 /// What [`order_for`] needs beside the job.
 #[derive(Debug, Clone, Copy)]

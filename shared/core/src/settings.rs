@@ -77,9 +77,9 @@ impl Default for Settings {
     fn default() -> Self {
         let secs = Duration::from_secs;
         Self {
-            heartbeat: secs(20),
-            // By the price of a call: 60 s would be 0.17 % of the cheapest chip (decision 9).
-            heartbeat_one_chip: secs(90),
+            // By the price of a call, a thousandth of the cheapest worker of that size (decision 11).
+            heartbeat: secs(24),
+            heartbeat_one_chip: secs(105),
             missed: 3,
             missed_one_chip: 2,
             silence_hard: secs(15 * 60),

@@ -6,7 +6,9 @@ use jiff::Timestamp;
 use rekindle_core::ids::WorkerKey;
 use rekindle_core::job::{Create, Generation, Job, Phase};
 use rekindle_core::limits::InUse;
-use rekindle_core::observation::{GenerationLook, Liveness, Look, Observation, Permit, WorkerReport, ZoneReport};
+use rekindle_core::observation::{
+    GenerationLook, Liveness, Look, Observation, OperationView, Permit, SliceState, SliceView, WorkerReport, ZoneReport,
+};
 use rekindle_core::placement;
 use rekindle_core::shared::Shared;
 use rekindle_ports::docs::Revision;
@@ -81,33 +83,21 @@ impl Engine {
     }
 
     async fn look(&self, g: &Generation) -> GenerationLook {
-        let operation = async {
-            match &g.create {
-                Create::Sent { operation } if !operation.is_empty() => {
-                    match self.ports.tpu.operation(operation).await {
-                        Ok(Some(view)) => Look::Seen(view),
-                        Ok(None) => Look::Absent,
-                        Err(error) => {
-                            tracing::warn!(generation = g.number, %error, "an operation could not be read");
-                            Look::Unknown
-                        }
-                    }
-                }
-                Create::Sent { .. } | Create::Intended | Create::Failed { .. } | Create::Done => Look::Unknown,
-            }
-        };
-        let slice_ref = slice_ref(g);
-        // One after the other: a resource that is not there yet, and an operation that is done a moment later, would look like a loss.
-        let operation = operation.await;
-        let looked_at = self.ports.clock.now();
-        let slice = match self.ports.tpu.get(&slice_ref).await {
-            Ok(Some(view)) => Look::Seen(view),
-            Ok(None) => Look::Absent,
-            Err(error) => {
-                tracing::warn!(generation = g.number, %error, "a slice could not be read");
-                Look::Unknown
-            }
-        };
+        let mut looked_at = self.ports.clock.now();
+        let mut slice = self.slice(g).await;
+        // What is being made, or is there, tells itself how it is; its operation tells why nothing is there. Each call costs its wait. After
+        // five minutes it is asked all the same, should it have ended and the resource not.
+        let young = looked_at < g.asked_at.unwrap_or(g.intended_at) + self.settings.poll_busy * 300;
+        let telling = slice.seen().is_some_and(|view| {
+            view.state == SliceState::Ready
+                || (young && matches!(view.state, SliceState::Creating | SliceState::Queued))
+        });
+        let operation = if telling { Look::Unknown } else { self.operation(g).await };
+        // A resource that was not there yet, and an operation that was done a moment later, would look like a loss.
+        if slice == Look::Absent && matches!(&operation, Look::Seen(OperationView { done: true, .. })) {
+            looked_at = self.ports.clock.now();
+            slice = self.slice(g).await;
+        }
         GenerationLook {
             number: g.number,
             placement: g.placement.clone(),
@@ -115,6 +105,31 @@ impl Engine {
             slice,
             looked_at,
             operation,
+        }
+    }
+
+    async fn operation(&self, g: &Generation) -> Look<OperationView> {
+        match &g.create {
+            Create::Sent { operation } if !operation.is_empty() => match self.ports.tpu.operation(operation).await {
+                Ok(Some(view)) => Look::Seen(view),
+                Ok(None) => Look::Absent,
+                Err(error) => {
+                    tracing::warn!(generation = g.number, %error, "an operation could not be read");
+                    Look::Unknown
+                }
+            },
+            Create::Sent { .. } | Create::Intended | Create::Failed { .. } | Create::Done => Look::Unknown,
+        }
+    }
+
+    async fn slice(&self, g: &Generation) -> Look<SliceView> {
+        match self.ports.tpu.get(&slice_ref(g)).await {
+            Ok(Some(view)) => Look::Seen(view),
+            Ok(None) => Look::Absent,
+            Err(error) => {
+                tracing::warn!(generation = g.number, %error, "a slice could not be read");
+                Look::Unknown
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use rekindle_core::ids::JobId;
 use rekindle_core::job::Generation;
+use rekindle_core::observation::{SliceState, SliceView};
 use rekindle_core::reason::Reason;
 use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
@@ -62,8 +63,38 @@ pub(crate) type Owners = BTreeMap<String, BTreeMap<String, Owned>>;
 /// Whose a generation is.
 pub(crate) struct Owned {
     job: JobId,
-    /// Its job counts on it (READY once, not known to be lost, not being deleted), and no list has shown it well since.
-    is_missed: bool,
+    /// How its job knows it; `None` once a list has shown it so, and of what passes look at in any case.
+    known: Option<Known>,
+}
+
+/// How a job knows a slice of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// Being made, and seen.
+    Making,
+    /// READY once, not known to be lost.
+    Well,
+    /// Being deleted.
+    Going,
+}
+
+impl Known {
+    fn of(g: &Generation) -> Option<Self> {
+        match (&g.delete, &g.lost, g.ready_at) {
+            (Some(delete), _, _) => delete.sent_at.map(|_| Self::Going),
+            (None, Some(_), _) => None,
+            (None, None, Some(_)) => Some(Self::Well),
+            (None, None, None) => g.seen_at.map(|_| Self::Making),
+        }
+    }
+
+    fn is_shown_by(self, view: &SliceView) -> bool {
+        match self {
+            Self::Making => matches!(view.state, SliceState::Creating | SliceState::Queued),
+            Self::Well => view.is_well(),
+            Self::Going => view.state == SliceState::Deleting,
+        }
+    }
 }
 
 impl Engine {
@@ -141,8 +172,7 @@ impl Engine {
             let (jobs, next) = self.ports.store.live_jobs(after, PAGE).await?;
             for At { value: job, .. } in jobs {
                 for g in &job.generations {
-                    let is_missed = g.ready_at.is_some() && g.lost.is_none() && g.delete.is_none();
-                    let owned = Owned { job: job.id.clone(), is_missed };
+                    let owned = Owned { job: job.id.clone(), known: Known::of(g) };
                     match survey.owners.get_mut(&g.placement.zone) {
                         Some(zone) => zone.insert(g.name.clone(), owned).map(drop),
                         None => survey
@@ -212,16 +242,16 @@ impl Engine {
         Err(StoreError::Conflict(Kind::Creates.path()))
     }
 
-    /// Hints every job that counts on a slice which the list does not show READY and healthy.
+    /// Hints every job that knows a slice of its own otherwise than the list shows it.
     async fn hint_changed(&self, listing: &Listing, owners: &mut Owners, hinted: &BTreeSet<JobId>) -> usize {
         // Nodes of a queued resource are left out: its own entry tells of them.
-        for r in listing.resources.iter().filter(|r| r.owned_by.is_none() && r.view.is_well()) {
+        for r in listing.resources.iter().filter(|r| r.owned_by.is_none()) {
             if let Some(owned) = owners.get_mut(&r.slice.zone).and_then(|zone| zone.get_mut(&r.slice.name)) {
-                owned.is_missed = false;
+                owned.known = owned.known.filter(|known| !known.is_shown_by(&r.view));
             }
         }
         let read = owners.iter().filter(|(zone, _)| !listing.unreachable.contains(zone));
-        let missed = read.flat_map(|(_, zone)| zone.values()).filter(|o| o.is_missed && !hinted.contains(&o.job));
+        let missed = read.flat_map(|(_, zone)| zone.values()).filter(|o| o.known.is_some() && !hinted.contains(&o.job));
         let changed: BTreeSet<&JobId> = missed.map(|o| &o.job).collect();
         let sent = join_all(changed.into_iter().map(|id| self.hint(id, "the list shows a change"))).await;
         sent.into_iter().filter(|sent| *sent).count()

@@ -75,8 +75,12 @@ async fn first(api: &Api, job: &Job, hello: &Hello) -> Result<Option<News>, Stor
         let report = fresh(api, attempt, hello);
         writes.push(put(&Kind::Worker(hello.job.clone(), attempt.number, hello.key), &report, Precondition::Absent));
     }
-    api.engine.ports.store.commit(writes).await?;
-    Ok(None)
+    let after = api.engine.ports.store.commit(writes).await?;
+    // The machines are up, which the job's passes would see with the next tick alone; one of them speaks for all.
+    let is_news = job
+        .generation(hello.generation)
+        .is_some_and(|g| g.ready_at.is_none() && hello.key.slice + 1 == g.slices && hello.key.worker + 1 == g.workers);
+    Ok(is_news.then(|| News { cause: "worker hello".into(), after }))
 }
 
 /// The same VM once more: the agent restarted (same boot), or the VM did.

@@ -160,9 +160,13 @@ impl Pass<'_> {
         }
     }
 
-    /// How soon a wait for an operation is looked at again: often at first, less often later.
-    pub(super) fn poll_after(&self, since: jiff::Timestamp) -> Duration {
+    /// How soon what is on its way is looked at again: when it is three times as old. `None`: when the tick's list shows a change, which is
+    /// soon enough by then.
+    // What goes well is told by the workers' hello; what fails is seen within twice the time that it took, or with a tick. Each look has its
+    // price (decision 11).
+    pub(super) fn poll_after(&self, since: jiff::Timestamp) -> Option<Duration> {
         let age = Duration::try_from(self.now.duration_since(since)).unwrap_or_default();
-        (age / 4).clamp(self.settings().poll_busy / 2, self.settings().poll_busy * 10)
+        let after = (age * 2).max(self.settings().poll_busy * 3 / 2);
+        (after <= self.settings().poll_busy * 20).then_some(after)
     }
 }

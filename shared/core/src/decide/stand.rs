@@ -232,7 +232,9 @@ impl Pass<'_> {
 
     /// Looks at what is on its way as often as it is worth.
     fn generation_wakes(&mut self) {
-        let hand_over = self.waiting.as_ref().is_some_and(|(r, _)| *r == Reason::OwnDelete);
+        // Its own delete may be what makes room.
+        let waits_for_room = |r: Reason| matches!(r, Reason::OwnDelete | Reason::MaxChips | Reason::MaxUsd);
+        let hand_over = self.waiting.as_ref().is_some_and(|(r, _)| waits_for_room(*r));
         for index in 0..self.job.generations.len() {
             let g = &self.job.generations[index];
             if g.delete.is_none() && g.ready_at.is_some() {
@@ -246,12 +248,26 @@ impl Pass<'_> {
             }
             let after = match (&g.delete, g.ready_at) {
                 // The next create waits for this 404: "within one second".
-                (Some(_), _) if hand_over => self.settings().poll_busy / 2,
+                (Some(_), _) if hand_over => Some(self.settings().poll_busy / 2),
                 (Some(d), _) => self.poll_after(d.intended_at),
+                // Its machines are up before the API says so: the start waits for its word alone.
+                (None, None) if self.seen.workers.iter().flatten().any(|r| r.generation == g.number) => {
+                    Some(self.settings().poll_busy * 5)
+                }
                 (None, None) => self.poll_after(g.intended_at),
                 (None, Some(_)) => continue,
             };
-            self.wake(self.now + after.max(Duration::from_millis(20)));
+            // As long as the tick's list shows it on its way, it has nothing to tell.
+            let is_on_its_way = |view: &SliceView| match g.delete {
+                Some(_) => view.state == SliceState::Deleting,
+                None => matches!(view.state, SliceState::Creating | SliceState::Queued),
+            };
+            if !self.look_of(g).and_then(|look| look.slice.seen()).is_some_and(is_on_its_way) {
+                self.lazy = true;
+            }
+            if let Some(after) = after {
+                self.wake(self.now + after.max(Duration::from_millis(20)));
+            }
         }
     }
 

@@ -187,7 +187,7 @@ async fn a_grant_after_a_long_queue_is_kept_and_a_failed_look_ends_nothing() {
         rig.second().await;
     }
     rig.fakes.tpu.finish(&Rig::name(1));
-    let job = rig.until_phase(Phase::Running, 60).await;
+    let job = rig.until_phase(Phase::Running, 120).await;
     assert_eq!((job.last_generation, rig.creates()), (1, 1));
 }
 

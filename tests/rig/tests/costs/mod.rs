@@ -22,12 +22,10 @@ fn cheapest_worker(chips: u32) -> f64 {
 }
 
 #[tokio::test]
-async fn heartbeats_cost_about_a_thousandth_of_the_cheapest_worker() {
+async fn heartbeats_cost_at_most_a_thousandth_of_the_cheapest_worker() {
     let settings = Settings::default();
-    // A thousandth is what we want; while an attempt is young, each also keeps a point of progress, which is a tenth more.
-    for (chips, accelerator, most) in
-        [(1, "v5litepod-1", 0.001_15), (4, "v5litepod-4", 0.001_15), (8, "v5litepod-8", 0.001)]
-    {
+    // In the first hour of an attempt, in which each also keeps a point of progress.
+    for (chips, accelerator) in [(1, "v5litepod-1"), (4, "v5litepod-4"), (8, "v5litepod-8")] {
         let price = cheapest_worker(chips);
         let mut play = Play::begin(accelerator).await;
         play.until(Phase::Running).await;
@@ -37,12 +35,12 @@ async fn heartbeats_cost_about_a_thousandth_of_the_cheapest_worker() {
         let hour = play.bill(&[Kind::Heartbeat]).without(&before);
         let cost = hour.usd();
         assert!(hour.writes >= 3600 / settings.heartbeat_for(chips).as_secs(), "{hour:?}");
-        assert!(cost <= price * most, "{chips} chips: {cost:.6} an hour of {price:.3}, {:.3} %", 100.0 * cost / price);
+        assert!(cost <= price * 0.001, "{chips} chips: {cost:.6} an hour of {price:.3}, {:.3} %", 100.0 * cost / price);
     }
 }
 
 #[tokio::test]
-async fn a_jobs_life_with_two_preemptions_costs_a_third_of_a_cent() {
+async fn a_jobs_life_with_two_preemptions_costs_less_than_a_tenth_of_a_cent() {
     let mut play = Play::begin("v5litepod-4").await;
     for _ in 0..2 {
         play.until(Phase::Running).await;
@@ -53,10 +51,7 @@ async fn a_jobs_life_with_two_preemptions_costs_a_third_of_a_cent() {
     play.minutes(30).await;
     play.end(End::Success).await;
     let life = play.bill(&[Kind::Life]);
-    // Most of it is the assumed time of calls that ask how far a create is; without them it is below a tenth of a cent.
-    assert!(life.usd() < 0.0033, "{:.6}: {life:?}", life.usd());
-    let asked = Bill { requests: life.tpu_calls / 2, tpu_calls: life.tpu_calls, ..Bill::default() };
-    assert!(life.usd() - asked.usd() < 0.001, "{:.6}: {life:?}", life.usd() - asked.usd());
+    assert!(life.usd() < 0.001, "{:.6}: {life:?}", life.usd());
     assert!(life.reads > 20 && life.tpu_calls >= 9, "{life:?}");
 }
 
