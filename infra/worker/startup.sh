@@ -50,6 +50,11 @@ fetch_plain() {
 fetch() {
   local url="$1" file="$2" header="${3:-X-Rekindle: startup}" code=0
   local -a direct=() resume=()
+  # A real network would let the packets go nowhere.
+  if [[ "${TPU_EMULATOR_EGRESS:-}" == none && "$url" != "$METADATA"/* ]]; then
+    say "no way to $url: this machine has no external address, and its network has no Cloud NAT"
+    return 7
+  fi
   if has curl; then
     [[ "$url" == http://* ]] && direct=(--noproxy '*')
     [[ -s "$file" ]] && resume=(-C -)

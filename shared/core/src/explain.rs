@@ -35,6 +35,7 @@ pub fn explain(job: &Job, now: Timestamp) -> Explanation {
     sentences.extend(why(job));
     sentences.extend(job.last_end.as_ref().and_then(|end| last_end(job, end)));
     sentences.extend(what_next(job, now));
+    sentences.extend(way_out(job, now));
     sentences.extend(when_next(job, now));
     let facts = facts::facts(job, now).into_iter().map(|fact| plain(&fact)).collect();
     Explanation { paragraph: plain(&sentences.join(" ")), facts }
@@ -229,6 +230,23 @@ fn what_next(job: &Job, now: Timestamp) -> Option<String> {
             active_next(job, now)
         }
     }
+}
+
+/// From this on it is odd that machines which are there have not prepared.
+const ODD: Duration = Duration::from_mins(3);
+
+/// Workers that cannot reach us tell us nothing, so that only the job's network can explain their silence.
+fn way_out(job: &Job, now: Timestamp) -> Option<String> {
+    let network = &job.spec.tpu.network;
+    let ready_at = job.current_generation().and_then(|g| g.ready_at)?;
+    let waits = job.phase == Phase::Starting && job.reason == Reason::WorkersPreparing && gap(ready_at, now) >= ODD;
+    (waits && !network.external_ips).then(|| {
+        format!(
+            "Its workers have no external addresses: if none of them says hello, the network `{}` may have no Cloud NAT, without which \
+             they reach neither this server nor packages (`nat = true` of the installation, or `tpu.external_ips: true` of the job).",
+            network.network
+        )
+    })
 }
 
 fn active_next(job: &Job, now: Timestamp) -> Option<String> {

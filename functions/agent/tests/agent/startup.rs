@@ -1,5 +1,6 @@
 //! The startup script, with the clients of this machine and with none of them.
 
+use std::io::BufRead as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -62,4 +63,30 @@ async fn the_startup_script_needs_no_http_client() {
         symlink(found.unwrap(), tools.path().join(tool)).unwrap();
     }
     bring_up(Some(tools.path()), 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_way_out_the_startup_script_says_so_and_fetches_nothing() {
+    let cloud = Cloud::start("exit 0").await;
+    let worker = Worker::bare(&cloud);
+    cloud.set(|inner| {
+        let values = [
+            ("attributes/rekindle-agent-url", format!("http://{}/agent-binary", cloud.address)),
+            ("attributes/rekindle-agent-sha256", "0".repeat(64)),
+        ];
+        inner.values.extend(values.map(|(key, value)| (key.to_owned(), value)));
+    });
+    let mut command = Command::new("bash");
+    command.arg("-c").arg(rekindle_agent::STARTUP_SCRIPT).env("TPU_EMULATOR", "1").env("TPU_EMULATOR_EGRESS", "none");
+    worker.environment(&mut command);
+    let mut script = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let said = script.stderr.take().unwrap();
+    let said = tokio::task::spawn_blocking(move || {
+        std::io::BufReader::new(said).lines().map_while(Result::ok).find(|line| line.contains("no Cloud NAT"))
+    });
+    let line = tokio::time::timeout(Duration::from_secs(20), said).await.expect("it says why").unwrap();
+    script.kill().unwrap();
+    script.wait().unwrap();
+    assert!(line.unwrap().contains(&format!("http://{}/agent-binary", cloud.address)));
+    assert!(cloud.set(|inner| inner.downloads.is_empty()), "nothing was fetched");
 }

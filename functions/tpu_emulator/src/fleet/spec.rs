@@ -53,6 +53,9 @@ impl Template {
         {
             env.insert(key.to_owned(), value.to_owned());
         }
+        if egress == "none" {
+            env.extend(no_way_out(node));
+        }
         let home = vms.join(&vm.name);
         VmSpec {
             token: secret("control"),
@@ -71,6 +74,18 @@ impl Template {
             vm: vm.name,
         }
     }
+}
+
+/// What keeps HTTP clients from everything beyond the slice, as a network without NAT does: a proxy that nobody serves.
+fn no_way_out(node: &Node) -> impl Iterator<Item = (String, String)> + use<> {
+    const NOBODY: &str = "http://127.0.0.1:9";
+    // Neighbours and metadata servers are reached as ever.
+    let near: Vec<String> = node.workers.iter().map(|worker| worker.ip.to_string()).collect();
+    let near = format!("metadata.google.internal,{}", near.join(","));
+    let proxies =
+        ["http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"].map(|name| (name, NOBODY.to_owned()));
+    let direct = ["no_proxy", "NO_PROXY"].map(|name| (name, near.clone()));
+    proxies.into_iter().chain(direct).map(|(name, value)| (name.to_owned(), value))
 }
 
 fn network(node: &Node) -> &str {

@@ -175,3 +175,24 @@ async fn a_vm_ends_when_its_folder_is_gone() {
     bench.until("nothing is left", || async { processes_with(&format!("1000.{mark}")).is_empty() }).await;
     bench.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_without_external_address_and_nat_has_no_way_out_but_to_its_neighbours() {
+    let bench = Bench::scenario("nat_networks: [with-nat]").await;
+    let script = "echo \"$TPU_EMULATOR_EGRESS|${https_proxy:-}|${no_proxy:-}\" > out.new; mv out.new out";
+    let mut seen = Vec::new();
+    for (id, network) in [("n1", "with-nat"), ("n2", "without")] {
+        let mut body = spot("v5litepod-16", script);
+        body["networkConfig"] = json!({"network": network, "enableExternalIps": false});
+        let node = bench.ready(id, body).await;
+        let file = home(&node["workers"][0]).join("out");
+        bench.until("the script ran", || async { file.exists() }).await;
+        let addresses: Vec<String> =
+            node["workers"].as_array().unwrap().iter().map(|w| w["ip"].as_str().unwrap().to_owned()).collect();
+        seen.push((std::fs::read_to_string(file).unwrap(), addresses));
+    }
+    assert_eq!(seen[0].0, "nat||\n");
+    let near = format!("metadata.google.internal,{}", seen[1].1.join(","));
+    assert_eq!(seen[1].0, format!("none|http://127.0.0.1:9|{near}\n"));
+    bench.end().await;
+}

@@ -130,8 +130,14 @@ fn starting_says_which_step_is_missing() {
     job.attempts[0].started_at = None;
     says(&job, at(200), &["has been starting for 49s on generation 1", "when all of them are ready"]);
     assert_eq!(waiting_for(&job).unwrap(), "the workers to be ready");
+    job.spec.tpu.network.external_ips = true;
+    assert!(!explain(&job, at(400)).paragraph.contains("NAT"), "they have a way out");
+    job.spec.tpu.network.external_ips = false;
+    assert!(!explain(&job, at(200)).paragraph.contains("NAT"), "they may still come up");
+    says(&job, at(400), &["no external addresses", "may have no Cloud NAT", "neither this server nor packages"]);
     job.reason = Reason::Released;
-    says(&job, at(200), &["all workers report that it runs"]);
+    says(&job, at(400), &["all workers report that it runs"]);
+    assert!(!explain(&job, at(400)).paragraph.contains("NAT"), "all of them said hello");
     assert_eq!(waiting_for(&job).unwrap(), "the program to start on all workers");
     (job.reason, job.message) = (Reason::Fencing, "attempt 1 may still run on worker 2".into());
     assert_eq!(waiting_for(&job).unwrap(), "attempt 1 may still run on worker 2");
