@@ -14,17 +14,22 @@ use rekindle_web::{Caller, Door, Machine, Refused, Verifier};
 use crate::config::Callers;
 
 /// Checks callers by their identity tokens.
-pub(crate) struct OidcDoors {
+pub struct OidcDoors {
     verifier: oidc::Verifier,
     mode: Mode,
     audiences: Vec<String>,
     callers: Callers,
     admins: BTreeSet<String>,
+    /// What each door takes, made once: it is asked for with every request.
+    expects: [Expect; DOORS.len()],
 }
+
+/// All of them, in the order in which they are declared.
+const DOORS: [Door; 6] = [Door::Jobs, Door::TpuEvents, Door::Notify, Door::Reconcile, Door::Tick, Door::People];
 
 impl OidcDoors {
     /// Refuses settings that would let anyone in.
-    pub(crate) fn new(
+    pub fn new(
         settings: OidcSettings,
         audiences: Vec<String>,
         callers: Callers,
@@ -33,22 +38,13 @@ impl OidcDoors {
         let mode = settings.mode;
         let verifier = oidc::Verifier::new(settings, clock)?;
         let admins = callers.admins.iter().map(|email| email.to_ascii_lowercase()).collect();
-        Ok(Self { verifier, mode, audiences, callers, admins })
+        let expects = DOORS.map(|door| expected(door, &audiences, &callers));
+        Ok(Self { verifier, mode, audiences, callers, admins, expects })
     }
 
-    /// An empty list lets nobody in.
-    pub(crate) fn expect(&self, door: Door) -> Expect {
-        let callers = &self.callers;
-        let only = |emails: &[String]| Emails::Only(emails.to_vec());
-        let emails = match door {
-            Door::Jobs | Door::Notify => only(&callers.push),
-            Door::TpuEvents => only(&[callers.push.as_slice(), callers.eventarc.as_slice()].concat()),
-            Door::Reconcile => only(&[callers.push.as_slice(), callers.tasks.as_slice()].concat()),
-            Door::Tick => only(&callers.scheduler),
-            Door::People if callers.people.iter().any(|p| p == "*") => Emails::Any,
-            Door::People => only(&callers.people),
-        };
-        Expect { audiences: self.audiences.clone(), emails }
+    /// What a door takes.
+    pub(crate) fn expect(&self, door: Door) -> &Expect {
+        &self.expects[door as usize]
     }
 
     /// The second chance of people: gcloud's own client id as the audience, which their `print-identity-token` carries and
@@ -64,7 +60,7 @@ impl OidcDoors {
 
     async fn identity(&self, door: Door, headers: &HeaderMap) -> Result<Identity, AuthError> {
         let token = oidc::bearer(headers);
-        match self.verifier.verify(token, &self.expect(door)).await {
+        match self.verifier.verify(token, self.expect(door)).await {
             Err(error @ AuthError::Bad(_)) => match self.expect_by_name(door) {
                 // What is wrong beside the audience was told the first time.
                 Some(expect) => match self.verifier.verify(token, &expect).await {
@@ -76,6 +72,20 @@ impl OidcDoors {
             done => done,
         }
     }
+}
+
+/// An empty list lets nobody in.
+fn expected(door: Door, audiences: &[String], callers: &Callers) -> Expect {
+    let only = |emails: &[String]| Emails::Only(emails.to_vec());
+    let emails = match door {
+        Door::Jobs | Door::Notify => only(&callers.push),
+        Door::TpuEvents => only(&[callers.push.as_slice(), callers.eventarc.as_slice()].concat()),
+        Door::Reconcile => only(&[callers.push.as_slice(), callers.tasks.as_slice()].concat()),
+        Door::Tick => only(&callers.scheduler),
+        Door::People if callers.people.iter().any(|p| p == "*") => Emails::Any,
+        Door::People => only(&callers.people),
+    };
+    Expect { audiences: audiences.to_vec(), emails }
 }
 
 #[async_trait]

@@ -13,7 +13,8 @@ mod run;
 
 pub use build::{StartError, build};
 pub use compose::{Parts, Role, routers};
-pub use config::Config;
+pub use config::{Callers, Config};
+pub use doors::OidcDoors;
 pub use run::{run, serve, terminated};
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, oneshot};
 use rekindle_core::access::Right;
 use rekindle_fn_jobs::Name;
 use rekindle_fn_notify::Sender;
-use rekindle_gcp::oidc::{Emails, Mode, OidcSettings};
+use rekindle_gcp::oidc::{Emails, Expect, Mode, OidcSettings};
 use rekindle_local::RandomIds;
 use rekindle_rig::{Rig, send};
 use rekindle_web::{Caller, Door, Machine, Refused, Verifier};
@@ -24,8 +24,10 @@ use crate::doors::OidcDoors;
 use crate::run::serve_for;
 use crate::{Config, Parts, Role, installation, routers};
 
+mod any_bytes;
 mod identity;
 mod machines;
+mod traces;
 
 const CAPACITY: &str = "- {accelerator: v5litepod-*, zone: us-central1-a, kind: spot, usd_per_chip_hour: 0.5}";
 
@@ -138,7 +140,7 @@ fn each_door_has_its_own_callers_and_an_empty_list_lets_nobody_in() {
     ] {
         let want = emails.into_iter().flat_map(one).collect();
         let expect = some.expect(door);
-        assert_eq!((expect.emails, expect.audiences), (Emails::Only(want), vec!["https://svc".to_owned()]), "{door:?}");
+        assert_eq!(*expect, Expect { emails: Emails::Only(want), audiences: vec!["https://svc".into()] }, "{door:?}");
         assert_eq!(none.expect(door).emails, Emails::Only(Vec::new()), "{door:?}");
     }
     assert_eq!(some.expect(Door::People).emails, Emails::Any);

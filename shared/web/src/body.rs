@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
-use http::{StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 
@@ -28,10 +28,14 @@ const DRAIN_FOR: Duration = Duration::from_secs(5);
 
 /// Reads a body of at most `max` bytes. Errors: 413 above it, 400 when it breaks off.
 pub async fn read(request: Request, max: usize) -> Result<Bytes, Problem> {
+    let (parts, body) = request.into_parts();
+    collect(&parts.headers, body, max).await
+}
+
+async fn collect(headers: &HeaderMap, mut body: Body, max: usize) -> Result<Bytes, Problem> {
     let too_large =
         || problem(StatusCode::PAYLOAD_TOO_LARGE, "too-large", format!("the body has more than {max} bytes"));
-    let declared = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
-    let mut body = request.into_body();
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
     if declared.is_some_and(|length| length > max as u64) {
         drain(body).await;
         return Err(too_large());
@@ -99,8 +103,9 @@ impl<S: Send + Sync> FromRequest<S> for Messages {
 }
 
 async fn deliveries(request: Request, max: usize) -> Result<Vec<Delivery>, Problem> {
-    let headers = request.headers().clone();
-    let body = read(request, max).await?;
+    let (parts, body) = request.into_parts();
+    let headers = parts.headers;
+    let body = collect(&headers, body, max).await?;
     delivery::decode(&headers, &body).map_err(|error| {
         tracing::error!(error = %error, "not an envelope");
         match error {

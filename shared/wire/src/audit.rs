@@ -82,14 +82,23 @@ pub fn subject(delivery: &Delivery) -> Result<Option<(Resource, String)>, String
     if data.is_empty() && delivery.event.as_ref().is_some_and(|e| e.ty == AUDIT_TYPE) {
         return Ok(None);
     }
+    // What nearly all are, without a tree of the whole entry in between; anything odd about it is told below.
+    if let Ok(entry) = serde_json::from_slice::<LogEntry>(data)
+        && let Some(audit) = entry.proto_payload
+    {
+        return Ok(spoken_of(audit));
+    }
     let value: Value = serde_json::from_slice(data).map_err(|e| format!("not JSON: {e}"))?;
     if !is_log_entry(&value) {
         return Err("not a log entry".into());
     }
     let entry: LogEntry = serde_json::from_value(value).map_err(|e| format!("not a log entry: {e}"))?;
-    let Some(audit) = entry.proto_payload else { return Ok(None) };
+    Ok(entry.proto_payload.and_then(spoken_of))
+}
+
+fn spoken_of(audit: AuditLog) -> Option<(Resource, String)> {
     let found = resource(&audit.resource_name).or_else(|| created(&audit));
-    Ok(found.map(|r| (r, audit.method_name)))
+    found.map(|resource| (resource, audit.method_name))
 }
 
 /// Reads a resource name; a leading `//service/` and a project number are allowed.

@@ -4,6 +4,7 @@
 
 mod cli;
 mod load;
+mod tokens;
 
 use std::hint::black_box;
 use std::io::Write;

@@ -75,3 +75,23 @@ fn without_a_digest_nothing_is_told() {
     assert!(ran.release.is_none());
     assert!(!ran.calls.contains("storage cp"), "{}", ran.calls);
 }
+
+#[test]
+fn what_is_shipped_is_built_small_and_unwinds() {
+    let dockerfile = std::fs::read_to_string(infra().join("Dockerfile")).unwrap();
+    assert!(dockerfile.contains("cargo build --locked --profile dist "), "{dockerfile}");
+    for line in dockerfile.lines().filter(|line| line.starts_with("COPY --from=build /src/")) {
+        assert!(line.contains("/src/target/dist/"), "{line}");
+    }
+    // `image.sh` takes the place of the build stage, and measures the rest.
+    let image = std::fs::read_to_string(infra().join("image.sh")).unwrap();
+    assert!(image.contains("--profile dist") && image.contains("--file infra/Dockerfile"));
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let (_, profile) = manifest.split_once("[profile.dist]\n").expect("a profile of what is shipped");
+    let profile = profile.split("\n[").next().unwrap();
+    for line in ["inherits = \"release\"", "lto = \"fat\"", "codegen-units = 1"] {
+        assert!(profile.lines().any(|it| it == line), "{line}: {profile}");
+    }
+    // A panic of a handler answers 500 and is counted.
+    assert!(!manifest.contains("panic = \"abort\""));
+}

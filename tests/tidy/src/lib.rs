@@ -3,6 +3,8 @@
 //! Nothing here is linked into anything; the tests read the tree as it stands.
 
 #[cfg(test)]
+mod audit;
+#[cfg(test)]
 mod imports;
 #[cfg(test)]
 mod planted;

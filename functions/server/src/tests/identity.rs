@@ -53,7 +53,8 @@ impl Write for Log {
 impl Log {
     pub(super) fn listen(&self) -> DefaultGuard {
         let log = self.clone();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || log.clone()).finish();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::TRACE);
+        let subscriber = subscriber.with_writer(move || log.clone()).finish();
         tracing::subscriber::set_default(subscriber)
     }
 

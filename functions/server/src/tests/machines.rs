@@ -189,3 +189,44 @@ async fn an_agents_token_is_of_one_job_one_generation_one_worker_and_one_vm() {
     assert_eq!(workers(&world), stored, "a replayed report changes nothing");
     assert_eq!(world.agent(&chunk(INSTANCE), Some(&machine), Some(token)).await.status, 204);
 }
+
+#[tokio::test]
+async fn no_line_of_any_level_holds_a_secret() {
+    const OF_THE_JOB: &str = "key-that-only-the-program-may-see";
+    let log = Log::default();
+    let _guard = log.listen();
+    let world = World::new().await;
+    let mut with_secret = spec("train");
+    with_secret["env"] = json!({"WANDB_API_KEY": OF_THE_JOB});
+    let person = sign(&world.claims("ann@example.com"));
+    let submit = Call::post("/v1/jobs", with_secret.to_string());
+    let by_person = [("authorization", format!("Bearer {person}"))];
+    assert_eq!(world.send(&submit, &by_person).await.status, 201);
+    // The same again, another under its id, and one with faults.
+    assert_eq!(world.send(&submit, &by_person).await.status.as_u16() / 100, 2);
+    with_secret["run"] = json!(["other"]);
+    assert_eq!(world.send(&Call::post("/v1/jobs", with_secret.to_string()), &by_person).await.status, 409);
+    with_secret["tpu"] = json!({"accelerator": "none-such"});
+    assert_eq!(world.send(&Call::post("/v1/jobs", with_secret.to_string()), &by_person).await.status, 400);
+    for _ in 0..4 {
+        world.rig.pass("train").await;
+        world.rig.advance(1);
+    }
+    let (zone, nonce, now) = (world.zone().await, world.nonce(), world.now());
+    let machine = world.machine(&zone, INSTANCE, now);
+    let welcome = world.agent(&hello(&nonce, INSTANCE), Some(&machine), None).await.json();
+    let token = welcome["token"].as_str().unwrap().to_owned();
+    // Refused ones too: what is wrong is told, but never by showing it.
+    let stranger = world.machine(&zone, "t1v-n-2-w-0", now);
+    assert_eq!(world.agent(&hello(&nonce, "t1v-n-2-w-0"), Some(&stranger), None).await.status, 409);
+    let report = exit_report(now);
+    let other = changed(&report, |r| r.generation = 2);
+    assert_eq!(world.agent(&other, Some(&machine), Some(&token)).await.status, 401);
+    assert_eq!(world.agent(&changed(&report, |_| {}), Some(&machine), Some(&token)).await.status, 200);
+    world.rig.pass("train").await;
+    let told = log.take();
+    assert!(told.contains("WARN") && told.lines().count() > 10, "{told}");
+    for secret in [OF_THE_JOB, &nonce, &token, &person, &sign(&machine)] {
+        assert!(!told.contains(secret), "{secret} in {told}");
+    }
+}
