@@ -75,6 +75,24 @@ pub(crate) fn news(entry: &HistoryEntry) -> Vec<String> {
     notes.map(|note| tame(note)).collect()
 }
 
+/// A loss as a program wrote it; with five digits where it has more, so that no column hides an exponent.
+pub(crate) fn loss(text: &str) -> String {
+    const DIGITS: i32 = 5;
+    let short = text.chars().count() <= 8;
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && !short => {
+            let before = if number == 0.0 { 0 } else { number.abs().log10().floor() as i32 };
+            if (-3..DIGITS).contains(&before) {
+                let after = usize::try_from(DIGITS - 1 - before).unwrap_or_default();
+                format!("{number:.after$}")
+            } else {
+                format!("{number:.3e}")
+            }
+        }
+        Ok(_) | Err(_) => tame(text),
+    }
+}
+
 /// Text that came from a job, safe for a terminal: no control characters but tabs.
 pub(crate) fn tame(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
@@ -97,6 +115,22 @@ mod tests {
             (187_200, "2d4h"),
         ] {
             assert_eq!(duration(secs), text);
+        }
+    }
+
+    #[test]
+    fn losses_are_short_and_keep_their_size() {
+        for (given, text) in [
+            ("2.31", "2.31"),
+            ("14.470113200140869", "14.470"),
+            ("0.03771439370262368", "0.037714"),
+            ("1.7908287209536758e-20", "1.791e-20"),
+            ("123456789.25", "1.235e8"),
+            ("0.00000000000", "0.0000"),
+            ("nan", "nan"),
+            ("no number\u{1b}", "no number\u{fffd}"),
+        ] {
+            assert_eq!(loss(given), text);
         }
     }
 

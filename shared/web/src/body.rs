@@ -149,6 +149,10 @@ fn check_json(content_type: Option<&http::HeaderValue>) -> Result<(), Problem> {
 }
 
 fn from_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    // A list would be taken for an object, field by position.
+    if body.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| *byte == b'[') {
+        return Err(problem(StatusCode::BAD_REQUEST, "json", "the body must be a JSON object, not a list".to_owned()));
+    }
     let mut json = serde_json::Deserializer::from_slice(body);
     let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let field = error.path().to_string();

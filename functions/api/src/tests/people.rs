@@ -253,6 +253,7 @@ async fn commands_are_202_200_and_409() {
     assert_eq!(served.tell("/v1/jobs/train/restart?if_attempt=7").await.status, 409);
     assert_eq!(served.post("/v1/jobs/train/cancel", &json!({"new_slice": true})).await.status, 400);
     assert_eq!(served.post("/v1/jobs/train/cancel", &json!({"unknown": true})).await.status, 400);
+    assert_eq!(served.post("/v1/jobs/train/restart", &json!([null, true, true])).await.status, 400, "a list");
     let answer = served.post("/v1/jobs/train/cancel", &json!({"if_attempt": 1})).await;
     assert_eq!((answer.status.as_u16(), answer.json()["desired"].as_str()), (202, Some("cancel")));
     assert_eq!(served.tell("/v1/jobs/train/cancel").await.status, 200, "it holds already");

@@ -156,7 +156,7 @@ fn row(job: &JobView, now: Timestamp) -> Vec<String> {
         resource.map(|r| r.accelerator.clone()).or(asked).unwrap_or_else(dash),
         resource.map_or_else(dash, |r| r.zone.clone()),
         job.progress.step.map_or_else(dash, |step| step.to_string()),
-        job.progress.loss.as_deref().map_or_else(dash, human::tame),
+        job.progress.loss.as_deref().map_or_else(dash, human::loss),
         job.counters.preemptions.to_string(),
         human::usd(job.cost_usd),
         human::tame(&job.owner),

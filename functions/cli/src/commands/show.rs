@@ -113,7 +113,7 @@ fn progress(job: &JobView) -> Option<String> {
     let step = job.progress.step?;
     let mut text = format!("step {step}");
     if let Some(loss) = &job.progress.loss {
-        let _ = write!(text, ", loss {}", human::tame(loss));
+        let _ = write!(text, ", loss {}", human::loss(loss));
     }
     if let Some(checkpoint) = job.progress.checkpoint {
         let _ = write!(text, ", checkpoint {checkpoint}");

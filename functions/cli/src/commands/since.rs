@@ -136,7 +136,7 @@ fn table(jobs: &[&JobDigest]) -> Table {
             job.id.to_string(),
             human::phase(job.phase),
             job.step.map_or_else(|| "-".to_owned(), |step| step.to_string()),
-            job.loss.as_deref().map_or_else(|| "-".to_owned(), human::tame),
+            job.loss.as_deref().map_or_else(|| "-".to_owned(), human::loss),
             human::usd(job.cost_usd),
             human::tame(&happened(job)),
         ]);

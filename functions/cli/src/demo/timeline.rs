@@ -92,7 +92,7 @@ impl Timeline {
         let checkpoint = job.progress.checkpoint.map_or_else(|| "-".to_owned(), |step| step.to_string());
         self.bar.set_message(format!(
             "loss {}  checkpoint {checkpoint}  attempt {} on TPU {}",
-            human::tame(loss),
+            human::loss(loss),
             job.attempt,
             job.generation
         ));

@@ -384,3 +384,42 @@ fn the_idle_time_of_a_workspace_counts_on_over_attempts_until_somebody_uses_it()
     let up = apply_command(&paused, Command::Unpause, at(20 * hour)).unwrap().unwrap();
     assert!(up.attempts.iter().all(|a| a.idle.is_zero()));
 }
+
+#[test]
+fn a_cancel_that_was_accepted_stays_whatever_is_asked_before_the_next_pass() {
+    let restart = Command::Restart { new_slice: false, from_scratch: false };
+    let paused = Job { phase: Phase::Paused, desired: Desired::Pause, ..running() };
+    for job in [running(), Job { generations: Vec::new(), attempts: Vec::new(), ..paused }] {
+        let cancelled = apply_command(&job, Command::Cancel, at(100)).unwrap().unwrap();
+        for command in [Command::Pause, Command::Unpause, restart] {
+            let told = apply_command(&cancelled, command, at(100)).unwrap_err().to_string();
+            assert!(told.ends_with("makes no sense while the job is stopping"), "{told}");
+        }
+        assert_eq!(apply_command(&cancelled, Command::Cancel, at(100)).unwrap(), None);
+    }
+    let ended =
+        Job { phase: Phase::Succeeded, desired: Desired::Cancel, outcome: Some(Outcome::Succeeded), ..running() };
+    assert!(apply_command(&ended, Command::Cancel, at(100)).is_err(), "it is no cancelled job");
+}
+
+#[test]
+fn a_restart_from_scratch_outlives_a_pause_and_a_restart_ends_one() {
+    let ready = |job: &Job| Look::Seen(view(job, SliceState::Ready, true));
+    let workers = || Some((0..4).map(|n| report(n, WorkerState::Running, None)).collect());
+    let job = Job { highest_checkpoint: Some(1000), ..running() };
+    let restart = Command::Restart { new_slice: false, from_scratch: true };
+    let job = apply_command(&job, restart, at(100)).unwrap().unwrap();
+    let job = apply_command(&job, Command::Pause, at(100)).unwrap().unwrap();
+    let job = Job::clone(&decided(&job, &seen(&job, &ready(&job), workers(), 100), 100).job);
+    assert_eq!((job.line, job.highest_checkpoint, job.next.as_ref().map(|n| n.resume)), (1, None, Some(false)));
+    let paused = Job { phase: Phase::Paused, generations: Vec::new(), attempts: Vec::new(), ..job };
+    let on = apply_command(&paused, Command::Unpause, at(200)).unwrap().unwrap();
+    assert_eq!(on.next.map(|n| n.resume), Some(false), "nothing was saved in the new line");
+
+    let pausing = apply_command(&running(), Command::Pause, at(100)).unwrap().unwrap();
+    let again = Command::Restart { new_slice: false, from_scratch: false };
+    let job = apply_command(&pausing, again, at(100)).unwrap().unwrap();
+    let decision = decided(&job, &seen(&job, &ready(&job), workers(), 100), 100);
+    assert_eq!(decision.job.desired, Desired::Run);
+    assert_eq!(decision.job.next.as_ref().map(|n| (n.why, n.resume)), Some((Reason::RestartRequested, true)));
+}

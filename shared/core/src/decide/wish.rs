@@ -63,13 +63,19 @@ pub fn apply_command(job: &Job, command: Command, now: Timestamp) -> Result<Opti
     let mut after = job.clone();
     match command {
         Command::Cancel => {
+            if job.phase.is_terminal() && job.phase != Phase::Cancelled {
+                return no;
+            }
             if job.desired == Desired::Cancel || job.phase == Phase::Cancelled {
                 return Ok(None);
             }
-            if job.phase.is_terminal() {
-                return no;
-            }
             after.desired = Desired::Cancel;
+        }
+        // A cancel that was accepted is carried out, also when the next command comes before the pass that begins with it.
+        Command::Pause | Command::Unpause | Command::Restart { .. }
+            if job.desired == Desired::Cancel && !job.phase.is_terminal() =>
+        {
+            return Err(NoSense { command: command.name(), phase: Phase::Stopping });
         }
         Command::Pause => {
             if job.desired == Desired::Pause && job.outcome.is_none() {
@@ -95,7 +101,10 @@ pub fn apply_command(job: &Job, command: Command, now: Timestamp) -> Result<Opti
                 if job.restart == Some(RestartRequest { new_slice, from_scratch }) {
                     return Ok(None);
                 }
+                // What was thrown away stays so, and a pause that is under way ends with the new start.
+                let from_scratch = from_scratch || job.restart.is_some_and(|restart| restart.from_scratch);
                 after.restart = Some(RestartRequest { new_slice, from_scratch });
+                after.desired = Desired::Run;
             }
             Phase::Paused => {
                 if from_scratch {
@@ -132,7 +141,8 @@ fn resume_from_pause(job: &mut Job, why: Reason, resume: bool, now: Timestamp) {
     job.queued_since = now;
     // Whoever brings a workspace back uses it.
     job.attempts.iter_mut().for_each(|a| a.idle = Duration::ZERO);
-    let resume = resume && job.first_started_at.is_some();
+    // What was to begin from scratch and never began still does.
+    let resume = resume && job.first_started_at.is_some() && job.next.as_ref().is_none_or(|next| next.resume);
     job.next = Some(Next { not_before: now, resume, new_generation: true, why });
 }
 
@@ -157,9 +167,13 @@ impl Pass<'_> {
         if self.job.desired == Desired::Pause {
             self.let_all_stop(StopCause::Pause, PAUSE_GRACE);
             self.job.settling = None;
-            self.job.restart = None;
+            let from_scratch = self.job.restart.take().is_some_and(|restart| restart.from_scratch);
+            if from_scratch {
+                self.new_line();
+                self.job.next = None;
+            }
             let now = self.now;
-            let resume = self.job.first_started_at.is_some();
+            let resume = self.job.first_started_at.is_some() && !from_scratch;
             self.job.next.get_or_insert(Next {
                 not_before: now,
                 resume,
@@ -210,7 +224,8 @@ impl Pass<'_> {
         }
         let healthy = self.usable_generation().is_some_and(|g| g.ready_at.is_some());
         let new_generation = restart.new_slice || !healthy;
-        let resume = !restart.from_scratch && self.job.first_started_at.is_some();
+        let unbegun = self.job.next.as_ref().is_some_and(|next| !next.resume);
+        let resume = !restart.from_scratch && !unbegun && self.job.first_started_at.is_some();
         let now = self.now;
         self.job.next = Some(Next { not_before: now, resume, new_generation, why: Reason::RestartRequested });
         self.note(format!(

@@ -33,7 +33,7 @@ impl Pass<'_> {
             let Some(g) = self.generation_mut(report.generation) else { continue };
             if g.notice.as_ref().is_none_or(|known| notice.says_more(known)) {
                 let text = format!(
-                    "worker {} of generation {} has a notice of {}, deadline {}",
+                    "worker {} of generation {} has a notice of {}, deadline {:.0}",
                     report.key.worker,
                     report.generation,
                     match notice.kind {
@@ -80,7 +80,7 @@ impl Pass<'_> {
             }
             let others = reports.iter().filter(told).filter_map(|r| r.notice.clone());
             let best = others.reduce(|best, other| if other.says_more(&best) { other } else { best });
-            let text = format!("the notice of generation {number}, deadline {}, was called off", known.deadline);
+            let text = format!("the notice of generation {number}, deadline {:.0}, was called off", known.deadline);
             if let Some(g) = self.generation_mut(number) {
                 g.notice = best;
             }

@@ -111,9 +111,11 @@ fn counters(job: &Job) -> String {
 fn usage(job: &Job) -> String {
     let hours = |seconds: u64| seconds as f64 / 3600.0;
     let usage = &job.usage;
+    let usd = usage.cost_usd_micros as f64 / 1e6;
+    // The first minutes of a small slice cost less than a cent.
+    let digits = if usd > 0.0 && usd < 0.01 { 4 } else { 2 };
     format!(
-        "cost so far {:.2} US dollars for {:.2} chip hours ({:.2} useful, {:.2} repeated, {:.2} waiting)",
-        usage.cost_usd_micros as f64 / 1e6,
+        "cost so far {usd:.digits$} US dollars for {:.2} chip hours ({:.2} useful, {:.2} repeated, {:.2} waiting)",
         hours(usage.paid_chip_secs),
         hours(usage.useful_chip_secs),
         hours(usage.repeated_chip_secs),

@@ -1,6 +1,6 @@
 //! Attempts, generations, phases and history never go back.
 
-use rekindle_core::job::Job;
+use rekindle_core::job::{Desired, Job};
 
 use super::Broken;
 use crate::store::Changed;
@@ -19,6 +19,8 @@ pub(super) fn step(before: &Job, after: &Job) -> Broken {
         "checkpoint lines went back"
     } else if before.phase.is_terminal() && after.phase != before.phase {
         "a terminal phase was left"
+    } else if before.desired == Desired::Cancel && after.desired != Desired::Cancel {
+        "a cancel was taken back"
     } else if before.outcome.is_some() && after.outcome != before.outcome {
         "an outcome was changed"
     } else if after.counters.steps_repeated < before.counters.steps_repeated

@@ -158,7 +158,7 @@ fn loss(job: &JobView, state: &State) -> Option<String> {
     let list = progress_of(job, state);
     let newest =
         list.and_then(|list| list.workers.iter().filter(|worker| worker.step.is_some()).max_by_key(|w| w.step));
-    newest.and_then(|worker| worker.loss.clone()).or_else(|| job.progress.loss.clone()).map(|loss| human::tame(&loss))
+    newest.and_then(|worker| worker.loss.clone()).or_else(|| job.progress.loss.clone()).map(|loss| human::loss(&loss))
 }
 
 fn progress_of<'a>(job: &JobView, state: &'a State) -> Option<&'a ProgressList> {
@@ -282,7 +282,7 @@ fn workers(frame: &mut Frame<'_>, area: Rect, list: Option<&ProgressList>, state
             name,
             format!("{:?}", worker.state).to_lowercase(),
             worker.step.map_or_else(dash, |step| step.to_string()),
-            worker.loss.as_deref().map_or_else(dash, human::tame),
+            worker.loss.as_deref().map_or_else(dash, human::loss),
             human::age(worker.heard_at, state.now),
             notice.unwrap_or_else(|| worker.memory_free_bytes.map_or_else(dash, human::bytes)),
         ])
