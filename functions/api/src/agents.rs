@@ -61,7 +61,7 @@ pub(crate) async fn hello(
     }
     liveness::mark(&api).await;
     let token = tokens::token(secret, &hello.job, hello.generation, hello.key, &hello.instance);
-    let order = order(&api, &job, hello.generation, hello.key);
+    let order = order(&api, &job, hello.generation, hello.key, None);
     tracing::info!(
         job = %hello.job, generation = hello.generation, slice = hello.key.slice, worker = hello.key.worker,
         instance = hello.instance, want = ?order.want, "hello"
@@ -87,10 +87,8 @@ pub(crate) async fn report(
         tell(&api, &report.job, &news).await?;
     }
     liveness::mark(&api).await;
-    let mut order = order(&api, &job, report.generation, report.key);
-    if report.has_work && report.attempt == order.attempt {
-        order.work = None;
-    }
+    let held = report.has_work.then_some(report.attempt);
+    let mut order = order(&api, &job, report.generation, report.key, held);
     // Orders to a workspace are given by people, whom no pass follows: its agents ask as often as without a bell.
     if report.has_bell && !job.spec.workspace {
         order = order.with_bell(&api.engine.settings);
@@ -149,11 +147,11 @@ async fn job(api: &Api, id: &JobId) -> Result<Arc<Job>, Problem> {
     }
 }
 
-fn order(api: &Api, job: &Job, generation: u32, key: WorkerKey) -> Order {
+fn order(api: &Api, job: &Job, generation: u32, key: WorkerKey, held: Option<u32>) -> Order {
     let context = Context {
         settings: &api.engine.settings,
         deployment: &api.engine.deployment,
         now: api.engine.ports.clock.now(),
     };
-    order_for(job, generation, key, &context)
+    order_for(job, generation, key, held, &context)
 }

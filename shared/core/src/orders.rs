@@ -84,9 +84,21 @@ pub fn attempt_of(job: &Job, generation: u32) -> Option<&Attempt> {
     job.attempts.iter().rev().find(|a| a.generation == generation)
 }
 
-/// The order for one worker of one generation.
-pub fn order_for(job: &Job, generation: u32, key: WorkerKey, at: &Context<'_>) -> Order {
-    let settings = at.settings;
+/// The order for one worker of one generation, which has the work of the attempt `held` already, if it has any.
+pub fn order_for(job: &Job, generation: u32, key: WorkerKey, held: Option<u32>, at: &Context<'_>) -> Order {
+    let mut order = order_to_all(job, generation, at.settings);
+    let (Some(g), Some(attempt)) = (job.generation(generation), attempt_of(job, generation)) else { return order };
+    if held != Some(attempt.number) {
+        order.work = Some(work_for(job, g, attempt, key, at));
+    }
+    if order.want == Want::Run {
+        order.exec = orders_for(job, attempt.number, key, at.now);
+    }
+    order
+}
+
+/// What the orders for the workers of one generation have in common: all but their work and people's orders.
+pub fn order_to_all(job: &Job, generation: u32, settings: &Settings) -> Order {
     let busy = u64::try_from(settings.poll_busy.as_millis()).unwrap_or(1000);
     let steady = u64::try_from(settings.poll_steady.as_millis()).unwrap_or(4000);
     let Some(g) = job.generation(generation) else {
@@ -125,7 +137,6 @@ pub fn order_for(job: &Job, generation: u32, key: WorkerKey, at: &Context<'_>) -
     // A person waits for a workspace.
     let is_steady =
         want == Want::Run && attempt.started_at.is_some() && attempt.first_exit_at.is_none() && !job.spec.workspace;
-    let exec = if want == Want::Run { orders_for(job, attempt.number, key, at.now) } else { Vec::new() };
     Order {
         attempt: attempt.number,
         want,
@@ -134,8 +145,8 @@ pub fn order_for(job: &Job, generation: u32, key: WorkerKey, at: &Context<'_>) -
         kill_at: attempt.stop.as_ref().map(|s| s.deadline),
         cause: attempt.stop.as_ref().map(|s| s.cause),
         notice: g.notice.clone(),
-        work: Some(work_for(job, g, attempt, key, at)),
-        exec,
+        work: None,
+        exec: Vec::new(),
     }
 }
 

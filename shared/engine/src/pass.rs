@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use rekindle_core::check;
 use rekindle_core::decide::{self, Decision, EffectOutcome, decide};
 use rekindle_core::history::{AttemptEnd, HistoryEntry};
-use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_core::ids::JobId;
 use rekindle_core::job::{Generation, Job};
-use rekindle_core::orders::{Context, attempt_of, order_for};
+use rekindle_core::orders::{attempt_of, order_to_all};
 use rekindle_ports::docs::{Precondition, Revision};
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::{At, StoreError, put};
@@ -98,10 +98,9 @@ impl Engine {
     }
 
     /// Rings the workers whose orders a commit has changed.
-    async fn ring_changed(&self, before: &Job, after: &Job, now: Timestamp) {
+    async fn ring_changed(&self, before: &Job, after: &Job) {
         let told = |job: &Job, generation: u32| {
-            let context = Context { settings: &self.settings, deployment: &self.deployment, now };
-            let order = order_for(job, generation, WorkerKey { slice: 0, worker: 0 }, &context);
+            let order = order_to_all(job, generation, &self.settings);
             (order.attempt, order.want, order.kill_at, order.cause, order.notice)
         };
         let changed = |g: &Generation| told(before, g.number) != told(after, g.number);
@@ -157,7 +156,7 @@ impl Engine {
             Err(StoreError::Conflict(_)) => return Ok(Round::Lost),
             Err(error) => return Err(error.into()),
         };
-        self.ring_changed(&before, &decision.job, now).await;
+        self.ring_changed(&before, &decision.job).await;
         let outcomes = self.act(&decision.job, &decision.effects, began).await;
         let refused = outcomes.iter().any(|o| matches!(o, EffectOutcome::CreateRefused { .. }));
         let job = self.record(revision, decision.job.clone(), &outcomes, cause).await?;

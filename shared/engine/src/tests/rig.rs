@@ -313,7 +313,7 @@ impl Rig {
         let engine = self.engine.clone();
         let now = engine.ports.clock.now();
         let ctx = Context { settings: &engine.settings, deployment: &engine.deployment, now };
-        let order = order_for(job, generation, key, &ctx);
+        let order = order_for(job, generation, key, None, &ctx);
         if orders::attempt_of(job, generation).is_none() {
             return false;
         }
