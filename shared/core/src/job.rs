@@ -227,7 +227,7 @@ pub struct Generation {
     /// When it was first seen READY.
     pub ready_at: Option<Timestamp>,
     /// Addresses of the workers, slice by slice, once READY.
-    pub addresses: Vec<Vec<String>>,
+    pub addresses: Shared<Vec<Vec<String>>>,
     /// Since when it has been READY but not healthy.
     pub unhealthy_since: Option<Timestamp>,
     /// Since when the API has said that none of its VMs is on any more.

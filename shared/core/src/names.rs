@@ -76,8 +76,8 @@ pub fn parse(name: &str) -> Option<Parsed> {
 
 /// A number as `Display` writes it: no sign, no leading zero. Others would be second spellings of one name.
 fn number(text: &str) -> Option<u32> {
-    let number: u32 = text.parse().ok()?;
-    (number.to_string() == text).then_some(number)
+    let is_written_so = text == "0" || !text.starts_with(['0', '+']);
+    text.parse().ok().filter(|_| is_written_so)
 }
 
 /// The labels of a generation's resources. `spec_hash` is the job's; its beginning is kept.
@@ -88,6 +88,20 @@ pub fn labels(installation: &InstallationId, job: &JobId, generation: u32, spec_
         generation: generation.to_string(),
         spec: spec_hash.chars().take(SPEC_LABEL_LEN).collect(),
     }
+}
+
+/// Whether these are the [`labels`] of that generation's resources.
+pub fn are_labels_of(
+    labels: &SliceLabels,
+    installation: &InstallationId,
+    job: &JobId,
+    generation: u32,
+    spec_hash: &str,
+) -> bool {
+    labels.installation == installation.as_str()
+        && labels.job == job.as_str()
+        && number(&labels.generation) == Some(generation)
+        && labels.spec.chars().eq(spec_hash.chars().take(SPEC_LABEL_LEN))
 }
 
 /// A job id for a submit without one, from the id of its message: `job-` and 12 characters, the same for the same seed.

@@ -82,7 +82,7 @@ pub struct SliceView {
     /// The worst health of its nodes.
     pub health: Health,
     /// Worker addresses, slice by slice; empty until READY.
-    pub addresses: Vec<Vec<String>>,
+    pub addresses: Shared<Vec<Vec<String>>>,
     /// Label values `installation`, `job`, `generation`, `spec` as they stand on it.
     pub labels: SliceLabels,
     /// When the API made it.

@@ -1,9 +1,11 @@
 //! The fleet as the last tick saw it: what people are shown by a service that may not ask the TPU API itself.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use rekindle_core::names;
+use rekindle_core::shared::Shared;
 use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::StoreError;
@@ -49,9 +51,9 @@ impl Engine {
         let mut entries = Vec::new();
         for resource in listing.resources.iter().take(KEPT) {
             let owner = self.owner_seen(resource, owners).await?;
-            let mut resource = resource.clone().into_inner();
+            let mut resource = Listed::clone(resource);
             // Nobody is shown them, and those of a large slice fill a document.
-            resource.view.addresses = Vec::new();
+            resource.view.addresses = Shared::default();
             entries.push(FleetEntry { resource, owner });
         }
         let omitted = listing.resources.len().saturating_sub(KEPT);
@@ -64,15 +66,14 @@ impl Engine {
         {
             return Ok(());
         }
-        self.ports.store.write(&Kind::Fleet, &seen, Precondition::None).await.map(drop)
+        self.ports.store.write_shared(&Kind::Fleet, Arc::new(seen), Precondition::None).await.map(drop)
     }
 
     /// By the jobs as this tick read them, and by one read of its own for what they do not explain.
     async fn owner_seen(&self, resource: &Listed, owners: &Owners) -> Result<Owner, StoreError> {
         let name = resource.owned_by.as_deref().unwrap_or(&resource.slice.name);
-        let is_owned = owners.get(&resource.slice.zone).is_some_and(|zone| zone.contains_key(name));
-        match names::parse(name).filter(|_| is_owned) {
-            Some(parsed) => Ok(Owner::Job { job: parsed.job, generation: parsed.generation }),
+        match owners.get(&resource.slice.zone).and_then(|zone| zone.get(name)) {
+            Some(owned) => Ok(Owner::Job { job: owned.job.clone(), generation: owned.generation }),
             None => self.owner_of(resource).await,
         }
     }

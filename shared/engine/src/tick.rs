@@ -62,7 +62,8 @@ pub(crate) type Owners = BTreeMap<String, BTreeMap<String, Owned>>;
 
 /// Whose a generation is.
 pub(crate) struct Owned {
-    job: JobId,
+    pub(crate) job: JobId,
+    pub(crate) generation: u32,
     /// How its job knows it; `None` once a list has shown it so, and of what passes look at in any case.
     known: Option<Known>,
 }
@@ -172,7 +173,7 @@ impl Engine {
             let (jobs, next) = self.ports.store.live_jobs(after, PAGE).await?;
             for At { value: job, .. } in jobs {
                 for g in &job.generations {
-                    let owned = Owned { job: job.id.clone(), known: Known::of(g) };
+                    let owned = Owned { job: job.id.clone(), generation: g.number, known: Known::of(g) };
                     match survey.owners.get_mut(&g.placement.zone) {
                         Some(zone) => zone.insert(g.name.clone(), owned).map(drop),
                         None => survey

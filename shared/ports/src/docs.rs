@@ -4,6 +4,7 @@
 //! write of a commit carries its own precondition; a commit is atomic. There are no read-write transactions: they
 //! collapse under contention.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -38,13 +39,16 @@ pub enum IndexValue {
     Texts(Vec<String>),
 }
 
+/// Indexed fields by name. The names of this program's own documents are written into it, and cost nothing to copy.
+pub type Index = BTreeMap<Cow<'static, str>, IndexValue>;
+
 /// What is written: body and indexed fields.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Content {
     /// JSON, at most 900 kB as text.
     pub body: Body,
     /// Indexed fields. Names are `[a-z_]+`.
-    pub index: Arc<BTreeMap<String, IndexValue>>,
+    pub index: Arc<Index>,
 }
 
 /// A stored document.

@@ -52,13 +52,15 @@ impl Kind {
             Self::Liveness => "meta/liveness".into(),
             Self::Fleet => "meta/fleet".into(),
             Self::Freeze => "meta/freeze".into(),
-            Self::Job(id) => format!("jobs/{id}"),
-            Self::History(id, revision) => format!("jobs/{id}/history/{revision:010}"),
-            Self::Command(id, key) => format!("jobs/{id}/commands/{}", short_hash(key)),
+            Self::Job(id) => of_job(id, ""),
+            Self::History(id, revision) => numbered(of_job(id, "/history/"), *revision, 10),
+            Self::Command(id, key) => of_job(id, "/commands/") + &short_hash(key),
             Self::Worker(id, attempt, key) => {
-                format!("jobs/{id}/workers/{attempt:06}-{:04}-{:04}", key.slice, key.worker)
+                let attempt = numbered(of_job(id, "/workers/"), u64::from(*attempt), 6) + "-";
+                let slice = numbered(attempt, u64::from(key.slice), 4) + "-";
+                numbered(slice, u64::from(key.worker), 4)
             }
-            Self::Progress(id, attempt) => format!("jobs/{id}/progress/{attempt:06}"),
+            Self::Progress(id, attempt) => numbered(of_job(id, "/progress/"), u64::from(*attempt), 6),
             Self::Instance(name) => format!("instances/{}", short_hash(name)),
             Self::Zone(p) => format!("zones/{}-{}-{}", p.zone, p.accelerator, p.capacity.as_str()),
             Self::Creates => "limits/creates".into(),
@@ -66,6 +68,32 @@ impl Kind {
             Self::Dead(key) => format!("dead/{}", short_hash(key)),
         }
     }
+}
+
+/// The longest path that begins with a job's id, in bytes: that of a command.
+const PATH_OF_JOB_MAX: usize = "jobs/".len() + JobId::LEN_MAX + "/commands/".len() + 32;
+
+/// `jobs/{id}{rest}`, with room for what may follow.
+// Paths are made for every read; formatting would be a tenth of a pass's own time.
+fn of_job(id: &JobId, rest: &str) -> String {
+    let mut path = String::with_capacity(PATH_OF_JOB_MAX);
+    path.push_str("jobs/");
+    path.push_str(id.as_str());
+    path.push_str(rest);
+    path
+}
+
+/// With a number of at least so many digits behind it.
+fn numbered(mut path: String, number: u64, width: usize) -> String {
+    let mut digits = [b'0'; 20];
+    let (mut first, mut rest) = (digits.len(), number);
+    while rest > 0 || digits.len() - first < width {
+        first -= 1;
+        digits[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    path.push_str(str::from_utf8(&digits[first..]).unwrap_or_default());
+    path
 }
 
 /// How long after its last write a document may go by itself; `None`: it stays until something deletes it.
@@ -87,4 +115,24 @@ pub fn short_hash(text: &str) -> String {
     let mut hash = hex::encode(Sha256::digest(text.as_bytes()));
     hash.truncate(32);
     hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_paths_have_so_many_digits_at_least() {
+        let job = JobId::parse("train").unwrap();
+        for (kind, path) in [
+            (Kind::Job(job.clone()), "jobs/train"),
+            (Kind::History(job.clone(), 0), "jobs/train/history/0000000000"),
+            (Kind::History(job.clone(), 1_234_567), "jobs/train/history/0001234567"),
+            (Kind::History(job.clone(), u64::MAX), "jobs/train/history/18446744073709551615"),
+            (Kind::Progress(job.clone(), 10), "jobs/train/progress/000010"),
+            (Kind::Worker(job, 7, WorkerKey { slice: 12, worker: 20_345 }), "jobs/train/workers/000007-0012-20345"),
+        ] {
+            assert_eq!(kind.path(), path, "{kind:?}");
+        }
+    }
 }

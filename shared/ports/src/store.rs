@@ -19,7 +19,7 @@ use rekindle_core::series::Series;
 use rekindle_core::shared::Shared;
 
 use crate::body::Body;
-use crate::docs::{Content, Cursor, Doc, Docs, DocsError, IndexValue, Op, Precondition, Query, Revision, Write};
+use crate::docs::{Content, Cursor, Doc, Docs, DocsError, Index, IndexValue, Op, Precondition, Query, Revision, Write};
 use crate::kinds::{Kind, SCHEMA};
 
 /// Why a typed call failed.
@@ -246,24 +246,28 @@ fn owned<T: Stored>(doc: &Doc) -> Result<At<T>, StoreError> {
 }
 
 fn job_content(job: &Arc<Job>) -> Content {
-    let mut index = BTreeMap::from([
-        ("created_us".to_owned(), IndexValue::Int(job.created_at.as_microsecond())),
-        ("changed_us".to_owned(), IndexValue::Int(job.changed_at.as_microsecond())),
-        ("phase".to_owned(), IndexValue::Text(job.phase.as_str().to_owned())),
-        ("owner".to_owned(), IndexValue::Text(job.spec.owner.clone())),
-        ("tags".to_owned(), IndexValue::Texts(job.spec.tags.clone())),
-        ("live".to_owned(), IndexValue::Bool(!job.phase.is_terminal())),
+    let mut index = Index::from([
+        ("created_us".into(), IndexValue::Int(job.created_at.as_microsecond())),
+        ("changed_us".into(), IndexValue::Int(job.changed_at.as_microsecond())),
+        ("phase".into(), IndexValue::Text(job.phase.as_str().to_owned())),
+        ("owner".into(), IndexValue::Text(job.spec.owner.clone())),
+        ("tags".into(), IndexValue::Texts(job.spec.tags.clone())),
+        ("live".into(), IndexValue::Bool(!job.phase.is_terminal())),
     ]);
     if let Some(at) = job.wake_at {
-        index.insert("wake_us".to_owned(), IndexValue::Int(at.as_microsecond()));
+        index.insert("wake_us".into(), IndexValue::Int(at.as_microsecond()));
     }
     Content { body: encode(job.clone()), index: Arc::new(index) }
 }
 
 /// A write of a plain document, for commits that carry more than the job.
 pub fn put<T: Stored>(kind: &Kind, data: &T, when: Precondition) -> Write {
-    let content = Content { body: encode(Arc::new(data.clone())), index: Arc::default() };
-    Write::Put { path: kind.path(), content, when }
+    put_shared(kind, Arc::new(data.clone()), when)
+}
+
+/// The same of what need not be copied.
+pub fn put_shared<T: Stored>(kind: &Kind, data: Arc<T>, when: Precondition) -> Write {
+    Write::Put { path: kind.path(), content: Content { body: encode(data), index: Arc::default() }, when }
 }
 
 impl Store {
@@ -291,6 +295,16 @@ impl Store {
     /// Writes any plain document.
     pub async fn write<T: Stored>(&self, kind: &Kind, data: &T, when: Precondition) -> Result<Revision, StoreError> {
         Ok(self.docs.commit(vec![put(kind, data, when)]).await?)
+    }
+
+    /// The same of what need not be copied.
+    pub async fn write_shared<T: Stored>(
+        &self,
+        kind: &Kind,
+        data: Arc<T>,
+        when: Precondition,
+    ) -> Result<Revision, StoreError> {
+        Ok(self.docs.commit(vec![put_shared(kind, data, when)]).await?)
     }
 
     /// Reads a job.

@@ -15,7 +15,7 @@ use rekindle_ports::docs::{Content, Docs, IndexValue, Precondition, Write};
 const WRITERS: usize = 4;
 
 fn write(side: &str, n: i64) -> Write {
-    let index = BTreeMap::from([("n".to_owned(), IndexValue::Int(n))]);
+    let index = BTreeMap::from([("n".into(), IndexValue::Int(n))]);
     let content = Content { body: serde_json::json!({"n": n, "pad": "x".repeat(2_000)}).into(), index: index.into() };
     Write::Put { path: format!("{side}/{n:08}"), content, when: Precondition::Absent }
 }

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use rekindle_ports::docs::{Content, Doc, Docs, DocsError, IndexValue, Op, Page, Precondition, Query, Revision, Write};
+use rekindle_ports::docs::{
+    Content, Doc, Docs, DocsError, Index, IndexValue, Op, Page, Precondition, Query, Revision, Write,
+};
 use rekindle_ports::limits;
 use rekindle_ports::world::Clock;
 
@@ -230,12 +232,15 @@ fn doc(collection: &str, id: &str, stored: &Stored) -> Doc {
 
 /// Where a document stands in the order of a query.
 fn position<'a>(query: &Query, doc: &'a Doc) -> (Option<&'a IndexValue>, &'a str) {
-    (query.order_by.as_ref().and_then(|name| doc.content.index.get(name)), &doc.path)
+    (query.order_by.as_ref().and_then(|name| doc.content.index.get(name.as_str())), &doc.path)
 }
 
-fn matches(query: &Query, index: &BTreeMap<String, IndexValue>) -> bool {
-    query.order_by.as_ref().is_none_or(|name| index.contains_key(name))
-        && query.filters.iter().all(|(name, op, wanted)| index.get(name).is_some_and(|have| holds(have, *op, wanted)))
+fn matches(query: &Query, index: &Index) -> bool {
+    query.order_by.as_ref().is_none_or(|name| index.contains_key(name.as_str()))
+        && query
+            .filters
+            .iter()
+            .all(|(name, op, wanted)| index.get(name.as_str()).is_some_and(|have| holds(have, *op, wanted)))
 }
 
 fn holds(have: &IndexValue, op: Op, wanted: &IndexValue) -> bool {

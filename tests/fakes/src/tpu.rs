@@ -206,12 +206,10 @@ impl State {
     fn finish(&mut self, slice: &SliceRef) {
         let Some(found) = self.slices.get_mut(slice) else { return };
         found.listed.view.state = SliceState::Ready;
-        found.listed.view.addresses = found
-            .workers
-            .iter()
-            .enumerate()
-            .map(|(s, workers)| (0..*workers).map(|w| format!("10.{s}.{}.{}", w / 250, w % 250 + 1)).collect())
-            .collect();
+        let of = |(s, workers): (usize, &usize)| {
+            (0..*workers).map(|w| format!("10.{s}.{}.{}", w / 250, w % 250 + 1)).collect()
+        };
+        found.listed.view.addresses = found.workers.iter().enumerate().map(of).collect::<Vec<Vec<String>>>().into();
         let operation = found.operation.clone();
         self.done(operation);
     }
@@ -232,7 +230,7 @@ impl State {
             state: SliceState::Creating,
             ended: false,
             health: Health::Healthy,
-            addresses: Vec::new(),
+            addresses: Vec::new().into(),
             labels: request.labels.clone(),
             created_at: Some(now),
             error: None,

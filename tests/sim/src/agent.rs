@@ -73,7 +73,7 @@ fn call_due(world: &World, id: VmId, stored: Option<&News>, from: i64, next: i64
         return Some((true, from));
     }
     let mut until = next.min(vm.poke_at);
-    if let Some(order) = vm.order.as_ref().filter(|_| world.plan.on.contains_key(&Fault::Heartbeats)) {
+    if let Some(order) = vm.order.as_ref().filter(|_| world.has(Fault::Heartbeats)) {
         let beat = i64::try_from(order.heartbeat_ms).unwrap_or(20_000) * 1000;
         until = until.min(vm.stored_at + beat);
         if now >= vm.stored_at + beat {
@@ -85,7 +85,7 @@ fn call_due(world: &World, id: VmId, stored: Option<&News>, from: i64, next: i64
 
 fn news(world: &World, vm: &Vm) -> News {
     let attempt = vm.attempt.as_ref();
-    let beats = world.plan.on.contains_key(&Fault::Heartbeats);
+    let beats = world.has(Fault::Heartbeats);
     let long = |a: &OnWorker| a.step == Step::Running && a.started_at.is_some_and(|at| world.now() > at + 4 * MIN);
     let stepped = beats && attempt.is_some_and(long);
     News {
@@ -416,7 +416,7 @@ fn start(world: &Arc<World>, fleet: &mut crate::machine::Fleet, id: VmId) {
 /// SIGTERM, and SIGKILL at `kill_at`. True: something changed.
 fn stop(world: &Arc<World>, fleet: &mut crate::machine::Fleet, id: VmId, kill_at: i64) -> bool {
     let now = world.now();
-    let stubborn = world.plan.on.contains_key(&Fault::SlowStop);
+    let stubborn = world.has(Fault::SlowStop);
     let Some(vm) = fleet.vms.get_mut(&id) else { return false };
     let job = vm.job.clone();
     let Some(a) = vm.attempt.as_mut().filter(|a| a.exit.is_none()) else { return false };

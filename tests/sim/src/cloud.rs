@@ -55,7 +55,7 @@ pub(crate) struct Resource {
     /// Since when it has been READY.
     pub(crate) ready_at: Option<i64>,
     /// Of its workers, slice by slice.
-    pub(crate) addresses: Vec<Vec<String>>,
+    pub(crate) addresses: Shared<Vec<Vec<String>>>,
     /// Somebody else's.
     pub(crate) foreign: bool,
     /// What its metadata server says.
@@ -75,7 +75,7 @@ impl Resource {
             ended: matches!(self.state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped),
             state: self.state.clone(),
             health: self.health.clone(),
-            addresses: if self.ready_at.is_some() { self.addresses.clone() } else { Vec::new() },
+            addresses: if self.ready_at.is_some() { self.addresses.clone() } else { Shared::default() },
             labels: self.labels.clone(),
             created_at: Some(stamp(self.created_at)),
             error: self.error.clone(),
@@ -117,9 +117,9 @@ pub(crate) struct Cloud {
 }
 
 /// Addresses of so many slices with so many workers each.
-pub(crate) fn addresses(slices: u32, workers: u32) -> Vec<Vec<String>> {
+pub(crate) fn addresses(slices: u32, workers: u32) -> Shared<Vec<Vec<String>>> {
     let of = |s: u32| (0..workers).map(|w| format!("10.{s}.{}.{}", w / 250, w % 250 + 1)).collect();
-    (0..slices).map(of).collect()
+    (0..slices).map(of).collect::<Vec<Vec<String>>>().into()
 }
 
 /// No capacity, in the words of the API.

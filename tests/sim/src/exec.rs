@@ -51,8 +51,16 @@ impl Wake for TaskWaker {
 
 struct Slot {
     serial: u64,
-    task: Option<Task>,
-    waker: Option<Arc<TaskWaker>>,
+    /// `None` while it is being polled.
+    task: Option<Waiting>,
+}
+
+/// A task between two polls.
+struct Waiting {
+    task: Task,
+    queued: Arc<TaskWaker>,
+    /// The same for the task itself; made once.
+    waker: Waker,
 }
 
 struct Timer {
@@ -130,12 +138,13 @@ impl Exec {
         state.serial += 1;
         let serial = state.serial;
         let slot = state.free.pop().unwrap_or_else(|| {
-            state.slots.push(Slot { serial: 0, task: None, waker: None });
+            state.slots.push(Slot { serial: 0, task: None });
             state.slots.len() - 1
         });
         let id = TaskId { slot, serial };
-        let waker = Arc::new(TaskWaker { id, queued: AtomicBool::new(true), ready: self.ready.clone() });
-        state.slots[slot] = Slot { serial, task: Some(Box::pin(future)), waker: Some(waker) };
+        let queued = Arc::new(TaskWaker { id, queued: AtomicBool::new(true), ready: self.ready.clone() });
+        let waker = Waker::from(queued.clone());
+        state.slots[slot] = Slot { serial, task: Some(Waiting { task: Box::pin(future), queued, waker }) };
         drop(state);
         lock(&self.ready.0).push(id);
         id
@@ -147,7 +156,6 @@ impl Exec {
         let Some(slot) = state.slots.get_mut(id.slot).filter(|s| s.serial == id.serial) else { return };
         match slot.task.take() {
             Some(task) => {
-                slot.waker = None;
                 slot.serial = 0;
                 state.free.push(id.slot);
                 drop(state);
@@ -223,25 +231,24 @@ impl Exec {
     }
 
     fn poll(&self, id: TaskId) {
-        let (mut task, waker) = {
+        let mut waiting = {
             let mut state = lock(&self.state);
             let Some(slot) = state.slots.get_mut(id.slot).filter(|s| s.serial == id.serial) else { return };
-            let (Some(task), Some(waker)) = (slot.task.take(), slot.waker.clone()) else { return };
-            (task, waker)
+            let Some(waiting) = slot.task.take() else { return };
+            waiting
         };
-        waker.queued.store(false, Ordering::Relaxed);
-        let handle = Waker::from(waker);
-        let done = task.as_mut().poll(&mut Context::from_waker(&handle)).is_ready();
+        waiting.queued.queued.store(false, Ordering::Relaxed);
+        let done = waiting.task.as_mut().poll(&mut Context::from_waker(&waiting.waker)).is_ready();
         let mut state = lock(&self.state);
         let killed = state.killed.iter().position(|k| *k == id).map(|at| state.killed.swap_remove(at)).is_some();
         let slot = &mut state.slots[id.slot];
         if done || killed {
-            *slot = Slot { serial: 0, task: None, waker: None };
+            slot.serial = 0;
             state.free.push(id.slot);
             drop(state);
-            drop(task);
+            drop(waiting);
         } else {
-            slot.task = Some(task);
+            slot.task = Some(waiting);
         }
     }
 

@@ -1,7 +1,9 @@
 //! Worker VMs: power, network, boots, and what is on their disks. The agent's steps are in `agent`, programs in `program`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+
+use foldhash::fast::FixedState;
 
 use rekindle_core::classify::{Exit, Stage as During};
 use rekindle_core::ids::{JobId, WorkerKey};
@@ -122,9 +124,9 @@ pub(crate) struct Fleet {
     /// VMs with power.
     pub(crate) vms: BTreeMap<VmId, Vm>,
     /// The same by job, and by slice.
-    of: BTreeMap<String, BTreeSet<VmId>>,
+    of: HashMap<String, BTreeSet<VmId>, FixedState>,
     /// Programs of an attempt on all its workers.
-    pub(crate) groups: BTreeMap<(JobId, u32), Group>,
+    pub(crate) groups: HashMap<(JobId, u32), Group, FixedState>,
     /// Checkpoints: the step that a line of a job can resume from.
     pub(crate) checkpoints: BTreeMap<(JobId, u32), u64>,
     next: VmId,

@@ -44,9 +44,7 @@ fn beat(world: &World, vm: &Vm, number: u32) -> Option<i64> {
     let started = a.started_at?;
     let every = i64::try_from(vm.order.as_ref()?.heartbeat_ms).unwrap_or(20_000) * 1000;
     let at = now - (now - started).rem_euclid(every.max(SEC));
-    let away = world.plan.windows.iter().find(|w| {
-        matches!(w.fault, Fault::ApiOutage | Fault::StoreOutage) && w.from <= at && at < w.to && !world.is_calm()
-    });
+    let away = world.outages().iter().find(|w| w.from <= at && at < w.to && !world.is_calm());
     Some(away.map_or(at, |w| w.from))
 }
 
@@ -64,7 +62,7 @@ fn write(report: &mut WorkerReport, at: i64, told: &Progress) {
 }
 
 fn applies(world: &World) -> bool {
-    !world.plan.on.contains_key(&Fault::Heartbeats)
+    !world.has(Fault::Heartbeats)
 }
 
 /// The newest heartbeat of a healthy worker put into its document, and when it came; `None`: nothing came since `known`.

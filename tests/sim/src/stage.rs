@@ -64,7 +64,7 @@ impl Stage {
             born_at: stamp(START_US - HOUR),
         };
         seed_store(world, &installation);
-        let count = if world.plan.on.contains_key(&Fault::ClockSkew) { 4 } else { 2 };
+        let count = if world.has(Fault::ClockSkew) { 4 } else { 2 };
         let (settings, deployment) = (Arc::new(Settings::default()), Arc::new(deployment));
         Arc::new_cyclic(|weak: &Weak<Self>| {
             let instances = (0..count).map(|_| {
@@ -134,7 +134,7 @@ fn router(engine: &Engine) -> Router {
 }
 
 fn ports(world: &Arc<World>, stage: &Weak<Stage>) -> Ports {
-    let skew = if world.plan.on.contains_key(&Fault::ClockSkew) {
+    let skew = if world.has(Fault::ClockSkew) {
         world.rolls.between(For::Target, -world.plan.skew_us, world.plan.skew_us)
     } else {
         0

@@ -3,16 +3,18 @@
 //! Each commit that takes effect is shown to the checkers. Heartbeats of healthy workers are one fact, "last heard", and are written into
 //! what a reader gets.
 
-use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::BuildHasherDefault;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use foldhash::fast::FixedState;
 use rekindle_core::job::Job;
 use rekindle_core::observation::WorkerReport;
 use rekindle_ports::body::Body;
-use rekindle_ports::docs::{Content, Doc, Docs, DocsError, IndexValue, Op, Page, Precondition, Query, Revision, Write};
+use rekindle_ports::docs::{
+    Content, Doc, Docs, DocsError, Index, IndexValue, Op, Page, Precondition, Query, Revision, Write,
+};
 use rekindle_ports::limits;
 use rekindle_ports::store::{Stored as Kept, decode, encode};
 
@@ -31,22 +33,28 @@ const HISTORY_KEPT: usize = 64;
 /// What is stored.
 #[derive(Default, Clone)]
 pub(crate) struct Shelf {
-    docs: HashMap<String, Stored, BuildHasherDefault<DefaultHasher>>,
-    collections: BTreeMap<String, Collection>,
+    docs: Vec<Stored>,
+    free: Vec<usize>,
+    at: HashMap<String, usize, FixedState>,
+    collections: HashMap<String, Collection, FixedState>,
     revision: i64,
     /// While set, every read and commit meets this shelf instead (a wrong or empty database).
     pub(crate) instead: Option<Box<Shelf>>,
 }
 
-/// The ids of a collection, and the same in the order of each indexed number.
+/// By an indexed number and the id.
+type Order = BTreeMap<(i64, Arc<str>), usize>;
+
+/// The ids of a collection, and the same in the order of each indexed number, each with the place of its document.
 #[derive(Default, Clone)]
 struct Collection {
-    ids: BTreeSet<String>,
-    ordered: BTreeMap<String, BTreeSet<(IndexValue, String)>>,
+    ids: BTreeMap<Arc<str>, usize>,
+    ordered: Vec<(String, Order)>,
 }
 
 #[derive(Clone)]
 struct Stored {
+    path: String,
     content: Content,
     revision: Revision,
 }
@@ -61,19 +69,41 @@ pub(crate) struct Changed<'a> {
     pub(crate) after: Option<&'a Content>,
 }
 
+/// The indexed numbers of a document, in the order of their names.
+fn numbers(content: Option<&Content>) -> impl Iterator<Item = (&str, i64)> {
+    content.into_iter().flat_map(|c| c.index.iter()).filter_map(|(name, value)| match value {
+        IndexValue::Int(number) => Some((&**name, *number)),
+        IndexValue::Bool(_) | IndexValue::Text(_) | IndexValue::Texts(_) => None,
+    })
+}
+
+fn number(content: Option<&Content>, name: &str) -> Option<i64> {
+    match content?.index.get(name) {
+        Some(IndexValue::Int(number)) => Some(*number),
+        _ => None,
+    }
+}
+
 impl Collection {
+    fn order_by(&mut self, name: &str) -> &mut Order {
+        let known = self.ordered.iter().position(|(known, _)| known == name);
+        let place = known.unwrap_or_else(|| {
+            self.ordered.push((name.to_owned(), Order::new()));
+            self.ordered.len() - 1
+        });
+        &mut self.ordered[place].1
+    }
+
     /// Moves a document from its old place in the orders to its new one.
-    fn order(&mut self, id: &str, before: Option<&Content>, after: Option<&Content>) {
-        for (name, value) in before.into_iter().flat_map(|c| c.index.iter()) {
-            if after.and_then(|c| c.index.get(name)) != Some(value)
-                && let Some(order) = self.ordered.get_mut(name)
-            {
-                order.remove(&(value.clone(), id.to_owned()));
+    fn order(&mut self, id: &Arc<str>, at: usize, before: Option<&Content>, after: Option<&Content>) {
+        for (name, value) in numbers(before) {
+            if number(after, name) != Some(value) {
+                self.order_by(name).remove(&(value, id.clone()));
             }
         }
-        for (name, value) in after.into_iter().flat_map(|c| c.index.iter()) {
-            if matches!(value, IndexValue::Int(_)) && before.and_then(|c| c.index.get(name)) != Some(value) {
-                self.ordered.entry(name.clone()).or_default().insert((value.clone(), id.to_owned()));
+        for (name, value) in numbers(after) {
+            if number(before, name) != Some(value) {
+                self.order_by(name).insert((value, id.clone()), at);
             }
         }
     }
@@ -81,7 +111,7 @@ impl Collection {
 
 impl Shelf {
     fn stored(&self, path: &str) -> Option<&Stored> {
-        self.docs.get(path)
+        self.at.get(path).map(|at| &self.docs[*at])
     }
 
     /// The body of a document.
@@ -99,7 +129,8 @@ impl Shelf {
 
     /// Changes the body of a document in place, as of a time at which nobody has read it yet. For the world, not for handlers.
     pub(crate) fn change(&mut self, path: &str, at: i64, change: impl FnOnce(&mut Body)) {
-        if let Some(stored) = self.docs.get_mut(path) {
+        if let Some(place) = self.at.get(path) {
+            let stored = &mut self.docs[*place];
             change(&mut stored.content.body);
             stored.revision = Revision(at.max(stored.revision.0 + 1));
             self.revision = self.revision.max(stored.revision.0);
@@ -113,17 +144,28 @@ impl Shelf {
     }
 
     /// Liveness and worker reports, for the trace of what did not end.
-    pub(crate) fn small(&self) -> Vec<(String, &Body)> {
-        let wanted = self.collections.iter().filter(|(name, _)| *name == "meta" || name.ends_with("/workers"));
-        let paths = wanted.flat_map(|(name, all)| all.ids.iter().map(move |id| format!("{name}/{id}")));
-        paths.filter_map(|path| self.body(&path).map(|b| (path.clone(), b))).collect()
+    pub(crate) fn small(&self) -> Vec<(&str, &Body)> {
+        let wanted = |path: &str| {
+            let collection = limits::split(path).0;
+            collection == "meta" || collection.ends_with("/workers")
+        };
+        let mut small: Vec<_> = self.at.iter().filter(|(path, _)| wanted(path)).collect();
+        small.sort();
+        small.into_iter().map(|(path, at)| (path.as_str(), &self.docs[*at].content.body)).collect()
     }
 
     /// Forgets a collection and what is below it.
     pub(crate) fn forget(&mut self, collection: &str) {
         let below = format!("{collection}/");
         self.collections.retain(|name, _| name != collection && !name.starts_with(&below));
-        self.docs.retain(|path, _| !path.starts_with(&below));
+        let mut left = Vec::new();
+        self.at.retain(|path, at| {
+            let stays = !path.starts_with(&below);
+            left.extend((!stays).then_some(*at));
+            stays
+        });
+        left.sort_unstable();
+        self.free.append(&mut left);
     }
 
     fn check(&self, writes: &[Write]) -> Result<(), DocsError> {
@@ -155,88 +197,128 @@ impl Shelf {
                 Write::Put { path, content, .. } => (path, Some(content)),
                 Write::Delete { path, .. } => (path, None),
             };
-            let before = self.docs.get(&path).map(|s| &s.content);
+            let at = self.at.get(&path).copied();
+            let before = at.map(|at| &self.docs[at].content);
             seen(&Changed { path: &path, before, after: after.as_ref() });
-            let (collection, id) = limits::split(&path);
-            if !self.collections.contains_key(collection) {
-                self.collections.insert(collection.to_owned(), Collection::default());
-            }
-            let Some(all) = self.collections.get_mut(collection) else { continue };
-            all.order(id, before, after.as_ref());
-            let Some(content) = after else {
-                all.ids.remove(id);
-                self.docs.remove(&path);
-                continue;
-            };
-            if before.is_none() {
-                all.ids.insert(id.to_owned());
-            }
-            let is_long = collection.ends_with("/history") && all.ids.len() > HISTORY_KEPT;
-            let old = if is_long { all.ids.pop_first().map(|id| format!("{collection}/{id}")) } else { None };
-            self.docs.insert(path, Stored { content, revision });
-            if let Some(old) = old {
-                self.docs.remove(&old);
+            match (at, after) {
+                (Some(at), Some(content)) => self.replace(at, content, revision),
+                (None, Some(content)) => self.add(path, content, revision),
+                (Some(_), None) => self.remove(&path),
+                (None, None) => {}
             }
         }
         Ok(revision)
     }
 
+    fn replace(&mut self, at: usize, content: Content, revision: Revision) {
+        let stored = &mut self.docs[at];
+        let (collection, id) = limits::split(&stored.path);
+        // What has no number has no place in an order.
+        if !(stored.content.index.is_empty() && content.index.is_empty())
+            && let Some(all) = self.collections.get_mut(collection)
+            && let Some((id, _)) = all.ids.get_key_value(id)
+        {
+            let id = id.clone();
+            all.order(&id, at, Some(&stored.content), Some(&content));
+        }
+        (stored.content, stored.revision) = (content, revision);
+    }
+
+    fn add(&mut self, path: String, content: Content, revision: Revision) {
+        let at = self.free.pop().unwrap_or(self.docs.len());
+        let (collection, id) = limits::split(&path);
+        if !self.collections.contains_key(collection) {
+            self.collections.insert(collection.to_owned(), Collection::default());
+        }
+        let mut old = None;
+        if let Some(all) = self.collections.get_mut(collection) {
+            let id: Arc<str> = id.into();
+            all.order(&id, at, None, Some(&content));
+            all.ids.insert(id, at);
+            if collection.ends_with("/history") && all.ids.len() > HISTORY_KEPT {
+                old = all.ids.pop_first().map(|(_, at)| at);
+            }
+        }
+        self.at.insert(path.clone(), at);
+        let stored = Stored { path, content, revision };
+        match self.docs.get_mut(at) {
+            Some(slot) => *slot = stored,
+            None => self.docs.push(stored),
+        }
+        if let Some(old) = old {
+            self.at.remove(&self.docs[old].path);
+            self.free.push(old);
+        }
+    }
+
+    fn remove(&mut self, path: &str) {
+        let Some(at) = self.at.remove(path) else { return };
+        let (collection, id) = limits::split(path);
+        if let Some(all) = self.collections.get_mut(collection)
+            && let Some((id, _)) = all.ids.remove_entry(id)
+        {
+            all.order(&id, at, Some(&self.docs[at].content), None);
+        }
+        self.free.push(at);
+    }
+
     fn page(&self, query: &Query) -> Vec<Doc> {
         let Some(all) = self.collections.get(&query.collection) else { return Vec::new() };
         let after = query.after.as_ref().map(|a| (a.value.clone(), limits::split(&a.path).1.to_owned()));
-        let found = |id: &String| -> Option<Doc> {
-            let path = format!("{}/{id}", query.collection);
-            let stored = self.stored(&path).filter(|s| matches(query, &s.content.index))?;
-            Some(doc(path, stored))
+        let order = query.order_by.as_ref().and_then(|name| all.ordered.iter().find(|(known, _)| known == name));
+        let (Some((_, order)), false) = (order, query.descending) else {
+            return self.sorted(query, all, after.as_ref());
         };
-        let order = query.order_by.as_ref().and_then(|name| all.ordered.get(name));
-        let (Some(order), false) = (order, query.descending) else { return self.sorted(query, all, after.as_ref()) };
         // In the order of the index, from the cursor on; a bound from above ends it.
         let first = match after {
-            Some((Some(value), id)) => std::ops::Bound::Excluded((value, id)),
-            _ => std::ops::Bound::Unbounded,
+            Some((Some(IndexValue::Int(value)), id)) => Bound::Excluded((value, id.into())),
+            _ => Bound::Unbounded,
         };
-        let most = query.filters.iter().find(|(n, op, _)| *op == Op::Le && Some(n) == query.order_by.as_ref());
+        let bound = query.filters.iter().find(|(n, op, _)| *op == Op::Le && Some(n) == query.order_by.as_ref());
+        let most = match bound {
+            Some((.., IndexValue::Int(most))) => Some(*most),
+            _ => None,
+        };
         order
-            .range((first, std::ops::Bound::Unbounded))
-            .take_while(|(value, _)| most.is_none_or(|(.., most)| value <= most))
-            .filter_map(|(_, id)| found(id))
+            .range((first, Bound::Unbounded))
+            .take_while(|((value, _), _)| most.is_none_or(|most| *value <= most))
+            .map(|(_, at)| &self.docs[*at])
+            .filter(|stored| matches(query, &stored.content.index))
+            .map(doc)
             .take(query.limit)
             .collect()
     }
 
     /// A page of a query that no order is kept for.
     fn sorted(&self, query: &Query, all: &Collection, after: Option<&(Option<IndexValue>, String)>) -> Vec<Doc> {
-        let value = |d: &Doc| query.order_by.as_ref().and_then(|name| d.content.index.get(name)).cloned();
-        let mut found: Vec<(Option<IndexValue>, &String, Doc)> = Vec::new();
-        for id in &all.ids {
-            let path = format!("{}/{id}", query.collection);
-            if let Some(stored) = self.stored(&path).filter(|s| matches(query, &s.content.index)) {
-                let doc = doc(path, stored);
-                found.push((value(&doc), id, doc));
-            }
-        }
+        let value = |s: &Stored| query.order_by.as_ref().and_then(|name| s.content.index.get(name.as_str())).cloned();
+        let found = all.ids.iter().map(|(id, at)| (id, &self.docs[*at]));
+        let found = found.filter(|(_, stored)| matches(query, &stored.content.index));
+        let mut found: Vec<(Option<IndexValue>, &str, &Stored)> = found.map(|(id, s)| (value(s), &**id, s)).collect();
         found.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
         if query.descending {
             found.reverse();
         }
-        let past = |(value, id, _): &(Option<IndexValue>, &String, Doc)| {
+        let past = |(value, id, _): &(Option<IndexValue>, &str, &Stored)| {
             after.is_none_or(|(v, last)| {
-                let (here, end) = ((value, *id), (v, last));
+                let (here, end) = ((value, *id), (v, last.as_str()));
                 if query.descending { here < end } else { here > end }
             })
         };
-        found.into_iter().filter(past).take(query.limit).map(|(.., doc)| doc).collect()
+        found.into_iter().filter(past).take(query.limit).map(|(.., stored)| doc(stored)).collect()
     }
 }
 
-fn doc(path: String, stored: &Stored) -> Doc {
-    Doc { path, content: stored.content.clone(), revision: stored.revision }
+fn doc(stored: &Stored) -> Doc {
+    Doc { path: stored.path.clone(), content: stored.content.clone(), revision: stored.revision }
 }
 
-fn matches(query: &Query, index: &BTreeMap<String, IndexValue>) -> bool {
-    query.order_by.as_ref().is_none_or(|name| index.contains_key(name))
-        && query.filters.iter().all(|(name, op, wanted)| index.get(name).is_some_and(|have| holds(have, *op, wanted)))
+fn matches(query: &Query, index: &Index) -> bool {
+    query.order_by.as_ref().is_none_or(|name| index.contains_key(name.as_str()))
+        && query
+            .filters
+            .iter()
+            .all(|(name, op, wanted)| index.get(name.as_str()).is_some_and(|have| holds(have, *op, wanted)))
 }
 
 fn holds(have: &IndexValue, op: Op, wanted: &IndexValue) -> bool {
@@ -252,18 +334,18 @@ fn holds(have: &IndexValue, op: Op, wanted: &IndexValue) -> bool {
     }
 }
 
-/// What is read back has been JSON.
-fn as_text(write: &mut Write) {
+/// What is read back has been text.
+fn as_text(write: &mut Write, text: &str) {
     fn again<T: Kept>(path: &str, body: &Body) -> Body {
         // What cannot be read back stays as it is: its readers say so.
         decode::<T>(path, body).map_or_else(|_| body.clone(), encode)
     }
     let Write::Put { path, content, .. } = write else { return };
-    let json: Body = (*content.body).clone().into();
+    let Ok(text) = Body::written(text.to_owned()) else { return };
     content.body = match path.split('/').collect::<Vec<_>>().as_slice() {
-        ["jobs", _] => again::<Job>(path, &json),
-        ["jobs", _, "workers", _] => again::<WorkerReport>(path, &json),
-        _ => json,
+        ["jobs", _] => again::<Job>(path, &text),
+        ["jobs", _, "workers", _] => again::<WorkerReport>(path, &text),
+        _ => text,
     };
 }
 
@@ -281,14 +363,16 @@ impl SimDocs {
 
     /// The document as it is read now: with the newest heartbeat of a healthy worker, committed when it came.
     fn read(&self, shelf: &mut Shelf, path: &str) -> Option<Doc> {
+        let stored = &mut shelf.docs[*shelf.at.get(path)?];
         if limits::split(path).0.ends_with("/workers") {
-            let stored = shelf.stored(path)?;
             let fresh = crate::pulse::fresh(&self.0, path, &stored.content.body, stored.revision.0);
             if let Some((body, at)) = fresh {
-                shelf.change(path, at, |old| *old = body);
+                stored.content.body = body;
+                stored.revision = Revision(at.max(stored.revision.0 + 1));
+                shelf.revision = shelf.revision.max(stored.revision.0);
             }
         }
-        Some(doc(path.to_owned(), shelf.stored(path)?))
+        Some(doc(stored))
     }
 }
 
@@ -319,8 +403,8 @@ impl Docs for SimDocs {
 
     async fn commit(&self, mut writes: Vec<Write>) -> Result<Revision, DocsError> {
         if self.0.rolls.index(For::Latency, AS_TEXT) == 0 {
-            limits::check_commit(&writes)?;
-            writes.iter_mut().for_each(as_text);
+            let texts = limits::check_commit(&writes)?;
+            writes.iter_mut().zip(&texts).for_each(|(write, text)| as_text(write, text));
         }
         self.begin().await?;
         if self.0.strikes(Fault::StoreConflict, For::Fault) {

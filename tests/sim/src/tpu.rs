@@ -64,7 +64,7 @@ impl SimTpu {
             return refused(CreateErrorKind::RateLimit, "Maximum number of CreateNode requests per minute");
         }
         let elsewhere = ZONES[usize::try_from(world.plan.seed % 3).unwrap_or(0)];
-        if world.plan.on.contains_key(&Fault::NotOffered) && !world.is_calm() && request.placement.zone == elsewhere {
+        if world.has(Fault::NotOffered) && !world.is_calm() && request.placement.zone == elsewhere {
             return refused(CreateErrorKind::NotOffered, "Accelerator type is not available in this zone");
         }
         if world.goes_on(Fault::Quota, Some(&request.placement.zone)) {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use foldhash::fast::FixedState;
 use jiff::Timestamp;
 
 use rekindle_core::ids::{InstallationId, JobId};
@@ -107,15 +108,21 @@ pub(crate) struct World {
 
 /// What the plan says, arranged for the many questions of a run.
 struct Odds {
+    on: Vec<bool>,
     chances: Vec<f64>,
     windows: Vec<Vec<Window>>,
-    jobs: HashMap<String, usize>,
+    /// Stretches in which no heartbeat is stored, in the order of the plan.
+    outages: Vec<Window>,
+    jobs: HashMap<String, usize, FixedState>,
 }
 
 impl Odds {
     fn of(plan: &Plan) -> Self {
         let windows = |f: &Fault| plan.windows.iter().filter(|w| w.fault == *f).cloned().collect();
+        let cuts = |w: &&Window| matches!(w.fault, Fault::ApiOutage | Fault::StoreOutage);
         Self {
+            outages: plan.windows.iter().filter(cuts).cloned().collect(),
+            on: Fault::ALL.iter().map(|f| plan.on.contains_key(f)).collect(),
             chances: Fault::ALL.iter().map(|f| plan.chance(*f)).collect(),
             windows: Fault::ALL.iter().map(windows).collect(),
             jobs: plan.jobs.iter().enumerate().map(|(n, j)| (j.id.clone(), n)).collect(),
@@ -178,6 +185,11 @@ impl World {
         true
     }
 
+    /// Whether the plan has a fault on.
+    pub(crate) fn has(&self, fault: Fault) -> bool {
+        self.odds.on[fault as usize]
+    }
+
     /// Whether a fault over time goes on now. Counts it.
     pub(crate) fn goes_on(&self, fault: Fault, zone: Option<&str>) -> bool {
         if self.is_calm() || !self.in_window(fault, zone) {
@@ -191,6 +203,11 @@ impl World {
     pub(crate) fn in_window(&self, fault: Fault, zone: Option<&str>) -> bool {
         let now = self.now();
         self.odds.windows[fault as usize].iter().any(|w| w.has(now, zone))
+    }
+
+    /// Stretches of the plan in which `api` or the store is away.
+    pub(crate) fn outages(&self) -> &[Window] {
+        &self.odds.outages
     }
 
     /// Counts a fault that struck.

@@ -1,5 +1,7 @@
 //! Stores reports, fenced by attempt, and finds out whether a pass must know.
 
+use std::sync::Arc;
+
 use rekindle_core::ids::WorkerKey;
 use rekindle_core::job::{Attempt, Job};
 use rekindle_core::observation::{WorkerReport, WorkerState};
@@ -57,13 +59,13 @@ async fn once(
     if is_late && !tells {
         return Ok(None);
     }
-    let next = merge(before, report, &address(job, report), api.engine.ports.clock.now(), is_late);
+    let next = Arc::new(merge(before, report, &address(job, report), api.engine.ports.clock.now(), is_late));
     let news = change(before, &next, job, attempt);
     let revision = match &known {
         // A write that changes nothing would keep its time, and say nothing new.
-        Some(at) if at.value == next => at.revision,
-        Some(at) => docs.write(&kind, &next, Precondition::At(at.revision)).await?,
-        None => docs.write(&kind, &next, Precondition::Absent).await?,
+        Some(at) if at.value == *next => at.revision,
+        Some(at) => docs.write_shared(&kind, next.clone(), Precondition::At(at.revision)).await?,
+        None => docs.write_shared(&kind, next.clone(), Precondition::Absent).await?,
     };
     points::add(api, &report.job, before, &next).await;
     let Some(news) = news else { return Ok(None) };

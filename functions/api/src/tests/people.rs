@@ -307,7 +307,7 @@ async fn the_fleet_says_whose_each_resource_is() {
             state: SliceState::Ready,
             ended: false,
             health: Health::Healthy,
-            addresses: Vec::new(),
+            addresses: Vec::new().into(),
             labels: SliceLabels { installation: installation.into(), ..SliceLabels::default() },
             created_at: None,
             error: None,

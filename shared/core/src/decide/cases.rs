@@ -51,7 +51,7 @@ fn view(job: &Job, state: SliceState, ours: bool) -> SliceView {
     let labels = names::labels(&installation(), &job.id, 1, &job.spec_hash);
     SliceView {
         ended: false,
-        addresses: vec![(0..4).map(|n| format!("10.0.0.{n}")).collect()],
+        addresses: vec![(0..4).map(|n| format!("10.0.0.{n}")).collect()].into(),
         state,
         health: Health::Healthy,
         labels: if ours { labels } else { SliceLabels::default() },

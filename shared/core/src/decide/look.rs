@@ -240,7 +240,8 @@ impl Pass<'_> {
     }
 
     fn is_ours(&self, g: &Generation, view: &SliceView) -> bool {
-        view.labels == names::labels(self.rules.installation, &self.job.id, g.number, &self.job.spec_hash)
+        let job = &self.job;
+        names::are_labels_of(&view.labels, self.rules.installation, &job.id, g.number, &job.spec_hash)
     }
 
     fn read_ready(&mut self, g: &mut Generation, view: &SliceView) {

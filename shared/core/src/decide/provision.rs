@@ -139,7 +139,7 @@ impl Pass<'_> {
             blocks_quota: false,
             seen_at: None,
             ready_at: None,
-            addresses: Vec::new(),
+            addresses: crate::shared::Shared::default(),
             unhealthy_since: None,
             ended_since: None,
             runtime_failures: 0,

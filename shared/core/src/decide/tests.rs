@@ -149,7 +149,7 @@ fn view(job: &Job, generation: u32, state: SliceState) -> SliceView {
         ended: matches!(state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped),
         state,
         health: Health::Healthy,
-        addresses: if ready { vec![vec!["10.0.0.1".into()]] } else { Vec::new() },
+        addresses: if ready { vec![vec!["10.0.0.1".into()]].into() } else { Vec::new().into() },
         labels: names::labels(&installation(), &job.id, generation, &job.spec_hash),
         created_at: None,
         error: None,

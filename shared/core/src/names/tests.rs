@@ -188,3 +188,24 @@ fn labels_carry_the_owner_of_a_resource() {
     assert_eq!(labels.generation, "3");
     assert_eq!(labels.spec, "0123456789abcdef");
 }
+
+#[test]
+fn labels_are_told_from_those_of_any_other_generation() {
+    let (ours, train, hash) = (installation("abc123"), job("train"), "0123456789abcdef".repeat(4));
+    let made = labels(&ours, &train, 30, &hash);
+    assert!(are_labels_of(&made, &ours, &train, 30, &hash));
+    let changes: [fn(&mut SliceLabels); 6] = [
+        |l| l.installation = "abc124".into(),
+        |l| l.job = "train2".into(),
+        |l| l.generation = "3".into(),
+        |l| l.generation = "030".into(),
+        |l| l.spec = "0123456789abcde".into(),
+        |l| l.spec = "0123456789abcdef0".into(),
+    ];
+    for (n, change) in changes.iter().enumerate() {
+        let mut other = made.clone();
+        change(&mut other);
+        assert!(!are_labels_of(&other, &ours, &train, 30, &hash), "{n}: {other:?}");
+    }
+    assert!(are_labels_of(&labels(&ours, &train, 1, "short"), &ours, &train, 1, "short"));
+}

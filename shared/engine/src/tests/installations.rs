@@ -28,7 +28,7 @@ fn put(rig: &Rig, installation: &str, job: &str, via: Via, age: SignedDuration) 
         state: SliceState::Ready,
         ended: false,
         health: Health::Healthy,
-        addresses: vec![vec!["10.9.9.9".into()]],
+        addresses: vec![vec!["10.9.9.9".into()]].into(),
         labels: names::labels(&id, &job, 1, "0123"),
         created_at: None,
         error: None,

@@ -278,7 +278,7 @@ async fn an_orphan_is_swept_and_a_foreign_node_never() {
             state: SliceState::Ready,
             ended: false,
             health: Health::Healthy,
-            addresses: vec![vec!["10.9.9.9".into()]],
+            addresses: vec![vec!["10.9.9.9".into()]].into(),
             labels: SliceLabels { installation: installation.into(), ..SliceLabels::default() },
             created_at: None,
             error: None,

@@ -49,7 +49,7 @@ pub(super) fn doc(root: &str, document: proto::Document) -> Result<Doc, String> 
             }
         } else if let Some(name) = name.strip_prefix(INDEX) {
             let value = index_value(value).ok_or_else(|| format!("{path} has a strange field {name}"))?;
-            index.insert(name.to_owned(), value);
+            index.insert(name.to_owned().into(), value);
         }
     }
     let body = body.ok_or_else(|| format!("{path} has no body"))?;

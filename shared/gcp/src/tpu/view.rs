@@ -36,7 +36,7 @@ pub(super) fn of_node(node: &Node) -> SliceView {
     let ready = state == SliceState::Ready;
     let addresses = if ready { endpoints(node).into_iter().collect() } else { Vec::new() };
     SliceView {
-        addresses,
+        addresses: addresses.into(),
         ended: has_ended(&state),
         health: health(&node.health),
         labels: labels(node),
@@ -55,7 +55,7 @@ pub(super) fn of_queued(queued: &QueuedResource, nodes: &[Option<SliceView>]) ->
         state: SliceState::InTransition("STATE_UNSPECIFIED".into()),
         ended: false,
         health: Health::Healthy,
-        addresses: Vec::new(),
+        addresses: Vec::new().into(),
         labels: node_specs(queued).iter().find_map(|spec| spec.node.as_ref()).map(labels).unwrap_or_default(),
         created_at: timestamp(queued.create_time.as_ref()),
         error: None,
@@ -165,7 +165,7 @@ fn with_nodes(mut view: SliceView, nodes: &[Option<SliceView>]) -> SliceView {
     // An absent node proves nothing: it may not be shown yet.
     view.ended = !nodes.is_empty() && nodes.iter().all(|node| node.as_ref().is_some_and(|node| node.ended));
     if view.state == SliceState::Ready && addresses.len() == nodes.len() {
-        view.addresses = addresses;
+        view.addresses = addresses.into();
     }
     view.note = join(&notes);
     view

@@ -3,11 +3,9 @@
 //! `docs`: `<collection> 0 <id>` → revision, index fields, body. `index`: `<collection> 0 <field> 0 <value> <id>` →
 //! nothing, one entry for each value (each text of a set is one). `meta`: schema, last revision.
 
-use std::collections::BTreeMap;
-
 use redb::TableDefinition;
 use rekindle_ports::body::Body;
-use rekindle_ports::docs::{Content, Doc, IndexValue, Revision};
+use rekindle_ports::docs::{Content, Doc, Index, IndexValue, Revision};
 use rekindle_ports::limits;
 
 /// Documents.
@@ -101,7 +99,7 @@ pub(super) fn tag(value: &IndexValue) -> u8 {
 }
 
 /// Every index entry of a document.
-pub(super) fn index_keys(path: &str, index: &BTreeMap<String, IndexValue>) -> Vec<Vec<u8>> {
+pub(super) fn index_keys(path: &str, index: &Index) -> Vec<Vec<u8>> {
     let (collection, id) = limits::split(path);
     let mut keys = Vec::new();
     for (field, value) in index {
@@ -126,7 +124,7 @@ pub(super) fn index_keys(path: &str, index: &BTreeMap<String, IndexValue>) -> Ve
 }
 
 /// The bytes of a stored document.
-pub(super) fn encode(revision: Revision, index: &BTreeMap<String, IndexValue>, body: &str) -> Result<Vec<u8>, String> {
+pub(super) fn encode(revision: Revision, index: &Index, body: &str) -> Result<Vec<u8>, String> {
     let index = serde_json::to_vec(index).map_err(|e| e.to_string())?;
     let mut bytes = Vec::with_capacity(12 + index.len() + body.len());
     bytes.extend_from_slice(&revision.0.to_be_bytes());
@@ -142,7 +140,7 @@ pub(super) fn revision(bytes: &[u8]) -> Option<Revision> {
 }
 
 /// The index fields of stored bytes; `None`: they are damaged.
-pub(super) fn index(bytes: &[u8]) -> Option<BTreeMap<String, IndexValue>> {
+pub(super) fn index(bytes: &[u8]) -> Option<Index> {
     serde_json::from_slice(bytes.get(12..12 + index_len(bytes)?)?).ok()
 }
 

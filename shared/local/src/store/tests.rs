@@ -1,14 +1,13 @@
 //! The embedded store alone: its file, its order of keys, its speed. What it answers is compared in `tests/contract`.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use rekindle_ports::docs::{Content, Cursor, Docs, IndexValue, Op, Precondition, Query, Write};
+use rekindle_ports::docs::{Content, Cursor, Docs, Index, IndexValue, Op, Precondition, Query, Write};
 
 use super::{OpenError, RedbDocs, layout};
 
 fn put(path: &str, index: &[(&str, IndexValue)], when: Precondition) -> Write {
-    let index: BTreeMap<String, IndexValue> = index.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
+    let index: Index = index.iter().map(|(k, v)| ((*k).to_owned().into(), v.clone())).collect();
     let body = serde_json::json!({"path": path, "pad": "x".repeat(2_000)});
     Write::Put { path: path.to_owned(), content: Content { body: body.into(), index: index.into() }, when }
 }

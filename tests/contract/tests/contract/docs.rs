@@ -146,7 +146,7 @@ impl Run {
                     }
                     _ => self.value(),
                 };
-                index.insert(name.to_owned(), value);
+                index.insert(name.into(), value);
             }
         }
         let bodies = [
@@ -364,7 +364,7 @@ impl Run {
             let full = page.len() == query.limit;
             walked.extend(page);
             let Some(last) = walked.last().filter(|_| full) else { break };
-            let value = query.order_by.as_ref().and_then(|field| last.content.index.get(field)).cloned();
+            let value = query.order_by.as_ref().and_then(|field| last.content.index.get(field.as_str())).cloned();
             query.after = Some(Cursor { value, path: last.path.clone() });
             self.happened.insert("query: went on after a page");
         }
@@ -386,7 +386,7 @@ impl Run {
     fn note_page(&mut self, query: &Query, docs: &[Doc]) {
         let found = !docs.is_empty();
         let has = |op: Op| query.filters.iter().filter(|(_, o, _)| *o == op).count();
-        let order_value = |doc: &Doc| query.order_by.as_ref().and_then(|f| doc.content.index.get(f)).cloned();
+        let order_value = |doc: &Doc| query.order_by.as_ref().and_then(|f| doc.content.index.get(f.as_str())).cloned();
         let tie = docs.windows(2).any(|w| query.order_by.is_some() && order_value(&w[0]) == order_value(&w[1]));
         let seen = [
             (docs.len() == query.limit, "query: full page"),

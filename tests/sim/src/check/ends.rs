@@ -55,7 +55,7 @@ fn wrong(world: &World, job: &Job, facts: &Facts) -> Option<String> {
                 job.last_end.as_ref().and_then(|e| e.ended.verdict.as_ref()).is_some() && facts.other_ends > 2;
             // Limits, budgets and a policy of the job's own end it sooner.
             let limited = plan.more.as_object().is_some_and(|more| !more.is_empty());
-            let refused = world.plan.on.contains_key(&Fault::NotOffered) && job.reason == Reason::NoCandidate;
+            let refused = world.has(Fault::NotOffered) && job.reason == Reason::NoCandidate;
             (!own && !tired && !unknown && !limited && !refused)
                 .then(|| format!("{} failed ({}): {}", job.id, job.reason.name(), job.message))
         }

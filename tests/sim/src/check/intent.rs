@@ -48,7 +48,7 @@ impl Intents {
         };
         let late = world.now() - at;
         // A repeat moves `asked_at` alone, which is clockwork; it is measured from the document itself.
-        (late > IN_FLIGHT && !world.plan.on.contains_key(&Fault::ClockSkew) && !asked_again(world, request, *at))
+        (late > IN_FLIGHT && !world.has(Fault::ClockSkew) && !asked_again(world, request, *at))
             .then(|| ("intent", format!("{} was created {} s after its intent", key.1, late / SEC)))
     }
 
@@ -72,7 +72,7 @@ impl Intents {
 fn swept_too_young(world: &World, slice: &SliceRef) -> Broken {
     let created = crate::cloud::with(world, slice, |r| r.created_at)?;
     let age = world.now() - created;
-    let young = age < 10 * MIN && !world.plan.on.contains_key(&Fault::ClockSkew);
+    let young = age < 10 * MIN && !world.has(Fault::ClockSkew);
     young.then(|| ("intent", format!("{} was swept when it was {} s old", slice.name, age / SEC)))
 }
 

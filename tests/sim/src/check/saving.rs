@@ -14,7 +14,7 @@ pub(super) fn delete(world: &World, slice: &SliceRef) -> Broken {
     let notice = crate::cloud::with(world, slice, |r| r.notice.clone())??;
     let left = micros(notice.deadline) - world.now();
     // A person's cancel gives `stop_grace`, which may end before a notice an hour away.
-    if left <= SEC || left > 35 * SEC || world.plan.on.contains_key(&Fault::ClockSkew) {
+    if left <= SEC || left > 35 * SEC || world.has(Fault::ClockSkew) {
         return None;
     }
     let fleet = lock(&world.fleet);

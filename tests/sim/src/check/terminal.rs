@@ -16,7 +16,7 @@ pub(super) fn step(world: &World, before: Option<&Job>, after: &Job) -> Broken {
     let cloud = lock(&world.cloud);
     let left = cloud.resources.values().find(|r| !r.foreign && r.labels.job == after.id.as_str())?;
     // With clocks that differ by minutes a create that is still on its way cannot be told from one that never was sent; the sweep takes it.
-    if world.plan.on.contains_key(&Fault::ClockSkew) {
+    if world.has(Fault::ClockSkew) {
         return None;
     }
     Some((
@@ -27,6 +27,6 @@ pub(super) fn step(world: &World, before: Option<&Job>, after: &Job) -> Broken {
 
 /// A create was accepted: a job that has ended gets nothing any more.
 pub(super) fn create(world: &World, job: Option<&Job>, request: &CreateRequest) -> Broken {
-    let over = job.is_some_and(|j| j.phase.is_terminal()) && !world.plan.on.contains_key(&Fault::ClockSkew);
+    let over = job.is_some_and(|j| j.phase.is_terminal()) && !world.has(Fault::ClockSkew);
     over.then(|| ("terminal-owns-nothing", format!("{} was created after its job had ended", request.name)))
 }

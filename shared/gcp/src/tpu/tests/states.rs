@@ -106,7 +106,7 @@ async fn a_ready_node_tells_its_workers_in_order() {
         state: SliceState::Ready,
         ended: false,
         health: Health::Healthy,
-        addresses: vec![workers],
+        addresses: vec![workers].into(),
         labels,
         created_at: view.created_at,
         error: None,
@@ -124,7 +124,7 @@ async fn a_ready_node_without_addresses_has_none_to_give() {
         node["networkEndpoints"] = endpoints;
         fake.on(&format!("GET {}", node_path("n")), 200, &node);
         let view = read(&client, &slice("n", Via::Node)).await;
-        assert_eq!((view.state, view.addresses), (SliceState::Ready, vec![]));
+        assert_eq!((view.state, view.addresses.into_inner()), (SliceState::Ready, vec![]));
     }
 }
 
@@ -299,7 +299,7 @@ async fn an_active_queued_resource_adds_up_its_nodes() {
     let view = read(&fake.client().await, &slice("train", Via::QueuedResource)).await;
     assert_eq!(view.state, SliceState::Ready);
     assert_eq!(view.health, Health::Maintenance);
-    assert_eq!(view.addresses, [["10.0.0.1"], ["10.0.1.1"]]);
+    assert_eq!(*view.addresses, [["10.0.0.1"], ["10.0.1.1"]]);
     assert_eq!((view.labels.job.as_str(), view.labels.spec.as_str()), ("train", "01"));
     assert_eq!(view.note.as_deref(), Some("slice 1: being mended"));
 }
