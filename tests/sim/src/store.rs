@@ -341,11 +341,12 @@ fn as_text(write: &mut Write, text: &str) {
         decode::<T>(path, body).map_or_else(|_| body.clone(), encode)
     }
     let Write::Put { path, content, .. } = write else { return };
-    let Ok(text) = Body::written(text.to_owned()) else { return };
+    let Ok(json) = serde_json::from_str::<serde_json::Value>(text) else { return };
+    let json: Body = json.into();
     content.body = match path.split('/').collect::<Vec<_>>().as_slice() {
-        ["jobs", _] => again::<Job>(path, &text),
-        ["jobs", _, "workers", _] => again::<WorkerReport>(path, &text),
-        _ => text,
+        ["jobs", _] => again::<Job>(path, &json),
+        ["jobs", _, "workers", _] => again::<WorkerReport>(path, &json),
+        _ => json,
     };
 }
 
