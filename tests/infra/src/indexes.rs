@@ -224,9 +224,12 @@ fn what_is_never_queried_has_no_index() {
         found.is_some_and(|o| o.indexes.is_empty())
     };
     let kinds = text("shared/ports/src/kinds.rs");
-    let paths = regex::Regex::new(r#"=> (?:\{\s*)?(?:format!\()?"([a-z]+)/(?:\{id\}/([a-z]+))?"#).unwrap();
-    let collections: BTreeSet<String> =
-        paths.captures_iter(&kinds).map(|c| c.get(2).or_else(|| c.get(1)).unwrap().as_str().to_owned()).collect();
+    let paths = regex::Regex::new(r#"=> (?:format!\()?"([a-z]+)/|of_job\(id, "(?:/([a-z]+)/)?"\)"#).unwrap();
+    let of_jobs = |c: &regex::Captures<'_>| c.get(2).map_or("jobs", |sub| sub.as_str()).to_owned();
+    let collections: BTreeSet<String> = paths
+        .captures_iter(&kinds)
+        .map(|c| c.get(1).map_or_else(|| of_jobs(&c), |own| own.as_str().to_owned()))
+        .collect();
     assert!(collections.len() >= 8, "{collections:?}");
     for collection in &collections {
         // One text of up to 900 kB, and a random number.

@@ -96,30 +96,14 @@ pub fn apply_command(job: &Job, command: Command, now: Timestamp) -> Result<Opti
             }
             resume_from_pause(&mut after, Reason::UnpauseRequested, true, now);
         }
-        Command::Restart { new_slice, from_scratch } => match job.phase {
-            Phase::Starting | Phase::Running | Phase::Recovering => {
-                if job.restart == Some(RestartRequest { new_slice, from_scratch }) {
-                    return Ok(None);
-                }
-                // What was thrown away stays so, and a pause that is under way ends with the new start.
-                let from_scratch = from_scratch || job.restart.is_some_and(|restart| restart.from_scratch);
-                after.restart = Some(RestartRequest { new_slice, from_scratch });
-                after.desired = Desired::Run;
+        Command::Restart { new_slice, from_scratch } => {
+            if job.restart == Some(RestartRequest { new_slice, from_scratch }) {
+                return Ok(None);
             }
-            Phase::Paused => {
-                if from_scratch {
-                    after.line += 1;
-                    after.highest_checkpoint = None;
-                }
-                resume_from_pause(&mut after, Reason::RestartRequested, !from_scratch, now);
+            if !restart(&mut after, new_slice, from_scratch, now) {
+                return no;
             }
-            Phase::Pending
-            | Phase::Provisioning
-            | Phase::Stopping
-            | Phase::Succeeded
-            | Phase::Failed
-            | Phase::Cancelled => return no,
-        },
+        }
         Command::Wake => {
             if job.phase.is_terminal() || (job.wake_at.is_none() && job.phase == Phase::Paused) {
                 return no;
@@ -133,6 +117,33 @@ pub fn apply_command(job: &Job, command: Command, now: Timestamp) -> Result<Opti
         }
     }
     Ok(Some(after))
+}
+
+/// Whether a restart makes sense in its phase; then it is noted.
+fn restart(job: &mut Job, new_slice: bool, from_scratch: bool, now: Timestamp) -> bool {
+    match job.phase {
+        Phase::Starting | Phase::Running | Phase::Recovering => {
+            // What was thrown away stays so, and a pause that is under way ends with the new start.
+            let from_scratch = from_scratch || job.restart.is_some_and(|restart| restart.from_scratch);
+            job.restart = Some(RestartRequest { new_slice, from_scratch });
+            job.desired = Desired::Run;
+            true
+        }
+        Phase::Paused => {
+            if from_scratch {
+                job.line += 1;
+                job.highest_checkpoint = None;
+            }
+            resume_from_pause(job, Reason::RestartRequested, !from_scratch, now);
+            true
+        }
+        Phase::Pending
+        | Phase::Provisioning
+        | Phase::Stopping
+        | Phase::Succeeded
+        | Phase::Failed
+        | Phase::Cancelled => false,
+    }
 }
 
 fn resume_from_pause(job: &mut Job, why: Reason, resume: bool, now: Timestamp) {
