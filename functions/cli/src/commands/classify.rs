@@ -22,7 +22,7 @@ pub(crate) fn run(options: &Classify, printer: Printer) -> Result<ExitCode> {
         match read(path) {
             Ok(text) => show(path, &verdict_of(&text), printer)?,
             Err(fault) => {
-                code = ExitCode::from(fault.exit_code());
+                code = fault.exit().into();
                 printer.fault(&fault);
             }
         }
@@ -40,7 +40,7 @@ fn verdict_of(text: &str) -> Verdict {
 fn show(path: &Path, verdict: &Verdict, printer: Printer) -> Result<()> {
     let file = path.display().to_string();
     if printer.is_json {
-        return printer.json_line(&case::report_json(&file, verdict));
+        return printer.json_line(&case::report(&file, verdict));
     }
     let action = match verdict.action {
         CaseAction::Retry => verdict.action.as_str().yellow().to_string(),

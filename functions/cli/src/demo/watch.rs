@@ -151,6 +151,19 @@ impl Watch<'_> {
 
 /// Decisions that only note progress are on the bar below.
 fn is_news(entry: &HistoryEntry) -> bool {
-    let only_progress = entry.from == Phase::Running && entry.to == Phase::Running && entry.message.contains(", step ");
+    let only_progress =
+        entry.from == Phase::Running && entry.to == Phase::Running && entry.message.contains(" runs on ");
     !only_progress || !entry.effects.is_empty() || !crate::human::news(entry).is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_does_not_end_is_told_of() {
+        let text = too_long(None).text();
+        let said = ["the job does not come to its end", "it was never seen", "less busy"];
+        assert!(said.iter().all(|word| text.contains(word)), "{text}");
+    }
 }

@@ -1,8 +1,8 @@
 //! Evidence from files: labelled cases, and plain logs. Reports for `rekindle classify`.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::evidence::{Evidence, Exit, Verdict, WorkerEvidence};
+use super::evidence::{Evidence, EvidenceLine, Exit, Verdict, WorkerEvidence};
 
 /// A case file that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -81,14 +81,32 @@ fn stated_exit(text: &str) -> Exit {
     Exit::Code(1)
 }
 
-/// The report of one file: `{"file","kind","action","confidence","evidence":[…],"summary"}`.
-pub fn report_json(file: &str, verdict: &Verdict) -> serde_json::Value {
-    serde_json::json!({
-        "file": file,
-        "kind": verdict.outcome.as_str(),
-        "action": verdict.action.as_str(),
-        "confidence": (f64::from(verdict.confidence) * 100.0).round() / 100.0,
-        "evidence": verdict.evidence,
-        "summary": verdict.summary,
-    })
+/// Why a program failed, as `rekindle classify` reports it of a file.
+#[derive(Debug, Serialize)]
+pub struct Report<'a> {
+    /// The file as it was named.
+    pub file: &'a str,
+    /// `success`, or a word of [`FailureKind`](crate::failure::FailureKind).
+    pub kind: &'a str,
+    /// What is to be done without a policy at hand: `retry`, `stop`, `done`.
+    pub action: &'a str,
+    /// From 0 to 1: how far to trust it.
+    pub confidence: f64,
+    /// The cause first, then what else speaks for it and what was judged an echo.
+    pub evidence: &'a [EvidenceLine],
+    /// The root cause in one sentence.
+    pub summary: &'a str,
+}
+
+/// The report of one file.
+pub fn report<'a>(file: &'a str, verdict: &'a Verdict) -> Report<'a> {
+    Report {
+        file,
+        kind: verdict.outcome.as_str(),
+        action: verdict.action.as_str(),
+        // More digits than it can be trusted to are left out.
+        confidence: (f64::from(verdict.confidence) * 100.0).round() / 100.0,
+        evidence: &verdict.evidence,
+        summary: &verdict.summary,
+    }
 }

@@ -240,7 +240,7 @@ fn a_plain_log_is_read_with_the_exit_it_states() {
     let log = format!("{STEPS}{OWN_ERROR}");
     let verdict = classify(&case::from_plain_log(&log));
     assert_eq!(verdict.outcome, Outcome::Failure(FailureKind::UserError));
-    let report = case::report_json("a.log", &verdict);
+    let report = serde_json::to_value(case::report("a.log", &verdict)).unwrap();
     assert_eq!(report["file"], "a.log");
     assert_eq!(report["kind"], "user_error");
     assert_eq!(report["action"], "stop");

@@ -213,6 +213,16 @@ fn the_clock_of_one_machine_neither_kills_the_others_at_once_nor_lets_them_hang(
 }
 
 #[test]
+fn while_a_program_runs_its_sentence_is_true_also_between_two_looks() {
+    let job = running();
+    let ready = Look::Seen(view(&job, SliceState::Ready, true));
+    let made = |n| WorkerReport { step: Some(75), ..report(n, WorkerState::Running, None) };
+    let decision = decided(&job, &seen(&job, &ready, Some((0..4).map(made).collect()), 100), 100);
+    // The step is beside it, and newer.
+    assert_eq!((decision.job.highest_step, &*decision.job.message), (Some(75), "attempt 1 runs on generation 1"));
+}
+
+#[test]
 fn a_new_checkpoint_line_has_no_checkpoint() {
     let mut job = running();
     job.highest_checkpoint = Some(1000);

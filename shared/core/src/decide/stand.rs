@@ -86,12 +86,8 @@ impl Pass<'_> {
             return (Phase::Recovering, reason, message);
         }
         if a.started_at.is_some() {
-            let step = a.step.map_or_else(String::new, |s| format!(", step {s}"));
-            return (
-                Phase::Running,
-                Reason::Running,
-                format!("attempt {} runs on generation {}{step}", a.number, g.number),
-            );
+            // Not the step: it moves between two looks, and lists show it beside this.
+            return (Phase::Running, Reason::Running, format!("attempt {} runs on generation {}", a.number, g.number));
         }
         if a.released_at.is_some() {
             return (Phase::Starting, Reason::Released, format!("attempt {} was released to its workers", a.number));
@@ -359,11 +355,9 @@ fn is_significant(before: &Job, after: &Job) -> bool {
         execs: _,
         last_exec: _,
     } = before;
-    // While a program runs, its sentence tells the step.
-    let is_running = *phase == Phase::Running;
     let same_state = *phase == after.phase
         && *reason == after.reason
-        && (is_running || *message == after.message)
+        && *message == after.message
         && *desired == after.desired
         && *outcome == after.outcome
         && *restart == after.restart

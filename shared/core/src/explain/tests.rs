@@ -15,7 +15,7 @@ fn job(phase: Phase, reason: Reason, message: &str) -> Job {
 
 /// A job whose attempt 2 runs on generation 1, asked for at noon.
 fn running() -> Job {
-    let mut job = job(Phase::Running, Reason::Running, "attempt 2 runs on generation 1, step 1200");
+    let mut job = job(Phase::Running, Reason::Running, "attempt 2 runs on generation 1");
     let mut slice = generation(1);
     (slice.create, slice.ready_at) = (Create::Done, Some(at(120)));
     let mut run = attempt(2, 1);
