@@ -63,7 +63,7 @@ pub(crate) async fn serve_for(
     drain: Duration,
 ) -> io::Result<()> {
     let (tell, told) = oneshot::channel::<()>();
-    let serving = axum::serve(listener, router).with_graceful_shutdown(async {
+    let serving = axum::serve(rekindle_web::listen::prompt(listener), router).with_graceful_shutdown(async {
         // Also when the sender is dropped: then nobody waits any more.
         let _ = told.await;
     });

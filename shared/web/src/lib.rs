@@ -11,6 +11,7 @@ pub mod etag;
 pub mod extract;
 pub mod hint;
 pub mod layers;
+pub mod listen;
 pub mod problem;
 
 pub use answer::Answer;
