@@ -37,7 +37,10 @@ Examples:
   rekindle dev                                         everything on this machine
   rekindle run --tpu v5litepod-8 -- python3 train.py   submit a job
   rekindle run job.yaml --follow                       submit it, follow its output
-  rekindle ps                                          what runs, what waits, and why";
+  rekindle ps                                          what runs, what waits, and why
+
+Exit codes: 0 done, 1 the input or the job is at fault, 2 something unexpected; of `wait`, `run --wait` and
+`run --follow` also 3 cancelled, 4 not known.";
 
 /// Options of every command.
 #[derive(Debug, Args)]

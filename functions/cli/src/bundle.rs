@@ -36,7 +36,9 @@ impl Bundle {
     /// Packs a folder. `None`: there is nothing in it.
     pub(crate) fn of(folder: &Path, printer: Printer) -> Result<Option<Self>> {
         let folder = folder.canonicalize().map_err(|error| {
-            Fault::input(format!("cannot bundle the folder {}", folder.display())).caused_by(&error)
+            Fault::input(format!("cannot bundle the folder {}", folder.display()))
+                .caused_by(&error)
+                .next("name one that is there with --folder, or send none with --no-code")
         })?;
         refuse_places(&folder)?;
         let found = collect::folder(&folder)?;
@@ -118,4 +120,17 @@ fn too_large(folder: &Path, found: &collect::Found, bytes: u64) -> Fault {
         .into_iter()
         .fold(Fault::input(what), |fault, (path, size)| fault.because(format!("{} {path}", human::bytes(size))));
     fault.next("name what is no program in .rekindleignore (as in .gitignore), and read data from a bucket")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_went_away_is_named() {
+        let printer = Printer::new(false, anstream::ColorChoice::Never);
+        let text = Bundle::of(Path::new("/nowhere/at/all"), printer).err().unwrap().text();
+        let said = ["cannot bundle the folder /nowhere/at/all", "No such file", "--folder"];
+        assert!(said.iter().all(|word| text.contains(word)), "{text}");
+    }
 }

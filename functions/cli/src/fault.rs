@@ -3,14 +3,8 @@
 use std::fmt::Write as _;
 use std::io;
 
-use serde_json::json;
-
-/// The program's input, or the job, was at fault.
-pub(crate) const EXIT_FAULT: u8 = 1;
-/// Something unexpected: no server, an answer that cannot be read, a full disk.
-pub(crate) const EXIT_UNEXPECTED: u8 = 2;
-/// What a shell shows for a program that ended by SIGPIPE.
-const EXIT_SIGPIPE: u8 = 128 + 13;
+use crate::answers::FaultLine;
+use crate::exit::Exit;
 
 /// A fault, ready to be shown.
 #[derive(Debug)]
@@ -21,7 +15,7 @@ struct Inner {
     what: String,
     causes: Vec<String>,
     next: Option<String>,
-    exit: u8,
+    exit: Exit,
     status: Option<u16>,
     is_quiet: bool,
 }
@@ -30,18 +24,18 @@ struct Inner {
 pub(crate) type Result<T> = std::result::Result<T, Fault>;
 
 impl Fault {
-    fn new(what: String, exit: u8) -> Self {
+    fn new(what: String, exit: Exit) -> Self {
         Self(Box::new(Inner { what, causes: Vec::new(), next: None, exit, status: None, is_quiet: false }))
     }
 
     /// The person's input (or the job) is at fault.
     pub(crate) fn input(what: impl Into<String>) -> Self {
-        Self::new(what.into(), EXIT_FAULT)
+        Self::new(what.into(), Exit::Fault)
     }
 
     /// Something that should not happen.
     pub(crate) fn unexpected(what: impl Into<String>) -> Self {
-        Self::new(what.into(), EXIT_UNEXPECTED)
+        Self::new(what.into(), Exit::Unexpected)
     }
 
     /// Adds a cause below the ones it has.
@@ -76,13 +70,13 @@ impl Fault {
     }
 
     /// Ends with another exit code.
-    pub(crate) fn exits(mut self, code: u8) -> Self {
-        self.0.exit = code;
+    pub(crate) fn exits(mut self, exit: Exit) -> Self {
+        self.0.exit = exit;
         self
     }
 
     /// The exit code.
-    pub(crate) fn exit_code(&self) -> u8 {
+    pub(crate) fn exit(&self) -> Exit {
         self.0.exit
     }
 
@@ -105,7 +99,7 @@ impl Fault {
     fn next_step(&self) -> &str {
         match (&self.0.next, self.0.exit) {
             (Some(next), _) => next,
-            (None, EXIT_UNEXPECTED) => "`rekindle doctor` checks this machine and the server",
+            (None, Exit::Unexpected) => "`rekindle doctor` checks this machine and the server",
             (None, _) => "put --help behind the command: it tells what it takes, with examples",
         }
     }
@@ -122,23 +116,25 @@ impl Fault {
     }
 
     /// For machines: one JSON object.
-    pub(crate) fn json(&self) -> serde_json::Value {
-        json!({
-            "error": self.0.what,
-            "causes": self.0.causes,
-            "next": self.next_step(),
-            "status": self.0.status,
-            "exit_code": self.0.exit,
-        })
+    pub(crate) fn json(&self) -> FaultLine<'_> {
+        FaultLine {
+            error: &self.0.what,
+            causes: &self.0.causes,
+            next: self.next_step(),
+            status: self.0.status,
+            exit_code: self.0.exit.code(),
+        }
     }
 }
 
 impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Self {
-        let mut fault = Self::unexpected("cannot write the output").caused_by(&error);
+        let mut fault = Self::unexpected("cannot write the output")
+            .caused_by(&error)
+            .next("see that whatever takes the output is there, and that its disk has room");
         if error.kind() == io::ErrorKind::BrokenPipe {
             fault.0.is_quiet = true;
-            fault.0.exit = EXIT_SIGPIPE;
+            fault.0.exit = Exit::NobodyReads;
         }
         fault
     }
@@ -154,14 +150,14 @@ mod tests {
         let fault = Fault::unexpected("cannot reach it").caused_by(&error).next("start it");
         let plain = anstream::adapter::strip_str(&fault.text()).to_string();
         assert_eq!(plain, "error: cannot reach it\n  - connection refused\nnext: start it\n");
-        assert_eq!(fault.exit_code(), EXIT_UNEXPECTED);
-        assert_eq!(fault.json()["causes"][0], "connection refused");
+        assert_eq!(fault.exit(), Exit::Unexpected);
+        assert_eq!(fault.json().causes, ["connection refused"]);
     }
 
     #[test]
     fn every_fault_says_what_to_do() {
-        for fault in [Fault::input("no"), Fault::unexpected("no"), Fault::input("no").exits(4)] {
-            assert!(fault.text().contains("next:") && fault.json()["next"].is_string(), "{}", fault.text());
+        for fault in [Fault::input("no"), Fault::unexpected("no"), Fault::input("no").exits(Exit::NotKnown)] {
+            assert!(fault.text().contains("next:") && !fault.json().next.is_empty(), "{}", fault.text());
         }
     }
 
@@ -169,6 +165,6 @@ mod tests {
     fn a_reader_that_left_is_no_news() {
         let fault = Fault::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert!(fault.is_quiet());
-        assert_eq!(fault.exit_code(), EXIT_SIGPIPE);
+        assert_eq!(fault.exit(), Exit::NobodyReads);
     }
 }

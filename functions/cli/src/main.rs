@@ -1,5 +1,6 @@
 //! `rekindle`: the command line, and in one binary everything that `dev` and `demo` start as processes.
 
+mod answers;
 mod api;
 mod args;
 mod bundle;
@@ -8,12 +9,16 @@ mod config;
 mod demo;
 mod dev;
 mod embedded;
+mod exit;
 mod fault;
 mod human;
+#[cfg(test)]
+mod json_page;
 mod printer;
 mod project;
 mod state;
 mod table;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -29,7 +34,10 @@ fn main() -> ExitCode {
     {
         return code;
     }
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error),
+    };
     let choice = match cli.global.color {
         Color::Auto => anstream::ColorChoice::Auto,
         Color::Always => anstream::ColorChoice::Always,
@@ -40,7 +48,18 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(fault) => {
             printer.fault(&fault);
-            ExitCode::from(fault.exit_code())
+            fault.exit().into()
         }
     }
+}
+
+/// The command line cannot be used, or asks for help alone.
+fn refused(error: &clap::Error) -> ExitCode {
+    // What was parsed of it is lost; behind `--` are words of another program.
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let words: Vec<String> = words.take_while(|word| word != "--").collect();
+    let Some(fault) = usage::fault(error, &words) else { error.exit() };
+    let is_json = words.iter().any(|word| word == "--json");
+    Printer::new(is_json, anstream::ColorChoice::Auto).fault(&fault);
+    fault.exit().into()
 }

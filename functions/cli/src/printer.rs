@@ -96,7 +96,8 @@ impl Printer {
         if fault.is_quiet() {
             return;
         }
-        let text = if self.is_json { format!("{}\n", fault.json()) } else { fault.text() };
+        let json = || serde_json::to_string(&fault.json()).map(|json| json + "\n").unwrap_or_default();
+        let text = if self.is_json { json() } else { fault.text() };
         let _ = anstream::stderr().lock().write_all(text.as_bytes());
     }
 }

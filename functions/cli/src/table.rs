@@ -1,6 +1,8 @@
 //! Tables for people: aligned, without frames, narrowed to the terminal by leaving out the least important columns.
 
-use comfy_table::{CellAlignment, ContentArrangement, presets};
+use std::borrow::Cow;
+
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// A column.
 #[derive(Debug, Clone, Copy)]
@@ -49,30 +51,46 @@ impl Table {
     pub(crate) fn render(&self, width: Option<usize>) -> String {
         let widths: Vec<usize> = (0..self.columns.len()).map(|index| self.width_of(index)).collect();
         let shown = self.shown(&widths, width);
-        let mut table = comfy_table::Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header(shown.iter().map(|index| self.columns[*index].title));
         let room_of_last = width.map(|width| {
             let before: usize = shown.iter().rev().skip(1).map(|index| widths[*index] + GAP).sum();
             width.saturating_sub(before).max(LAST_COLUMN_MIN)
         });
+        let line_len: usize = shown.iter().map(|index| widths[*index] + GAP).sum();
+        let mut out = String::with_capacity((self.rows.len() + 1) * line_len);
+        let titles: Vec<&str> = self.columns.iter().map(|column| column.title).collect();
+        self.line(&mut out, &shown, &widths, |index, _| Cow::Borrowed(titles[index]));
         for row in &self.rows {
-            table.add_row(shown.iter().enumerate().map(|(place, index)| {
-                let is_last = place + 1 == shown.len();
-                match room_of_last.filter(|_| is_last) {
-                    Some(room) => cut(&row[*index], room),
-                    None => row[*index].clone(),
-                }
-            }));
+            self.line(&mut out, &shown, &widths, |index, is_last| match room_of_last.filter(|_| is_last) {
+                Some(room) => cut(&row[index], room),
+                None => Cow::Borrowed(row[index].as_str()),
+            });
         }
-        for (place, column) in table.column_iter_mut().enumerate() {
-            let gap = if place + 1 == shown.len() { 0 } else { GAP };
-            column.set_padding((0, u16::try_from(gap).unwrap_or(0)));
-            if self.columns[shown[place]].is_number {
-                column.set_cell_alignment(CellAlignment::Right);
+        out
+    }
+
+    /// One line: each cell at its place, no blanks at the end.
+    fn line<'a>(
+        &self,
+        out: &mut String,
+        shown: &[usize],
+        widths: &[usize],
+        cell: impl Fn(usize, bool) -> Cow<'a, str>,
+    ) {
+        let begin = out.len();
+        for (place, index) in shown.iter().enumerate() {
+            let is_last = place + 1 == shown.len();
+            let text = cell(*index, is_last);
+            let blanks = widths[*index].saturating_sub(visible(&text));
+            let (before, behind) = if self.columns[*index].is_number { (blanks, 0) } else { (0, blanks) };
+            out.extend(std::iter::repeat_n(' ', before));
+            out.push_str(&text);
+            if !is_last {
+                out.extend(std::iter::repeat_n(' ', behind + GAP));
             }
         }
-        table.trim_fmt() + "\n"
+        let end = begin + out[begin..].trim_end_matches(' ').len();
+        out.truncate(end);
+        out.push('\n');
     }
 
     fn width_of(&self, index: usize) -> usize {
@@ -98,21 +116,28 @@ impl Table {
     }
 }
 
-/// Characters on the screen.
+/// Columns on the screen.
 fn visible(text: &str) -> usize {
     // Nearly every cell; thousands of rows are measured.
     if text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
         return text.len();
     }
-    anstream::adapter::strip_str(text).to_string().chars().count()
+    anstream::adapter::strip_str(text).to_string().width()
 }
 
 /// Text cut to a width. Cells with colours are short by nature and stay whole.
-fn cut(text: &str, width: usize) -> String {
+fn cut(text: &str, width: usize) -> Cow<'_, str> {
     if visible(text) <= width || text.contains('\u{1b}') {
-        return text.to_owned();
+        return Cow::Borrowed(text);
     }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+    let mut room = width.saturating_sub(1);
+    let fits = text.chars().take_while(|c| {
+        let needed = c.width().unwrap_or(0);
+        let fits = needed <= room;
+        room = room.saturating_sub(needed);
+        fits
+    });
+    Cow::Owned(fits.chain(['…']).collect())
 }
 
 #[cfg(test)]
@@ -145,5 +170,20 @@ another  us-west4-a     waits
 ";
         assert_eq!(table().render(Some(36)), want);
         assert!(!table().render(Some(20)).contains("ZONE"));
+    }
+
+    #[test]
+    fn colours_and_wide_letters_do_not_move_the_columns() {
+        let mut table = Table::new(&[text("JOB", 0), number("STEP", 0), text("NOTE", 0)]);
+        table.row(vec!["\u{1b}[31mred\u{1b}[39m".into(), "5".into(), "a".into()]);
+        table.row(vec!["訓練".into(), "123456".into(), String::new()]);
+        let want = "\
+JOB     STEP  NOTE
+\u{1b}[31mred\u{1b}[39m        5  a
+訓練  123456
+";
+        assert_eq!(table.render(None), want);
+        assert_eq!(cut("訓練は続く", 6), "訓練…");
+        assert_eq!(cut("訓練は続く", 10), "訓練は続く");
     }
 }

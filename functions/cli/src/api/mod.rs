@@ -12,6 +12,7 @@ use futures::{Stream, StreamExt as _};
 use reqwest::{Method, StatusCode, header};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::error::Category;
 
 use rekindle_wire::v1::{CommandBody, Problem};
 
@@ -19,6 +20,7 @@ pub(crate) use sse::Event;
 pub(crate) use upload::Uploaded;
 
 use crate::config::{Origin, Server};
+use crate::exit::Exit;
 use crate::fault::{Fault, Result};
 
 /// A call that brings one answer.
@@ -27,6 +29,9 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The server ends a silent stream after 60 s; with its keep-alives a longer silence is a dead connection.
 const STREAM_SILENCE_MAX: Duration = Duration::from_secs(90);
+
+/// What to do about a stream that ended.
+const AGAIN: &str = "run the command again; it goes on from where the server is then";
 
 /// A client of one server.
 #[derive(Debug)]
@@ -107,6 +112,12 @@ impl Api {
         self.json(path, response).await
     }
 
+    /// GET, as it comes; [`read`] reads it.
+    pub(crate) async fn get_bytes(&self, path: &str, query: Query<'_>) -> Result<bytes::Bytes> {
+        let response = self.send(Method::GET, path, query, &Body::None, Some(CALL_TIMEOUT)).await?;
+        response.bytes().await.map_err(|error| self.broken(path, &error))
+    }
+
     /// GET, as JSON, unless it is what the ETag names: then `None`. Gives the new ETag.
     pub(crate) async fn get_if_changed(&self, path: &str, etag: &mut Option<String>) -> Result<Option<Value>> {
         let body = Body::IfNoneMatch(etag.clone());
@@ -143,6 +154,7 @@ impl Api {
             bytes: Box::pin(response.bytes_stream()),
             parser: sse::Parser::default(),
             ready: VecDeque::new(),
+            silence_max: STREAM_SILENCE_MAX,
         })
     }
 
@@ -243,11 +255,7 @@ impl Api {
 
     async fn json(&self, path: &str, response: reqwest::Response) -> Result<Value> {
         let bytes = response.bytes().await.map_err(|error| self.broken(path, &error))?;
-        serde_json::from_slice(&bytes).map_err(|error| {
-            Fault::unexpected(format!("{}{path} answered something that is no JSON", self.url()))
-                .caused_by(&error)
-                .next("is this the address of Rekindle's api? `rekindle doctor` tells more")
-        })
+        read(&format!("{}{path}", self.url()), &bytes)
     }
 
     async fn problem(&self, path: &str, response: reqwest::Response) -> Fault {
@@ -267,7 +275,7 @@ impl Api {
             Err(_) => Fault::input(format!("{}{path} answered {status}", self.url())).because(excerpt(&text)),
         };
         let fault = fault.with_status(status.as_u16());
-        let fault = if status.is_server_error() { fault.exits(crate::fault::EXIT_UNEXPECTED) } else { fault };
+        let fault = if status.is_server_error() { fault.exits(Exit::Unexpected) } else { fault };
         match next_step(status, path) {
             Some(step) => fault.next(step),
             None => fault,
@@ -290,7 +298,9 @@ impl Api {
     }
 
     fn broken(&self, path: &str, error: &reqwest::Error) -> Fault {
-        Fault::unexpected(format!("the answer of {}{path} broke off", self.url())).caused_by(&bare(error))
+        Fault::unexpected(format!("the answer of {}{path} broke off", self.url()))
+            .caused_by(&bare(error))
+            .next("run the command again; `rekindle doctor` checks the server")
     }
 }
 
@@ -300,6 +310,7 @@ pub(crate) struct Events {
     bytes: Pin<Box<dyn Stream<Item = reqwest::Result<bytes::Bytes>> + Send>>,
     parser: sse::Parser,
     ready: VecDeque<Event>,
+    silence_max: Duration,
 }
 
 impl Events {
@@ -309,14 +320,13 @@ impl Events {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(Some(event));
             }
-            let silent = |_| Fault::unexpected(format!("{} went silent", self.url));
-            match tokio::time::timeout(STREAM_SILENCE_MAX, self.bytes.next()).await.map_err(silent)? {
+            let silent = |_| Fault::unexpected(format!("{} went silent", self.url)).next(AGAIN);
+            match tokio::time::timeout(self.silence_max, self.bytes.next()).await.map_err(silent)? {
                 None => return Ok(None),
                 Some(Ok(bytes)) => self.ready.extend(self.parser.push(&bytes)),
                 Some(Err(error)) => {
-                    return Err(
-                        Fault::unexpected(format!("the stream of {} broke off", self.url)).caused_by(&bare(&error))
-                    );
+                    let fault = Fault::unexpected(format!("the stream of {} broke off", self.url));
+                    return Err(fault.caused_by(&bare(&error)).next(AGAIN));
                 }
             }
         }
@@ -333,11 +343,25 @@ enum Body {
 
 /// Reads an answer into a shape.
 pub(crate) fn typed<T: DeserializeOwned>(value: Value) -> Result<T> {
-    serde_json::from_value(value).map_err(|error| {
-        Fault::unexpected("the server answers in a way that this version does not understand")
-            .caused_by(&error)
-            .next("compare `rekindle version` on both sides; --json shows the answer as it is")
+    serde_json::from_value(value).map_err(|error| not_understood(&error))
+}
+
+/// Reads the bytes of an answer into a shape; `place` is the whole address that gave them.
+pub(crate) fn read<T: DeserializeOwned>(place: &str, bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|error| match error.classify() {
+        Category::Data => not_understood(&error),
+        Category::Io | Category::Syntax | Category::Eof => {
+            Fault::unexpected(format!("{place} answered something that is no JSON"))
+                .caused_by(&error)
+                .next("is this the address of Rekindle's api? `rekindle doctor` tells more")
+        }
     })
+}
+
+fn not_understood(error: &serde_json::Error) -> Fault {
+    Fault::unexpected("the server answers in a way that this version does not understand")
+        .caused_by(error)
+        .next("compare `rekindle version` on both sides; --json shows the answer as it is")
 }
 
 /// A key of a new command: the same command sent twice by a network is carried out once.
@@ -386,6 +410,11 @@ fn next_step(status: StatusCode, path: &str) -> Option<&'static str> {
             Some("change the job and submit it again; `rekindle catalog` shows what can be asked for")
         }
         StatusCode::BAD_REQUEST if path.ends_with("/logs") => Some("`rekindle show JOB` tells its TPU and attempts"),
+        StatusCode::PAYLOAD_TOO_LARGE => Some("make it smaller: what is large belongs into a bucket"),
+        StatusCode::METHOD_NOT_ALLOWED | StatusCode::GONE => Some("compare `rekindle version` on both sides"),
+        _ if status.is_redirection() => {
+            Some("check the address: what answers there sends elsewhere, as a login page or a proxy does")
+        }
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Some("try again in a few seconds"),
         _ if status.is_server_error() => Some("try again; if it stays, the server's log tells why"),
         _ => None,
@@ -393,14 +422,4 @@ fn next_step(status: StatusCode, path: &str) -> Option<&'static str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_job_id_cannot_leave_its_place_in_the_path() {
-        assert_eq!(segment("a-1").unwrap(), "a-1");
-        for bad in ["", "..", "a/b", "a?b", "a b", "a%2fb"] {
-            assert!(segment(bad).is_err(), "{bad}");
-        }
-    }
-}
+mod tests;

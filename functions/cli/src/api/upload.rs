@@ -89,7 +89,11 @@ impl Api {
 }
 
 async fn body(file: &Path, from: u64, bar: &ProgressBar) -> Result<reqwest::Body> {
-    let cannot = |error: std::io::Error| Fault::unexpected("cannot read the bundle").caused_by(&error);
+    let cannot = |error: std::io::Error| {
+        Fault::unexpected("cannot read the bundle")
+            .caused_by(&error)
+            .next("run the command again; it packs the folder anew")
+    };
     let mut file = tokio::fs::File::open(file).await.map_err(cannot)?;
     file.seek(SeekFrom::Start(from)).await.map_err(cannot)?;
     let stream = futures::stream::try_unfold((file, bar.clone()), |(mut file, bar)| async move {
@@ -103,4 +107,34 @@ async fn body(file: &Path, from: u64, bar: &ProgressBar) -> Result<reqwest::Body
         Ok(Some((bytes::Bytes::from(piece), (file, bar))))
     });
     Ok(reqwest::Body::wrap_stream(stream))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Origin, Server};
+
+    #[tokio::test]
+    async fn an_upload_that_cannot_be_says_why_and_what_to_do() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let refusal = (StatusCode::FORBIDDEN, "<Error>the signature has expired</Error>");
+        let router = axum::Router::new().fallback(async move || refusal);
+        let server = tokio::spawn(async move { axum::serve(listener, router).await });
+        let api = Api::new(Server { url: url.clone(), origin: Origin::Given, token_command: None }, None).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (file, none) = (folder.path().join("bundle"), folder.path().join("none"));
+        std::fs::write(&file, "bytes").unwrap();
+        for (address, file, causes, next, may_pass) in [
+            (url.as_str(), &none, ["cannot read the bundle", "No such file"], "packs the folder anew", false),
+            (&url, &file, ["the upload was answered 403", "signature has expired"], "holds for a while", false),
+            ("http://127.0.0.1:1", &file, ["the upload broke off", "Connection refused"], "check the network", true),
+        ] {
+            let failed = api.upload(address, file, 0, 5, &ProgressBar::hidden()).await.unwrap_err();
+            let text = failed.fault.text();
+            assert!(causes.iter().all(|cause| text.contains(cause)) && text.contains(next), "{text}");
+            assert_eq!(failed.may_pass, may_pass, "{text}");
+        }
+        server.abort();
+    }
 }

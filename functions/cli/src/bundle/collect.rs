@@ -106,12 +106,16 @@ pub(super) fn folder(root: &Path) -> Result<Found> {
         let mode = metadata.permissions().mode() & 0o7777;
         found.entries.push(Entry { path: path.to_owned(), kind, mode, size });
         if found.entries.len() > ENTRIES_MAX {
-            let what = format!("the folder {} has more than {ENTRIES_MAX} files", root.display());
-            return Err(Fault::input(what).next(format!("name what is no program in {IGNORE_FILE}")));
+            return Err(too_many(root));
         }
     }
     found.entries.sort_by(|a, b| a.path.as_os_str().as_bytes().cmp(b.path.as_os_str().as_bytes()));
     Ok(found)
+}
+
+fn too_many(root: &Path) -> Fault {
+    Fault::input(format!("the folder {} has more than {ENTRIES_MAX} files", root.display()))
+        .next(format!("name what is no program in {IGNORE_FILE}"))
 }
 
 /// Whether a link at `path` points above the folder.
@@ -141,6 +145,15 @@ mod tests {
         let path = root.join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_read_or_is_too_full_is_named() {
+        let text = folder(Path::new("/nowhere")).unwrap_err().text();
+        let said = ["cannot read the folder /nowhere", "No such file", "make it readable"];
+        assert!(said.iter().all(|word| text.contains(word)), "{text}");
+        let text = too_many(Path::new("/data")).text();
+        assert!(text.contains("the folder /data has more than 200000 files") && text.contains(IGNORE_FILE), "{text}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The bytes of a bundle: a tar archive in zstd, and their digest.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -48,7 +48,7 @@ pub(super) fn bar(printer: Printer, bytes: u64, word: &'static str, at_least: u6
 
 /// Packs the entries of a folder, in their order.
 pub(super) fn pack(root: &Path, entries: &[Entry], bar: &ProgressBar) -> Result<Packed> {
-    let cannot = |error: io::Error| Fault::unexpected("cannot write the bundle").caused_by(&error);
+    let cannot = |error: io::Error| unwritable(&error);
     let file = tempfile::Builder::new().prefix("rekindle-bundle-").tempfile().map_err(cannot)?;
     let (digest, size) = write(file.as_file(), root, entries, bar)?;
     bar.finish_and_clear();
@@ -56,7 +56,7 @@ pub(super) fn pack(root: &Path, entries: &[Entry], bar: &ProgressBar) -> Result<
 }
 
 fn write(file: &File, root: &Path, entries: &[Entry], bar: &ProgressBar) -> Result<(String, u64)> {
-    let cannot = |error: io::Error| Fault::unexpected("cannot write the bundle").caused_by(&error);
+    let cannot = |error: io::Error| unwritable(&error);
     let out = Hashing { inner: BufWriter::new(file), hash: Sha256::new(), size: 0 };
     let encoder = zstd::Encoder::new(out, LEVEL).map_err(cannot)?;
     let mut tar = tar::Builder::new(encoder);
@@ -69,8 +69,18 @@ fn write(file: &File, root: &Path, entries: &[Entry], bar: &ProgressBar) -> Resu
     Ok((hex::encode(out.hash.finalize()), out.size))
 }
 
+fn unwritable(error: &io::Error) -> Fault {
+    Fault::unexpected("cannot write the bundle")
+        .caused_by(error)
+        .next("set TMPDIR to a folder that you may write to, on a disk with room")
+}
+
 fn append<W: Write>(tar: &mut tar::Builder<W>, root: &Path, entry: &Entry, bar: &ProgressBar) -> Result<()> {
     let cannot = |error: &io::Error| {
+        // What is read never has these.
+        if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge) {
+            return unwritable(error);
+        }
         let changed = "if it changes all the time, name it in .rekindleignore; else run the command again";
         Fault::input(format!("cannot bundle {}", entry.path.display())).caused_by(error).next(changed)
     };

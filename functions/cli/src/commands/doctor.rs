@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use jiff::SignedDuration;
 use owo_colors::OwoColorize as _;
 use rekindle_wire::v1::VersionView;
-use serde_json::json;
 
 use super::Context;
+use crate::answers::CheckLine;
 use crate::api::typed;
 use crate::args::Doctor;
+use crate::exit::Exit;
 use crate::fault::Result;
 
 /// Below this a local run with checkpoints and logs may fail.
@@ -66,7 +67,7 @@ pub(crate) async fn run(context: &Context, options: &Doctor) -> Result<ExitCode>
         show(context, check)?;
     }
     let is_bad = checks.iter().any(|check| check.verdict == Verdict::Bad);
-    Ok(ExitCode::from(u8::from(is_bad)))
+    Ok(if is_bad { Exit::Fault } else { Exit::Done }.into())
 }
 
 fn show(context: &Context, check: &Check) -> Result<()> {
@@ -76,7 +77,7 @@ fn show(context: &Context, check: &Check) -> Result<()> {
             Verdict::Warning => "warning",
             Verdict::Bad => "bad",
         };
-        let line = json!({"check": check.name, "verdict": verdict, "found": check.found, "next": check.next});
+        let line = CheckLine { check: check.name, verdict, found: &check.found, next: check.next.as_deref() };
         return context.printer.json_line(&line);
     }
     let mark = match check.verdict {

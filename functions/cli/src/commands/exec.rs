@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use rekindle_core::spec::CommandLine;
 use rekindle_wire::v1::{ExecBody, ExecView, ExecWorkerView};
-use serde_json::json;
 
 use super::{Context, job_path, workspace};
+use crate::answers::{ExecEnd, ExecLine};
 use crate::api::{new_key, typed};
 use crate::args::Exec;
-use crate::fault::{EXIT_UNEXPECTED, Fault, Result};
+use crate::exit::Exit;
+use crate::fault::{Fault, Result};
 
 /// Between two looks.
 const LOOK_EACH: Duration = Duration::from_millis(200);
@@ -38,7 +39,8 @@ pub(crate) async fn run(context: &Context, options: &Exec) -> Result<ExitCode> {
         let Some(exit) = &of.exit else { continue };
         worst = worst.max(exit.code.clamp(0, 255));
         if context.printer.is_json {
-            context.printer.json_line(&json!({"worker": label(of), "exit": exit.code, "error": exit.error}))?;
+            let (worker, error) = (label(of), exit.error.as_deref());
+            context.printer.json_line(&ExecEnd { worker: &worker, exit: exit.code, error })?;
         } else if let Some(error) = &exit.error {
             context.printer.warn(&format!("{}: {error}", label(of)));
         } else if exit.code != 0 && view.workers.len() > 1 {
@@ -82,7 +84,7 @@ pub(super) async fn carry_out(context: &Context, id: &str, body: &ExecBody, sink
     loop {
         let view: ExecView = match context.api.get(&path, &[("from", known(&done))]).await {
             Ok(value) => typed(value)?,
-            Err(fault) if fault.exit_code() != EXIT_UNEXPECTED || heard.elapsed() > OUTAGE_MAX => return Err(fault),
+            Err(fault) if fault.exit() != Exit::Unexpected || heard.elapsed() > OUTAGE_MAX => return Err(fault),
             Err(_) => {
                 tokio::time::sleep(LOOK_EACH * 5).await;
                 continue;
@@ -140,7 +142,7 @@ impl Screen<'_> {
             let line = String::from_utf8_lossy(bytes);
             let line = line.strip_suffix('\n').unwrap_or(&line);
             let stream = if is_error { "stderr" } else { "stdout" };
-            return self.context.printer.json_line(&json!({"worker": worker, "stream": stream, "line": line}));
+            return self.context.printer.json_line(&ExecLine { worker, stream, line });
         }
         if is_error {
             return Ok(std::io::stderr().lock().write_all(bytes)?);

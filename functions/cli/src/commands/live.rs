@@ -3,13 +3,13 @@
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use rekindle_core::job::Phase;
 use serde_json::Value;
 use tokio::sync::mpsc::Sender;
 
-use super::{Context, ps};
+use super::{Context, list, ps};
 use crate::args::Ps;
-use crate::fault::{EXIT_UNEXPECTED, Fault, Result};
+use crate::exit::Exit;
+use crate::fault::{Fault, Result};
 
 /// Before a stream that broke off is opened again; doubled up to the longest.
 const AGAIN_FIRST: Duration = Duration::from_millis(200);
@@ -44,7 +44,7 @@ pub(crate) async fn feed(context: &Context, options: &Ps, news: &Sender<News>) -
         match one_stream(context, options, news, &mut place).await {
             // The server ends a silent stream.
             Ok(()) => pause = AGAIN_FIRST,
-            Err(fault) if !place.is_known || fault.exit_code() != EXIT_UNEXPECTED => return Err(fault),
+            Err(fault) if !place.is_known || fault.exit() != Exit::Unexpected => return Err(fault),
             Err(fault) if place.heard.elapsed() > OUTAGE_MAX => return Err(fault),
             Err(fault) => tell(news, News::Down(fault.what().to_owned())).await?,
         }
@@ -85,16 +85,12 @@ pub(crate) fn is_wanted(job: &Value, options: &Ps) -> bool {
     let is_owners = options.owner.as_deref().is_none_or(|owner| text("owner") == Some(owner));
     let tags = job.get("tags").and_then(Value::as_array);
     let has_tag = options.tag.as_deref().is_none_or(|tag| tags.is_some_and(|tags| tags.iter().any(|t| t == tag)));
-    is_named && is_owners && has_tag && ps::fits(job, options)
-}
-
-/// The phase of a job as the API gives it.
-pub(crate) fn phase(job: &Value) -> Option<Phase> {
-    Phase::parse(job.get("phase").and_then(Value::as_str)?)
+    is_named && is_owners && has_tag && list::fits(job, options)
 }
 
 #[cfg(test)]
 mod tests {
+    use rekindle_core::job::Phase;
     use serde_json::json;
 
     use super::*;
@@ -118,6 +114,5 @@ mod tests {
         assert!(wants(&|options| options.phase = vec![Phase::Failed, Phase::Running]));
         assert!(!wants(&|options| options.phase = vec![Phase::Failed]));
         assert!(!wants(&|options| options.within = Some(Duration::from_hours(1))));
-        assert_eq!(phase(&job), Some(Phase::Running));
     }
 }

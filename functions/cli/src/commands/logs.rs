@@ -6,12 +6,13 @@ use owo_colors::{AnsiColors, OwoColorize as _};
 use regex::bytes::Regex;
 use rekindle_core::failure::FailureKind;
 use rekindle_wire::v1::JobView;
-use serde_json::json;
 
 use super::{Context, history, job_path, wait};
+use crate::answers::LogLine;
 use crate::api::typed;
 use crate::args::Logs;
-use crate::fault::{EXIT_UNEXPECTED, Result};
+use crate::exit::Exit;
+use crate::fault::Result;
 use crate::human;
 use crate::printer::Printer;
 
@@ -109,7 +110,7 @@ async fn output(context: &Context, options: &Logs) -> Result<()> {
                 }
             },
             // The first call must work: then the job and the rights are good, and a failure will pass.
-            Err(fault) if last_id.is_none() || fault.exit_code() != EXIT_UNEXPECTED => return Err(fault),
+            Err(fault) if last_id.is_none() || fault.exit() != Exit::Unexpected => return Err(fault),
             Err(fault) => Err(fault),
         };
         if let Err(fault) = ended {
@@ -231,7 +232,7 @@ impl<'a> Writer<'a> {
             } else {
                 &*text
             };
-            let line = json!({"attempt": self.attempt, "worker": self.worker, "line": said});
+            let line = LogLine { attempt: self.attempt, worker: &self.worker, line: said };
             return self.printer.json_line(&line);
         }
         let shown = match (self.is_coloured, text, began) {

@@ -11,6 +11,7 @@ mod fleet;
 mod freeze;
 mod history;
 mod labels;
+mod list;
 mod live;
 mod logs;
 mod open;

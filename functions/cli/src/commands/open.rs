@@ -12,6 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use tokio::net::TcpListener;
 
 use super::Context;
+use crate::answers::Address;
 use crate::api::Api;
 use crate::args::Open;
 use crate::fault::{Fault, Result};
@@ -64,7 +65,7 @@ pub(crate) async fn run(context: Context, options: &Open) -> Result<()> {
         }
     };
     tokio::select! {
-        ended = axum::serve(listener, router).into_future() => ended?,
+        ended = axum::serve(rekindle_web::listen::prompt(listener), router).into_future() => ended?,
         () = stopped => {}
     }
     Ok(())
@@ -72,7 +73,7 @@ pub(crate) async fn run(context: Context, options: &Open) -> Result<()> {
 
 fn show(context: &Context, url: &str, options: &Open) -> Result<()> {
     if context.printer.is_json {
-        context.printer.json_line(&serde_json::json!({"url": url}))?;
+        context.printer.json_line(&Address { url })?;
     } else {
         context.printer.line(url)?;
     }

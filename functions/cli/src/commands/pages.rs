@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
-use serde_json::json;
 
+use crate::answers::{ManPage, ManPages, Script};
 use crate::args::{Cli, Completion, Man};
 use crate::fault::{Fault, Result};
 use crate::printer::Printer;
@@ -14,8 +14,8 @@ pub(crate) fn completion(options: &Completion, printer: Printer) -> Result<ExitC
     let mut script = Vec::new();
     clap_complete::generate(options.shell, &mut Cli::command(), "rekindle", &mut script);
     if printer.is_json {
-        let script = String::from_utf8_lossy(&script);
-        printer.json_line(&json!({"shell": options.shell.to_string(), "script": script}))?;
+        let (shell, script) = (options.shell.to_string(), String::from_utf8_lossy(&script));
+        printer.json_line(&Script { shell: &shell, script: &script })?;
         return Ok(ExitCode::SUCCESS);
     }
     printer.bytes(&script)?;
@@ -28,7 +28,7 @@ pub(crate) fn man(options: &Man, printer: Printer) -> Result<ExitCode> {
         let mut page = Vec::new();
         clap_mangen::Man::new(Cli::command()).render(&mut page)?;
         if printer.is_json {
-            printer.json_line(&json!({"page": String::from_utf8_lossy(&page)}))?;
+            printer.json_line(&ManPage { page: &String::from_utf8_lossy(&page) })?;
         } else {
             printer.bytes(&page)?;
         }
@@ -43,7 +43,7 @@ pub(crate) fn man(options: &Man, printer: Printer) -> Result<ExitCode> {
     clap_mangen::generate_to(Cli::command(), folder).map_err(cannot)?;
     let count = std::fs::read_dir(folder).map_err(cannot)?.count();
     if printer.is_json {
-        printer.json_line(&json!({"folder": folder, "pages": count}))?;
+        printer.json_line(&ManPages { folder: &folder.to_string_lossy(), pages: count })?;
         return Ok(ExitCode::SUCCESS);
     }
     printer.talk(&format!("{} in {}", crate::human::count(count as u64, "page"), folder.display()));

@@ -7,16 +7,16 @@ use jiff::Timestamp;
 use rekindle_wire::v1::JobView;
 use serde_json::Value;
 
+use super::list::{self, Listed};
 use super::live::{self, News};
 use super::{Context, job_path};
+use crate::answers::Jobs;
 use crate::api::typed;
 use crate::args::Ps;
 use crate::fault::Result;
 use crate::human;
 use crate::table::{Table, number, text};
 
-/// Most jobs in one page of the API.
-const PAGE: usize = 500;
 /// The list of `--watch` is drawn at least so often: ages grow.
 const REDRAW_EVERY: Duration = Duration::from_secs(1);
 /// Changes that may wait to be drawn.
@@ -29,11 +29,11 @@ pub(crate) async fn run(context: &Context, options: &Ps) -> Result<()> {
     if options.watch {
         return watch(context, options).await;
     }
-    let (jobs, is_cut) = list(context, options).await?;
     if context.printer.is_json {
-        return context.printer.json(&serde_json::json!({"jobs": jobs}));
+        let (jobs, _) = list::<Value>(context, options).await?;
+        return context.printer.json(&Jobs { jobs });
     }
-    let jobs = views(jobs)?;
+    let (jobs, is_cut) = list::<JobView>(context, options).await?;
     if jobs.is_empty() {
         let has_filter = options.live
             || options.within.is_some()
@@ -54,69 +54,17 @@ pub(crate) async fn run(context: &Context, options: &Ps) -> Result<()> {
     Ok(())
 }
 
-fn views(jobs: Vec<Value>) -> Result<Vec<JobView>> {
-    jobs.into_iter().map(typed).collect()
-}
-
-/// The jobs as the API gives them, and whether there are more.
-pub(super) async fn list(context: &Context, options: &Ps) -> Result<(Vec<Value>, bool)> {
-    if !options.jobs.is_empty() {
-        let mut jobs = Vec::new();
-        for job in &options.jobs {
-            jobs.push(context.api.get(&job_path(job, "")?, &[]).await?);
-        }
-        jobs.retain(|job| fits(job, options));
-        return Ok((jobs, false));
+/// The jobs in the form that is needed, and whether there are more.
+pub(super) async fn list<T: Listed>(context: &Context, options: &Ps) -> Result<(Vec<T>, bool)> {
+    if options.jobs.is_empty() {
+        return list::jobs(context, options).await;
     }
-    // Whole specs are most of an answer, and no column of the table.
-    let view = (!context.printer.is_json).then(|| "list".to_owned());
-    let limit = if options.all { usize::MAX } else { options.limit };
-    // The API takes one phase; several are filtered here.
-    let phase = match options.phase.as_slice() {
-        [one] => Some(one.as_str().to_owned()),
-        _ => None,
-    };
-    let mut token: Option<String> = None;
-    let mut jobs = Vec::new();
-    loop {
-        let page_size = limit.saturating_sub(jobs.len()).clamp(1, PAGE);
-        let query = [
-            ("phase", phase.clone()),
-            ("owner", options.owner.clone()),
-            ("tag", options.tag.clone()),
-            ("page_size", Some(page_size.to_string())),
-            ("page_token", token),
-            ("view", view.clone()),
-        ];
-        let mut value = context.api.get("/v1/jobs", &query).await?;
-        let page = value.get_mut("jobs").map(Value::take).unwrap_or_default();
-        let found = typed::<Vec<Value>>(page)?;
-        // Newest first: behind the first that is too old there are only older ones.
-        let is_past = found.last().is_some_and(|job| !is_within(job, options));
-        jobs.extend(found.into_iter().filter(|job| fits(job, options)));
-        token = value.get("next_page_token").and_then(Value::as_str).map(str::to_owned);
-        if is_past {
-            token = None;
-        }
-        if token.is_none() || jobs.len() >= limit {
-            let is_cut = token.is_some() || jobs.len() > limit;
-            jobs.truncate(limit);
-            return Ok((jobs, is_cut));
-        }
+    let mut jobs: Vec<T> = Vec::new();
+    for job in &options.jobs {
+        jobs.push(typed(context.api.get(&job_path(job, "")?, &[]).await?)?);
     }
-}
-
-pub(super) fn fits(job: &Value, options: &Ps) -> bool {
-    let phase = live::phase(job);
-    let is_wanted = options.phase.is_empty() || phase.is_some_and(|phase| options.phase.contains(&phase));
-    let has_ended = phase.is_some_and(rekindle_core::job::Phase::is_terminal);
-    is_wanted && !(options.live && has_ended) && is_within(job, options)
-}
-
-fn is_within(job: &Value, options: &Ps) -> bool {
-    let Some(within) = options.within else { return true };
-    let created = job.get("created_at").and_then(Value::as_str).and_then(|text| text.parse::<Timestamp>().ok());
-    created.is_none_or(|created| Timestamp::now().duration_since(created).as_secs_f64() <= within.as_secs_f64())
+    jobs.retain(|job| list::fits(job, options));
+    Ok((jobs, false))
 }
 
 /// The table of jobs.
@@ -260,7 +208,8 @@ impl<'a> Screen<'a> {
         if !self.options.all {
             jobs.truncate(self.options.limit);
         }
-        let text = table(&views(jobs)?, Timestamp::now()).render(self.context.printer.width());
+        let text = table(&jobs.into_iter().map(typed).collect::<Result<Vec<_>>>()?, Timestamp::now())
+            .render(self.context.printer.width());
         self.context.printer.bytes(format!("{REDRAW}{}", crate::printer::coloured(&text)).as_bytes())
     }
 }
@@ -272,9 +221,8 @@ fn line(context: &Context, known: Option<Value>, value: Value) -> Result<()> {
     }
     let job: JobView = typed(value)?;
     let known = known.map(typed::<JobView>).transpose()?;
-    let changed =
-        known.is_none_or(|old| (old.phase, &old.message, old.attempt) != (job.phase, &job.message, job.attempt));
-    if !changed {
+    let shown = |job: &JobView| (job.phase, job.attempt, job.progress.step, job.message.clone());
+    if known.is_some_and(|old| shown(&old) == shown(&job)) {
         return Ok(());
     }
     let step = job.progress.step.map_or_else(|| "-".to_owned(), |step| step.to_string());

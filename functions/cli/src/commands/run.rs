@@ -3,6 +3,7 @@
 pub(super) mod message;
 mod plan;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rekindle_wire::v1::JobView;
@@ -21,7 +22,11 @@ pub(crate) async fn run(context: &Context, options: &Run) -> Result<ExitCode> {
     let here = current_folder()?;
     let project = Project::load(&here, context.config.as_deref())?;
     let mut message = message::message(options, &project)?;
-    let bundle = bundle(context, options, &project, &message)?;
+    let folder = folder(options, &project, &message)?;
+    if folder.is_some() && !options.is_dry {
+        check(context, &message).await?;
+    }
+    let bundle = folder.map(|folder| Bundle::of(&folder, context.printer)).transpose()?.flatten();
     if options.is_dry {
         return plan::show(context, message, bundle.as_ref()).await.map(|()| ExitCode::SUCCESS);
     }
@@ -48,17 +53,23 @@ pub(crate) async fn run(context: &Context, options: &Run) -> Result<ExitCode> {
     if context.printer.is_json {
         let job = context.api.get(&job_path(id, "")?, &[]).await?;
         context.printer.json_line(&job)?;
-        return Ok(ExitCode::from(end.0.code()));
+        return Ok(end.0.exit().into());
     }
     if options.follow {
         // The follow has said how it ended.
-        return Ok(ExitCode::from(end.0.code()));
+        return Ok(end.0.exit().into());
     }
-    Ok(ExitCode::from(wait::report(context, id, &end)?))
+    Ok(wait::report(context, id, &end)?.into())
 }
 
-/// The folder of the program, packed; `None`: the job needs none.
-fn bundle(context: &Context, options: &Run, project: &Project, message: &Map<String, Value>) -> Result<Option<Bundle>> {
+/// Has the server refuse what it would refuse, before a folder is packed and sent for it.
+pub(super) async fn check(context: &Context, message: &Map<String, Value>) -> Result<()> {
+    let query = [("dry_run", Some("true".to_owned()))];
+    context.api.post_with("/v1/jobs", &query, &Value::Object(message.clone()), &new_key()).await.map(|_| ())
+}
+
+/// The folder of the program; `None`: the job needs none.
+fn folder(options: &Run, project: &Project, message: &Map<String, Value>) -> Result<Option<PathBuf>> {
     if options.no_code {
         return Ok(None);
     }
@@ -68,11 +79,10 @@ fn bundle(context: &Context, options: &Run, project: &Project, message: &Map<Str
             None => Ok(None),
         };
     }
-    let folder = match &options.folder {
-        Some(given) => project.folder(given)?,
-        None => ".".into(),
-    };
-    Bundle::of(&folder, context.printer)
+    match &options.folder {
+        Some(given) => project.folder(given).map(Some),
+        None => Ok(Some(".".into())),
+    }
 }
 
 pub(super) async fn send(context: &Context, bundle: &Bundle, message: &mut Map<String, Value>) -> Result<()> {

@@ -6,11 +6,11 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
 use rekindle_core::spec::CommandLine;
-use rekindle_wire::v1::{ExecBody, ExecView, UnpackBody};
-use serde_json::json;
+use rekindle_wire::v1::{ExecBody, ExecView, ExecWorkerView, UnpackBody};
 
 use super::exec::{Sink, carry_out, label, worker};
 use super::{Context, workspace};
+use crate::answers::Synced;
 use crate::args::Sync;
 use crate::bundle::Bundle;
 use crate::fault::{Fault, Result};
@@ -50,7 +50,7 @@ async fn send(context: &Context, options: &Sync, name: &str, to: &str) -> Result
     let unpack = UnpackBody { code, to: to.to_owned() };
     let body = ExecBody { unpack: Some(unpack), worker: worker(&options.worker), run: None };
     let view = carry_out(context, &id, &body, &mut Nowhere).await?;
-    check(&view, &[])?;
+    check(&view, &BTreeMap::new(), "not every worker has the files")?;
     said(
         context,
         &format!("{} went to {}", bundle.describe(), human::count(view.workers.len() as u64, "worker")),
@@ -65,46 +65,60 @@ async fn fetch(context: &Context, options: &Sync, name: &str, from: &str) -> Res
     let body = ExecBody { run: Some(CommandLine::Argv(words)), unpack: None, worker: worker(&options.worker) };
     let mut archives = Archives::default();
     let view = carry_out(context, &id, &body, &mut archives).await?;
-    check(&view, &archives.errors)?;
     let to = Path::new(&options.to);
-    let cannot = |error: std::io::Error| Fault::unexpected("cannot unpack what came").caused_by(&error);
-    for (worker, mut file) in archives.files {
+    let cannot = |error: std::io::Error| {
+        Fault::unexpected(format!("cannot unpack what came into {}", to.display()))
+            .caused_by(&error)
+            .next("name a folder that you may write to, on a disk with room")
+    };
+    // A worker that has no such place does not keep back what the others have.
+    let whole: Vec<String> = view.workers.iter().filter(|of| has_ended_well(of)).map(label).collect();
+    let mut bytes = 0;
+    for worker in &whole {
+        let Some((mut file, size)) = archives.files.remove(worker) else { continue };
         let place = if view.workers.len() > 1 { to.join(worker) } else { to.to_owned() };
         std::fs::create_dir_all(&place).map_err(cannot)?;
         file.seek(SeekFrom::Start(0)).map_err(cannot)?;
         // The crate refuses entries that would leave the folder.
         tar::Archive::new(file).unpack(&place).map_err(cannot)?;
+        bytes += size;
     }
-    let workers = human::count(view.workers.len() as u64, "worker");
-    said(context, &format!("{} from {workers} is in {}", human::bytes(archives.bytes), to.display()), &view)
+    if !whole.is_empty() {
+        let workers = human::count(view.workers.len() as u64, "worker");
+        let from = if whole.len() == view.workers.len() { workers } else { format!("{} of {workers}", whole.len()) };
+        said(context, &format!("{} from {from} is in {}", human::bytes(bytes), to.display()), &view)?;
+    }
+    check(&view, &archives.errors, "not every worker could send the files")
 }
 
 fn said(context: &Context, text: &str, view: &ExecView) -> Result<()> {
     if context.printer.is_json {
-        return context.printer.json(&json!({"workers": view.workers}));
+        return context.printer.json(&Synced { workers: &view.workers });
     }
     context.printer.talk(text);
     Ok(())
 }
 
-/// A fault that names each worker on which it did not go well.
-fn check(view: &ExecView, errors: &[u8]) -> Result<()> {
-    let mut fault = Fault::input("not every worker has the files");
-    let mut is_bad = false;
-    for of in &view.workers {
-        let Some(exit) = of.exit.as_ref().filter(|exit| exit.code != 0) else { continue };
-        is_bad = true;
-        let why = exit.error.clone().unwrap_or_else(|| format!("ended with {}", exit.code));
-        fault = fault.because(human::tame(&format!("{}: {why}", label(of))));
-    }
-    if !is_bad {
+fn has_ended_well(of: &ExecWorkerView) -> bool {
+    of.exit.as_ref().is_some_and(|exit| exit.code == 0)
+}
+
+/// A fault that names each worker on which it did not go well, and what was said there.
+fn check(view: &ExecView, errors: &BTreeMap<String, Vec<u8>>, what: &str) -> Result<()> {
+    let bad: Vec<&ExecWorkerView> = view.workers.iter().filter(|of| !has_ended_well(of)).collect();
+    if bad.is_empty() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(errors);
-    for line in said.lines().take(3) {
-        fault = fault.because(human::tame(line));
-    }
-    Err(fault.next("see that the path is there, and that the disk has room"))
+    let causes = bad.iter().map(|of| {
+        let worker = label(of);
+        let said = String::from_utf8_lossy(errors.get(&worker).map_or(&[][..], Vec::as_slice)).into_owned();
+        let exit = of.exit.as_ref();
+        let why = exit.and_then(|exit| exit.error.clone()).or_else(|| said.lines().next().map(str::to_owned));
+        let why = why.unwrap_or_else(|| format!("ended with {}", exit.map_or(0, |exit| exit.code)));
+        human::tame(&format!("{worker}: {why}"))
+    });
+    let fault = causes.fold(Fault::input(what), Fault::because);
+    Err(fault.next("see that the path is there on each worker, and that its disk has room"))
 }
 
 /// An unpacked bundle says nothing.
@@ -121,9 +135,10 @@ impl Sink for Nowhere {
 /// What workers pack, on the disk: it may be large.
 #[derive(Default)]
 struct Archives {
-    files: BTreeMap<String, File>,
-    errors: Vec<u8>,
-    bytes: u64,
+    /// Of each worker its archive, and the bytes of it.
+    files: BTreeMap<String, (File, u64)>,
+    /// Of each worker what went wrong, in its words.
+    errors: BTreeMap<String, Vec<u8>>,
 }
 
 impl Sink for Archives {
@@ -131,18 +146,20 @@ impl Sink for Archives {
 
     fn piece(&mut self, worker: &str, is_error: bool, bytes: &[u8]) -> Result<()> {
         if is_error {
-            self.errors.extend_from_slice(bytes);
+            self.errors.entry(worker.to_owned()).or_default().extend_from_slice(bytes);
             return Ok(());
         }
-        self.bytes += bytes.len() as u64;
-        let cannot = |error: std::io::Error| Fault::unexpected("cannot keep what came").caused_by(&error);
+        let cannot = |error: std::io::Error| {
+            Fault::unexpected("cannot keep what came")
+                .caused_by(&error)
+                .next("set TMPDIR to a folder that you may write to, on a disk with room")
+        };
         if !self.files.contains_key(worker) {
-            self.files.insert(worker.to_owned(), tempfile::tempfile().map_err(cannot)?);
+            self.files.insert(worker.to_owned(), (tempfile::tempfile().map_err(cannot)?, 0));
         }
-        match self.files.get_mut(worker) {
-            Some(file) => file.write_all(bytes).map_err(cannot),
-            None => Ok(()),
-        }
+        let Some((file, size)) = self.files.get_mut(worker) else { return Ok(()) };
+        *size += bytes.len() as u64;
+        file.write_all(bytes).map_err(cannot)
     }
 }
 

@@ -1,9 +1,9 @@
 //! `version`: of this program, and of the server if it answers.
 
 use rekindle_wire::v1::VersionView;
-use serde_json::json;
 
 use super::Context;
+use crate::answers::{ServerVersion, Versions};
 use crate::api::typed;
 use crate::fault::Result;
 
@@ -22,14 +22,10 @@ pub(crate) async fn run(context: &Context) -> Result<()> {
         Err(fault) => return Err(fault),
     };
     if context.printer.is_json {
-        return context.printer.json(&json!({
-            "version": own,
-            "server": server.as_ref().map(|view| json!({
-                "url": context.api.url(),
-                "version": view.version,
-                "installation": view.installation,
-            })),
-        }));
+        return context.printer.json(&Versions {
+            version: own,
+            server: server.as_ref().map(|view| ServerVersion::of(context.api.url(), view)),
+        });
     }
     context.printer.line(&format!("rekindle {own}"))?;
     if let Some(view) = server {

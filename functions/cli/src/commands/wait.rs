@@ -7,18 +7,15 @@ use std::time::{Duration, Instant};
 use owo_colors::OwoColorize as _;
 use rekindle_core::job::{Outcome, Phase};
 use rekindle_wire::v1::JobView;
-use serde_json::json;
 
 use super::{Context, job_path};
+use crate::answers::WaitEnd;
 use crate::api::typed;
 use crate::args::Wait;
-use crate::fault::{EXIT_UNEXPECTED, Fault, Result};
+use crate::exit::Exit;
+use crate::fault::{Fault, Result};
 use crate::human;
 
-/// A job was cancelled.
-const EXIT_CANCELLED: u8 = 3;
-/// A job is not there, or its end is not known in time.
-const EXIT_NOT_KNOWN: u8 = 4;
 /// First pause between two looks; doubled up to the longest.
 const LOOK_FIRST: Duration = Duration::from_millis(100);
 const LOOK_MAX: Duration = Duration::from_secs(2);
@@ -38,12 +35,12 @@ pub(crate) enum End {
 
 impl End {
     /// The exit code.
-    pub(crate) fn code(self) -> u8 {
+    pub(crate) fn exit(self) -> Exit {
         match self {
-            Self::Known(Outcome::Succeeded) => 0,
-            Self::Known(Outcome::Failed) => 1,
-            Self::Known(Outcome::Cancelled) => EXIT_CANCELLED,
-            Self::TimedOut | Self::NoSuchJob => EXIT_NOT_KNOWN,
+            Self::Known(Outcome::Succeeded) => Exit::Done,
+            Self::Known(Outcome::Failed) => Exit::Fault,
+            Self::Known(Outcome::Cancelled) => Exit::Cancelled,
+            Self::TimedOut | Self::NoSuchJob => Exit::NotKnown,
         }
     }
 
@@ -60,26 +57,26 @@ impl End {
 pub(crate) async fn run(context: &Context, options: &Wait) -> Result<ExitCode> {
     let deadline = options.timeout.map(|timeout| Instant::now() + timeout);
     let ends = options.jobs.iter().map(|job| until_end(context, job, deadline));
-    let mut code = 0;
+    let mut exit = Exit::Done;
     for (job, end) in options.jobs.iter().zip(futures::future::join_all(ends).await) {
-        code = code.max(report(context, job, &end?)?);
+        exit = exit.max(report(context, job, &end?)?);
     }
-    Ok(ExitCode::from(code))
+    Ok(exit.into())
 }
 
-/// Shows the end of one job; answers its code.
-pub(crate) fn report(context: &Context, job: &str, (end, view): &(End, Option<JobView>)) -> Result<u8> {
+/// Shows the end of one job; answers its exit code.
+pub(crate) fn report(context: &Context, job: &str, (end, view): &(End, Option<JobView>)) -> Result<Exit> {
     let printer = context.printer;
     let message = view.as_ref().map(|view| human::tame(&view.message)).unwrap_or_default();
     if printer.is_json {
-        printer.json_line(&json!({
-            "job": job,
-            "outcome": end.word(),
-            "message": message,
-            "attempts": view.as_ref().map(|view| view.attempt),
-            "generations": view.as_ref().map(|view| view.generation),
-        }))?;
-        return Ok(end.code());
+        printer.json_line(&WaitEnd {
+            job,
+            outcome: end.word(),
+            message: &message,
+            attempts: view.as_ref().map(|view| view.attempt),
+            generations: view.as_ref().map(|view| view.generation),
+        })?;
+        return Ok(end.exit());
     }
     match end {
         End::Known(outcome) => printer.line(&format!("{job} {}: {message}", human::phase(outcome.phase())))?,
@@ -91,7 +88,7 @@ pub(crate) fn report(context: &Context, job: &str, (end, view): &(End, Option<Jo
             printer.fault(&Fault::input(format!("there is no job {job}")).next("`rekindle ps` lists the jobs"));
         }
     }
-    Ok(end.code())
+    Ok(end.exit())
 }
 
 /// Looks until the outcome is set. A server that is away for a while (a restart) is waited for.
@@ -119,17 +116,17 @@ pub(crate) async fn until_end(
             }
             Err(fault) if fault.status() == Some(404) => return Ok((End::NoSuchJob, None)),
             // The first look must work: then the address and the rights are good, and a failure will pass.
-            Err(fault) if fault.exit_code() == EXIT_UNEXPECTED && view.is_some() => {
+            Err(fault) if fault.exit() == Exit::Unexpected && view.is_some() => {
                 let since = *down_since.get_or_insert_with(|| {
                     context.printer.warn(&format!("{}; waiting for it", fault.what()));
                     Instant::now()
                 });
                 if since.elapsed() > OUTAGE_MAX {
-                    return Err(fault.exits(EXIT_NOT_KNOWN));
+                    return Err(fault.exits(Exit::NotKnown));
                 }
             }
             // A server that does not answer leaves the end not known, which has a code of its own.
-            Err(fault) if fault.exit_code() == EXIT_UNEXPECTED => return Err(fault.exits(EXIT_NOT_KNOWN)),
+            Err(fault) if fault.exit() == Exit::Unexpected => return Err(fault.exits(Exit::NotKnown)),
             Err(fault) => return Err(fault),
         }
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));

@@ -8,8 +8,9 @@ use rekindle_core::job::{Desired, Phase};
 use rekindle_wire::v1::JobView;
 use serde_json::{Value, json};
 
-use super::run::{message, send};
+use super::run::{check, message, send};
 use super::{Context, control, current_folder, job_path, show};
+use crate::answers::Jobs;
 use crate::api::{new_key, typed};
 use crate::args::{Control, Delete, Run, Show, Status, Up};
 use crate::bundle::Bundle;
@@ -152,10 +153,12 @@ async fn make(context: &Context, options: Up, id: &str) -> Result<JobView> {
     if let Some(limits) = limits.as_object_mut() {
         limits.entry("idle").or_insert_with(|| json!(options.idle));
     }
-    if let Some(folder) = options.folder
-        && let Some(bundle) = Bundle::of(&project.folder(&folder)?, context.printer)?
-    {
-        send(context, &bundle, &mut job).await?;
+    if let Some(folder) = options.folder {
+        let folder = project.folder(&folder)?;
+        check(context, &job).await?;
+        if let Some(bundle) = Bundle::of(&folder, context.printer)? {
+            send(context, &bundle, &mut job).await?;
+        }
     }
     let (value, _) = context.api.post("/v1/jobs", &Value::Object(job), &new_key()).await?;
     typed(value)
@@ -182,7 +185,7 @@ pub(crate) async fn status(context: &Context, options: &Status) -> Result<()> {
     let ended = |job: &Value| job["phase"].as_str().and_then(Phase::parse).is_some_and(Phase::is_terminal);
     jobs.retain(|job| !ended(job));
     if context.printer.is_json {
-        return context.printer.json(&json!({"jobs": jobs}));
+        return context.printer.json(&Jobs { jobs });
     }
     if jobs.is_empty() {
         context.printer.talk("no workspaces; `rekindle up NAME --tpu v5litepod-8` makes one");

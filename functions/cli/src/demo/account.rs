@@ -5,10 +5,10 @@ use std::time::Duration;
 use owo_colors::OwoColorize as _;
 use rekindle_core::job::Outcome;
 use rekindle_wire::v1::JobView;
-use serde::Serialize;
 
 use super::plan::{Kind, Plan};
 use super::timeline::millis;
+use crate::answers::Demonstration;
 use crate::fault::Result;
 use crate::human;
 use crate::printer::Printer;
@@ -39,24 +39,6 @@ pub(crate) struct Account {
     pub(crate) digest: Option<String>,
     /// Of the parameters of an undisturbed run.
     pub(crate) undisturbed_digest: String,
-}
-
-/// The last line of `demo --json`. The order of the fields is part of the interface's text, not of its meaning.
-#[derive(Debug, Serialize)]
-struct Line<'a> {
-    outcome: &'a str,
-    attempts: u32,
-    generations: u32,
-    preemptions: u32,
-    infra_failures: u32,
-    steps_repeated: u64,
-    resources_left: usize,
-    digest: Option<&'a str>,
-    undisturbed_digest: &'a str,
-    reaction_ms: Vec<u64>,
-    recovery_ms: Vec<u64>,
-    processes_left: usize,
-    resumes: u32,
 }
 
 impl Account {
@@ -116,7 +98,7 @@ impl Account {
         let outcome = self.outcome.map_or("unknown", |outcome| outcome.phase().as_str());
         if printer.is_json {
             let ms = |times: &[Duration]| times.iter().map(|time| time.as_millis() as u64).collect();
-            return printer.json_line(&Line {
+            return printer.json_line(&Demonstration {
                 outcome,
                 attempts: self.attempts,
                 generations: self.generations,

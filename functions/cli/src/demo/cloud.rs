@@ -11,6 +11,9 @@ use crate::fault::{Fault, Result};
 /// A call on loopback; on a busy machine it may have to wait for its turn.
 const TIMEOUT: Duration = Duration::from_mins(2);
 
+/// What to do about an emulator that does not do its part.
+const REPORT: &str = "see the log in the state folder, which is kept";
+
 /// A client of the emulator.
 pub(crate) struct Cloud {
     base: String,
@@ -38,7 +41,7 @@ impl Cloud {
         let order = json!({"notice": format!("{}s", notice.as_secs()), "leave": "PREEMPTED"});
         let answer = self.act(node, zone, "preempt", &order).await?.map_err(|text| refused("preempt", &text))?;
         let at = answer.get("power_off_at").and_then(Value::as_str).and_then(|text| text.parse().ok());
-        at.ok_or_else(|| Fault::unexpected("the emulator does not say when the machines go off"))
+        at.ok_or_else(|| Fault::unexpected("the emulator does not say when the machines go off").next(REPORT))
     }
 
     /// Cuts the connections between one worker's programs and the others'.
@@ -76,7 +79,6 @@ impl Cloud {
     }
 
     async fn get(&self, path: &str) -> Result<Value> {
-        let unreachable = |error: reqwest::Error| Fault::unexpected("the emulator does not answer").caused_by(&error);
         let answer = self.http.get(format!("{}/{path}", self.base)).send().await.map_err(unreachable)?;
         answer.json().await.map_err(unreachable)
     }
@@ -89,7 +91,6 @@ impl Cloud {
         action: &str,
         order: &Value,
     ) -> Result<std::result::Result<Value, String>> {
-        let unreachable = |error: reqwest::Error| Fault::unexpected("the emulator does not answer").caused_by(&error);
         let url = format!("{}/nodes/{node}/{action}", self.base);
         let answer = self.http.post(url).query(&[("zone", zone)]).json(order).send().await.map_err(unreachable)?;
         if answer.status() == StatusCode::OK {
@@ -100,5 +101,41 @@ impl Cloud {
 }
 
 fn refused(action: &str, text: &str) -> Fault {
-    Fault::unexpected(format!("the emulator refuses to {action}")).because(text.trim().to_owned())
+    Fault::unexpected(format!("the emulator refuses to {action}")).because(text.trim().to_owned()).next(REPORT)
+}
+
+fn unreachable(error: reqwest::Error) -> Fault {
+    Fault::unexpected("the emulator does not answer").caused_by(&error.without_url()).next(REPORT)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::routing::post;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_emulator_that_does_not_do_its_part_is_told_of() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new()
+            .route("/emulator/v1/nodes/vague/preempt", post(async || "{}"))
+            .route("/emulator/v1/nodes/gone/preempt", post(async || (StatusCode::NOT_FOUND, "no such node\n")));
+        let server = tokio::spawn(async move { axum::serve(listener, router).await });
+        for (url, node, words) in [
+            (
+                url.as_str(),
+                "vague",
+                ["the emulator does not say when the machines go off", "the log in the state folder"],
+            ),
+            (&url, "gone", ["the emulator refuses to preempt\n  - no such node", "the log in the state folder"]),
+            ("http://127.0.0.1:1", "any", ["the emulator does not answer\n", "Connection refused"]),
+        ] {
+            let fault = Cloud::new(url).unwrap().preempt(node, "z", Duration::ZERO).await.unwrap_err();
+            let text = anstream::adapter::strip_str(&fault.text()).to_string();
+            assert!(words.iter().all(|word| text.contains(word)) && text.contains("\nnext: "), "{text}");
+        }
+        server.abort();
+    }
 }

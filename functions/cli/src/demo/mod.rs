@@ -23,10 +23,11 @@ use crate::api::Api;
 use crate::args::Demo;
 use crate::config::{Origin, Server};
 use crate::dev::places::Places;
-use crate::dev::signals::{EXIT_INTERRUPTED, Signals};
+use crate::dev::signals::Signals;
 use crate::dev::stack::{Options, Stack};
 use crate::dev::{log, runtime};
-use crate::fault::{EXIT_FAULT, Fault, Result};
+use crate::exit::Exit;
+use crate::fault::{Fault, Result};
 use crate::printer::Printer;
 use account::Account;
 use plan::Plan;
@@ -66,7 +67,7 @@ pub(crate) fn run(options: &Demo, printer: Printer) -> Result<ExitCode> {
         Ok(Some(account)) => account,
         Ok(None) => {
             printer.talk("interrupted; every process was ended");
-            return Ok(ExitCode::from(EXIT_INTERRUPTED));
+            return Ok(Exit::Interrupted.into());
         }
         Err(fault) => {
             keep(folder, &places, printer, true);
@@ -80,7 +81,7 @@ pub(crate) fn run(options: &Demo, printer: Printer) -> Result<ExitCode> {
         printer.talk(&format!("not as claimed: {miss}"));
     }
     keep(folder, &places, printer, options.keep || !missed.is_empty());
-    Ok(if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAULT) })
+    Ok(if missed.is_empty() { Exit::Done } else { Exit::Fault }.into())
 }
 
 /// Starts everything, demonstrates, and ends every process, whatever came of it. `None`: a signal cut it short.

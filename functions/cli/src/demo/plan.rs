@@ -195,6 +195,12 @@ mod tests {
     }
 
     #[test]
+    fn workers_that_no_tpu_has_are_refused() {
+        let text = Plan::new(&options(2, 1, 3, 0)).unwrap_err().text();
+        assert!(text.contains("no TPU has 3 workers") && text.contains("take 1, 4, 8, 16"), "{text}");
+    }
+
+    #[test]
     fn the_same_seed_makes_the_same_plan_and_seeds_differ() {
         let faults = |seed| Plan::new(&options(4, 2, 4, seed)).unwrap().faults;
         assert_eq!(faults(7), faults(7));

@@ -13,9 +13,10 @@ use std::process::ExitCode;
 use owo_colors::OwoColorize as _;
 use rekindle_core::settings::Settings;
 use rekindle_tpu_emulator::{AWAY_LIMIT, Scenario, Vms};
-use serde_json::json;
 
+use crate::answers;
 use crate::args::Dev;
+use crate::exit::Exit;
 use crate::fault::{Fault, Result};
 use crate::printer::Printer;
 use places::Places;
@@ -50,7 +51,7 @@ pub(crate) fn run(options: &Dev, printer: Printer) -> Result<ExitCode> {
         });
         let stack = tokio::select! {
             stack = start => stack?,
-            () = signals.next() => return Ok(ExitCode::from(signals::EXIT_INTERRUPTED)),
+            () = signals.next() => return Ok(Exit::Interrupted.into()),
         };
         tell(&stack, &places, printer)?;
         signals.next().await;
@@ -74,7 +75,7 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
 fn tell(stack: &Stack, places: &Places, printer: Printer) -> Result<()> {
     let (url, tpu_url, state) = (&stack.url, &stack.tpu_url, places.root().display().to_string());
     if printer.is_json {
-        return printer.json_line(&json!({"url": url, "tpu_url": tpu_url, "state": state}));
+        return printer.json_line(&answers::Places { url, tpu_url, state: &state });
     }
     printer.talk(&format!("{}  {url}", "functions".bold()));
     printer.talk(&format!("{}    {tpu_url}", "TPU API".bold()));

@@ -91,7 +91,9 @@ impl Places {
     /// Remembers the ports for the next start.
     pub(crate) fn remember(&self, ports: Ports) -> Result<()> {
         let fault = |error: &dyn std::fmt::Display| {
-            Fault::unexpected(format!("cannot write {}", self.ports().display())).because(error.to_string())
+            Fault::unexpected(format!("cannot write {}", self.ports().display()))
+                .because(error.to_string())
+                .next("name a folder on a disk with room with --state")
         };
         let bytes = serde_json::to_vec(&ports).map_err(|error| fault(&error))?;
         let beside = self.root.join("ports.json.new");
@@ -101,7 +103,11 @@ impl Places {
     /// A copy of this binary under its digest: supervisors, agents and programs go on with it, whatever becomes of
     /// the file that was started.
     pub(crate) fn own_binary(&self) -> Result<Binary> {
-        let fault = |error: &std::io::Error| Fault::unexpected("cannot copy this program").caused_by(error);
+        let fault = |error: &std::io::Error| {
+            Fault::unexpected("cannot copy this program")
+                .caused_by(error)
+                .next("name a folder on a disk with room with --state")
+        };
         // Also right when the file was replaced meanwhile.
         let bytes = fs::read("/proc/self/exe").map_err(|error| fault(&error))?;
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &bytes);

@@ -4,9 +4,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::fault::{Fault, Result};
 
-/// What a shell shows for a program that ended by SIGINT.
-pub(crate) const EXIT_INTERRUPTED: u8 = 128 + 2;
-
 /// The signals that end us.
 pub(crate) struct Signals {
     interrupt: Signal,

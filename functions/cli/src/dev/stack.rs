@@ -131,7 +131,8 @@ impl Stack {
         };
         let router = routes::all(engine, &objects)?;
         let (stop, stopped) = oneshot::channel();
-        let serve = axum::serve(listener, router).with_graceful_shutdown(async { drop(stopped.await) });
+        let serve = axum::serve(rekindle_web::listen::prompt(listener), router)
+            .with_graceful_shutdown(async { drop(stopped.await) });
         let server = tokio::spawn(async move {
             if let Err(error) = serve.await {
                 tracing::error!("the functions stopped serving: {error}");
@@ -161,7 +162,9 @@ impl Stack {
 }
 
 pub(super) fn broken(what: &str, error: &(dyn std::error::Error + 'static)) -> Fault {
-    Fault::unexpected(format!("cannot start {what}")).caused_by(error)
+    Fault::unexpected(format!("cannot start {what}"))
+        .caused_by(error)
+        .next("`rekindle doctor` checks this machine; a new folder for --state starts from nothing")
 }
 
 async fn emulator(options: &Options, binary: &Path, url: &str, last_port: u16) -> Result<Emulator> {
@@ -246,4 +249,16 @@ fn local_messages(
         dead_letters,
         topics: vec![hints, events],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_start_is_named_with_its_cause_and_the_next_step() {
+        let text = broken("the ticker", &std::io::Error::other("no timer")).text();
+        let said = ["cannot start the ticker", "no timer", "rekindle doctor", "--state"];
+        assert!(said.iter().all(|word| text.contains(word)), "{text}");
+    }
 }

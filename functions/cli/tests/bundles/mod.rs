@@ -65,6 +65,7 @@ impl Dev {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let line = tokio::time::timeout(DEADLINE, lines.next_line()).await.unwrap().unwrap().unwrap();
         let said: Value = serde_json::from_str(&line).unwrap();
+        super::has_the_fields_of_its_example("dev", &said);
         let text = |name: &str| said[name].as_str().unwrap().to_owned();
         Self { child, url: text("url"), tpu_url: text("tpu_url"), state }
     }
@@ -188,6 +189,19 @@ async fn an_upload_whose_command_was_killed_is_gone_on_with_by_the_next() {
 }
 
 #[tokio::test]
+async fn a_job_with_a_wrong_field_is_refused_before_its_folder_is_packed() {
+    let (server, folder) = (server::start().await, folder());
+    for line in ["run --tpu v5e-16 -- bash train.sh", "up new --tpu v5e-16 --folder ."] {
+        // Where nothing can be written, nothing is packed.
+        let line = format!("TMPDIR=/nowhere exec \"$REKINDLE\" {line}");
+        let output = super::shell(&server, folder.path(), &line).await;
+        let said = text(&output);
+        assert!(!output.status.success() && said.contains("did you mean v5litepod-16?"), "{line}: {said}");
+    }
+    assert_eq!((server.addresses(), server.bodies().len()), (0, 0));
+}
+
+#[tokio::test]
 async fn a_folder_that_is_too_large_or_no_program_is_refused_with_what_to_do() {
     let (server, folder) = (server::start().await, folder());
     let run = "rekindle run --tpu v5litepod-8 -- true";
@@ -198,7 +212,7 @@ async fn a_folder_that_is_too_large_or_no_program_is_refused_with_what_to_do() {
     let output = super::rekindle_in(&server, folder.path(), run).await;
     let said = text(&output);
     assert!(!output.status.success(), "{said}");
-    for word in ["too large", "600.0 MiB data/train.rec", ".rekindleignore"] {
+    for word in ["is too large to send", "600.0 MiB data/train.rec", ".rekindleignore"] {
         assert!(said.contains(word), "{word:?} in {said}");
     }
     std::fs::write(folder.path().join(".rekindleignore"), "data/\n").unwrap();

@@ -59,6 +59,7 @@ async fn a_job_survives_two_preemptions_and_a_broken_connection_bit_for_bit() {
     let line: Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
     let numbers = ["attempts", "generations", "preemptions", "infra_failures", "resources_left"];
     assert_eq!(numbers.map(|name| line[name].as_u64().unwrap()), [4, 3, 2, 1, 0], "{line}\n{account}");
+    super::has_the_fields_of_its_example("demo", &line);
     assert_eq!(line["outcome"], "succeeded");
     assert_eq!(line["digest"], line["undisturbed_digest"]);
     assert!(line["digest"].as_str().unwrap().starts_with("sha256:"), "{line}");

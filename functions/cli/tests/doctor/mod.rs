@@ -35,6 +35,9 @@ async fn a_project_is_checked_with_gcloud_and_each_fault_has_its_next_step() {
     std::fs::write(folder.path().join("services.json"), json!(services).to_string()).unwrap();
 
     let checks = doctor(folder.path()).await;
+    for check in &checks {
+        super::has_the_fields_of_its_example("doctor", check);
+    }
     let of = |name: &str| checks.iter().find(|check| check["check"] == name).unwrap_or_else(|| panic!("{name}"));
     assert_eq!(of("services")["verdict"], "good");
     assert_eq!(of("wake-ups")["verdict"], "bad");

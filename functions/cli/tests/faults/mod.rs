@@ -1,5 +1,7 @@
 //! Faults that no transcript shows: each names its cause and the next step.
 
+mod census;
+
 use super::{project, server, shell};
 
 /// What is run, what must be said, and what the next step must name.
@@ -7,7 +9,11 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     // Configuration.
     ("$REKINDLE --config / ps", &["cannot read the configuration /", "directory"], "--config"),
     ("echo 'colour = 1' >c; $REKINDLE --config c ps", &["the configuration c is wrong", "colour"], "token_command"),
-    ("echo 'token_command = []' >c; $REKINDLE --config c ps", &["`token_command`", "empty"], "gcloud"),
+    (
+        "echo 'token_command = []' >c; $REKINDLE --config c ps",
+        &["`token_command` in the configuration file is empty"],
+        "gcloud",
+    ),
     (
         "echo 'token_command = [\"sh\", \"-c\", \"echo no account >&2; exit 1\"]' >c; $REKINDLE --config c ps",
         &["cannot get a token with `sh", "no account"],
@@ -33,9 +39,13 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     ("$REKINDLE run job.yaml --env =x", &["the name is missing"], "NAME=VALUE"),
     ("$REKINDLE run job.yaml --set 'notes=[a'", &["--set notes=[a: no YAML"], "quotes"),
     ("$REKINDLE run job.yaml --set code=gs://b/c --folder .", &["the job says `code` already"], "leave out --folder"),
-    ("$REKINDLE run job.yaml --folder /", &["/ is the root of all folders"], "--no-code"),
+    ("$REKINDLE run job.yaml --folder /", &["/ is the root of all folders; it is not sent as a program"], "--no-code"),
     ("HOME=$PWD $REKINDLE run job.yaml", &["is your home folder"], "--no-code"),
-    ("mkdir gone; cd gone; rmdir ../gone; $REKINDLE run --tpu v5litepod-8 -- true", &["current folder"], "folder"),
+    (
+        "mkdir gone; cd gone; rmdir ../gone; $REKINDLE run --tpu v5litepod-8 -- true",
+        &["the current folder is not there any more"],
+        "folder",
+    ),
     ("$REKINDLE catalog v9-8 --builtin", &["nothing named \"v9-8\" is offered"], "v4-8"),
     // Workspaces.
     ("$REKINDLE exec left -- true", &["left went away before all workers had ended it"], "rekindle status left"),
@@ -44,24 +54,114 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     ("mkdir empty; $REKINDLE sync empty box:", &["there is nothing to send in empty"], ".rekindleignore"),
     ("$REKINDLE up stuck", &["stuck did not come up: setup failed"], "rekindle logs stuck"),
     ("PATH= $REKINDLE ssh box", &["cannot start gcloud", "No such file"], "Google Cloud CLI"),
-    // Servers that are none.
+    ("$REKINDLE sync full: out", &["not every worker could send the files", "w1: No space left"], "on each worker"),
+    (
+        "$REKINDLE sync none: out; CODE=$?; test ! -e out || exit 9; exit $CODE",
+        &["not every worker could send", "w1: tar: results: Cannot open"],
+        "path",
+    ),
+    (
+        "$REKINDLE sync half: out; CODE=$?; grep -q a out/w0/a.txt || exit 9; exit $CODE",
+        &["w1: tar: results: Cannot open: No such file"],
+        "path",
+    ),
+    ("touch file; $REKINDLE sync half: file", &["cannot unpack what came into file", "directory"], "may write to"),
+    ("TMPDIR=/nowhere $REKINDLE sync half: out", &["cannot keep what came", "No such file"], "TMPDIR"),
+    ("$REKINDLE ssh sliced", &["sliced has 2 slices, and gcloud finds them one by one"], "tpu-vm list"),
+    ("$REKINDLE exec worn -- true", &["worn was made and deleted 500 times"], "another name"),
+    // Disks and limits.
+    ("TMPDIR=/nowhere $REKINDLE run job.yaml", &["cannot write the bundle", "No such file"], "TMPDIR"),
+    (
+        "head -c 3000000 /dev/urandom >big; trap '' XFSZ; ulimit -f 1; exec $REKINDLE run job.yaml",
+        &["cannot write the bundle", "File too large"],
+        "disk with room",
+    ),
+    ("$REKINDLE ps >/dev/full", &["cannot write the output", "No space left on device"], "disk has room"),
+    ("ulimit -n 4; exec $REKINDLE ps", &["cannot start", "Too many open files"], "rekindle doctor"),
+    // Servers that are none, or whose words break off.
+    ("$REKINDLE show torn", &["the answer of http://", "/v1/jobs/torn broke off"], "again"),
+    ("$REKINDLE show proxied", &["/v1/jobs/proxied answered 302 Found"], "login page"),
+    ("REKINDLE_SERVER= $REKINDLE ps", &["is no address of a server"], "https://"),
+    (
+        "P=${REKINDLE_SERVER##*:}; $REKINDLE --server http://0.0.0.0:$P open --no-browser --port $P",
+        &["cannot listen on 127.0.0.1:", "Address already in use"],
+        "leave out --port",
+    ),
     ("$REKINDLE show website", &["answered something that is no JSON"], "rekindle doctor"),
-    ("$REKINDLE show strange", &["does not understand"], "version"),
+    ("$REKINDLE show strange", &["the server answers in a way that this version does not understand"], "version"),
     ("$REKINDLE outputs odd --to here", &["\"../x\" is no path of an output"], "w0/../x"),
     ("touch file; $REKINDLE outputs good --to file", &["cannot write file/w0"], "choose another --to"),
     ("touch file; $REKINDLE man file/man1", &["cannot write manual pages to file/man1"], "share/man"),
     // The local mode.
+    ("unset HOME; $REKINDLE dev", &["there is no home folder"], "--state"),
+    ("mkdir -p s/store.redb; $REKINDLE dev --state s --port 0 --tpu-port 0", &["cannot start the store"], "--state"),
+    (
+        "mkdir -p s/bin/rekindle-$(sha256sum $REKINDLE | head -c 16)/x; $REKINDLE dev --state s --port 0 --tpu-port 0",
+        &["cannot copy this program"],
+        "--state",
+    ),
+    (
+        "mkdir -p s/ports.json/x; $REKINDLE dev --state s --port 0 --tpu-port 0",
+        &["cannot write /", "directory"],
+        "disk",
+    ),
+    ("$REKINDLE demo --workers 4096", &["4096"], "--help"),
+    ("TMPDIR=/nowhere $REKINDLE demo", &["cannot make a folder for the state", "No such file"], "set TMPDIR"),
     ("touch file; $REKINDLE dev --state file", &["cannot use the state folder file"], "--state"),
     ("$REKINDLE dev --state s --scenario none.json", &["the scenario cannot be used", "none.json"], "--scenario"),
-    ("$REKINDLE dev --state s --tpu-port 0 --port ${REKINDLE_SERVER##*:}", &["cannot listen at"], "--port"),
+    ("$REKINDLE dev --state s --tpu-port 0 --port ${REKINDLE_SERVER##*:}", &["cannot listen at 127.0.0.1:"], "--port"),
     (
         "$REKINDLE dev --state s --port 0 --tpu-port 0 --firestore 127.0.0.1:1",
         &["does not answer at 127.0.0.1:1"],
         "gcloud",
     ),
-    ("$REKINDLE demo --workers 1", &["no connection to another that could be cut"], "--grpc-failures 0"),
-    ("$REKINDLE demo --preemptions 60 --grpc-failures 60", &["120 faults are too many"], "--preemptions"),
+    ("$REKINDLE demo --workers 1", &["one worker has no connection to another that could be cut"], "--grpc-failures 0"),
+    ("$REKINDLE demo --preemptions 60 --grpc-failures 60", &["120 faults are too many; at most 100"], "--preemptions"),
 ];
+
+/// What a server answers, and what the next step must name.
+const ANSWERS: &[(u16, &str)] = &[
+    (400, "--help"),
+    (401, "gcloud auth login"),
+    (403, "administrator"),
+    (404, "rekindle ps"),
+    (405, "rekindle version"),
+    (409, "rekindle explain"),
+    (413, "make it smaller"),
+    (422, "--help"),
+    (429, "again in a few seconds"),
+    (500, "the server's log"),
+    (503, "again in a few seconds"),
+    (504, "the server's log"),
+];
+
+#[tokio::test]
+async fn each_answer_of_a_server_names_the_cause_and_the_next_step() {
+    let server = server::start().await;
+    let home = project();
+    for (status, next) in ANSWERS {
+        let script = format!("$REKINDLE show answers-{status}; $REKINDLE show answers-{status} --json");
+        let output = shell(&server, home.path(), &script).await;
+        let said = String::from_utf8(output.stderr).unwrap();
+        let (text, json) = said.trim_end().rsplit_once('\n').unwrap();
+        assert!(text.starts_with(&format!("error: It is answered {status}.\nnext: ")) && text.contains(next), "{said}");
+        let json: serde_json::Value = serde_json::from_str(json).unwrap();
+        // The person's part, or the server's.
+        let exit = if *status < 500 { 1 } else { 2 };
+        assert_eq!((&json["status"], &json["exit_code"]), (&(*status).into(), &exit.into()), "{said}");
+        assert_eq!(output.status.code(), Some(exit), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn an_output_that_breaks_off_is_told_of_and_gone_on_with() {
+    let server = server::start().await;
+    let output = shell(&server, project().path(), "$REKINDLE logs cut -f").await;
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(&format!("warning: the stream of {} broke off; going on as soon", server.url())), "{said}");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && shown.contains("[w0] step 1\n") && shown.contains("[w0] step 2\n"), "{shown}");
+}
 
 #[tokio::test]
 async fn faults_name_the_cause_and_the_next_step() {

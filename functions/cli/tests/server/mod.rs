@@ -1,5 +1,6 @@
 //! A server with a few jobs in known states, in the shapes of the wire.
 
+mod faulty;
 mod seeing;
 mod space;
 
@@ -72,9 +73,14 @@ impl Server {
         self.log.lock().unwrap().uploads.clone()
     }
 
-    /// Each page of a history of which not all is told at once.
+    /// Each page of a history, or of a list, of which not all is told at once.
     pub(crate) fn pages(&self) -> Vec<String> {
         self.log.lock().unwrap().pages.clone()
+    }
+
+    /// How often the address of a bundle was asked for.
+    pub(crate) fn addresses(&self) -> u32 {
+        self.log.lock().unwrap().addresses
     }
 
     /// Every JSON body, in order.
@@ -213,9 +219,11 @@ fn known(id: &str) -> Option<Value> {
     match id {
         "train-1" | "guarded" | "past" => Some(job(id, &[])),
         "waits" => Some(waiting()),
-        "box" | "left" | "full" => Some(space::workspace(id)),
+        "box" | "left" | "full" | "half" | "none" => Some(space::workspace(id)),
         "stuck" => Some(space::stuck()),
-        "good" | "moved" | "odd" => Some(ended(id, "succeeded", "All 4 workers ended well.")),
+        "sliced" => Some(space::sliced()),
+        id if id.starts_with("worn") => Some(space::worn(id)),
+        "good" | "moved" | "odd" | "cut" => Some(ended(id, "succeeded", "All 4 workers ended well.")),
         "bad" => Some(ended(id, "failed", "ModuleNotFoundError: No module named 'flax' (environment).")),
         "gone" => Some(ended(id, "cancelled", "ada@example.com cancelled it.")),
         "rude" => Some(job(id, &[("message", json!("\u{1b}[2Jcleared"))])),
@@ -223,9 +231,9 @@ fn known(id: &str) -> Option<Value> {
     }
 }
 
-async fn list(State(_): State<Log>, Query(query): Query<BTreeMap<String, String>>) -> Response {
+async fn list(State(log): State<Log>, Query(query): Query<BTreeMap<String, String>>) -> Response {
     if query.get("tag").is_some_and(|tag| tag == "many") {
-        return many(&query);
+        return many(&log, &query);
     }
     // `status` asks for as many as it can get; what else is asked for stays a short list.
     let workspaces = ["box"].into_iter().filter(|_| query.get("page_size").is_some_and(|size| size == "500"));
@@ -235,11 +243,18 @@ async fn list(State(_): State<Log>, Query(query): Query<BTreeMap<String, String>
     Json(json!({"jobs": jobs.filter(fits).collect::<Vec<_>>(), "next_page_token": null})).into_response()
 }
 
-fn many(query: &BTreeMap<String, String>) -> Response {
+fn many(log: &Log, query: &BTreeMap<String, String>) -> Response {
     let from: usize = query.get("page_token").map_or(0, |token| token.parse().unwrap());
     let size: usize = query["page_size"].parse().unwrap();
     let to = (from + size).min(5000);
-    let jobs: Vec<Value> = (from..to).map(|number| json!({"id": format!("many-{number}")})).collect();
+    log.lock().unwrap().pages.push(format!("{from} {size}"));
+    let one = job("many", &[]);
+    let named = |number: usize| {
+        let mut job = one.clone();
+        job["id"] = json!(format!("many-{number}"));
+        job
+    };
+    let jobs: Vec<Value> = (from..to).map(named).collect();
     Json(json!({"jobs": jobs, "next_page_token": (to < 5000).then(|| to.to_string())})).into_response()
 }
 
@@ -331,12 +346,12 @@ async fn submit(
     body: Bytes,
 ) -> Response {
     let body: Value = serde_json::from_slice(&body).unwrap();
-    if query.get("dry_run").is_some_and(|dry| dry == "true") {
-        return plan(&body);
+    let is_dry = query.get("dry_run").is_some_and(|dry| dry == "true");
+    if !is_dry {
+        let mut log = log.lock().unwrap();
+        log.headers.push(headers);
+        log.bodies.push(body.clone());
     }
-    let mut log = log.lock().unwrap();
-    log.headers.push(headers);
-    log.bodies.push(body.clone());
     let accelerator = body.pointer("/tpu/accelerator").and_then(Value::as_str).unwrap_or_default();
     if accelerator == "v5e-16" {
         let faults = [
@@ -344,6 +359,9 @@ async fn submit(
             ("limits.total", "\"2 days\" is no duration; write 90s, 30m, 24h or 7d"),
         ];
         return problem(400, "The job was refused: 2 fields are wrong.", &faults);
+    }
+    if is_dry {
+        return plan(&body);
     }
     let id = body.get("id").and_then(Value::as_str).unwrap_or("made-up");
     if id == "taken" {
@@ -371,14 +389,8 @@ async fn show(State(log): State<Log>, Path(id): Path<String>, headers: HeaderMap
     if id == "guarded" && token.is_none_or(|token| token != "Bearer token-2") {
         return problem(401, "The token is not accepted.", &[]);
     }
-    if id == "broken" {
-        return (StatusCode::BAD_GATEWAY, "<html>bad gateway</html>").into_response();
-    }
-    if id == "website" {
-        return "<html>hello</html>".into_response();
-    }
-    if id == "strange" {
-        return Json(json!({"id": 1})).into_response();
+    if let Some(answer) = faulty::answer(&id) {
+        return answer;
     }
     known(&id).map_or_else(|| no_such_job(&id), |job| Json(job).into_response())
 }
@@ -517,6 +529,9 @@ async fn logs(
     }
     if id == "moved" {
         return ([(header::CONTENT_TYPE, "text/event-stream")], seeing::MOVED).into_response();
+    }
+    if id == "cut" && !headers.contains_key("last-event-id") {
+        return faulty::broken_off("id: 1;a\ndata: [w0] step 1\n\nid: 1;b\ndata: [w0] cut");
     }
     let stream = match headers.get("last-event-id").map(|id| id.to_str().unwrap()) {
         None => "id: 1;a\ndata: == attempt 1 ==\ndata: [w0] step 1\ndata: [w1] step 1\n\nid: 1;b\ndata: [w0] cut",

@@ -25,6 +25,19 @@ pub(super) fn stuck() -> Value {
     job("stuck", &[&[("spec", spec()), ("message", message)][..], &end].concat())
 }
 
+/// One whose name was used too often.
+pub(super) fn worn(id: &str) -> Value {
+    job(id, &[("spec", spec()), ("phase", json!("cancelled")), ("outcome", json!("cancelled"))])
+}
+
+/// One of two slices.
+pub(super) fn sliced() -> Value {
+    let mut job = job("sliced", &[]);
+    let tpu = &mut job["resources"][0];
+    (tpu["kind"], tpu["slices"]) = (json!("queued_resource"), json!(2));
+    job
+}
+
 /// Order 2 brings files and goes well; order 1 says something, and ends with 3 on the second worker.
 fn brought(order: u64) -> Value {
     let worker = |worker: &str, stdout: u32, code: i32| json!({"worker": worker, "stdout": stdout, "stderr": 0, "exit": {"code": code}});
@@ -45,7 +58,8 @@ pub(super) async fn order(Path(id): Path<String>, Json(body): Json<ExecBody>) ->
     (StatusCode::ACCEPTED, Json(brought(order))).into_response()
 }
 
-/// `left` goes away in the middle; on `full` nothing can be written.
+/// `left` goes away in the middle; on `full` nothing can be written. On `half` the second worker lacks what it is to send,
+/// on `none` both do.
 pub(super) async fn look(Path((id, order)): Path<(String, u64)>) -> Json<Value> {
     let mut view = brought(order);
     if id == "left" {
@@ -54,11 +68,30 @@ pub(super) async fn look(Path((id, order)): Path<(String, u64)>) -> Json<Value> 
     } else if id == "full" {
         view["workers"][1]["exit"] = json!({"code": 126, "error": "No space left on device"});
     }
+    if id == "half" || id == "none" {
+        let lacks = json!({"worker": "0-1", "stdout": 0, "stderr": 1, "exit": {"code": 2}});
+        let has = json!({"worker": "0-0", "stdout": 1, "stderr": 0, "exit": {"code": 0}});
+        view["workers"] = if id == "half" { json!([has, lacks]) } else { json!([lacks]) };
+    }
     Json(view)
 }
 
-pub(super) async fn chunk(Path((_, _, worker, stream, number)): Path<(String, u64, String, String, u64)>) -> String {
-    format!("{stream} {number} of worker {worker}\n")
+pub(super) async fn chunk(Path((id, _, worker, stream, number)): Path<(String, u64, String, String, u64)>) -> Vec<u8> {
+    match (id.as_str(), stream.as_str()) {
+        ("half" | "full", "stdout") => archive(),
+        ("half" | "none", _) => b"tar: results: Cannot open: No such file or directory\n".to_vec(),
+        _ => format!("{stream} {number} of worker {worker}\n").into_bytes(),
+    }
+}
+
+/// One file, packed.
+fn archive() -> Vec<u8> {
+    let mut archive = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(2);
+    header.set_mode(0o644);
+    archive.append_data(&mut header, "a.txt", &b"a\n"[..]).unwrap();
+    archive.into_inner().unwrap()
 }
 
 pub(super) async fn outputs(Path(id): Path<String>) -> Response {

@@ -18,13 +18,15 @@ use ratatui_crossterm::crossterm::event::{self, Event as Input, KeyEventKind};
 use ratatui_crossterm::crossterm::{cursor, execute, terminal};
 use rekindle_wire::seeing::ProgressList;
 use rekindle_wire::v1::{CommandBody, ExplainView, Fleet};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::mpsc::{Receiver, channel};
 
 use super::live::{self, News};
 use super::{Context, job_path, ps};
+use crate::answers;
 use crate::api::{Events, typed};
 use crate::args::{Ps, Top};
+use crate::exit::Exit;
 use crate::fault::{Fault, Result};
 use crate::printer;
 use state::{Action, State, View};
@@ -43,16 +45,16 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(crate) async fn run(context: &Context, options: Top) -> Result<()> {
     let wanted = Ps { owner: options.owner, tag: options.tag, limit: JOBS, ..Ps::default() };
     if context.printer.is_json {
-        let (jobs, _) = ps::list(context, &wanted).await?;
+        let (jobs, _) = ps::list::<Value>(context, &wanted).await?;
         let fleet = context.api.get("/v1/fleet", &[]).await?;
-        return context.printer.json(&json!({"jobs": jobs, "fleet": fleet}));
+        return context.printer.json(&answers::Screen { jobs, fleet });
     }
     if !context.printer.is_terminal() || !std::io::stdin().is_terminal() {
         return Err(Fault::input("`rekindle top` draws on a terminal, and this is none")
             .next("`rekindle ps --watch` tells each change as a line; `rekindle top --json` shows all once"));
     }
     // Fails in plain words when there is no server, before the screen is taken.
-    ps::list(context, &Ps { limit: 1, ..Ps::default() }).await?;
+    ps::list::<Value>(context, &Ps { limit: 1, ..Ps::default() }).await?;
     let mut screen = Screen::open()?;
     let mut top = World {
         context,
@@ -315,7 +317,7 @@ fn output(context: &Context, job: String) -> Output<'_> {
                 let path = format!("/v1/jobs/{}/logs", place.job);
                 match context.api.events(&path, &query, place.last_id.as_deref()).await {
                     Ok(events) => place.events = Some(events),
-                    Err(fault) if fault.exit_code() != crate::fault::EXIT_UNEXPECTED => {
+                    Err(fault) if fault.exit() != Exit::Unexpected => {
                         place.is_over = true;
                         return Some((vec![fault.what().to_owned()], place));
                     }

@@ -1,0 +1,38 @@
+//! What the server with a few jobs says when it does not do what it is asked: by the id of the job.
+
+use axum::body::Body;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use futures::StreamExt as _;
+use serde_json::json;
+
+use super::{job, problem};
+
+/// `answers-418` is answered so; others break off, or come from something that is no server of ours.
+pub(super) fn answer(id: &str) -> Option<Response> {
+    if let Some(status) = id.strip_prefix("answers-").and_then(|status| status.parse().ok()) {
+        return Some(problem(status, &format!("It is answered {status}."), &[]));
+    }
+    match id {
+        "broken" => Some((StatusCode::BAD_GATEWAY, "<html>bad gateway</html>").into_response()),
+        "proxied" => Some((StatusCode::FOUND, [(header::LOCATION, "https://login.example/")], "").into_response()),
+        "website" => Some("<html>hello</html>".into_response()),
+        "strange" => Some(axum::Json(json!({"id": 1})).into_response()),
+        "torn" => {
+            let text = job("torn", &[]).to_string();
+            Some(broken_off(&text[..100]))
+        }
+        _ => None,
+    }
+}
+
+/// An answer whose connection breaks after these words.
+pub(super) fn broken_off(begin: &str) -> Response {
+    let first = futures::stream::iter([Ok(bytes::Bytes::copy_from_slice(begin.as_bytes()))]);
+    let then = futures::stream::once(async {
+        // Between two polls of the body the first part goes out.
+        tokio::task::yield_now().await;
+        Err(std::io::Error::other("the connection breaks"))
+    });
+    Body::from_stream(first.chain(then)).into_response()
+}
