@@ -134,6 +134,31 @@ pub struct Query {
     pub limit: usize,
 }
 
+impl Query {
+    /// True if a document with these indexed fields is one of its answers, on whatever page.
+    pub fn matches(&self, index: &Index) -> bool {
+        let have = |name: &str| index.get(name);
+        self.order_by.as_ref().is_none_or(|name| have(name).is_some())
+            && self.filters.iter().all(|(name, op, wanted)| have(name).is_some_and(|have| op.holds(have, wanted)))
+    }
+}
+
+impl Op {
+    // Values of different types never compare: as in Firestore, a range holds only values of its bound's type.
+    fn holds(self, have: &IndexValue, wanted: &IndexValue) -> bool {
+        let same_type = std::mem::discriminant(have) == std::mem::discriminant(wanted);
+        match self {
+            Self::Eq => have == wanted,
+            Self::Le => same_type && have <= wanted,
+            Self::Ge => same_type && have >= wanted,
+            Self::Contains => match (have, wanted) {
+                (IndexValue::Texts(texts), IndexValue::Text(text)) => texts.contains(text),
+                _ => false,
+            },
+        }
+    }
+}
+
 /// Where a page ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cursor {

@@ -6,9 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use rekindle_ports::docs::{
-    Content, Doc, Docs, DocsError, Index, IndexValue, Op, Page, Precondition, Query, Revision, Write,
-};
+use rekindle_ports::docs::{Content, Doc, Docs, DocsError, IndexValue, Page, Precondition, Query, Revision, Write};
 use rekindle_ports::limits;
 use rekindle_ports::world::Clock;
 
@@ -187,7 +185,7 @@ impl Docs for MemoryDocs {
             .get(&query.collection)
             .into_iter()
             .flatten()
-            .filter(|(_, stored)| matches(query, &stored.content.index))
+            .filter(|(_, stored)| query.matches(&stored.content.index))
             .map(|(id, stored)| doc(&query.collection, id, stored))
             .collect();
         docs.sort_by(|a, b| position(query, a).cmp(&position(query, b)));
@@ -233,26 +231,4 @@ fn doc(collection: &str, id: &str, stored: &Stored) -> Doc {
 /// Where a document stands in the order of a query.
 fn position<'a>(query: &Query, doc: &'a Doc) -> (Option<&'a IndexValue>, &'a str) {
     (query.order_by.as_ref().and_then(|name| doc.content.index.get(name.as_str())), &doc.path)
-}
-
-fn matches(query: &Query, index: &Index) -> bool {
-    query.order_by.as_ref().is_none_or(|name| index.contains_key(name.as_str()))
-        && query
-            .filters
-            .iter()
-            .all(|(name, op, wanted)| index.get(name.as_str()).is_some_and(|have| holds(have, *op, wanted)))
-}
-
-fn holds(have: &IndexValue, op: Op, wanted: &IndexValue) -> bool {
-    // Values of different types never compare: as in Firestore, a range holds only values of its bound's type.
-    let same_type = std::mem::discriminant(have) == std::mem::discriminant(wanted);
-    match op {
-        Op::Eq => have == wanted,
-        Op::Le => same_type && have <= wanted,
-        Op::Ge => same_type && have >= wanted,
-        Op::Contains => match (have, wanted) {
-            (IndexValue::Texts(texts), IndexValue::Text(text)) => texts.contains(text),
-            _ => false,
-        },
-    }
 }

@@ -12,9 +12,7 @@ use foldhash::fast::FixedState;
 use rekindle_core::job::Job;
 use rekindle_core::observation::WorkerReport;
 use rekindle_ports::body::Body;
-use rekindle_ports::docs::{
-    Content, Doc, Docs, DocsError, Index, IndexValue, Op, Page, Precondition, Query, Revision, Write,
-};
+use rekindle_ports::docs::{Content, Doc, Docs, DocsError, IndexValue, Op, Page, Precondition, Query, Revision, Write};
 use rekindle_ports::limits;
 use rekindle_ports::store::{Stored as Kept, decode, encode};
 
@@ -283,7 +281,7 @@ impl Shelf {
             .range((first, Bound::Unbounded))
             .take_while(|((value, _), _)| most.is_none_or(|most| *value <= most))
             .map(|(_, at)| &self.docs[*at])
-            .filter(|stored| matches(query, &stored.content.index))
+            .filter(|stored| query.matches(&stored.content.index))
             .map(doc)
             .take(query.limit)
             .collect()
@@ -293,7 +291,7 @@ impl Shelf {
     fn sorted(&self, query: &Query, all: &Collection, after: Option<&(Option<IndexValue>, String)>) -> Vec<Doc> {
         let value = |s: &Stored| query.order_by.as_ref().and_then(|name| s.content.index.get(name.as_str())).cloned();
         let found = all.ids.iter().map(|(id, at)| (id, &self.docs[*at]));
-        let found = found.filter(|(_, stored)| matches(query, &stored.content.index));
+        let found = found.filter(|(_, stored)| query.matches(&stored.content.index));
         let mut found: Vec<(Option<IndexValue>, &str, &Stored)> = found.map(|(id, s)| (value(s), &**id, s)).collect();
         found.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
         if query.descending {
@@ -311,27 +309,6 @@ impl Shelf {
 
 fn doc(stored: &Stored) -> Doc {
     Doc { path: stored.path.clone(), content: stored.content.clone(), revision: stored.revision }
-}
-
-fn matches(query: &Query, index: &Index) -> bool {
-    query.order_by.as_ref().is_none_or(|name| index.contains_key(name.as_str()))
-        && query
-            .filters
-            .iter()
-            .all(|(name, op, wanted)| index.get(name.as_str()).is_some_and(|have| holds(have, *op, wanted)))
-}
-
-fn holds(have: &IndexValue, op: Op, wanted: &IndexValue) -> bool {
-    let same_type = std::mem::discriminant(have) == std::mem::discriminant(wanted);
-    match op {
-        Op::Eq => have == wanted,
-        Op::Le => same_type && have <= wanted,
-        Op::Ge => same_type && have >= wanted,
-        Op::Contains => match (have, wanted) {
-            (IndexValue::Texts(texts), IndexValue::Text(text)) => texts.contains(text),
-            _ => false,
-        },
-    }
 }
 
 /// What is read back has been text.
