@@ -7,7 +7,9 @@ use serde::Deserialize;
 
 use rekindle_core::access::Right;
 use rekindle_core::decide::Command;
+use rekindle_core::ids::JobId;
 use rekindle_engine::Commanded;
+use rekindle_ports::store::Asked;
 use rekindle_web::{Caller, Json, Path, Problem, Query, problem};
 use rekindle_wire::v1::{CommandBody, JobView};
 
@@ -21,7 +23,8 @@ pub(crate) struct CommandQuery {
     if_attempt: Option<u32>,
 }
 
-/// 202 the job; 200 when it holds already; 409 with the phase when it makes no sense; 403 when the policy does not let
+/// 202 the job; 200 when it holds already; 409 with the phase when it makes no sense, or when the same key came with
+/// another body; 403 when the policy does not let
 /// the caller do it.
 pub(crate) async fn command(
     State(api): State<Api>,
@@ -62,9 +65,23 @@ pub(crate) async fn command(
             let why = format!("job {id} is at attempt {attempt}; `if_attempt` names another");
             return Err(problem(StatusCode::CONFLICT, "attempt", why).with("attempt", attempt));
         }
+        Ok(Commanded::OtherUnderKey(other)) => return Err(other_under_key(&id, &name, &other)),
         Ok(Commanded::NoSuchJob) => return Err(Problem::not_found(&format!("job {id}"))),
         Err(error) => return Err(store(&error)),
     };
     hint(&api, &id, &name).await;
     Ok((status, axum::Json(JobView::of(&job, &[]))).into_response())
+}
+
+fn other_under_key(id: &JobId, name: &str, other: &Asked) -> Problem {
+    let mut body = serde_json::Map::new();
+    if let Command::Restart { new_slice, from_scratch } = other.command {
+        body.extend([("new_slice".into(), new_slice.into()), ("from_scratch".into(), from_scratch.into())]);
+    }
+    body.extend(other.if_attempt.map(|attempt| ("if_attempt".into(), attempt.into())));
+    let why = format!(
+        "this Idempotency-Key was used before to {name} job {id} with {}; repeat that, or give another key",
+        serde_json::Value::from(body)
+    );
+    problem(StatusCode::CONFLICT, "idempotency-key", why)
 }

@@ -105,7 +105,7 @@ pub(crate) async fn order(
                 let why = format!("{id} has no workers now: it is {}", no.phase.as_str());
                 return Err(problem(StatusCode::CONFLICT, "phase", why).with("phase", no.phase.as_str()));
             }
-            Ok(Commanded::WrongAttempt(_) | Commanded::NoSuchJob) => {
+            Ok(Commanded::WrongAttempt(_) | Commanded::OtherUnderKey(_) | Commanded::NoSuchJob) => {
                 return Err(Problem::not_found(&format!("job {id}")));
             }
             Err(error) => return Err(store(&error)),
@@ -113,7 +113,8 @@ pub(crate) async fn order(
     };
     let given = given.ok_or_else(|| Problem::not_found("the order"))?;
     if given.action != action || given.worker != worker_of(&job, name, |_| true)? {
-        let why = format!("order {} was given under this Idempotency-Key, and it is another one", given.id);
+        let why =
+            format!("order {} was given under this Idempotency-Key, and it is another one; give another key", given.id);
         return Err(problem(StatusCode::CONFLICT, "idempotency-key", why));
     }
     let text = serde_json::to_vec(&given).map_err(|error| Problem::unavailable("the order", &error))?;

@@ -94,10 +94,17 @@ pub(crate) async fn submit(
         return Ok(axum::Json(plan(&submit.spec, &api)).into_response());
     }
     let key = key(&api, &caller, &headers)?;
+    let by_key = submit.id.is_none();
     let id = submit.id.get_or_insert_with(|| names::generated_job_id(&key)).clone();
     let (job, status) = match Box::pin(api.engine.submit(submit, &caller.identity, &key)).await {
         Ok(Submitted::Created(job)) => (job, StatusCode::CREATED),
         Ok(Submitted::Same(job)) => (job, StatusCode::OK),
+        Ok(Submitted::Conflict { .. }) if by_key => {
+            let why = format!(
+                "this Idempotency-Key was used before to submit another spec, job {id}; repeat that, or give another key"
+            );
+            return Err(problem(StatusCode::CONFLICT, "idempotency-key", why));
+        }
         Ok(Submitted::Conflict { phase }) => return Err(taken(&id, phase)),
         Err(error) => return Err(store(&error)),
     };

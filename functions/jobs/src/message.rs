@@ -192,6 +192,10 @@ async fn command(jobs: &Jobs, caller: &Caller, name: Name, delivery: &Delivery, 
     match Box::pin(jobs.engine.command(&id, command, ACTOR, &key, payload.if_attempt)).await? {
         Commanded::Accepted(_) | Commanded::AlreadyHolds(_) => Ok(id),
         Commanded::NoSense(no) => Err(No::Unusable(format!("job {id}: {no}"))),
+        Commanded::OtherUnderKey(_) => {
+            let why = format!("job {id}: the message id was used before for another {}", name.as_str());
+            Err(No::Unusable(format!("{why}; give each message an id of its own")))
+        }
         // Pub/Sub keeps no order: the submit may be behind it.
         Commanded::NoSuchJob if is_young(delivery, jobs.engine.ports.clock.now()) => {
             Err(No::Transient(format!("there is no job {id} yet")))

@@ -128,6 +128,8 @@ async fn commands_change_the_job_once() {
         "each is hinted, also the repeated one"
     );
     assert!(rig.dead_reasons().is_empty(), "{:?}", rig.dead_reasons());
+    assert_eq!(message(&router, "4", Some("cancel"), &json!({"id": "train", "if_attempt": 0})).await, 204);
+    assert!(rig.dead_reasons()[0].contains("the message id was used before for another cancel"));
 }
 
 #[tokio::test]

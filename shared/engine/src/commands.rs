@@ -14,7 +14,7 @@ use rekindle_core::reason::Reason;
 use rekindle_core::spec;
 use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::{Kind, short_hash};
-use rekindle_ports::store::{CommandRecord, StoreError, put};
+use rekindle_ports::store::{Asked, CommandRecord, StoreError, put};
 
 use crate::Engine;
 
@@ -45,6 +45,8 @@ pub enum Commanded {
     NoSuchJob,
     /// The job is at another attempt than the caller named.
     WrongAttempt(u32),
+    /// The key was used before, for this: the same command with another body.
+    OtherUnderKey(Asked),
 }
 
 /// A command that loses a race is tried again so often.
@@ -94,7 +96,8 @@ impl Engine {
         key: &str,
         if_attempt: Option<u32>,
     ) -> Result<Commanded, StoreError> {
-        self.change(id, command.name(), actor, key, if_attempt, |job, now| apply_command(job, command, now)).await
+        let asked = Asked { command, if_attempt };
+        self.change(id, command.name(), actor, key, Some(asked), |job, now| apply_command(job, command, now)).await
     }
 
     /// Records an order to the workers of a workspace; the job that comes back names it last. Under the same key it is
@@ -122,17 +125,21 @@ impl Engine {
         command: &'static str,
         actor: &str,
         key: &str,
-        if_attempt: Option<u32>,
+        asked: Option<Asked>,
         apply: impl Fn(&Job, Timestamp) -> Result<Option<Job>, NoSense>,
     ) -> Result<Commanded, StoreError> {
         let mut lost = None;
         for _ in 0..RACES_MAX {
             let Some(at) = self.ports.store.job(id).await? else { return Ok(Commanded::NoSuchJob) };
             let kind = Kind::Command(id.clone(), format!("{command}/{key}"));
-            if self.ports.store.read::<CommandRecord>(&kind).await?.is_some() {
-                return Ok(Commanded::AlreadyHolds(boxed(at.value)));
+            if let Some(known) = self.ports.store.read::<CommandRecord>(&kind).await? {
+                // What an earlier version recorded does not say what was asked.
+                return Ok(match known.value.asked.filter(|known| asked.is_some_and(|asked| asked != *known)) {
+                    Some(other) => Commanded::OtherUnderKey(other),
+                    None => Commanded::AlreadyHolds(boxed(at.value)),
+                });
             }
-            if let Some(wanted) = if_attempt
+            if let Some(wanted) = asked.and_then(|asked| asked.if_attempt)
                 && wanted != at.value.last_attempt
             {
                 return Ok(Commanded::WrongAttempt(at.value.last_attempt));
@@ -142,12 +149,16 @@ impl Engine {
                 Err(no) => return Ok(Commanded::NoSense(no)),
                 Ok(None) => {
                     // Carried out, and so a second delivery must not act later, when it holds no more.
-                    let record = record_of(command, actor, key, now);
+                    let record = CommandRecord { asked, ..record_of(command, actor, key, now) };
                     match self.ports.store.write(&kind, &record, Precondition::Absent).await {
-                        Ok(_) | Err(StoreError::Conflict(_)) => {}
+                        Ok(_) => return Ok(Commanded::AlreadyHolds(boxed(at.value))),
+                        // The same key at the same time: whether for the same thing is in its record.
+                        Err(error @ StoreError::Conflict(_)) => {
+                            lost = Some(error);
+                            continue;
+                        }
                         Err(error) => return Err(error),
                     }
-                    return Ok(Commanded::AlreadyHolds(boxed(at.value)));
                 }
                 Ok(Some(job)) => job,
             };
@@ -157,7 +168,7 @@ impl Engine {
             let job = Arc::new(job);
             let entry = command_entry(&at.value, &job, command, actor, now);
             let order = job.execs.last().filter(|_| job.last_exec > at.value.last_exec).cloned();
-            let record = CommandRecord { order, ..record_of(command, actor, key, now) };
+            let record = CommandRecord { order, asked, ..record_of(command, actor, key, now) };
             let more = vec![put(&kind, &record, Precondition::Absent)];
             match self.ports.store.commit_job(at.revision, &job, Some(&entry), more).await {
                 Ok(_) => return Ok(Commanded::Accepted(boxed(job))),
@@ -174,7 +185,14 @@ fn boxed(job: Arc<Job>) -> Box<Job> {
 }
 
 fn record_of(command: &str, actor: &str, key: &str, now: Timestamp) -> CommandRecord {
-    CommandRecord { key: key.to_owned(), command: command.into(), actor: actor.to_owned(), at: now, order: None }
+    CommandRecord {
+        key: key.to_owned(),
+        command: command.into(),
+        actor: actor.to_owned(),
+        at: now,
+        order: None,
+        asked: None,
+    }
 }
 
 fn submit_entry(job: &Job, actor: &str, now: Timestamp) -> HistoryEntry {

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use rekindle_core::account::Meter;
+use rekindle_core::decide::Command;
 use rekindle_core::exec::ExecOrder;
 use rekindle_core::history::HistoryEntry;
 use rekindle_core::ids::{InstallationId, JobId, WorkerKey};
@@ -140,6 +141,19 @@ pub struct CommandRecord {
     /// Of `exec`: what was ordered, to give the same answer again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<ExecOrder>,
+    /// Of a command on a job: what was asked for, since the same key with another body is a mistake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Asked>,
+}
+
+/// The body of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// The command with what belongs to it.
+    pub command: Command,
+    /// The attempt that the caller meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub if_attempt: Option<u32>,
 }
 
 /// `orphans/{monday}`.

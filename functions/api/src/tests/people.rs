@@ -107,6 +107,11 @@ async fn an_idempotency_key_makes_a_submit_without_id_one_job() {
     assert_eq!(first.json()["id"], again.json()["id"]);
     assert_ne!(first.json()["id"], other.json()["id"]);
     assert_eq!(keyed("").await.status, 400);
+    body["run"] = json!("another program");
+    let request = Request::post("/v1/jobs").header("content-type", "application/json").header("idempotency-key", "a");
+    let answer = send(&served.router, request.body(Body::from(body.to_string())).unwrap()).await;
+    assert_eq!(answer.status, 409);
+    assert!(answer.text().contains("this Idempotency-Key was used before to submit another spec"), "{}", answer.text());
     let (one, two) = (served.post("/v1/jobs", &body).await, served.post("/v1/jobs", &body).await);
     assert_ne!(one.json()["id"], two.json()["id"], "without a key each submit is its own");
 }
@@ -277,6 +282,45 @@ async fn an_idempotency_key_carries_a_command_out_once() {
     let revision = served.rig.job("train").await.unwrap().revision;
     assert_eq!(restart().await, 200);
     assert_eq!(served.rig.job("train").await.unwrap().revision, revision);
+}
+
+#[tokio::test]
+async fn an_idempotency_key_is_refused_with_another_body() {
+    let served = Served::with_job().await;
+    let restart = |query: &'static str, body: &'static str| {
+        let request = Request::post(format!("/v1/jobs/train/restart{query}"));
+        let request = request.header("content-type", "application/json").header("idempotency-key", "once");
+        let router = served.router.clone();
+        async move { send(&router, request.body(Body::from(body)).unwrap()).await }
+    };
+    assert_eq!(restart("", r#"{"new_slice": true}"#).await.status, 202);
+    let revision = served.rig.job("train").await.unwrap().revision;
+    for (query, body) in [("", "{}"), ("", r#"{"from_scratch": true}"#), ("?if_attempt=1", r#"{"new_slice": true}"#)] {
+        let answer = restart(query, body).await;
+        assert_eq!(
+            (answer.status.as_u16(), answer.json()["type"].as_str()),
+            (409, Some("urn:rekindle:problem:idempotency-key"))
+        );
+        let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+        for part in ["Idempotency-Key", r#"{"from_scratch":false,"new_slice":true}"#, "give another key"] {
+            assert!(detail.contains(part), "{detail}");
+        }
+    }
+    assert_eq!(restart("", r#"{"new_slice": true, "from_scratch": false}"#).await.status, 200, "the same body");
+    assert_eq!(served.rig.job("train").await.unwrap().revision, revision);
+}
+
+#[tokio::test]
+async fn a_command_that_already_held_is_kept_under_its_key_too() {
+    let served = Served::with_job().await;
+    let cancel = |body: &'static str| {
+        let request = Request::post("/v1/jobs/train/cancel").header("content-type", "application/json");
+        let request = request.header("idempotency-key", "twice").body(Body::from(body)).unwrap();
+        let router = served.router.clone();
+        async move { send(&router, request).await.status.as_u16() }
+    };
+    assert_eq!(served.tell("/v1/jobs/train/cancel").await.status, 202);
+    assert_eq!((cancel("{}").await, cancel(r#"{"if_attempt": 1}"#).await, cancel("{}").await), (200, 409, 200));
 }
 
 #[tokio::test]
