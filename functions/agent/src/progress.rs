@@ -1,7 +1,8 @@
 //! Progress lines: what the program writes to its progress file, read as it grows.
 //!
 //! The file is the program's, so nothing in it is trusted: garbage is skipped, huge lines are never held in memory,
-//! and a file that is written anew is read anew.
+//! and a file that is written anew is read anew. A step far above the last one counts only once the next line bears it
+//! out (see [`Steps`]).
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -29,6 +30,82 @@ pub(crate) struct Tail {
     is_skipping: bool,
     /// What was said.
     pub(crate) said: Progress,
+    #[serde(default)]
+    steps: Steps,
+}
+
+/// Which steps count.
+///
+/// The highest step that counts is what people see, what the limit `stall` waits for, and what a later attempt must
+/// pass to get its budgets back. One number out of the blue (an overflow, a buffer that was never set) would stop all
+/// three for as long as the job lives. The rule:
+///
+/// 1. A number above [`STEP_MAX`] is no step.
+/// 2. A step counts if it goes beyond the last one that does by no more than ten times the largest stride so far, or by
+///    a thousand. Before there is a stride it may double; and the very first may be a million beyond where it begins
+///    (`resumed_from`, else 0).
+/// 3. Any other step above that waits, and counts if the next line has it or a higher one; else it is forgotten.
+///
+/// So a line that stands alone never counts if it is far off, and if it is not, the true steps have soon passed it. A
+/// program that does jump (other data, a longer interval) is told of one line later.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Steps {
+    /// The highest that counts.
+    reached: Option<u64>,
+    /// The largest distance between two that count.
+    stride: u64,
+    /// The last line's, if it does not count yet.
+    waiting: Option<u64>,
+}
+
+/// The largest number that JSON's readers agree on: no program counts so far.
+const STEP_MAX: u64 = 1 << 53;
+/// Strides from one counted step to the next that need no second word.
+const STRIDES: u64 = 10;
+/// However short the strides were.
+const NEAR: u64 = 1000;
+/// The first step: nothing says yet how a program counts.
+const FIRST: u64 = 1_000_000;
+
+impl Steps {
+    /// Takes the step of the next line. True if the highest that counts has grown.
+    fn take(&mut self, step: u64, resumed_from: Option<u64>) -> bool {
+        let waiting = self.waiting.take();
+        if step > STEP_MAX || self.reached.is_some_and(|reached| step <= reached) {
+            return false;
+        }
+        let before = self.reached;
+        let from = before.or(resumed_from);
+        if let Some(waiting) = waiting.filter(|waiting| step >= *waiting) {
+            // Of the ways to it and on from it the shorter is a stride, the other may be a jump.
+            self.stride = self.stride.max((step - waiting).min(waiting.saturating_sub(from.unwrap_or(0))));
+            self.reached = Some(waiting);
+        }
+        let from = self.reached.or(from);
+        if step.saturating_sub(from.unwrap_or(0)) > self.near(from) {
+            self.waiting = Some(step);
+        } else {
+            // The way from the beginning to the first step is none.
+            self.stride = self.stride.max(self.reached.map_or(0, |reached| step - reached));
+            self.reached = Some(step);
+        }
+        self.reached > before
+    }
+
+    /// How far beyond `from` the next one may be.
+    fn near(&self, from: Option<u64>) -> u64 {
+        match (self.stride, from) {
+            (0, from) if self.reached.is_none() => FIRST.max(from.unwrap_or(0)),
+            (0, from) => NEAR.max(from.unwrap_or(0)),
+            (stride, _) => NEAR.max(stride.saturating_mul(STRIDES)),
+        }
+    }
+
+    /// A program saves what it has done, so no checkpoint is far beyond its steps.
+    fn may_save(&self, checkpoint: u64) -> bool {
+        let near = |reached: u64| reached.saturating_add(self.near(self.reached)).min(STEP_MAX);
+        checkpoint <= self.reached.map_or(STEP_MAX, near)
+    }
 }
 
 impl Tail {
@@ -90,18 +167,21 @@ impl Tail {
             let Some((key, value)) = token.split_once('=') else { continue };
             match key {
                 "step" => {
-                    if let Some(step) = value.parse().ok().filter(|step| self.said.step.is_none_or(|s| *step > s)) {
-                        self.said.step = Some(step);
-                        self.said.step_at = Some(now);
+                    let step = value.parse().ok().filter(|step| self.steps.take(*step, self.said.resumed_from));
+                    if step.is_some() {
+                        (self.said.step, self.said.step_at) = (step, Some(now));
                     }
                 }
                 "loss" if value.len() <= LOSS_MAX && !value.is_empty() => self.said.loss = Some(value.to_owned()),
+                // The newest, not the highest: what a program says of it last is what it would resume from.
                 "checkpoint" => {
-                    if let Ok(step) = value.parse::<u64>() {
-                        self.said.checkpoint = Some(self.said.checkpoint.map_or(step, |c| c.max(step)));
-                    }
+                    let saved = value.parse().ok().filter(|saved| self.steps.may_save(*saved));
+                    self.said.checkpoint = saved.or(self.said.checkpoint);
                 }
-                "resumed_from" => self.said.resumed_from = value.parse().ok().or(self.said.resumed_from),
+                "resumed_from" => {
+                    let from = value.parse().ok().filter(|from| *from <= STEP_MAX);
+                    self.said.resumed_from = from.or(self.said.resumed_from);
+                }
                 _ => {}
             }
         }
@@ -155,5 +235,91 @@ mod tests {
         std::fs::write(&path, "step=6\n").unwrap();
         assert_eq!(read(&path, &mut tail, false).step, Some(6), "a file written anew is read anew");
         assert!(tail.rest.len() <= LINE_MAX);
+    }
+
+    fn told(lines: &str) -> Progress {
+        let mut tail = Tail::default();
+        tail.take(lines.as_bytes(), now());
+        tail.said
+    }
+
+    #[test]
+    fn a_step_out_of_the_blue_does_not_keep_true_ones_from_counting() {
+        for bogus in ["9223372036854775807", "18446744073709551615", "4294967295", "100000"] {
+            let told = told(&format!("step=100\nstep=101\nstep={bogus} checkpoint={bogus}\nstep=102\n"));
+            assert_eq!((told.step, told.checkpoint), (Some(102), None), "{bogus}");
+        }
+        for bogus in ["9223372036854775807", "4294967295"] {
+            assert_eq!(told(&format!("step={bogus}\nstep=1\n")).step, Some(1), "the first line: {bogus}");
+            assert_eq!(told(&format!("step=1\nstep={bogus}\n")).step, Some(1), "the last line: {bogus}");
+            assert_eq!(told(&format!("resumed_from={bogus}\nstep=1\n")).step, Some(1), "where it began: {bogus}");
+        }
+    }
+
+    #[test]
+    fn a_jump_that_the_next_line_bears_out_counts() {
+        assert_eq!(told("step=1\nstep=2\nstep=90000\nstep=90001\nstep=90002\n").step, Some(90002));
+        assert_eq!(told("step=4194304\n").step, None);
+        assert_eq!(told("step=1200 loss=2.31\n").step, Some(1200), "the first");
+        assert_eq!(told("step=4194304\nstep=8388608\n").step, Some(8_388_608), "tokens instead of steps");
+        assert_eq!(told("resumed_from=524288\nstep=1048576\n").step, Some(1_048_576));
+        assert_eq!(told("step=1\nstep=300\nstep=600\nstep=3590\n").step, Some(3590), "ten strides");
+    }
+
+    #[test]
+    fn the_newest_checkpoint_counts() {
+        let told = told("step=9 checkpoint=9\nstep=10 checkpoint=10\nstep=7 checkpoint=7\n");
+        assert_eq!((told.step, told.checkpoint), (Some(10), Some(7)));
+    }
+
+    proptest::proptest! {
+        /// Whatever stands alone between true steps, and wherever: they count to the last one.
+        #[test]
+        fn single_bogus_lines_hold_up_no_true_step(
+            first in 0_u64..5000,
+            strides in proptest::collection::vec(1_u64..50, 3..60),
+            bogus in proptest::collection::btree_map(0_usize..60, proptest::num::u64::ANY, 0..5),
+        ) {
+            let mut steps = Steps::default();
+            let largest = *strides.iter().max().unwrap();
+            let mut step = first;
+            let mut far = Vec::new();
+            for (index, stride) in strides.iter().enumerate() {
+                step += stride;
+                steps.take(step, None);
+                let close = step + (NEAR + largest * STRIDES) * (1 + STRIDES);
+                // The first steps may be anything: nothing is known yet.
+                if let Some(bogus) = bogus.get(&index).filter(|bogus| index > 1 && **bogus > close) {
+                    steps.take(*bogus, None);
+                    far.push(*bogus);
+                }
+            }
+            // The one after the last bogus line bears that line out or is forgotten with it: one more is certain.
+            steps.take(step + 1, None);
+            proptest::prop_assert_eq!(steps.reached, Some(step + 1), "not {:?}", far);
+        }
+
+        /// A program that only counts up is believed at once, in whatever regular stride.
+        #[test]
+        fn regular_steps_count_at_once(from in 0_u64..1 << 40, stride in 1_u64..1000, count in 1_u64..50) {
+            let mut steps = Steps::default();
+            for index in 1..=count {
+                proptest::prop_assert!(steps.take(from + index * stride, Some(from)));
+            }
+            proptest::prop_assert_eq!(steps.reached, Some(from + count * stride));
+        }
+
+        /// What counts never goes back, and is always something that was written.
+        #[test]
+        fn what_counts_grows(lines in proptest::collection::vec(proptest::num::u64::ANY, 0..40)) {
+            let (mut steps, mut known) = (Steps::default(), None);
+            for line in &lines {
+                let grew = steps.take(*line, None);
+                proptest::prop_assert_eq!(grew, steps.reached > known);
+                proptest::prop_assert!(steps.reached >= known);
+                proptest::prop_assert!(steps.reached.is_none_or(|step| lines.contains(&step)));
+                known = steps.reached;
+            }
+        }
     }
 }

@@ -261,7 +261,7 @@ pub struct WorkerReport {
     pub output_at: Option<Timestamp>,
     /// Loss as the program wrote it.
     pub loss: Option<String>,
-    /// Highest checkpoint reported.
+    /// The last checkpoint reported.
     pub checkpoint: Option<u64>,
     /// `resumed_from` as the program wrote it.
     pub resumed_from: Option<u64>,

@@ -98,13 +98,13 @@ pub struct Report {
 /// Progress lines, summed up.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Highest `step=`.
+    /// Highest `step=` that counts: one far above the last counts once the next line bears it out.
     pub step: Option<u64>,
     /// When it was written.
     pub step_at: Option<Timestamp>,
     /// The last `loss=`, as it was written.
     pub loss: Option<String>,
-    /// Highest `checkpoint=`.
+    /// The last `checkpoint=`.
     pub checkpoint: Option<u64>,
     /// `resumed_from=`.
     pub resumed_from: Option<u64>,

@@ -52,7 +52,10 @@ pub(super) fn merge(
         }
         next.started_at = next.started_at.or(report.started_at);
         next.output_at = next.output_at.max(report.output_at);
-        next.checkpoint = next.checkpoint.max(told.checkpoint);
+        // The newest one told. A report of an earlier moment that comes late knows of fewer steps.
+        if told.step >= next.step {
+            next.checkpoint = told.checkpoint.or(next.checkpoint);
+        }
         next.resumed_from = next.resumed_from.or(told.resumed_from);
         next.disk_free_bytes = report.disk_free_bytes.or(next.disk_free_bytes);
         next.memory_free_bytes = report.memory_free_bytes.or(next.memory_free_bytes);

@@ -59,6 +59,19 @@ fn levels_replace_and_facts_stay() {
 }
 
 #[test]
+fn the_newest_checkpoint_replaces_a_higher_one() {
+    let with = |step: u64, checkpoint: Option<u64>| Report {
+        progress: Progress { step: Some(step), step_at: Some(at(1)), checkpoint, ..Progress::default() },
+        ..report(WorkerState::Running)
+    };
+    let known = merge(None, &with(100, Some(100)), "", at(2), false);
+    let next = merge(Some(&known), &with(100, Some(90)), "", at(3), false);
+    assert_eq!(next.checkpoint, Some(90), "the program went back, and saved there");
+    assert_eq!(merge(Some(&next), &with(110, None), "", at(4), false).checkpoint, Some(90));
+    assert_eq!(merge(Some(&next), &with(99, Some(80)), "", at(4), false).checkpoint, Some(90), "late");
+}
+
+#[test]
 fn collecting_begins_with_the_exit_and_ends_once() {
     let exit = ExitReport { at: at(1), ordered: false, evidence: WorkerEvidence::default() };
     let told = Report { exit: Some(exit), is_collecting: true, ..report(WorkerState::Exited) };
