@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use rekindle_core::classify::Exit;
+use rekindle_core::spec::STOP_GRACE_MAX;
 use rekindle_wire::agent::{ExitReport, Notice, Order, Want, WorkerState};
 
 use crate::config::AgentConfig;
@@ -43,9 +44,6 @@ const TICK: Duration = Duration::from_millis(100);
 const HANDED_OVER: Duration = Duration::from_secs(5);
 /// Output that is left at the end is sent for at most this long before the agent leaves.
 const LAST_FLUSH: Duration = Duration::from_secs(10);
-
-/// No program is waited for longer than this after its SIGTERM, whatever `api` says.
-const STOP_GRACE_MAX: Duration = Duration::from_hours(24);
 
 /// Why the agent ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

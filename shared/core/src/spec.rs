@@ -139,6 +139,11 @@ pub struct Budgets {
     pub no_progress: Option<u32>,
 }
 
+/// The longest `stop_grace`.
+// The platform's longest notice is the hour before host maintenance; a preemption gives 30 s. A program that cannot save
+// within it is lost with its machine anyhow, and until its end a cancelled job pays for its slice.
+pub const STOP_GRACE_MAX: Duration = Duration::from_hours(1);
+
 /// Time and money limits. `None` is none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
@@ -154,7 +159,7 @@ pub struct Limits {
     pub stall: Option<Duration>,
     /// True if `stall` was given by the person, so that it also watches the output of programs without progress lines.
     pub stall_by_hand: bool,
-    /// Between SIGTERM and SIGKILL.
+    /// Between SIGTERM and SIGKILL; at most [`STOP_GRACE_MAX`].
     pub stop_grace: Duration,
     /// The job fails when it has cost more than so many US dollars.
     pub cost_usd: Option<f64>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::reader::{self, Bound, Faults, Object};
-use super::{Budgets, Limits};
+use super::{Budgets, Limits, STOP_GRACE_MAX};
 
 const BUDGETS: &[&str] = &["user_failures", "infra_failures", "preemptions", "no_progress"];
 
@@ -104,6 +104,11 @@ pub(super) fn limits(top: &Object<'_>, is_workspace: bool, faults: &mut Faults) 
     let grace = object.get("stop_grace");
     if let Some(Bound::At(grace)) = grace.and_then(|value| reader::duration(value, "limits.stop_grace", false, faults))
     {
+        if grace > STOP_GRACE_MAX {
+            let most = STOP_GRACE_MAX.as_secs() / 3600;
+            faults
+                .add("limits.stop_grace", format!("is at most {most}h, as long as the longest notice of the platform"));
+        }
         limits.stop_grace = grace;
     }
     limits.cost_usd = cost(&object, faults);

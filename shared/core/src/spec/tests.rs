@@ -302,6 +302,9 @@ fn each_fault_says_the_next_step() {
     refuses(&with(&["limits"], json!({"total": "9999d"})), "limits.total", "for no limit write none");
     refuses(&with(&["limits"], json!({"total": "soon"})), "limits.total", "90s, 30m, 24h, 7d, none");
     refuses(&with(&["limits"], json!({"start": "none"})), "limits.start", "90s, 30m, 24h, 7d, or in seconds");
+    refuses(&with(&["limits"], json!({"stop_grace": "3601s"})), "limits.stop_grace", "at most 1h");
+    let longest = parse_in(&open_deployment(), &with(&["limits"], json!({"stop_grace": "1h"}))).unwrap();
+    assert_eq!(longest.spec.limits.stop_grace, Duration::from_hours(1));
     refuses(&with(&["limits"], json!({"queue": -5})), "limits.queue", "no duration");
     refuses(&with(&["limits"], json!({"queue": 1e300})), "limits.queue", "no duration");
     for text in ["30M", "2w", "5 m", "1y", "m", "1h 30m", "90S"] {
