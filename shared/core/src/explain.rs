@@ -326,7 +326,7 @@ fn on(job: &Job, attempt: &Attempt) -> String {
 
 fn progress(job: &Job, attempt: &Attempt) -> String {
     let step = attempt.step.map_or_else(String::new, |step| format!(", at step {step}"));
-    let saved = job.highest_checkpoint.map_or_else(String::new, |step| format!(", last checkpoint at {step}"));
+    let saved = job.saved.map_or_else(String::new, |step| format!(", last checkpoint at {step}"));
     format!("{step}{saved}")
 }
 

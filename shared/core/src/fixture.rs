@@ -99,7 +99,8 @@ pub(crate) fn job(spec: JobSpec) -> Job {
         counters: Counters::default(),
         spent: Spent::default(),
         highest_step: None,
-        highest_checkpoint: None,
+        saved: None,
+        savers: 0,
         last_loss: None,
         first_started_at: None,
         queued_since: noon(),
@@ -171,6 +172,7 @@ pub(crate) fn attempt(number: u32, generation: u32) -> Attempt {
         progressed: false,
         step: None,
         step_at: None,
+        saved_before: None,
         resumed_from: None,
         idle: std::time::Duration::ZERO,
     }

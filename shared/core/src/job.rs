@@ -322,7 +322,10 @@ pub struct Attempt {
     pub step: Option<u64>,
     /// When that step was first seen.
     pub step_at: Option<Timestamp>,
-    /// Step at which it resumed, by its own words.
+    /// The job's checkpoint when it was released.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved_before: Option<u64>,
+    /// Step at which it resumed, by its own words; of several workers the smallest.
     pub resumed_from: Option<u64>,
     /// For how long nobody had used the workspace, counted while it was up: when the attempt began, and from its end on
     /// then.
@@ -517,8 +520,12 @@ pub struct Job {
     pub spent: Spent,
     /// Highest step ever seen.
     pub highest_step: Option<u64>,
-    /// Highest checkpoint ever reported.
-    pub highest_checkpoint: Option<u64>,
+    /// The newest checkpoint of the whole job on its line (see [`crate::decide::saved_by_all`]).
+    #[serde(rename = "highest_checkpoint")]
+    pub saved: Option<u64>,
+    /// How many workers save on this line: one for all of them, or each its own.
+    #[serde(default)]
+    pub savers: u32,
     /// Loss at the highest step, as the program wrote it.
     pub last_loss: Option<String>,
     /// When the program first started.

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use rekindle_core::decide::saved_by_all;
 use rekindle_core::explain;
 use rekindle_core::failure::FailureKind;
 use rekindle_core::ids::{BadId, JobId, WorkerKey};
@@ -247,13 +248,13 @@ fn progress(job: &Job, workers: &[WorkerReport]) -> ProgressView {
             step: w.step,
             step_at: w.step_at,
             loss: w.loss.clone(),
-            checkpoint: workers.iter().filter_map(|w| w.checkpoint).chain(job.highest_checkpoint).max(),
+            checkpoint: saved_by_all(job, workers),
         },
         _ => ProgressView {
             step: job.highest_step,
             step_at: None,
             loss: job.last_loss.clone(),
-            checkpoint: workers.iter().filter_map(|w| w.checkpoint).chain(job.highest_checkpoint).max(),
+            checkpoint: saved_by_all(job, workers),
         },
     }
 }

@@ -25,7 +25,7 @@ fn installation() -> InstallationId {
     InstallationId::parse("abc123").unwrap()
 }
 
-fn decided(job: &Job, seen: &Observation, secs: i64) -> Decision {
+pub(super) fn decided(job: &Job, seen: &Observation, secs: i64) -> Decision {
     let (settings, installation) = (Settings::default(), installation());
     let deployment = deployment(vec![entry("*", "us-central1-a", CapacityKind::Spot)]);
     let rules = Rules { settings: &settings, deployment: &deployment, installation: &installation };
@@ -47,7 +47,7 @@ fn with(g: Generation) -> Job {
     }
 }
 
-fn view(job: &Job, state: SliceState, ours: bool) -> SliceView {
+pub(super) fn view(job: &Job, state: SliceState, ours: bool) -> SliceView {
     let labels = names::labels(&installation(), &job.id, 1, &job.spec_hash);
     SliceView {
         ended: false,
@@ -61,7 +61,7 @@ fn view(job: &Job, state: SliceState, ours: bool) -> SliceView {
     }
 }
 
-fn seen(job: &Job, slice: &Look<SliceView>, workers: Option<Vec<WorkerReport>>, secs: i64) -> Observation {
+pub(super) fn seen(job: &Job, slice: &Look<SliceView>, workers: Option<Vec<WorkerReport>>, secs: i64) -> Observation {
     let generations = job.generations.iter().map(|g| GenerationLook {
         number: g.number,
         placement: g.placement.clone(),
@@ -156,7 +156,7 @@ fn a_create_that_is_not_answered_is_sent_less_and_less_often_and_within_the_budg
     assert!(asked(0, Permit::Granted)(10).0);
 }
 
-fn report(worker: u32, state: WorkerState, exit: Option<ExitReport>) -> WorkerReport {
+pub(super) fn report(worker: u32, state: WorkerState, exit: Option<ExitReport>) -> WorkerReport {
     WorkerReport {
         attempt: 1,
         generation: 1,
@@ -182,7 +182,7 @@ fn report(worker: u32, state: WorkerState, exit: Option<ExitReport>) -> WorkerRe
 }
 
 /// A job whose program runs on generation 1.
-fn running() -> Job {
+pub(super) fn running() -> Job {
     let g = Generation {
         create: Create::Done,
         asked_at: Some(noon()),
@@ -225,17 +225,17 @@ fn while_a_program_runs_its_sentence_is_true_also_between_two_looks() {
 #[test]
 fn a_new_checkpoint_line_has_no_checkpoint() {
     let mut job = running();
-    job.highest_checkpoint = Some(1000);
+    job.saved = Some(1000);
     let ready = Look::Seen(view(&job, SliceState::Ready, true));
     let workers: Vec<_> = (0..4).map(|n| report(n, WorkerState::Running, None)).collect();
     let restart = Command::Restart { new_slice: false, from_scratch: true };
     let job = apply_command(&job, restart, at(100)).unwrap().unwrap();
     let decision = decided(&job, &seen(&job, &ready, Some(workers), 100), 100);
-    assert_eq!((decision.job.line, decision.job.highest_checkpoint), (1, None));
+    assert_eq!((decision.job.line, decision.job.saved), (1, None));
     let paused = Job { phase: Phase::Paused, desired: Desired::Pause, ..running() };
-    let paused = Job { highest_checkpoint: Some(1000), generations: Vec::new(), attempts: Vec::new(), ..paused };
+    let paused = Job { saved: Some(1000), generations: Vec::new(), attempts: Vec::new(), ..paused };
     let again = apply_command(&paused, restart, at(100)).unwrap().unwrap();
-    assert_eq!((again.line, again.highest_checkpoint), (1, None));
+    assert_eq!((again.line, again.saved), (1, None));
 }
 
 #[test]
@@ -416,12 +416,12 @@ fn a_cancel_that_was_accepted_stays_whatever_is_asked_before_the_next_pass() {
 fn a_restart_from_scratch_outlives_a_pause_and_a_restart_ends_one() {
     let ready = |job: &Job| Look::Seen(view(job, SliceState::Ready, true));
     let workers = || Some((0..4).map(|n| report(n, WorkerState::Running, None)).collect());
-    let job = Job { highest_checkpoint: Some(1000), ..running() };
+    let job = Job { saved: Some(1000), ..running() };
     let restart = Command::Restart { new_slice: false, from_scratch: true };
     let job = apply_command(&job, restart, at(100)).unwrap().unwrap();
     let job = apply_command(&job, Command::Pause, at(100)).unwrap().unwrap();
     let job = Job::clone(&decided(&job, &seen(&job, &ready(&job), workers(), 100), 100).job);
-    assert_eq!((job.line, job.highest_checkpoint, job.next.as_ref().map(|n| n.resume)), (1, None, Some(false)));
+    assert_eq!((job.line, job.saved, job.next.as_ref().map(|n| n.resume)), (1, None, Some(false)));
     let paused = Job { phase: Phase::Paused, generations: Vec::new(), attempts: Vec::new(), ..job };
     let on = apply_command(&paused, Command::Unpause, at(200)).unwrap().unwrap();
     assert_eq!(on.next.map(|n| n.resume), Some(false), "nothing was saved in the new line");

@@ -19,6 +19,8 @@ mod provision;
 mod record;
 mod release;
 mod retire;
+#[cfg(test)]
+mod saved;
 mod stand;
 #[cfg(test)]
 mod tests;
@@ -43,6 +45,7 @@ use crate::settings::{Deployment, Settings};
 pub use record::{Outcome as EffectOutcome, record};
 pub use usage::usage_at;
 pub use wish::{Command, NoSense, apply_command};
+pub use workers::saved_by_all;
 
 /// What `decide` needs beside job, observation and time; the same for all jobs.
 #[derive(Debug, Clone, Copy)]

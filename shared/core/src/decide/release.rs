@@ -65,6 +65,7 @@ impl Pass<'_> {
             progressed: false,
             step: None,
             step_at: None,
+            saved_before: None,
             resumed_from: None,
             idle,
         });
@@ -101,9 +102,9 @@ impl Pass<'_> {
             self.waiting = Some((Reason::Fencing, "waits until no worker of the earlier slice can be running".into()));
             return;
         }
-        let now = self.now;
+        let (now, saved) = (self.now, self.job.saved);
         if let Some(a) = self.attempt_mut(number) {
-            a.released_at = Some(now);
+            (a.released_at, a.saved_before) = (Some(now), saved);
         }
         self.note(format!("attempt {number} is released to {} workers", expected.len()));
     }

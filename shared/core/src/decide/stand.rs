@@ -321,7 +321,8 @@ fn is_significant(before: &Job, after: &Job) -> bool {
         outbox: _,
         // Steps move with every look; they are progress, not decisions.
         highest_step: _,
-        highest_checkpoint: _,
+        saved: _,
+        savers: _,
         last_loss: _,
         id,
         spec,

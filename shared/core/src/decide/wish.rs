@@ -132,7 +132,7 @@ fn restart(job: &mut Job, new_slice: bool, from_scratch: bool, now: Timestamp) -
         Phase::Paused => {
             if from_scratch {
                 job.line += 1;
-                job.highest_checkpoint = None;
+                (job.saved, job.savers) = (None, 0);
             }
             resume_from_pause(job, Reason::RestartRequested, !from_scratch, now);
             true

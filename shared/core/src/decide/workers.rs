@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::Pass;
 use crate::failure::FailureKind;
 use crate::ids::WorkerKey;
-use crate::job::{Attempt, Generation, Repeat, StopCause};
+use crate::job::{Attempt, Generation, Job, Repeat, StopCause};
 use crate::observation::{NoticeKind, WorkerReport, WorkerState};
 use crate::orders::notice_is_urgent;
 use crate::shared::Shared;
@@ -13,6 +13,24 @@ use crate::shared::Shared;
 /// Every worker of a generation.
 pub(super) fn keys(g: &Generation) -> impl Iterator<Item = WorkerKey> + '_ {
     (0..g.slices).flat_map(|slice| (0..g.workers).map(move |worker| WorkerKey { slice, worker }))
+}
+
+/// The newest checkpoint that the whole job can go on from, with the newest reports of its running attempt.
+///
+/// One worker may save for all of them, or each for itself. Who saves for itself resumes from its own step, so the job's
+/// checkpoint is the smallest of what each has saved last. Until all that save on this line have saved in this attempt,
+/// what was saved before it holds: they would go on from there.
+pub fn saved_by_all<'a>(job: &Job, reports: impl IntoIterator<Item = &'a WorkerReport>) -> Option<u64> {
+    let (mut told, mut savers, mut smallest) = (0_u32, 0_u32, None);
+    for report in reports {
+        told += 1;
+        if let Some(saved) = report.checkpoint {
+            savers += 1;
+            smallest = Some(smallest.map_or(saved, |known: u64| known.min(saved)));
+        }
+    }
+    // On a smaller slice there are fewer.
+    smallest.filter(|_| savers >= job.savers.min(told)).or(job.saved)
 }
 
 impl Pass<'_> {
@@ -122,18 +140,7 @@ impl Pass<'_> {
     }
 
     fn fold_progress(&mut self, a: &mut Attempt, of: &[&WorkerReport]) {
-        if a.resumed_from.is_none()
-            && let Some(from) = of.iter().filter_map(|r| r.resumed_from).min()
-        {
-            a.resumed_from = Some(from);
-            let repeated = self.job.highest_step.unwrap_or(0).saturating_sub(from);
-            self.job.counters.steps_repeated += repeated;
-            self.note(format!("attempt {} resumed from step {from}; {repeated} steps are repeated", a.number));
-            if self.job.highest_checkpoint.is_some_and(|saved| from < saved) {
-                let saved = self.job.highest_checkpoint.unwrap_or(0);
-                self.note(format!("WorkLost: attempt {} resumed from {from}, below the checkpoint {saved}", a.number));
-            }
-        }
+        self.fold_resume(a, of);
         let best = of.iter().filter_map(|r| r.step.map(|s| (s, r.step_at, &r.loss))).max_by_key(|(s, ..)| *s);
         if let Some((step, at, loss)) = best {
             if a.step.is_none_or(|known| step > known) {
@@ -149,8 +156,28 @@ impl Pass<'_> {
                 }
             }
         }
-        if let Some(saved) = of.iter().filter_map(|r| r.checkpoint).max() {
-            self.job.highest_checkpoint = Some(self.job.highest_checkpoint.unwrap_or(0).max(saved));
+        // What an attempt saved on a line that was given up is not offered to the next one.
+        if a.line == self.job.line {
+            self.job.saved = saved_by_all(&self.job, of.iter().copied());
+            let savers = of.iter().filter(|r| r.checkpoint.is_some()).count();
+            self.job.savers = self.job.savers.max(u32::try_from(savers).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Where the attempt began, by the words of its workers: of several the smallest, since the steps above it come
+    /// again.
+    fn fold_resume(&mut self, a: &mut Attempt, of: &[&WorkerReport]) {
+        let Some(from) = of.iter().filter_map(|r| r.resumed_from).min() else { return };
+        if a.resumed_from.is_some_and(|known| known <= from) {
+            return;
+        }
+        // A worker that is slower to tell may have begun further back than the first.
+        let known = a.resumed_from.replace(from).or(self.job.highest_step).unwrap_or(0);
+        let repeated = known.saturating_sub(from);
+        self.job.counters.steps_repeated += repeated;
+        self.note(format!("attempt {} resumed from step {from}; {repeated} steps are repeated", a.number));
+        if let Some(saved) = a.saved_before.filter(|saved| from < *saved) {
+            self.note(format!("WorkLost: attempt {} resumed from {from}, below the checkpoint {saved}", a.number));
         }
     }
 

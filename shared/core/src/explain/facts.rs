@@ -97,7 +97,7 @@ fn attempt(a: &Attempt) -> String {
 
 fn progress(job: &Job) -> Option<String> {
     let step = job.highest_step?;
-    let saved = job.highest_checkpoint.map_or_else(|| "none reported".to_owned(), |step| format!("at step {step}"));
+    let saved = job.saved.map_or_else(|| "none reported".to_owned(), |step| format!("at step {step}"));
     let line = if job.line > 0 { format!(", checkpoint line {}", job.line) } else { String::new() };
     Some(format!("highest step {step}, last checkpoint {saved}, {} repeated{line}", steps(job.counters.steps_repeated)))
 }

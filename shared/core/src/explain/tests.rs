@@ -21,7 +21,7 @@ fn running() -> Job {
     let mut run = attempt(2, 1);
     (run.released_at, run.started_at, run.step) = (Some(at(150)), Some(at(151)), Some(1200));
     (job.last_generation, job.last_attempt) = (1, 2);
-    (job.highest_step, job.highest_checkpoint) = (Some(1200), Some(1100));
+    (job.highest_step, job.saved) = (Some(1200), Some(1100));
     job.first_started_at = Some(at(130));
     job.phase_since = at(151);
     job.generations = vec![slice];

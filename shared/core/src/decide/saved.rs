@@ -1,0 +1,87 @@
+//! What counts as the checkpoint of a job with several workers, and which resume has lost work.
+
+use super::cases::{decided, report, running, seen, view};
+use crate::fixture::at;
+use crate::job::Job;
+use crate::observation::{Look, SliceState, WorkerReport, WorkerState};
+
+/// What a worker has said of its checkpoints: where it resumed, and what it saved last.
+type Word = (Option<u64>, Option<u64>);
+
+/// The job after a pass that hears its workers say this.
+fn hears(job: &Job, words: [Word; 4]) -> (Job, Vec<String>) {
+    let workers = words.iter().zip(0..).map(|((resumed_from, checkpoint), worker)| WorkerReport {
+        resumed_from: *resumed_from,
+        checkpoint: *checkpoint,
+        ..report(worker, WorkerState::Running, None)
+    });
+    let ready = Look::Seen(view(job, SliceState::Ready, true));
+    let decision = decided(job, &seen(job, &ready, Some(workers.collect()), 100), 100);
+    (Job::clone(&decision.job), decision.notes)
+}
+
+/// The same job in its next attempt, which its workers have not yet spoken of.
+fn resumed(job: Job) -> Job {
+    let mut next = Job { highest_step: Some(200), ..job };
+    let a = &mut next.attempts[0];
+    (a.saved_before, a.resumed_from, a.released_at) = (next.saved, None, Some(at(50)));
+    next
+}
+
+const SILENT: Word = (None, None);
+
+fn from(step: u64) -> Word {
+    (Some(step), None)
+}
+
+fn saves(step: u64) -> Word {
+    (None, Some(step))
+}
+
+#[test]
+fn one_worker_saves_for_all() {
+    let (job, _) = hears(&running(), [saves(100), SILENT, SILENT, SILENT]);
+    assert_eq!((job.saved, job.savers), (Some(100), 1));
+    let all_from = |word: Word| [word, from(100), from(100), from(100)];
+    let (job, notes) = hears(&resumed(job), all_from(from(100)));
+    assert!(!notes.concat().contains("WorkLost"), "{notes:?}");
+    let (job, _) = hears(&job, all_from((Some(100), Some(150))));
+    assert_eq!(job.saved, Some(150), "those that save nothing are not waited for");
+}
+
+#[test]
+fn where_each_saves_its_own_the_smallest_counts_and_an_undisturbed_resume_loses_nothing() {
+    let (job, _) = hears(&running(), [saves(100), SILENT, SILENT, SILENT]);
+    let (job, _) = hears(&job, [saves(103), saves(101), saves(102), saves(104)]);
+    assert_eq!((job.saved, job.savers), (Some(101), 4));
+    let (job, notes) = hears(&resumed(job), [from(103), from(101), from(102), from(104)]);
+    assert!(!notes.concat().contains("WorkLost"), "{notes:?}");
+    assert_eq!((job.attempts[0].resumed_from, job.counters.steps_repeated), (Some(101), 99));
+
+    // Taken away after the first of them has saved again.
+    let (job, _) = hears(&job, [(Some(103), Some(150)), from(101), from(102), from(104)]);
+    assert_eq!(job.saved, Some(101), "the others would go on from there");
+    let (_, notes) = hears(&resumed(job), [from(150), from(101), from(102), from(104)]);
+    assert!(!notes.concat().contains("WorkLost"), "{notes:?}");
+}
+
+#[test]
+fn a_worker_that_begins_below_its_checkpoint_has_lost_work_also_when_it_tells_last() {
+    let (job, _) = hears(&running(), [saves(103), saves(101), saves(102), saves(104)]);
+    let (job, notes) = hears(&resumed(job), [from(103), SILENT, SILENT, SILENT]);
+    assert!(!notes.concat().contains("WorkLost"), "{notes:?}");
+    let (job, notes) = hears(&job, [(Some(103), Some(150)), from(50), from(102), from(104)]);
+    assert!(notes.contains(&"WorkLost: attempt 1 resumed from 50, below the checkpoint 101".to_owned()), "{notes:?}");
+    assert_eq!(job.counters.steps_repeated, 150);
+    let (job, notes) = hears(&job, [(Some(103), Some(150)), from(50), from(102), from(104)]);
+    assert!(!notes.concat().contains("WorkLost"), "told once: {notes:?}");
+    let told = |step| (Some(step), Some(60));
+    assert_eq!(hears(&job, [told(103), told(50), told(102), told(104)]).0.saved, Some(60), "the newest, not the highest");
+}
+
+#[test]
+fn what_was_saved_on_an_earlier_line_does_not_count() {
+    let (job, _) = hears(&running(), [saves(100), SILENT, SILENT, SILENT]);
+    let job = Job { line: 1, saved: None, savers: 0, ..job };
+    assert_eq!(hears(&job, [saves(110), SILENT, SILENT, SILENT]).0.saved, None);
+}
