@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::{Decision, Pass};
 use crate::effect::Effect;
@@ -282,16 +282,9 @@ impl Pass<'_> {
             return None;
         }
         let reports = self.reports_of(a.number);
-        let silent = self.silence_limit(g);
         let live = reports.iter().all(|r| r.state == WorkerState::Running && r.exit.is_none() && r.notice.is_none());
-        let heard = reports.iter().map(|r| r.heard_at).min().filter(|_| live)?;
-        // By the store's clock, as silence is.
-        let read_at = Timestamp::from_microsecond(self.seen.read_through_us).ok()?;
-        if reports.len() != (g.slices * g.workers) as usize || heard + silent < read_at {
-            return None;
-        }
-        let unheard = read_at.duration_since(heard).max(SignedDuration::ZERO);
-        Some(self.now + (self.settings().silence_hard / 2).max(silent) - unheard)
+        let unheard = self.unheard(a.number, g).filter(|_| live)?;
+        Some(self.now + (self.settings().silence_hard / 2).max(self.silence_limit(g)) - unheard)
     }
 
     /// When the next pass is due, and the same if it is worth a wake-up of its own: what the next tick is soon enough for is not.

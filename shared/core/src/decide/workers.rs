@@ -202,6 +202,16 @@ impl Pass<'_> {
         self.seen.workers.iter().flatten().map(|r| &**r).filter(|r| r.attempt == attempt).collect()
     }
 
+    /// How long ago the quietest worker of an attempt was heard of, if each of them was heard of within the silence limit. A
+    /// read that failed, or an outage of ours, says nothing of anybody. By the store's clock, as silence is.
+    pub(super) fn unheard(&self, attempt: u32, g: &Generation) -> Option<std::time::Duration> {
+        let reports = self.reports_of(attempt);
+        let read_at = Timestamp::from_microsecond(self.seen.read_through_us).ok()?;
+        let heard = reports.iter().map(|r| r.heard_at).min()?;
+        let unheard = std::time::Duration::try_from(read_at.duration_since(heard)).unwrap_or_default();
+        (reports.len() == (g.slices * g.workers) as usize && unheard <= self.silence_limit(g)).then_some(unheard)
+    }
+
     /// For how long silence has counted against a worker that was last heard of then, or `None` if it does not count now.
     ///
     /// Every time in it is the store's: the clocks of those that took the reports, that ticked and that decide may differ by minutes.

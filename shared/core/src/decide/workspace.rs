@@ -36,12 +36,8 @@ impl Pass<'_> {
     pub(super) fn judge_idle(&mut self, a: &Attempt, started: Timestamp, idle: Option<Duration>) {
         let Some(idle) = idle else { return };
         let Some(g) = self.job.generation(a.generation) else { return };
-        let Ok(read_at) = Timestamp::from_microsecond(self.seen.read_through_us) else { return };
-        let limit = self.silence_limit(g);
-        let reports = self.reports_of(a.number);
-        // Only who has heard of all of them lately can say that nobody uses it: a read that failed, or an outage of ours, is no idleness.
-        let all_heard = reports.len() == (g.slices * g.workers) as usize;
-        if !all_heard || reports.iter().any(|r| r.heard_at + limit < read_at) {
+        // Only who has heard of all of them lately can say that nobody uses it.
+        if self.unheard(a.number, g).is_none() {
             return;
         }
         let since = self.unused_since(a, started);
