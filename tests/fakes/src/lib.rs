@@ -10,14 +10,17 @@ use rekindle_ports::Ports;
 use rekindle_ports::store::Store;
 
 mod clock;
+mod deployment;
 mod docs;
 mod emulators;
 #[cfg(test)]
 mod tests;
+pub mod tokens;
 mod tpu;
 mod world;
 
 pub use clock::{FakeClock, FakeIds};
+pub use deployment::deployment;
 pub use docs::{CommitFault, MemoryDocs};
 pub use emulators::{Emulator, Emulators};
 pub use tpu::{Call, FakeTpu, Script};

@@ -3,42 +3,12 @@
 //! `cargo run -p rekindle-fuzz --release -- TARGET --minutes 10` mutates the corpus and keeps what brings a new answer; a
 //! panic is written to `corpus/` as well and fails. `cargo nextest run -p rekindle-fuzz` replays the corpus.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-use rekindle_core::access::Access;
-use rekindle_core::settings::{CapacityEntry, Deployment};
-use rekindle_core::spec::CapacityKind;
 
 pub mod mutate;
 pub mod targets;
 
 pub use targets::{Ground, Target};
-
-/// A deployment that sells everything.
-fn deployment() -> Deployment {
-    let entry = CapacityEntry {
-        accelerator: "*".into(),
-        zone: "*".into(),
-        kind: CapacityKind::Spot,
-        max_chips: None,
-        usd_per_chip_hour: 0.3,
-    };
-    Deployment {
-        capacity: vec![entry],
-        max_chips: None,
-        max_usd_per_day: None,
-        owners: BTreeMap::new(),
-        access: Access::default(),
-        bucket: "gs://bucket".into(),
-        bucket_regions: Vec::new(),
-        api_url: "http://127.0.0.1:1".into(),
-        worker_service_account: None,
-        worker_network: None,
-        startup_script: None,
-        worker_metadata: BTreeMap::new(),
-    }
-}
 
 /// Folder of a target's corpus.
 pub fn corpus_folder(target: Target) -> PathBuf {

@@ -24,7 +24,7 @@ use rekindle_ports::tpu::{SliceRef, TpuApi};
 use rekindle_wire::delivery::{self, Delivery};
 use rekindle_wire::{audit, event};
 
-use crate::deployment;
+use rekindle_fakes::deployment;
 
 /// One decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

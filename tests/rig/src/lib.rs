@@ -16,8 +16,7 @@ use tower::ServiceExt;
 
 use rekindle_core::ids::{InstallationId, JobId};
 use rekindle_core::job::Job;
-use rekindle_core::settings::{CapacityEntry, Deployment, Settings};
-use rekindle_core::spec::CapacityKind;
+use rekindle_core::settings::Settings;
 use rekindle_engine::Engine;
 use rekindle_fakes::Fakes;
 use rekindle_ports::docs::Precondition;
@@ -25,6 +24,8 @@ use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::Installation;
 use rekindle_web::caller::{Loopback, guard};
 use rekindle_web::{Door, layers};
+
+pub use rekindle_fakes::deployment;
 
 /// Who calls.
 pub const CALLER: &str = "ann@example.com";
@@ -98,34 +99,6 @@ impl Rig {
     /// Takes the hints so far; their causes.
     pub fn take_causes(&self) -> Vec<String> {
         self.fakes.hints.take().into_iter().map(|hint| hint.cause).collect()
-    }
-}
-
-/// A deployment that allows everything.
-pub fn deployment() -> Deployment {
-    let kinds = [CapacityKind::Spot, CapacityKind::OnDemand];
-    Deployment {
-        capacity: kinds
-            .into_iter()
-            .map(|kind| CapacityEntry {
-                accelerator: "*".into(),
-                zone: "*".into(),
-                kind,
-                max_chips: None,
-                usd_per_chip_hour: 0.3,
-            })
-            .collect(),
-        max_chips: None,
-        max_usd_per_day: None,
-        owners: BTreeMap::new(),
-        access: rekindle_core::access::Access::open(),
-        bucket: "gs://bucket".into(),
-        bucket_regions: Vec::new(),
-        api_url: "http://127.0.0.1:1".into(),
-        worker_service_account: None,
-        worker_network: None,
-        startup_script: None,
-        worker_metadata: BTreeMap::new(),
     }
 }
 

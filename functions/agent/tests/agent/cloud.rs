@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
-use axum::extract::{Path as UrlPath, Query, State};
+use axum::extract::{Path as UrlPath, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
@@ -129,12 +130,15 @@ impl Cloud {
             downloads: Vec::new(),
         };
         let cloud = Self { address, inner: Arc::new(Mutex::new(inner)), changes: watch::Sender::new(0) };
-        let app = Router::new()
-            .route("/agent/v1/hello", post(hello))
+        let known = Router::new()
             .route("/agent/v1/report", post(report))
             .route("/agent/v1/logs/{job}/{attempt}/{worker}/{stream}/{number}", put(log))
             .route("/agent/v1/exec/{job}/{order}/{worker}/{stream}/{number}", put(brought))
             .route("/agent/v1/outputs", post(place))
+            .layer(middleware::from_fn_with_state(cloud.clone(), refused));
+        let app = Router::new()
+            .merge(known)
+            .route("/agent/v1/hello", post(hello))
             .route("/outputs/{*path}", put(output))
             .route("/computeMetadata/v1/instance/{*key}", get(metadata))
             .route("/agent-binary", get(binary))
@@ -246,19 +250,25 @@ async fn hello(State(cloud): State<Cloud>, Json(hello): Json<Hello>) -> Response
     })
 }
 
-fn refusal(inner: &Inner, headers: &HeaderMap) -> Option<Response> {
-    if inner.is_down {
-        return Some(StatusCode::SERVICE_UNAVAILABLE.into_response());
+/// Who may call: whoever knows the token.
+async fn refused(State(cloud): State<Cloud>, request: Request, next: Next) -> Response {
+    let refusal = {
+        let inner = cloud.inner.lock().unwrap();
+        let token = request.headers().get("authorization").and_then(|v| v.to_str().ok()).unwrap_or_default();
+        match token == format!("Bearer {}", inner.token) {
+            _ if inner.is_down => Some(StatusCode::SERVICE_UNAVAILABLE),
+            false => Some(StatusCode::UNAUTHORIZED),
+            true => None,
+        }
+    };
+    match refusal {
+        Some(status) => status.into_response(),
+        None => next.run(request).await,
     }
-    let token = headers.get("authorization").and_then(|v| v.to_str().ok()).unwrap_or_default();
-    (token != format!("Bearer {}", inner.token)).then(|| StatusCode::UNAUTHORIZED.into_response())
 }
 
-async fn report(State(cloud): State<Cloud>, headers: HeaderMap, Json(report): Json<Report>) -> Response {
+async fn report(State(cloud): State<Cloud>, Json(report): Json<Report>) -> Response {
     cloud.set(|inner| {
-        if let Some(refusal) = refusal(inner, &headers) {
-            return refusal;
-        }
         inner.reports.push(report.clone());
         let mut order = inner.due();
         if report.has_work && report.attempt == order.attempt {
@@ -272,13 +282,9 @@ async fn log(
     State(cloud): State<Cloud>,
     UrlPath((job, attempt, worker, stream, number)): UrlPath<(String, u32, String, String, u64)>,
     Query(whose): Query<Whose>,
-    headers: HeaderMap,
     body: Bytes,
 ) -> Response {
     cloud.set(|inner| {
-        if let Some(refusal) = refusal(inner, &headers) {
-            return refusal;
-        }
         if inner.takes_no_logs {
             return StatusCode::SERVICE_UNAVAILABLE.into_response();
         }
@@ -298,22 +304,13 @@ async fn log(
 async fn brought(
     State(cloud): State<Cloud>,
     UrlPath((_, order, _, stream, number)): UrlPath<(String, u64, String, String, u64)>,
-    headers: HeaderMap,
     body: Bytes,
-) -> Response {
-    cloud.set(|inner| {
-        if let Some(refusal) = refusal(inner, &headers) {
-            return refusal;
-        }
-        inner.brought.insert((order, stream, number), body.to_vec());
-        StatusCode::NO_CONTENT.into_response()
-    })
+) -> StatusCode {
+    cloud.set(|inner| inner.brought.insert((order, stream, number), body.to_vec()));
+    StatusCode::NO_CONTENT
 }
 
-async fn place(State(cloud): State<Cloud>, headers: HeaderMap, Json(place): Json<OutputPlace>) -> Response {
-    if let Some(refusal) = refusal(&cloud.inner.lock().unwrap(), &headers) {
-        return refusal;
-    }
+async fn place(State(cloud): State<Cloud>, Json(place): Json<OutputPlace>) -> Response {
     cloud.until("outputs have a place", |inner| (!inner.holds_outputs).then_some(())).await;
     let upload = format!("http://{}/outputs/{}", cloud.address, place.path);
     (StatusCode::CREATED, Json(OutputAddress { upload })).into_response()

@@ -1,22 +1,18 @@
 //! The table of bad tokens at every door: refused as it should be, nothing changed, and a line in the log that says why.
 
 use std::io::Write;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 
-use aws_lc_rs::encoding::AsDer as _;
-use aws_lc_rs::rsa::{KeyPair, KeySize};
-use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_SHA256};
 use axum::Router;
 use axum::body::Body;
-use axum::routing::get;
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::STANDARD;
 use http::Request;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tracing::subscriber::DefaultGuard;
 
 use rekindle_core::settings::Deployment;
+use rekindle_fakes::tokens::{Issuer, KEY, OTHER_KEY, TokenKey, unsigned};
 use rekindle_fn_jobs::Name;
 use rekindle_fn_notify::Sender;
 use rekindle_gcp::oidc::{Mode, OidcSettings};
@@ -31,9 +27,6 @@ const URL: &str = "https://svc.example.app";
 const GCLOUD: &str = "gcloud.apps.example.com";
 /// The workers' account.
 pub(super) const WORKER: &str = "worker@p.iam.gserviceaccount.com";
-
-static KEY: LazyLock<KeyPair> = LazyLock::new(|| KeyPair::generate(KeySize::Rsa2048).unwrap());
-static OTHER_KEY: LazyLock<KeyPair> = LazyLock::new(|| KeyPair::generate(KeySize::Rsa2048).unwrap());
 
 /// What is logged while its guard lives.
 #[derive(Clone, Default)]
@@ -97,7 +90,8 @@ impl World {
             people_audiences: vec![GCLOUD.into()],
             admins: Vec::new(),
         };
-        let settings = OidcSettings { jwks_url: keys().await, ..OidcSettings::google(Mode::Verify, false) };
+        let (_, jwks_url) = Issuer::serve().await;
+        let settings = OidcSettings { jwks_url, ..OidcSettings::google(Mode::Verify, false) };
         let doors = OidcDoors::new(settings, vec![URL.into()], callers, rig.fakes.clock.clone()).unwrap();
         let parts = Parts {
             engine: rig.engine.clone(),
@@ -145,11 +139,11 @@ impl World {
         let good = sign(&claims);
         let (head, _) = good.rsplit_once('.').unwrap();
         let header = |kid: &str, alg: &str| json!({"alg": alg, "kid": kid, "typ": "JWT"});
-        let secret = jsonwebtoken::EncodingKey::from_secret(KEY.public_key().as_der().unwrap().as_ref());
+        let secret = jsonwebtoken::EncodingKey::from_secret(&KEY.public_der());
         let mut hs256 = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::HS256);
         hs256.kid = Some("k1".into());
         let with = |name: &str, value: Value| Some(self.with(email, name, value));
-        let rs256 = |key: &KeyPair, kid: &str| Some(sign_with(key, &header(kid, "RS256"), &claims));
+        let rs256 = |key: &TokenKey, kid: &str| Some(key.sign(&header(kid, "RS256"), &claims));
         vec![
             ("no token", None, "no identity token"),
             ("no JWT", Some("abc".into()), "cannot be read"),
@@ -169,35 +163,8 @@ impl World {
     }
 }
 
-/// Serves the local key set; its address.
-async fn keys() -> String {
-    let public = KEY.public_key();
-    let part = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
-    let n = part(public.modulus().big_endian_without_leading_zero());
-    let e = part(public.exponent().big_endian_without_leading_zero());
-    let set = json!({"keys": [{"kty": "RSA", "kid": "k1", "use": "sig", "alg": "RS256", "n": n, "e": e}]});
-    let router = Router::new().route("/keys", get(async move || axum::Json(set)));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/keys", listener.local_addr().unwrap());
-    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-    url
-}
-
-fn unsigned(header: &Value, claims: &Value) -> String {
-    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-    format!("{}.{}", part(header), part(claims))
-}
-
-fn sign_with(key: &KeyPair, header: &Value, claims: &Value) -> String {
-    let message = unsigned(header, claims);
-    let mut signature = vec![0; key.public_modulus_len()];
-    let random = aws_lc_rs::rand::SystemRandom::new();
-    key.sign(&RSA_PKCS1_SHA256, &random, message.as_bytes(), &mut signature).unwrap();
-    format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
-}
-
 pub(super) fn sign(claims: &Value) -> String {
-    sign_with(&KEY, &json!({"alg": "RS256", "kid": "k1", "typ": "JWT"}), claims)
+    KEY.sign(&json!({"alg": "RS256", "kid": "k1", "typ": "JWT"}), claims)
 }
 
 fn bearer(token: &str) -> Vec<(&'static str, String)> {

@@ -1,16 +1,10 @@
 //! Tokens of an own key, against an own server of keys.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{LazyLock, Mutex};
+use std::sync::Mutex;
 
-use aws_lc_rs::encoding::AsDer;
-use aws_lc_rs::rsa::{KeyPair, KeySize};
-use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_SHA256};
-use axum::Router;
-use axum::extract::State;
-use axum::http::StatusCode;
 use futures::future::join_all;
 use jiff::SignedDuration;
+use rekindle_fakes::tokens::{Issuer, KEY, OTHER_KEY, unsigned};
 use serde_json::{Value, json};
 
 use super::*;
@@ -18,9 +12,6 @@ use super::*;
 const AUDIENCE: &str = "https://reconcile.example.app";
 const EMAIL: &str = "pubsub@p.iam.gserviceaccount.com";
 const NOW: &str = "2026-11-27T12:00:00Z";
-
-static KEY: LazyLock<KeyPair> = LazyLock::new(|| KeyPair::generate(KeySize::Rsa2048).unwrap());
-static OTHER_KEY: LazyLock<KeyPair> = LazyLock::new(|| KeyPair::generate(KeySize::Rsa2048).unwrap());
 
 struct TestClock(Mutex<Timestamp>);
 
@@ -36,34 +27,6 @@ impl TestClock {
     }
 }
 
-/// A server of keys.
-#[derive(Clone, Default)]
-struct Issuer {
-    /// Names under which [`KEY`] is published.
-    kids: Arc<Mutex<Vec<&'static str>>>,
-    broken: Arc<Mutex<bool>>,
-    fetches: Arc<AtomicUsize>,
-}
-
-async fn serve_keys(State(issuer): State<Issuer>) -> (StatusCode, [(&'static str, &'static str); 1], String) {
-    issuer.fetches.fetch_add(1, Ordering::SeqCst);
-    let cache = [("cache-control", "public, max-age=3600")];
-    if *issuer.broken.lock().unwrap() {
-        return (StatusCode::INTERNAL_SERVER_ERROR, cache, "{}".into());
-    }
-    let public = KEY.public_key();
-    let (n, e) = (public.modulus(), public.exponent());
-    let part = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
-    let n = part(n.big_endian_without_leading_zero());
-    let e = part(e.big_endian_without_leading_zero());
-    let kids = issuer.kids.lock().unwrap();
-    let keys: Vec<Value> = kids
-        .iter()
-        .map(|kid| json!({ "kty": "RSA", "kid": kid, "use": "sig", "alg": "RS256", "n": n, "e": e }))
-        .collect();
-    (StatusCode::OK, cache, json!({ "keys": keys }).to_string())
-}
-
 /// A verifier with its clock and the server of its keys.
 struct World {
     verifier: Verifier,
@@ -73,12 +36,7 @@ struct World {
 
 impl World {
     async fn new(mode: Mode) -> Self {
-        let issuer = Issuer::default();
-        issuer.kids.lock().unwrap().push("k1");
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let jwks_url = format!("http://{}/certs", listener.local_addr().unwrap());
-        let router = Router::new().fallback(serve_keys).with_state(issuer.clone());
-        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let (issuer, jwks_url) = Issuer::serve().await;
         let clock = Arc::new(TestClock(Mutex::new(NOW.parse().unwrap())));
         let settings = OidcSettings { jwks_url, ..OidcSettings::google(mode, mode == Mode::Platform) };
         let verifier = Verifier::new(settings, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
@@ -90,7 +48,7 @@ impl World {
     }
 
     fn fetches(&self) -> usize {
-        self.issuer.fetches.load(Ordering::SeqCst)
+        self.issuer.fetches()
     }
 }
 
@@ -124,25 +82,12 @@ fn with(name: &str, value: Value) -> Value {
     claims
 }
 
-fn unsigned(header: &Value, claims: &Value) -> String {
-    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-    format!("{}.{}", part(header), part(claims))
-}
-
-fn sign_with(key: &KeyPair, header: &Value, claims: &Value) -> String {
-    let message = unsigned(header, claims);
-    let mut signature = vec![0; key.public_modulus_len()];
-    let random = aws_lc_rs::rand::SystemRandom::new();
-    key.sign(&RSA_PKCS1_SHA256, &random, message.as_bytes(), &mut signature).unwrap();
-    format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
-}
-
 fn sign(claims: &Value) -> String {
-    sign_with(&KEY, &header(), claims)
+    KEY.sign(&header(), claims)
 }
 
 fn sign_as(kid: &str) -> String {
-    sign_with(&KEY, &json!({ "alg": "RS256", "kid": kid }), &claims())
+    KEY.sign(&json!({ "alg": "RS256", "kid": kid }), &claims())
 }
 
 /// The part of a refusal that a person reads.
@@ -237,7 +182,7 @@ async fn the_platforms_word_counts_only_where_the_platform_speaks() {
     // A token that kept its signature was not checked by the platform: it is checked here.
     let world = World::new(Mode::Platform).await;
     assert!(world.check(&sign(&claims())).await.is_ok());
-    assert!(world.check(&sign_with(&OTHER_KEY, &header(), &claims())).await.is_err());
+    assert!(world.check(&OTHER_KEY.sign(&header(), &claims())).await.is_err());
     assert_eq!(world.fetches(), 1);
 }
 
@@ -251,17 +196,17 @@ async fn signatures_are_checked() {
     let (other_message, _) = other_claims.rsplit_once('.').unwrap();
     let none = json!({ "alg": "none", "kid": "k1" });
     let rows = [
-        ("signed by somebody else", sign_with(&OTHER_KEY, &header(), &claims())),
+        ("signed by somebody else", OTHER_KEY.sign(&header(), &claims())),
         ("the signature of another token", format!("{other_message}.{signature}")),
         ("no signature", format!("{message}.")),
         ("cut off", message.to_owned()),
         ("one part more", format!("{good}.x")),
         ("alg none", format!("{}.", unsigned(&none, &claims()))),
         ("alg none with a signature", format!("{}.{signature}", unsigned(&none, &claims()))),
-        ("an algorithm that we do not take", sign_with(&KEY, &json!({ "alg": "RS512", "kid": "k1" }), &claims())),
-        ("no key named", sign_with(&KEY, &json!({ "alg": "RS256" }), &claims())),
+        ("an algorithm that we do not take", KEY.sign(&json!({ "alg": "RS512", "kid": "k1" }), &claims())),
+        ("no key named", KEY.sign(&json!({ "alg": "RS256" }), &claims())),
         ("an unknown key", sign_as("k2")),
-        ("extensions", sign_with(&KEY, &json!({ "alg": "RS256", "kid": "k1", "crit": ["b64"] }), &claims())),
+        ("extensions", KEY.sign(&json!({ "alg": "RS256", "kid": "k1", "crit": ["b64"] }), &claims())),
         ("HS256 with our public key as its secret", with_public_key_as_secret()),
         ("not a token", "hello".to_owned()),
         ("too long", "x".repeat(TOKEN_MAX + 1)),
@@ -274,8 +219,7 @@ async fn signatures_are_checked() {
 
 /// The classic confusion: the public key, which everyone has, as the secret of a symmetric signature.
 fn with_public_key_as_secret() -> String {
-    let der = KEY.public_key().as_der().unwrap();
-    let secret = jsonwebtoken::EncodingKey::from_secret(der.as_ref());
+    let secret = jsonwebtoken::EncodingKey::from_secret(&KEY.public_der());
     let mut header = jsonwebtoken::Header::new(Algorithm::HS256);
     header.kid = Some("k1".into());
     jsonwebtoken::encode(&header, &claims(), &secret).unwrap()
@@ -401,7 +345,7 @@ async fn a_key_that_is_withdrawn_stops_counting() {
     let token = |at: i64| {
         let mut claims = with("exp", json!(at + 60));
         claims["iat"] = json!(at);
-        sign_with(&KEY, &json!({ "alg": "RS256", "kid": "k2" }), &claims)
+        KEY.sign(&json!({ "alg": "RS256", "kid": "k2" }), &claims)
     };
     world.check(&token(now())).await.unwrap();
     world.issuer.kids.lock().unwrap().pop();
