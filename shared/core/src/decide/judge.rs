@@ -73,7 +73,7 @@ impl Pass<'_> {
             NoticeKind::Preemption => FailureKind::Preempted,
             NoticeKind::Maintenance | NoticeKind::Migration => FailureKind::Maintenance,
         };
-        if self.live_attempt().is_some_and(|a| self.ended_well_before(&a, notice.seen_at)) {
+        if self.live_attempt().is_some_and(|a| self.ended_well_before(&a, urgent_from(&notice))) {
             return;
         }
         let what = format!("generation {number} will be taken away at {:.0} ({kind})", notice.deadline);
@@ -95,11 +95,11 @@ impl Pass<'_> {
         self.end(a.number, end, notice.deadline);
     }
 
-    /// Every worker left with 0 by itself before the notice was seen: that is success, whenever the two are told.
-    fn ended_well_before(&self, a: &Attempt, seen_at: Timestamp) -> bool {
+    /// Every worker left with 0 by itself before its slice was to go at once: that is success, whenever the two are told.
+    fn ended_well_before(&self, a: &Attempt, urgent_from: Timestamp) -> bool {
         let Some(g) = self.job.generation(a.generation) else { return false };
         let reports = self.reports_of(a.number);
-        let well = |e: &ExitReport| e.evidence.exit == Exit::Code(0) && !e.ordered && e.at < seen_at;
+        let well = |e: &ExitReport| e.evidence.exit == Exit::Code(0) && !e.ordered && e.at < urgent_from;
         reports.len() == (g.slices * g.workers) as usize && reports.iter().all(|r| r.exit.as_ref().is_some_and(well))
     }
 
@@ -260,11 +260,7 @@ impl Pass<'_> {
         let evidence = Evidence {
             workers,
             node: self.node_fact(a.generation),
-            notice: self.job.generation(a.generation).and_then(|g| g.notice.as_ref()).and_then(|n| match n.kind {
-                NoticeKind::Preemption => Some(NoticeFact::Preemption),
-                NoticeKind::Maintenance => Some(NoticeFact::Maintenance),
-                NoticeKind::Migration => None,
-            }),
+            notice: self.notice_of_end(a),
             multi_worker_expected: Some(total),
         };
         let complete = evidence.workers.len() == total;
@@ -315,6 +311,20 @@ impl Pass<'_> {
             free: false,
         };
         self.end(a.number, end, self.now);
+    }
+
+    /// The notice that may have ended an attempt. Maintenance of next week has not, nor what came after a good end.
+    fn notice_of_end(&self, a: &Attempt) -> Option<NoticeFact> {
+        let notice = self.job.generation(a.generation)?.notice.as_ref()?;
+        let told = a.stop.as_ref().is_some_and(|stop| stop.cause == StopCause::Notice);
+        if !(told || notice_is_urgent(notice, self.now)) || self.ended_well_before(a, urgent_from(notice)) {
+            return None;
+        }
+        match notice.kind {
+            NoticeKind::Preemption => Some(NoticeFact::Preemption),
+            NoticeKind::Maintenance => Some(NoticeFact::Maintenance),
+            NoticeKind::Migration => None,
+        }
     }
 
     fn succeed(&mut self, a: &Attempt, verdict: classify::Verdict) {
@@ -474,6 +484,14 @@ impl Pass<'_> {
         let at_least = (stop == StopCause::Lost || why == Reason::StartTimeout).then_some(Action::Recreate);
         let end = End { kind, summary: text.to_owned(), verdict: None, stop, why, at_least, free: false };
         self.end(a.number, end, deadline);
+    }
+}
+
+/// Since when programs are ended by a notice.
+fn urgent_from(notice: &Notice) -> Timestamp {
+    match notice.kind {
+        NoticeKind::Preemption | NoticeKind::Migration => notice.seen_at,
+        NoticeKind::Maintenance => notice.seen_at.max(notice.deadline - Duration::from_mins(1)),
     }
 }
 

@@ -10,6 +10,8 @@
 //! **Invariant:** an attempt is released only when no earlier one can be running.
 
 #[cfg(test)]
+mod announced;
+#[cfg(test)]
 mod cases;
 mod charge;
 mod judge;

@@ -1,0 +1,56 @@
+//! Ends of programs beside an announced end of their slice: which of the two explains the other.
+
+use super::cases::{decided, report, running, seen, view};
+use crate::classify::{Exit, WorkerEvidence};
+use crate::failure::FailureKind;
+use crate::fixture::at;
+use crate::job::{Job, Outcome};
+use crate::observation::{ExitReport, Look, Notice, NoticeKind, SliceState, WorkerReport, WorkerState};
+
+const WEEK: i64 = 7 * 24 * 3600;
+
+fn notice(kind: NoticeKind, seen: i64, deadline: i64) -> Notice {
+    Notice { kind, seen_at: at(seen), deadline: at(deadline) }
+}
+
+/// What becomes of a job whose four workers have ended so at second 100, with a notice that each of them was given.
+fn ends(notice: &Notice, exit: Exit, now: i64) -> Job {
+    let job = running();
+    let of = |n| {
+        let tail = if exit == Exit::Code(0) { "" } else { "Traceback (most recent call last):\nValueError: x\n" };
+        let evidence = WorkerEvidence { index: n, exit, tail: tail.into(), ..WorkerEvidence::default() };
+        let exit = ExitReport { at: at(100), ordered: false, evidence };
+        WorkerReport { notice: Some(notice.clone()), ..report(n, WorkerState::Exited, Some(exit)) }
+    };
+    let ready = Look::Seen(view(&job, SliceState::Ready, true));
+    Job::clone(&decided(&job, &seen(&job, &ready, Some((0..4).map(of).collect()), now), now).job)
+}
+
+fn kind(job: &Job) -> Option<FailureKind> {
+    job.last_end.as_ref().and_then(|end| end.ended.kind)
+}
+
+#[test]
+fn maintenance_of_next_week_explains_no_end_of_today() {
+    let next_week = notice(NoticeKind::Maintenance, 50, WEEK);
+    assert_eq!(ends(&next_week, Exit::Code(0), 101).outcome, Some(Outcome::Succeeded));
+    let failed = ends(&next_week, Exit::Code(1), 101);
+    assert_eq!((kind(&failed), failed.counters.user_failures), (Some(FailureKind::UserError), 1));
+    let now = notice(NoticeKind::Maintenance, 50, 130);
+    for exit in [Exit::Code(0), Exit::Code(1)] {
+        assert_eq!(kind(&ends(&now, exit, 101)), Some(FailureKind::Maintenance), "{exit:?}");
+    }
+}
+
+#[test]
+fn what_ended_well_before_its_notice_is_a_success_whenever_it_is_told() {
+    for late in [
+        notice(NoticeKind::Preemption, 101, 131),
+        // Announced for long, and urgent only after the end.
+        notice(NoticeKind::Maintenance, 50, 165),
+    ] {
+        assert_eq!(ends(&late, Exit::Code(0), 110).outcome, Some(Outcome::Succeeded), "{late:?}");
+    }
+    let before = notice(NoticeKind::Preemption, 99, 129);
+    assert_eq!(kind(&ends(&before, Exit::Code(0), 110)), Some(FailureKind::Preempted));
+}
