@@ -17,12 +17,12 @@ mod charge;
 mod judge;
 mod limits;
 mod look;
+#[cfg(test)]
+mod progress;
 mod provision;
 mod record;
 mod release;
 mod retire;
-#[cfg(test)]
-mod saved;
 mod stand;
 #[cfg(test)]
 mod tests;

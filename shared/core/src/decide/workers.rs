@@ -145,7 +145,10 @@ impl Pass<'_> {
         if let Some((step, at, loss)) = best {
             if a.step.is_none_or(|known| step > known) {
                 a.step = Some(step);
-                a.step_at = Some(at.unwrap_or(self.now).min(self.now));
+                // By the machine's clock, which may be off: but not before the last look, which did not show it.
+                let looked = Timestamp::from_microsecond(self.before.observed_through_us).ok();
+                let at = [at, looked, a.started_at].into_iter().flatten().max().unwrap_or(self.now);
+                a.step_at = Some(at.min(self.now));
             }
             if self.job.highest_step.is_none_or(|known| step > known) {
                 self.job.highest_step = Some(step);

@@ -1,6 +1,10 @@
-//! What counts as the checkpoint of a job with several workers, and which resume has lost work.
+//! What workers tell of their steps and checkpoints: the checkpoint of a job with several workers, which resume has lost
+//! work, and what no clock of a machine may decide.
+
+use std::time::Duration;
 
 use super::cases::{decided, report, running, seen, view};
+use crate::failure::FailureKind;
 use crate::fixture::at;
 use crate::job::Job;
 use crate::observation::{Look, SliceState, WorkerReport, WorkerState};
@@ -76,7 +80,11 @@ fn a_worker_that_begins_below_its_checkpoint_has_lost_work_also_when_it_tells_la
     let (job, notes) = hears(&job, [(Some(103), Some(150)), from(50), from(102), from(104)]);
     assert!(!notes.concat().contains("WorkLost"), "told once: {notes:?}");
     let told = |step| (Some(step), Some(60));
-    assert_eq!(hears(&job, [told(103), told(50), told(102), told(104)]).0.saved, Some(60), "the newest, not the highest");
+    assert_eq!(
+        hears(&job, [told(103), told(50), told(102), told(104)]).0.saved,
+        Some(60),
+        "the newest, not the highest"
+    );
 }
 
 #[test]
@@ -84,4 +92,27 @@ fn what_was_saved_on_an_earlier_line_does_not_count() {
     let (job, _) = hears(&running(), [saves(100), SILENT, SILENT, SILENT]);
     let job = Job { line: 1, saved: None, savers: 0, ..job };
     assert_eq!(hears(&job, [saves(110), SILENT, SILENT, SILENT]).0.saved, None);
+}
+
+#[test]
+fn a_machine_whose_clock_is_behind_has_not_stalled_when_its_step_is_new() {
+    let mut job = running();
+    job.spec.limits.stall = Some(Duration::from_mins(2));
+    let looks = |job: &Job, step: u64, secs: i64| {
+        let of = |n| WorkerReport {
+            step: Some(step),
+            step_at: Some(at(secs - 300)),
+            heard_at: at(secs),
+            ..report(n, WorkerState::Running, None)
+        };
+        let ready = Look::Seen(view(job, SliceState::Ready, true));
+        let decision = decided(job, &seen(job, &ready, Some((0..4).map(of).collect()), secs), secs);
+        Job::clone(&decision.job)
+    };
+    let kind = |job: &Job| job.last_end.as_ref().and_then(|end| end.ended.kind);
+    for minute in 1_i64..6 {
+        job = looks(&job, minute.unsigned_abs(), 60 * minute);
+        assert_eq!(kind(&job), None, "minute {minute}");
+    }
+    assert_eq!(kind(&looks(&job, 5, 60 * 7)), Some(FailureKind::Stalled), "no step for two minutes");
 }
