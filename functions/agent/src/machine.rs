@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use rekindle_core::classify::Exit;
 use rekindle_core::spec::STOP_GRACE_MAX;
-use rekindle_wire::agent::{ExitReport, Notice, Order, Want, WorkerState};
+use rekindle_wire::agent::{ExitReport, Notice, NoticeKind, Order, Want, WorkerState};
 
 use crate::config::AgentConfig;
 use crate::devices::Devices;
@@ -44,6 +44,9 @@ const TICK: Duration = Duration::from_millis(100);
 const HANDED_OVER: Duration = Duration::from_secs(5);
 /// Output that is left at the end is sent for at most this long before the agent leaves.
 const LAST_FLUSH: Duration = Duration::from_secs(10);
+
+/// A smaller difference between our clock and that of `api` is none.
+const CLOCKS_AGREE: SignedDuration = SignedDuration::from_secs(3);
 
 /// Why the agent ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -264,7 +267,10 @@ impl Machine {
                     self.is_dirty = true;
                 }
                 self.order = Some(*order);
-                self.ahead = ahead;
+                // The `Date` header has whole seconds and the answer took some time: what is told by it must not waver.
+                if (ahead - self.ahead).abs() > CLOCKS_AGREE {
+                    self.ahead = ahead;
+                }
             }
             FromApi::ExitAccepted(number) => {
                 if let Some(attempt) = self.state.attempt.as_mut().filter(|a| a.number == number && !a.is_accepted) {
@@ -398,9 +404,7 @@ impl Machine {
         let order = self.order.as_ref().filter(|o| matches!(o.want, Want::Stop | Want::Retire))?;
         let attempt = self.state.attempt.as_ref()?;
         let kill_at = order.kill_at.filter(|_| order.attempt >= attempt.number)?;
-        // The `Date` header has whole seconds and the answer took some time; a smaller difference is none.
-        let ahead = if self.ahead.abs() > SignedDuration::from_secs(3) { self.ahead } else { SignedDuration::ZERO };
-        Some(kill_at.checked_sub(ahead).unwrap_or(kill_at).max(now))
+        Some(kill_at.checked_sub(self.ahead).unwrap_or(kill_at).max(now))
     }
 
     /// From SIGTERM to SIGKILL where nobody says otherwise.
@@ -493,8 +497,8 @@ impl Machine {
             } else {
                 attempt.and_then(|a| output_at(&self.parts.layout, a.number))
             },
-            notice: self.own_notice(),
-            exit: attempt.and_then(|a| a.exit.clone()),
+            notice: self.own_notice().map(|notice| self.by_their_clock(notice)),
+            exit: attempt.and_then(|a| a.exit.clone()).map(|exit| ExitReport { at: self.theirs(exit.at), ..exit }),
             has_work: attempt.is_some_and(|a| a.work.is_some()),
             is_collecting: attempt.is_some_and(|a| a.is_collecting),
         };
@@ -503,6 +507,22 @@ impl Machine {
             *known = snapshot;
             is_new
         });
+    }
+
+    /// A preemption is dated by our clock. By one that is behind, its slice would be over for the others while the program
+    /// saves. Windows of maintenance have the provider's own times.
+    fn by_their_clock(&self, notice: Notice) -> Notice {
+        match notice.kind {
+            NoticeKind::Preemption => {
+                Notice { seen_at: self.theirs(notice.seen_at), deadline: self.theirs(notice.deadline), ..notice }
+            }
+            NoticeKind::Maintenance | NoticeKind::Migration => notice,
+        }
+    }
+
+    /// A time of ours by the clock of `api`.
+    fn theirs(&self, at: Timestamp) -> Timestamp {
+        at.checked_add(self.ahead).unwrap_or(at)
     }
 
     fn worker_state(&self) -> WorkerState {

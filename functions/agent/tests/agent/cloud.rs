@@ -13,6 +13,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
+use jiff::SignedDuration;
 use rekindle_core::spec::CommandLine;
 use rekindle_wire::agent::{Hello, Order, OutputAddress, OutputPlace, Report, Want, Welcome, Work, WorkerState};
 use serde::Deserialize;
@@ -54,6 +55,8 @@ pub(crate) struct Inner {
     pub(crate) cuts: usize,
     /// Where each download began.
     pub(crate) downloads: Vec<usize>,
+    /// The clock of `api` is so far ahead.
+    pub(crate) ahead: SignedDuration,
 }
 
 impl Inner {
@@ -128,6 +131,7 @@ impl Cloud {
             binary: Vec::new(),
             cuts: 0,
             downloads: Vec::new(),
+            ahead: SignedDuration::ZERO,
         };
         let cloud = Self { address, inner: Arc::new(Mutex::new(inner)), changes: watch::Sender::new(0) };
         let known = Router::new()
@@ -143,6 +147,7 @@ impl Cloud {
             .route("/computeMetadata/v1/instance/{*key}", get(metadata))
             .route("/agent-binary", get(binary))
             .layer(axum::extract::DefaultBodyLimit::max(4 << 20))
+            .layer(middleware::from_fn_with_state(cloud.clone(), dated))
             .with_state(cloud.clone());
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         cloud
@@ -248,6 +253,14 @@ async fn hello(State(cloud): State<Cloud>, Json(hello): Json<Hello>) -> Response
         inner.token = format!("token-{}", inner.hellos.len());
         Json(Welcome { token: inner.token.clone(), order: inner.due() }).into_response()
     })
+}
+
+async fn dated(State(cloud): State<Cloud>, request: Request, next: Next) -> Response {
+    let mut answer = next.run(request).await;
+    let now = jiff::Timestamp::now() + cloud.inner.lock().unwrap().ahead;
+    let date = now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    answer.headers_mut().insert("date", date.parse().unwrap());
+    answer
 }
 
 /// Who may call: whoever knows the token.
