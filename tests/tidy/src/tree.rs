@@ -85,14 +85,3 @@ fn the_readme_maps_every_folder() {
     }
     assert!(missing.is_empty(), "README.md does not name {missing:?}");
 }
-
-#[test]
-fn the_readme_shows_the_programs_as_they_are() {
-    let readme = text("README.md").unwrap();
-    let programs: Vec<String> = files().into_iter().filter(|file| file.starts_with("tests/programs/")).collect();
-    assert!(programs.len() >= 2, "{programs:?}");
-    for file in programs {
-        let block = format!("```python\n{}\n```", text(&file).unwrap().trim_end());
-        assert!(readme.contains(&block), "README.md does not hold {file} as it is");
-    }
-}
