@@ -41,8 +41,8 @@ pub(crate) async fn run(context: &Context, options: &History) -> Result<()> {
 /// The ends of a job's attempts, read on from where the last question ended.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
-    /// The page that has not been read to its end.
-    token: Option<String>,
+    /// The revision up to which it was read: what the next page begins behind.
+    read_to: Option<u64>,
     known: BTreeMap<u32, AttemptEnd>,
 }
 
@@ -54,15 +54,15 @@ impl Ends {
             if let Some(end) = self.known.get(&attempt) {
                 return Ok(Some(end.clone()));
             }
-            let query = [("page_size", Some(PAGE.to_owned())), ("page_token", self.token.clone())];
+            let query = [("page_size", Some(PAGE.to_owned())), ("page_token", self.read_to.map(|n| n.to_string()))];
             let mut value = context.api.get(&path, &query).await?;
             let entries: Vec<HistoryEntry> = typed(value.get_mut("entries").map(Value::take).unwrap_or_default())?;
+            // Also where that was all there is: the end of a later attempt stands behind it.
+            self.read_to = entries.last().map(|entry| entry.revision).or(self.read_to);
             self.known.extend(entries.into_iter().filter_map(|entry| entry.ended).map(|end| (end.attempt, end)));
-            let next = value.get("next_page_token").and_then(Value::as_str).map(str::to_owned);
-            if next.is_none() {
+            if value.get("next_page_token").is_none_or(Value::is_null) {
                 return Ok(self.known.get(&attempt).cloned());
             }
-            self.token = next;
         }
     }
 }
