@@ -47,13 +47,13 @@ async fn main(config: &Config) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
     let router = Box::pin(build(config)).await?;
     tracing::info!(address = %listener.local_addr()?, role = ?config.role, "serving");
-    serve(listener, router, stop).await?;
+    serve(listener, router, stop).await;
     Ok(())
 }
 
 /// Serves `router`. Once `stop` ends, no new connection is taken, and requests that are under way have 8 s to end.
-pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()> + Send) -> io::Result<()> {
-    serve_for(listener, router, stop, DRAIN).await
+pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()> + Send) {
+    serve_for(listener, router, stop, DRAIN).await;
 }
 
 pub(crate) async fn serve_for(
@@ -61,24 +61,21 @@ pub(crate) async fn serve_for(
     router: Router,
     stop: impl Future<Output = ()> + Send,
     drain: Duration,
-) -> io::Result<()> {
+) {
     let (tell, told) = oneshot::channel::<()>();
-    let serving = axum::serve(rekindle_web::listen::prompt(listener), router).with_graceful_shutdown(async {
+    let mut serving = std::pin::pin!(rekindle_web::serve(listener, router, async {
         // Also when the sender is dropped: then nobody waits any more.
         let _ = told.await;
-    });
-    let mut serving = std::pin::pin!(serving.into_future());
+    }));
     tokio::select! {
-        ended = &mut serving => return ended,
+        () = &mut serving => return,
         () = stop => {}
     }
     tracing::info!("stopping");
     let _ = tell.send(());
-    if let Ok(ended) = tokio::time::timeout(drain, serving).await {
-        return ended;
+    if tokio::time::timeout(drain, serving).await.is_err() {
+        tracing::info!("requests that were still open are cut");
     }
-    tracing::info!("requests that were still open are cut");
-    Ok(())
 }
 
 /// Listens for SIGTERM and SIGINT from this call on; the future ends at the first of them.

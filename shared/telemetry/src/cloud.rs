@@ -2,7 +2,7 @@
 //!
 //! | field of an event or span | place |
 //! |---|---|
-//! | `trace_id`, `span_id`, `sampled` | `logging.googleapis.com/trace`, `/spanId`, `/trace_sampled` |
+//! | `trace_id`, `span_id`, `sampled`; else the trace that is worked for | `logging.googleapis.com/trace`, `/spanId`, `/trace_sampled` |
 //! | `insert_id` | `logging.googleapis.com/insertId` |
 //! | `job`, `attempt`, `generation`, `reason`, `labels.*` | `logging.googleapis.com/labels`, as text |
 //! | `http.method`, `http.path`, `http.status`, `http.latency_ms` | `httpRequest` |
@@ -22,7 +22,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::{Service, Sink};
+use crate::{Service, Sink, trace};
 
 const TRACE: &str = "logging.googleapis.com/trace";
 const SPAN: &str = "logging.googleapis.com/spanId";
@@ -188,6 +188,13 @@ where
             }
         }
         event.record(&mut Collect(&mut fields));
+        if let Some(trace) = trace::current()
+            && !fields.contains_key("trace_id")
+        {
+            fields.insert("trace_id".into(), json!(trace.trace_id.to_string()));
+            fields.insert("span_id".into(), json!(trace.span_id.to_string()));
+            fields.insert("sampled".into(), json!(trace.sampled));
+        }
         let line = self.line(event.metadata(), fields, Timestamp::now());
         let Ok(mut bytes) = serde_json::to_vec(&line) else { return };
         bytes.push(b'\n');

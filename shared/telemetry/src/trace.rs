@@ -5,7 +5,7 @@
 
 use std::future::Future;
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
 use tracing::{Instrument as _, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
@@ -20,12 +20,13 @@ tokio::task_local! {
 }
 
 /// Trace id, span id and the sampled flag.
-#[derive(Debug, Clone, PartialEq, Eq)]
+// Numbers, not texts: every request brings one, and few of them are ever written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceContext {
-    /// 32 hex digits.
-    pub trace_id: String,
-    /// 16 hex digits.
-    pub span_id: String,
+    /// 32 hex digits, as it is shown.
+    pub trace_id: TraceId,
+    /// 16 hex digits, as it is shown.
+    pub span_id: SpanId,
     /// Whether the sender records it.
     pub sampled: bool,
 }
@@ -33,36 +34,33 @@ pub struct TraceContext {
 impl TraceContext {
     /// From `traceparent` (W3C), else from `x-cloud-trace-context`.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
-        let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
-        text(TRACEPARENT).and_then(Self::parse).or_else(|| text("x-cloud-trace-context").and_then(Self::legacy))
+        const W3C: HeaderName = HeaderName::from_static(TRACEPARENT);
+        const GOOGLE: HeaderName = HeaderName::from_static("x-cloud-trace-context");
+        let text = |name: HeaderName| headers.get(name).and_then(|v| v.to_str().ok());
+        text(W3C).and_then(Self::parse).or_else(|| text(GOOGLE).and_then(Self::legacy))
     }
 
     /// Reads a W3C `traceparent`.
     pub fn parse(text: &str) -> Option<Self> {
-        let parts: Vec<&str> = text.split('-').collect();
-        let [version, trace, span, flags, ..] = parts.as_slice() else { return None };
-        let hex = |s: &str, len: usize| s.len() == len && s.bytes().all(|b| b.is_ascii_hexdigit());
-        let known = hex(version, 2) && *version != "ff" && hex(trace, 32) && hex(span, 16) && hex(flags, 2);
-        if !known || trace.bytes().all(|b| b == b'0') || span.bytes().all(|b| b == b'0') {
+        let mut parts = text.split('-');
+        let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        if number(version, 2)? == 0xff {
             return None;
         }
-        let sampled = u8::from_str_radix(flags, 16).is_ok_and(|f| f & 1 == 1);
-        Some(Self { trace_id: trace.to_ascii_lowercase(), span_id: span.to_ascii_lowercase(), sampled })
+        Self::of_numbers(number(trace, 32)?, number(span, 16)? as u64, number(flags, 2)? & 1 == 1)
     }
 
     /// `TRACE_ID/SPAN_ID;o=1`, the span id in decimal.
     fn legacy(text: &str) -> Option<Self> {
         let (trace, rest) = text.split_once('/')?;
         let (span, options) = rest.split_once(';').unwrap_or((rest, ""));
-        if trace.len() != 32 || !trace.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return None;
-        }
-        let span: u64 = span.parse().ok()?;
-        Some(Self {
-            trace_id: trace.to_ascii_lowercase(),
-            span_id: format!("{span:016x}"),
-            sampled: options.trim() == "o=1",
-        })
+        Self::of_numbers(number(trace, 32)?, span.parse().ok()?, options.trim() == "o=1")
+    }
+
+    /// Ids of nothing but zeros name nothing.
+    fn of_numbers(trace: u128, span: u64, sampled: bool) -> Option<Self> {
+        let ids = (TraceId::from_bytes(trace.to_be_bytes()), SpanId::from_bytes(span.to_be_bytes()));
+        (trace != 0 && span != 0).then_some(Self { trace_id: ids.0, span_id: ids.1, sampled })
     }
 
     /// As a W3C `traceparent`.
@@ -70,12 +68,9 @@ impl TraceContext {
         format!("00-{}-{}-{:02x}", self.trace_id, self.span_id, u8::from(self.sampled))
     }
 
-    fn remote(&self) -> Option<SpanContext> {
-        let trace = TraceId::from_hex(&self.trace_id).ok()?;
-        let span = SpanId::from_hex(&self.span_id).ok()?;
+    fn remote(self) -> SpanContext {
         let flags = if self.sampled { TraceFlags::SAMPLED } else { TraceFlags::default() };
-        let context = SpanContext::new(trace, span, flags, true, TraceState::default());
-        context.is_valid().then_some(context)
+        SpanContext::new(self.trace_id, self.span_id, flags, true, TraceState::default())
     }
 
     /// What the exporter knows of a span; `None` without an exporter.
@@ -83,16 +78,22 @@ impl TraceContext {
         let context = span.context();
         let context = context.span().span_context().clone();
         context.is_valid().then(|| Self {
-            trace_id: context.trace_id().to_string(),
-            span_id: context.span_id().to_string(),
+            trace_id: context.trace_id(),
+            span_id: context.span_id(),
             sampled: context.is_sampled(),
         })
     }
 }
 
+/// So many hex digits, and nothing else.
+fn number(text: &str, digits: usize) -> Option<u128> {
+    let is_hex = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hex.then(|| u128::from_str_radix(text, 16).ok()).flatten()
+}
+
 /// The trace that this task works for.
 pub fn current() -> Option<TraceContext> {
-    CURRENT.try_with(Clone::clone).ok()
+    CURRENT.try_with(|own| *own).ok()
 }
 
 /// The header of a call that this task makes, where it works for a trace.
@@ -100,47 +101,34 @@ pub fn header() -> Option<HeaderValue> {
     HeaderValue::from_str(&current()?.traceparent()).ok()
 }
 
-/// A span with the fields that lines take their trace from; `None` of them are set until work begins inside it.
-#[macro_export]
-macro_rules! trace_span {
-    ($name:literal $(, $($field:tt)*)?) => {
-        ::tracing::info_span!(
-            $name,
-            trace_id = ::tracing::field::Empty,
-            span_id = ::tracing::field::Empty,
-            sampled = ::tracing::field::Empty,
-            $($($field)*)?
-        )
-    };
-}
-
-/// Works inside `span` (made by [`trace_span!`]), as a part of `parent`: the context that came with a request or a
-/// message. Where the request's own trace is another one, the exported span is linked to it.
-pub async fn within<T>(span: Span, parent: Option<TraceContext>, work: impl Future<Output = T>) -> T {
-    let mut own = parent;
-    if export::is_on() {
-        if let Some(remote) = own.as_ref().and_then(TraceContext::remote) {
-            if let Some(outer) = current().and_then(|outer| outer.remote()) {
-                span.add_link(outer);
-            }
-            // Refused only once a span has begun, and this one is new.
-            let _ = span.set_parent(opentelemetry::Context::new().with_remote_span_context(remote));
-        }
-        own = TraceContext::exported(&span).or(own);
+/// Works inside the span that `span` makes, as a part of `parent`: the context that came with a request or a message.
+/// Where the request's own trace is another one, the exported span is linked to it.
+///
+/// Without an exporter nobody would see the span, so none is made: lines take their trace from [`current`].
+pub async fn within<T>(span: impl FnOnce() -> Span, parent: Option<TraceContext>, work: impl Future<Output = T>) -> T {
+    if !export::is_on() {
+        return match parent {
+            Some(own) => CURRENT.scope(own, work).await,
+            None => work.await,
+        };
     }
-    let Some(own) = own else { return work.instrument(span).await };
-    span.record("trace_id", own.trace_id.as_str());
-    span.record("span_id", own.span_id.as_str());
-    span.record("sampled", own.sampled);
-    CURRENT.scope(own, work.instrument(span)).await
+    let span = span();
+    if let Some(remote) = parent.map(TraceContext::remote) {
+        if let Some(outer) = current().map(TraceContext::remote) {
+            span.add_link(outer);
+        }
+        // Refused only once a span has begun, and this one is new.
+        let _ = span.set_parent(opentelemetry::Context::new().with_remote_span_context(remote));
+    }
+    match TraceContext::exported(&span).or(parent) {
+        Some(own) => CURRENT.scope(own, work.instrument(span)).await,
+        None => work.instrument(span).await,
+    }
 }
 
 /// One call to another service, with a span of its own where spans are exported.
 pub async fn call<T>(name: &'static str, work: impl Future<Output = T>) -> T {
-    if !export::is_on() {
-        return work.await;
-    }
-    within(trace_span!("call", otel.name = name, otel.kind = "client"), None, work).await
+    within(|| tracing::info_span!("call", otel.name = name, otel.kind = "client"), None, work).await
 }
 
 #[cfg(test)]
@@ -159,20 +147,36 @@ mod tests {
         assert_eq!(context.traceparent(), w3c);
         let legacy =
             TraceContext::of(&headers("x-cloud-trace-context", &format!("{trace}/3884770098780217813;o=1"))).unwrap();
-        assert_eq!((legacy.trace_id.as_str(), legacy.sampled), (trace, true));
-        assert_eq!(legacy.remote().unwrap().span_id().to_string(), legacy.span_id);
-        for bad in ["", "00", "zz-00-00-00", &format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32))] {
+        assert_eq!((legacy.trace_id.to_string().as_str(), legacy.sampled), (trace, true));
+        assert_eq!(legacy.span_id, SpanId::from_bytes(3_884_770_098_780_217_813_u64.to_be_bytes()));
+        let later = TraceContext::parse(&format!("01-{}-00f067aa0ba902b7-00-more", trace.to_uppercase())).unwrap();
+        assert_eq!(later.traceparent(), format!("00-{trace}-00f067aa0ba902b7-00"));
+        let nothing = "0".repeat(32);
+        for bad in [
+            "",
+            "00",
+            "zz-00-00-00",
+            &format!("ff-{trace}-00f067aa0ba902b7-01"),
+            &format!("+0-{trace}-00f067aa0ba902b7-01"),
+            &format!("00-+{}-00f067aa0ba902b7-01", &trace[1..]),
+            &format!("00-{trace}-{}-01", &nothing[16..]),
+            &format!("00-{nothing}-00f067aa0ba902b7-01"),
+        ] {
             assert_eq!(TraceContext::parse(bad), None, "{bad}");
+        }
+        for bad in ["", trace, &format!("{nothing}/1;o=1"), &format!("{trace}/0;o=1"), &format!("{trace}/x;o=1")] {
+            assert_eq!(TraceContext::of(&headers("x-cloud-trace-context", bad)), None, "{bad}");
         }
     }
 
     #[tokio::test]
     async fn without_an_exporter_a_context_passes_through() {
         let came = TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+        let span = || panic!("a span that nobody sees");
         let inner = async { call("CreateNode", async { (current(), header()) }).await };
-        let (seen, header) = within(trace_span!("request"), came.clone(), inner).await;
+        let (seen, header) = within(span, came, inner).await;
         assert_eq!(seen, came);
         assert_eq!(header.unwrap().to_str().unwrap(), came.unwrap().traceparent());
-        assert_eq!(within(trace_span!("request"), None, async { current() }).await, None);
+        assert_eq!(within(span, None, async { current() }).await, None);
     }
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::BoxError;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{FromRequest, Request};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
@@ -40,15 +41,28 @@ async fn collect(headers: &HeaderMap, mut body: Body, max: usize) -> Result<Byte
         drain(body).await;
         return Err(too_large());
     }
-    let read = Limited::new(&mut body, max).collect().await;
-    match read {
-        Ok(body) => Ok(body.to_bytes()),
+    match whole(Limited::new(&mut body, max)).await {
+        Ok(body) => Ok(body),
         Err(error) if error.is::<LengthLimitError>() => {
             drain(body).await;
             Err(too_large())
         }
         Err(error) => Err(problem(StatusCode::BAD_REQUEST, "body", format!("the body cannot be read: {error}"))),
     }
+}
+
+/// All of a body. Nearly every one comes in one piece, which is then taken as it is.
+async fn whole(mut body: Limited<&mut Body>) -> Result<Bytes, BoxError> {
+    let Some(first) = body.frame().await else { return Ok(Bytes::new()) };
+    let first = first?.into_data().unwrap_or_default();
+    if body.is_end_stream() {
+        return Ok(first);
+    }
+    let mut all = BytesMut::from(first);
+    while let Some(frame) = body.frame().await {
+        all.extend_from_slice(&frame?.into_data().unwrap_or_default());
+    }
+    Ok(all.freeze())
 }
 
 /// Takes the rest of a body and throws it away, within reason: a client that still sends while the connection is closed under it sees a broken

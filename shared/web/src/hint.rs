@@ -7,7 +7,6 @@ use rekindle_ports::Ports;
 use rekindle_ports::docs::Revision;
 use rekindle_ports::world::Hint;
 use rekindle_telemetry::trace::{self, TraceContext};
-use rekindle_telemetry::trace_span;
 use rekindle_wire::delivery::Delivery;
 
 use crate::answer::Answer;
@@ -25,7 +24,10 @@ pub async fn publish(ports: &Ports, job: &JobId, cause: &str, after: Option<Revi
 /// Works inside the trace that a message carries; without one, in the trace of the request that brought it.
 pub async fn traced<T>(traceparent: Option<&str>, work: impl Future<Output = T>) -> T {
     match traceparent.and_then(TraceContext::parse) {
-        Some(parent) => trace::within(trace_span!("message", otel.kind = "consumer"), Some(parent), work).await,
+        Some(parent) => {
+            let span = || tracing::info_span!("message", otel.kind = "consumer");
+            trace::within(span, Some(parent), work).await
+        }
         None => work.await,
     }
 }

@@ -13,12 +13,14 @@ pub mod hint;
 pub mod layers;
 pub mod listen;
 pub mod problem;
+pub mod serve;
 
 pub use answer::Answer;
 pub use body::{BODY_MAX, Deliveries, Json, Messages, PUSH_MAX, Raw};
 pub use caller::{Caller, Door, Machine, Refused, Verifier};
 pub use extract::{NoQuery, Path, Query, faulty_query};
 pub use problem::{Problem, problem};
+pub use serve::serve;
 
 #[cfg(test)]
 mod tests;

@@ -114,7 +114,7 @@ impl Stack {
         let engine = Engine {
             ports: rekindle_ports::Ports {
                 store,
-                tpu: cloud::tpu(&tpu_url).await?,
+                tpu: cloud::tpu(&tpu_url),
                 hints: messages.hints,
                 wakeups: Arc::clone(&wakeups) as _,
                 bells: Arc::new(UdpBells::new(Ipv4Addr::LOCALHOST.into(), bell_port)),
@@ -129,15 +129,9 @@ impl Stack {
             deployment: Arc::new(world::deployment(&options.places, &url, metadata)),
             installation: Arc::new(installation),
         };
-        let router = routes::all(engine, &objects)?;
+        let router = routes::all(engine, &objects);
         let (stop, stopped) = oneshot::channel();
-        let serve = axum::serve(rekindle_web::listen::prompt(listener), router)
-            .with_graceful_shutdown(async { drop(stopped.await) });
-        let server = tokio::spawn(async move {
-            if let Err(error) = serve.await {
-                tracing::error!("the functions stopped serving: {error}");
-            }
-        });
+        let server = tokio::spawn(rekindle_web::serve(listener, router, async { drop(stopped.await) }));
         let period = TICK.div_f64(options.speed).max(Duration::from_millis(100));
         let ticker = LocalTicker::start(format!("{url}/functions/tick"), period, clock);
         let ticker = ticker.map_err(|error| broken("the ticker", &error))?;

@@ -78,6 +78,21 @@ fn special_fields_get_their_places_and_others_stay() {
 }
 
 #[test]
+fn lines_belong_to_the_trace_that_is_worked_for() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let came = trace::TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    let lines = lines(|| {
+        let work = async { tracing::info!("inside") };
+        runtime.block_on(trace::within(|| tracing::info_span!("request"), came, work));
+        tracing::info!("outside");
+    });
+    assert_eq!(lines[0]["logging.googleapis.com/trace"], "projects/proj/traces/4bf92f3577b34da6a3ce929d0e0e4736");
+    assert_eq!(lines[0]["logging.googleapis.com/spanId"], "00f067aa0ba902b7");
+    assert_eq!(lines[0]["logging.googleapis.com/trace_sampled"], true);
+    assert!(lines[1].get("logging.googleapis.com/trace").is_none(), "{lines:?}");
+}
+
+#[test]
 fn errors_are_reported_with_service_place_and_sources() {
     #[derive(Debug)]
     struct Outer(io::Error);

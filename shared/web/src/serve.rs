@@ -1,0 +1,60 @@
+//! Serving a router over HTTP/1.1, with limits on what comes before a body.
+//!
+//! axum's own server has no settings for them.
+
+use std::future::Future;
+use std::pin::pin;
+
+use axum::Router;
+use axum::serve::Listener;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Most headers of a request; more are 431.
+// Google's front ends add about fifteen, callers send a dozen. An unwrapped push has one more for each attribute, and
+// our subscriptions wrap.
+pub const HEADERS_MAX: usize = 100;
+
+/// Most bytes of a request's line and headers together; more are 431, and the connection is closed.
+// The longest token that is looked at has 16 KiB, a trace's headers some hundred bytes.
+pub const HEAD_MAX: usize = 64 * 1024;
+
+/// Serves `router`. Once `stop` ends, no new connection is taken, and this returns when the requests that are under way have been
+/// answered. Dropped before that, it cuts them.
+pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()> + Send) {
+    let mut listener = crate::listen::prompt(listener);
+    let (close, closing) = watch::channel(());
+    let mut connections = JoinSet::new();
+    let mut stop = pin!(stop);
+    loop {
+        tokio::select! {
+            // Errors are axum's to wait out: a process without a free descriptor takes connections again later.
+            (stream, _) = Listener::accept(&mut listener) => {
+                connections.spawn(connection(stream, router.clone(), closing.clone()));
+            }
+            Some(_) = connections.join_next() => {}
+            () = &mut stop => break,
+        }
+    }
+    drop((listener, close));
+    while connections.join_next().await.is_some() {}
+}
+
+async fn connection(stream: TcpStream, router: Router, mut closing: watch::Receiver<()>) {
+    let mut builder = http1::Builder::new();
+    builder.max_headers(HEADERS_MAX).max_header_size(HEAD_MAX);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
+    tokio::select! {
+        // Only the client or the network can be at fault, and handlers have told of their own.
+        _ = connection.as_mut() => return,
+        _ = closing.changed() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
+
+#[cfg(test)]
+mod tests;

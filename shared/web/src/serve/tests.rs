@@ -1,0 +1,87 @@
+//! Limits on heads, and the end, on the wire.
+
+use std::fmt::Write as _;
+
+use axum::routing::post;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::oneshot;
+
+use super::*;
+
+/// A server; its address, what stops it, and its end.
+async fn start() -> (std::net::SocketAddr, oneshot::Sender<()>, tokio::task::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let router = Router::new().route("/", post(async |body: String| body));
+    let (stop, stopped) = oneshot::channel::<()>();
+    (at, stop, tokio::spawn(serve(listener, router, async { drop(stopped.await) })))
+}
+
+/// A head with so many headers, of so many bytes in all.
+fn head(headers: usize, size: usize) -> String {
+    let mut head = "POST / HTTP/1.1\r\nhost: here\r\ncontent-length: 2\r\n".to_owned();
+    for n in 3..headers {
+        write!(head, "x-{n}: y\r\n").unwrap();
+    }
+    let rest = size.saturating_sub(head.len() + "x-last: \r\n\r\n".len());
+    write!(head, "x-last: {}\r\n\r\n", "y".repeat(rest)).unwrap();
+    head
+}
+
+/// Sends bytes and reads one answer; its first line, and whether the connection is still open.
+async fn told(stream: &mut TcpStream, bytes: &str) -> String {
+    // What is refused is not read to its end.
+    let _ = stream.write_all(bytes.as_bytes()).await;
+    let mut answer = Vec::new();
+    while !answer.windows(4).any(|end| end == b"\r\n\r\n") {
+        if stream.read_buf(&mut answer).await.unwrap_or(0) == 0 {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn heads_have_a_limit_in_number_and_in_size() {
+    let (at, _stop, _ended) = start().await;
+    for (name, head, status) in [
+        ("as many headers as may be", head(HEADERS_MAX, 0), "200 OK"),
+        ("one more", head(HEADERS_MAX + 1, 0), "431 Request Header Fields Too Large"),
+        ("as large as may be", head(4, HEAD_MAX), "200 OK"),
+        ("one byte more", head(4, HEAD_MAX + 1), "431 Request Header Fields Too Large"),
+        (
+            "without an end",
+            "POST / HTTP/1.1\r\nx: ".to_owned() + &"y".repeat(HEAD_MAX),
+            "431 Request Header Fields Too Large",
+        ),
+        ("a line without an end", "POST /".to_owned() + &"y".repeat(HEAD_MAX), "431 Request Header Fields Too Large"),
+    ] {
+        let mut stream = TcpStream::connect(at).await.unwrap();
+        assert_eq!(told(&mut stream, &(head + "{}")).await, format!("HTTP/1.1 {status}"), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn trailers_have_them_too() {
+    let (at, _stop, _ended) = start().await;
+    let chunked = |trailer: usize| {
+        let head = "POST / HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\ntrailer: x\r\n\r\n";
+        format!("{head}2\r\n{{}}\r\n0\r\nx: {}\r\n\r\n", "y".repeat(trailer))
+    };
+    let mut stream = TcpStream::connect(at).await.unwrap();
+    assert_eq!(told(&mut stream, &chunked(10)).await, "HTTP/1.1 200 OK");
+    let mut stream = TcpStream::connect(at).await.unwrap();
+    assert_ne!(told(&mut stream, &chunked(HEAD_MAX)).await, "HTTP/1.1 200 OK");
+}
+
+#[tokio::test]
+async fn a_stop_closes_idle_connections_and_takes_no_new_ones() {
+    let (at, stop, ended) = start().await;
+    let mut stream = TcpStream::connect(at).await.unwrap();
+    let ask = head(4, 0) + "{}";
+    assert_eq!(told(&mut stream, &ask).await, "HTTP/1.1 200 OK");
+    stop.send(()).unwrap();
+    ended.await.unwrap();
+    assert_eq!(told(&mut stream, &ask).await, "", "closed");
+    assert!(TcpStream::connect(at).await.is_err());
+}
