@@ -1,9 +1,13 @@
 //! Audit log entries (`LogEntryData`), from Eventarc or from a Logging sink: activity and system events.
 
+use std::fmt;
+
 use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 use crate::delivery::Delivery;
+use crate::text::Text;
 
 /// The CloudEvents type of audit log entries.
 pub const AUDIT_TYPE: &str = "google.cloud.audit.log.v1.written";
@@ -11,27 +15,95 @@ pub const AUDIT_TYPE: &str = "google.cloud.audit.log.v1.written";
 /// As much of a log entry as says which resource it speaks of.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct LogEntry {
-    /// Unique in the log, with the time.
-    pub insert_id: String,
-    /// Such as `projects/P/logs/cloudaudit.googleapis.com%2Factivity`.
-    pub log_name: String,
+pub struct LogEntry<'a> {
     /// The audit record.
-    pub proto_payload: Option<AuditLog>,
+    #[serde(borrow)]
+    pub proto_payload: Option<AuditLog<'a>>,
 }
 
 /// The audit record of a log entry.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct AuditLog {
-    /// Such as `tpu.googleapis.com`.
-    pub service_name: String,
+pub struct AuditLog<'a> {
     /// Such as `google.cloud.tpu.v2.Tpu.DeleteNode`, `compute.instances.preempted`.
-    pub method_name: String,
+    #[serde(borrow)]
+    pub method_name: Text<'a>,
     /// Such as `projects/P/locations/Z/nodes/N`.
-    pub resource_name: String,
-    /// The request, where the log keeps it.
-    pub request: Option<Value>,
+    #[serde(borrow)]
+    pub resource_name: Text<'a>,
+    /// What the request names, where the log keeps it.
+    pub request: Asked,
+}
+
+/// The names in a request: of the one that is to be created. Whatever else a request is, it has none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Asked {
+    node: Option<String>,
+    queued_resource: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for Asked {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AskedReader)
+    }
+}
+
+struct AskedReader;
+
+impl<'de> Visitor<'de> for AskedReader {
+    type Value = Asked;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Asked, A::Error> {
+        let mut asked = Asked::default();
+        while let Some(name) = fields.next_key::<Text<'de>>()? {
+            let place = match &*name {
+                "nodeId" | "node_id" => &mut asked.node,
+                "queuedResourceId" | "queued_resource_id" => &mut asked.queued_resource,
+                _ => {
+                    fields.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            // In either spelling; the other is not there, or says the same.
+            if let Value::String(id) = fields.next_value()? {
+                *place = Some(id);
+            }
+        }
+        Ok(asked)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Asked, A::Error> {
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Asked::default())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Asked, E> {
+        Ok(Asked::default())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Asked, E> {
+        Ok(Asked::default())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Asked, E> {
+        Ok(Asked::default())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Asked, E> {
+        Ok(Asked::default())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Asked, E> {
+        Ok(Asked::default())
+    }
+
+    fn visit_unit<E>(self) -> Result<Asked, E> {
+        Ok(Asked::default())
+    }
 }
 
 /// A resource that a log entry speaks of, as far as it may be one of ours.
@@ -86,19 +158,19 @@ pub fn subject(delivery: &Delivery) -> Result<Option<(Resource, String)>, String
     if let Ok(entry) = serde_json::from_slice::<LogEntry>(data)
         && let Some(audit) = entry.proto_payload
     {
-        return Ok(spoken_of(audit));
+        return Ok(spoken_of(&audit));
     }
     let value: Value = serde_json::from_slice(data).map_err(|e| format!("not JSON: {e}"))?;
     if !is_log_entry(&value) {
         return Err("not a log entry".into());
     }
-    let entry: LogEntry = serde_json::from_value(value).map_err(|e| format!("not a log entry: {e}"))?;
-    Ok(entry.proto_payload.and_then(spoken_of))
+    let entry = LogEntry::deserialize(&value).map_err(|e| format!("not a log entry: {e}"))?;
+    Ok(entry.proto_payload.as_ref().and_then(spoken_of))
 }
 
-fn spoken_of(audit: AuditLog) -> Option<(Resource, String)> {
-    let found = resource(&audit.resource_name).or_else(|| created(&audit));
-    found.map(|resource| (resource, audit.method_name))
+fn spoken_of(audit: &AuditLog<'_>) -> Option<(Resource, String)> {
+    let found = resource(&audit.resource_name).or_else(|| created(audit));
+    found.map(|resource| (resource, String::from(&*audit.method_name)))
 }
 
 /// Reads a resource name; a leading `//service/` and a project number are allowed.
@@ -107,13 +179,14 @@ pub fn resource(name: &str) -> Option<Resource> {
         Some(rest) => rest.split_once('/')?.1,
         None => name,
     };
-    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-    let ["projects", _project, place, zone, kind, id] = parts.as_slice() else { return None };
-    if zone.is_empty() || id.is_empty() {
+    let mut parts = path.trim_start_matches('/').split('/');
+    let ("projects", _project) = (parts.next()?, parts.next()?) else { return None };
+    let (place, zone, kind, id) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    if parts.next().is_some() || zone.is_empty() || id.is_empty() {
         return None;
     }
-    let (zone, name) = ((*zone).to_owned(), (*id).to_owned());
-    match (*place, *kind) {
+    let (zone, name) = (zone.to_owned(), id.to_owned());
+    match (place, kind) {
         ("locations", "nodes") => Some(Resource::Node { zone, name }),
         ("locations", "queuedResources") => Some(Resource::QueuedResource { zone, name }),
         ("zones", "instances") => Some(Resource::Instance { zone, name }),
@@ -122,14 +195,12 @@ pub fn resource(name: &str) -> Option<Resource> {
 }
 
 /// A create may be logged under its parent, `projects/P/locations/Z`, with the id in the request.
-fn created(audit: &AuditLog) -> Option<Resource> {
-    let request = audit.request.as_ref()?;
-    let field = |names: [&str; 2]| names.iter().find_map(|n| request.get(n)).and_then(Value::as_str);
+fn created(audit: &AuditLog<'_>) -> Option<Resource> {
     let parent = audit.resource_name.trim_end_matches('/');
-    if let Some(id) = field(["nodeId", "node_id"]) {
+    if let Some(id) = &audit.request.node {
         return resource(&format!("{parent}/nodes/{id}"));
     }
-    let id = field(["queuedResourceId", "queued_resource_id"])?;
+    let id = audit.request.queued_resource.as_ref()?;
     resource(&format!("{parent}/queuedResources/{id}"))
 }
 
@@ -159,11 +230,29 @@ mod tests {
 
     #[test]
     fn a_create_logged_under_its_parent_is_found_by_the_id_in_the_request() {
-        let audit = AuditLog {
-            resource_name: "projects/p/locations/z".into(),
-            request: Some(serde_json::json!({"nodeId": "n"})),
-            ..AuditLog::default()
-        };
-        assert_eq!(created(&audit), Some(Resource::Node { zone: "z".into(), name: "n".into() }));
+        let node = Resource::Node { zone: "z".into(), name: "n".into() };
+        let queued = Resource::QueuedResource { zone: "z".into(), name: "q".into() };
+        for (request, found) in [
+            (r#"{"nodeId": "n"}"#, Some(&node)),
+            (r#"{"@type": "t", "node": {"deep": [{}]}, "node_id": "n", "x": 1.5}"#, Some(&node)),
+            (r#"{"queuedResourceId": "q", "nodeId": null}"#, Some(&queued)),
+            (r#"{"queued_resource_id": "\u0071"}"#, Some(&queued)),
+            (r#"{"nodeId": 7}"#, None),
+            (r#"{"nodeId": {"id": "n"}}"#, None),
+            ("{}", None),
+            ("null", None),
+            ("true", None),
+            ("-7", None),
+            ("7", None),
+            ("0.5", None),
+            (r#""n""#, None),
+            (r#"[{"nodeId": "n"}, 1]"#, None),
+        ] {
+            let text = format!(r#"{{"resourceName": "projects/p/locations/z", "request": {request}}}"#);
+            let audit: AuditLog<'_> = serde_json::from_str(&text).unwrap();
+            assert_eq!(created(&audit).as_ref(), found, "{request}");
+            let value: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(AuditLog::deserialize(&value).unwrap(), audit, "{request}");
+        }
     }
 }

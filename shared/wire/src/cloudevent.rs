@@ -5,7 +5,7 @@
 //! an event without an id.
 
 use cloudevents::event::{AttributesReader, Data, Event};
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode;
 use serde_json::{Map, Value};
 
@@ -18,7 +18,13 @@ pub const PUBSUB_TYPE: &str = "google.cloud.pubsub.topic.v1.messagePublished";
 /// True when the headers are those of binary mode.
 // Any of the required attributes is enough: an event that lacks another one is a bad event, not some other envelope.
 pub fn is_binary(headers: &HeaderMap) -> bool {
-    ["ce-specversion", "ce-id", "ce-type", "ce-source"].iter().any(|name| headers.contains_key(*name))
+    const ANY: [HeaderName; 4] = [
+        HeaderName::from_static("ce-specversion"),
+        HeaderName::from_static("ce-id"),
+        HeaderName::from_static("ce-type"),
+        HeaderName::from_static("ce-source"),
+    ];
+    ANY.iter().any(|name| headers.contains_key(name))
 }
 
 /// A binary-mode event: attributes in `ce-*` headers, data in the body.
@@ -107,7 +113,7 @@ fn delivery(event: &Event, data: Result<Vec<u8>, String>) -> Result<Delivery, St
     };
     if attributes.ty == PUBSUB_TYPE {
         let bytes = data.map_err(|e| format!("not a Pub/Sub message: {e}"))?;
-        let push: Push = serde_json::from_slice(&bytes).map_err(|e| format!("not a Pub/Sub message: {e}"))?;
+        let push: Push<'_> = serde_json::from_slice(&bytes).map_err(|e| format!("not a Pub/Sub message: {e}"))?;
         let mut inner = push.into_delivery();
         inner.id = inner.id.or_else(|| Some(attributes.id.clone()));
         inner.event = Some(attributes);

@@ -1,9 +1,12 @@
 //! One shape for everything that wakes a function, whichever envelope it came in.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use http::HeaderMap;
+use http::header::AsHeaderName;
+use http::{HeaderMap, HeaderName};
 use jiff::Timestamp;
+use serde::Deserialize as _;
 
 use crate::pubsub::Push;
 use crate::{audit, cloudevent, pubsub};
@@ -97,6 +100,7 @@ pub enum NotAnEnvelope {
 pub fn decode(headers: &HeaderMap, body: &[u8]) -> Result<Vec<Delivery>, NotAnEnvelope> {
     let malformed = NotAnEnvelope::Malformed;
     let content_type = content_type(headers)?;
+    let content_type = content_type.as_ref();
     // The longer name first: one is the other's prefix.
     if content_type == "application/cloudevents-batch+json" {
         return cloudevent::batch(body).map_err(malformed);
@@ -105,7 +109,7 @@ pub fn decode(headers: &HeaderMap, body: &[u8]) -> Result<Vec<Delivery>, NotAnEn
         return cloudevent::structured(body).map(|d| vec![d]).map_err(malformed);
     }
     if content_type.starts_with("application/cloudevents") {
-        return Err(NotAnEnvelope::ContentType(content_type));
+        return Err(NotAnEnvelope::ContentType(content_type.to_owned()));
     }
     // Before CloudEvents: attributes of an unwrapped message may look like `ce-*` headers.
     if pubsub::is_unwrapped(headers) {
@@ -118,9 +122,9 @@ pub fn decode(headers: &HeaderMap, body: &[u8]) -> Result<Vec<Delivery>, NotAnEn
         return Ok(vec![delivery]);
     }
     let is_json = content_type == "application/json" || content_type.ends_with("+json");
-    let is_raw = matches!(content_type.as_str(), "" | "application/octet-stream" | "application/x-www-form-urlencoded");
+    let is_raw = matches!(content_type, "" | "application/octet-stream" | "application/x-www-form-urlencoded");
     if !is_json && !is_raw {
-        return Err(NotAnEnvelope::ContentType(content_type));
+        return Err(NotAnEnvelope::ContentType(content_type.to_owned()));
     }
     match json_envelope(body) {
         Ok(delivery) => Ok(vec![delivery]),
@@ -130,20 +134,22 @@ pub fn decode(headers: &HeaderMap, body: &[u8]) -> Result<Vec<Delivery>, NotAnEn
     }
 }
 
-fn content_type(headers: &HeaderMap) -> Result<String, NotAnEnvelope> {
-    let Some(value) = headers.get(http::header::CONTENT_TYPE) else { return Ok(String::new()) };
+fn content_type(headers: &HeaderMap) -> Result<Cow<'_, str>, NotAnEnvelope> {
+    let Some(value) = headers.get(http::header::CONTENT_TYPE) else { return Ok("".into()) };
     let text = value.to_str().map_err(|_| NotAnEnvelope::ContentType("(not readable)".into()))?;
-    Ok(text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+    let name = text.split(';').next().unwrap_or_default().trim();
+    let is_lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
+    Ok(if is_lower { name.into() } else { name.to_ascii_lowercase().into() })
 }
 
 fn json_envelope(body: &[u8]) -> Result<Delivery, String> {
     // What nearly all are, without a tree of the whole body in between; anything odd about it is told below.
-    if let Ok(push) = serde_json::from_slice::<Push>(body) {
+    if let Ok(push) = serde_json::from_slice::<Push<'_>>(body) {
         return Ok(push.into_delivery());
     }
     let value: serde_json::Value = serde_json::from_slice(body).map_err(|e| format!("not JSON: {e}"))?;
     if value.get("message").is_some() {
-        let push: Push = serde_json::from_value(value).map_err(|e| format!("not a Pub/Sub push: {e}"))?;
+        let push = Push::deserialize(&value).map_err(|e| format!("not a Pub/Sub push: {e}"))?;
         return Ok(push.into_delivery());
     }
     if audit::is_log_entry(&value) {
@@ -165,13 +171,17 @@ fn bare(via: Via, body: &[u8]) -> Delivery {
     }
 }
 
-fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+// A name that is known when the program is built is looked up without being read again.
+const TASK: HeaderName = HeaderName::from_static("x-cloudtasks-taskname");
+const SCHEDULER: HeaderName = HeaderName::from_static("x-cloudscheduler");
+
+fn text(headers: &HeaderMap, name: impl AsHeaderName) -> Option<String> {
     headers.get(name).and_then(|v| v.to_str().ok()).filter(|v| !v.is_empty()).map(str::to_owned)
 }
 
 /// Cloud Tasks: queue and task name identify the task over its retries.
 fn tasks(headers: &HeaderMap, body: &[u8]) -> Option<Delivery> {
-    let task = text(headers, "x-cloudtasks-taskname")?;
+    let task = text(headers, TASK)?;
     let queue = text(headers, "x-cloudtasks-queuename").unwrap_or_default();
     // Seconds since 1970 with a fraction.
     let eta: Option<f64> = text(headers, "x-cloudtasks-tasketa").and_then(|t| t.parse().ok());
@@ -185,7 +195,7 @@ fn tasks(headers: &HeaderMap, body: &[u8]) -> Option<Delivery> {
 
 /// Cloud Scheduler: job name and schedule time identify the run over its retries.
 fn scheduler(headers: &HeaderMap, body: &[u8]) -> Option<Delivery> {
-    text(headers, "x-cloudscheduler")?;
+    text(headers, SCHEDULER)?;
     let job = text(headers, "x-cloudscheduler-jobname");
     let time = text(headers, "x-cloudscheduler-scheduletime");
     Some(Delivery {

@@ -13,6 +13,7 @@ pub mod once;
 pub mod pubsub;
 pub mod seeing;
 pub mod spec_view;
+pub mod text;
 pub mod v1;
 pub mod webhook;
 

@@ -1,12 +1,20 @@
-//! JSON in which each field is given once.
+//! JSON in which each field is given once, of bounded depth and number of values.
 //!
 //! RFC 8259 leaves open which of two equal names counts, and parsers differ: of a job with two `id`s or two values of one
 //! variable, one would be dropped without a word.
 
+use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+
+/// Most values in all, fields and items at any depth. A job has some dozens; whoever lists thousands of variables is at fault, and each
+/// value costs far more memory than its bytes.
+pub const VALUES_MAX: usize = 10_000;
+
+/// Most objects and lists within each other. A job has five.
+pub const DEPTH_MAX: usize = 32;
 
 /// A value that was read so.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,13 +22,38 @@ pub struct Once(pub Value);
 
 impl<'de> Deserialize<'de> for Once {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Reader).map(Self)
+        let left = Cell::new(VALUES_MAX);
+        Reader { left: &left, depth: 0 }.deserialize(deserializer).map(Self)
     }
 }
 
-struct Reader;
+/// Reads one value, `depth` objects and lists deep, of those that are `left`.
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    left: &'a Cell<usize>,
+    depth: usize,
+}
 
-impl<'de> Visitor<'de> for Reader {
+impl Reader<'_> {
+    fn deeper<E: Error>(self) -> Result<Self, E> {
+        if self.depth == DEPTH_MAX {
+            return Err(E::custom(format!("more than {DEPTH_MAX} objects and lists within each other")));
+        }
+        Ok(Self { depth: self.depth + 1, ..self })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Reader<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        let left = self.left.get().checked_sub(1);
+        self.left.set(left.ok_or_else(|| D::Error::custom(format!("more than {VALUES_MAX} fields and items")))?);
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Reader<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,20 +89,22 @@ impl<'de> Visitor<'de> for Reader {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let inner = self.deeper()?;
         let mut all = Vec::new();
-        while let Some(Once(item)) = items.next_element()? {
+        while let Some(item) = items.next_element_seed(inner)? {
             all.push(item);
         }
         Ok(all.into())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        let inner = self.deeper()?;
         let mut all = Map::new();
         while let Some(name) = fields.next_key::<String>()? {
             if all.contains_key(&name) {
                 return Err(A::Error::custom(format!("the field {name:?} is given twice; leave one of them out")));
             }
-            let Once(value) = fields.next_value()?;
+            let value = fields.next_value_seed(inner)?;
             all.insert(name, value);
         }
         Ok(all.into())
@@ -93,6 +128,25 @@ mod tests {
             let told = serde_json::from_str::<Once>(text).unwrap_err().to_string();
             assert!(told.contains(&format!("the field {name:?} is given twice")), "{told}");
         }
+    }
+
+    #[test]
+    fn depth_and_number_are_bounded() {
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        assert!(serde_json::from_str::<Once>(&nested(DEPTH_MAX)).is_ok());
+        let told = serde_json::from_str::<Once>(&nested(DEPTH_MAX + 1)).unwrap_err().to_string();
+        assert!(told.contains("more than 32 objects and lists"), "{told}");
+        let objects = r#"{"a":"#.repeat(DEPTH_MAX + 1) + "1" + &"}".repeat(DEPTH_MAX + 1);
+        assert!(serde_json::from_str::<Once>(&objects).is_err());
+        let fields = |count: usize| {
+            let fields: Vec<String> = (0..count).map(|n| format!(r#""{n}":0"#)).collect();
+            format!("{{{}}}", fields.join(","))
+        };
+        assert!(serde_json::from_str::<Once>(&fields(VALUES_MAX - 1)).is_ok(), "the object itself is one");
+        let told = serde_json::from_str::<Once>(&fields(VALUES_MAX)).unwrap_err().to_string();
+        assert!(told.contains("more than 10000 fields and items"), "{told}");
+        let spread = format!("[{},{}]", fields(VALUES_MAX / 2), fields(VALUES_MAX / 2));
+        assert!(serde_json::from_str::<Once>(&spread).is_err(), "wherever they are");
     }
 
     #[test]

@@ -5,19 +5,21 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use serde::Deserialize;
 
 use crate::delivery::{Delivery, Via};
+use crate::text::Text;
 
 /// The body of a wrapped push. Both spellings of the ids arrive together, so each is a field of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Push {
+pub struct Push<'a> {
     /// The message.
-    pub message: Message,
+    #[serde(borrow)]
+    pub message: Message<'a>,
     /// Full name of the subscription.
-    #[serde(default)]
-    pub subscription: Option<String>,
+    #[serde(default, borrow)]
+    pub subscription: Option<Text<'a>>,
     /// How often it was delivered, about; only with a dead-letter policy.
     #[serde(default, rename = "deliveryAttempt")]
     pub delivery_attempt: Option<u32>,
@@ -25,28 +27,28 @@ pub struct Push {
 
 /// The message of a wrapped push. Unknown fields (`@type`, new ones) are allowed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub struct Message {
+pub struct Message<'a> {
     /// Base64 of the payload; absent or empty when the message has attributes only.
-    #[serde(default)]
-    pub data: Option<String>,
+    #[serde(default, borrow)]
+    pub data: Option<Text<'a>>,
     /// Attributes; absent when there are none.
     #[serde(default)]
     pub attributes: Option<BTreeMap<String, String>>,
     /// Id, unique in the topic; the same over redeliveries.
-    #[serde(default, rename = "messageId")]
-    pub message_id_camel: Option<String>,
+    #[serde(default, borrow, rename = "messageId")]
+    pub message_id_camel: Option<Text<'a>>,
     /// The same.
-    #[serde(default, rename = "message_id")]
-    pub message_id_snake: Option<String>,
+    #[serde(default, borrow, rename = "message_id")]
+    pub message_id_snake: Option<Text<'a>>,
     /// When it was published, RFC 3339.
-    #[serde(default, rename = "publishTime")]
-    pub publish_time_camel: Option<String>,
+    #[serde(default, borrow, rename = "publishTime")]
+    pub publish_time_camel: Option<Text<'a>>,
     /// The same.
-    #[serde(default, rename = "publish_time")]
-    pub publish_time_snake: Option<String>,
+    #[serde(default, borrow, rename = "publish_time")]
+    pub publish_time_snake: Option<Text<'a>>,
     /// Ordering key, when it was published with one.
-    #[serde(default, rename = "orderingKey")]
-    pub ordering_key: Option<String>,
+    #[serde(default, borrow, rename = "orderingKey")]
+    pub ordering_key: Option<Text<'a>>,
 }
 
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
@@ -57,31 +59,35 @@ const ENGINE: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT)
 /// Decodes base64 of either alphabet, with or without padding.
 // The push documentation shows the standard alphabet, the Gmail guide calls the same field base64url.
 pub fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
-    let standard: Vec<u8> = text
-        .bytes()
-        .map(|b| match b {
-            b'-' => b'+',
-            b'_' => b'/',
-            other => other,
-        })
-        .collect();
-    ENGINE.decode(standard).map_err(|e| format!("data is not base64: {e}"))
+    ENGINE.decode(text).or_else(|_| {
+        let standard: Vec<u8> = text
+            .bytes()
+            .map(|b| match b {
+                b'-' => b'+',
+                b'_' => b'/',
+                other => other,
+            })
+            .collect();
+        ENGINE.decode(standard).map_err(|e| format!("data is not base64: {e}"))
+    })
 }
 
-impl Push {
+impl Push<'_> {
     /// The message as a delivery. Data that is no base64 makes the payload unusable, not the envelope.
     pub fn into_delivery(self) -> Delivery {
+        fn filled(text: Option<Text<'_>>) -> Option<Text<'_>> {
+            text.filter(|text| !text.is_empty())
+        }
         let message = self.message;
-        let filled = |text: Option<String>| text.filter(|t| !t.is_empty());
         let published = filled(message.publish_time_camel).or_else(|| filled(message.publish_time_snake));
         Delivery {
             via: Via::PubSub,
-            id: filled(message.message_id_camel).or_else(|| filled(message.message_id_snake)),
+            id: filled(message.message_id_camel).or_else(|| filled(message.message_id_snake)).map(Text::into_owned),
             event: None,
             attributes: message.attributes.unwrap_or_default(),
             data: decode_base64(message.data.as_deref().unwrap_or_default()),
             published_at: published.and_then(|t| t.parse().ok()),
-            subscription: self.subscription,
+            subscription: self.subscription.map(Text::into_owned),
             attempt: self.delivery_attempt,
         }
     }
@@ -107,9 +113,12 @@ const TRANSPORT: [&str; 16] = [
     "x-serverless-authorization",
 ];
 
+const MESSAGE_ID: HeaderName = HeaderName::from_static("x-goog-pubsub-message-id");
+const SUBSCRIPTION: HeaderName = HeaderName::from_static("x-goog-pubsub-subscription-name");
+
 /// True when the headers carry the metadata of an unwrapped push.
 pub fn is_unwrapped(headers: &HeaderMap) -> bool {
-    headers.contains_key("x-goog-pubsub-message-id") || headers.contains_key("x-goog-pubsub-subscription-name")
+    headers.contains_key(MESSAGE_ID) || headers.contains_key(SUBSCRIPTION)
 }
 
 /// An unwrapped push: metadata in `x-goog-pubsub-*`, each attribute as a plain header, the body as it was published.
