@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::{StatusCode, header};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -42,20 +42,29 @@ impl fmt::Display for Failure {
 
 /// Calls webhooks.
 pub struct Sender {
-    client: Client,
+    /// Made at the first event: it reads the roots of trust, and most processes never send one.
+    client: OnceLock<Client>,
     allow_private: bool,
 }
 
 impl Sender {
     /// `allow_private`: also plain http and addresses that are not public, for local runs and tests alone.
-    pub fn new(allow_private: bool) -> Result<Self, reqwest::Error> {
+    pub const fn new(allow_private: bool) -> Self {
+        Self { client: OnceLock::new(), allow_private }
+    }
+
+    fn client(&self) -> Result<&Client, reqwest::Error> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
         let builder = Client::builder()
             .redirect(redirect::Policy::none())
             .no_proxy()
             .timeout(TIMEOUT)
             .user_agent(concat!("rekindle/", env!("CARGO_PKG_VERSION")));
-        let builder = if allow_private { builder } else { builder.dns_resolver(Arc::new(PublicOnly)) };
-        Ok(Self { client: builder.build()?, allow_private })
+        let builder = if self.allow_private { builder } else { builder.dns_resolver(Arc::new(PublicOnly)) };
+        let made = builder.build()?;
+        Ok(self.client.get_or_init(|| made))
     }
 
     /// Posts the event, signed at `now` (seconds since 1970); any 2xx is success. The answer's body is not read.
@@ -63,8 +72,8 @@ impl Sender {
         let url = self.check(&hook.webhook).map_err(Failure::Permanent)?;
         let (content_type, body) = shape::of(&url, hook.shape, event).map_err(|e| Failure::Permanent(e.to_string()))?;
         let signature = secret.sign(&event.id, now, &body);
-        let sent = self
-            .client
+        let client = self.client().map_err(|error| Failure::Transient(chain(&error)))?;
+        let sent = client
             .post(url)
             .header(header::CONTENT_TYPE, content_type)
             .header(webhook::ID, &event.id)

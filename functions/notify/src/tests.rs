@@ -78,7 +78,7 @@ async fn rig(allow_private: bool, hooks: &[(&str, &[&str])]) -> (Rig, Router) {
         .collect();
     rig.engine.submit(submit, "ann@example.com", "k").await.unwrap();
     let secret = rig.engine.installation.secret.clone();
-    let sender = Arc::new(Sender::new(allow_private).unwrap());
+    let sender = Arc::new(Sender::new(allow_private));
     let notify = Notify { ports: rig.engine.ports.clone(), sender, secret };
     let router = rig.mount(router(notify), Door::Notify);
     (rig, router)

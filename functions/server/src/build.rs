@@ -40,9 +40,6 @@ pub enum StartError {
     /// Another client cannot be made.
     #[error("a client cannot be made")]
     Client(#[from] WorldError),
-    /// The client of webhooks cannot be made.
-    #[error("the client of webhooks cannot be made: {0}")]
-    Webhooks(String),
     /// The installation document cannot be had.
     #[error("the installation document cannot be had")]
     Installation(#[from] StoreError),
@@ -67,10 +64,10 @@ pub async fn build(config: &Config) -> Result<Router, StartError> {
         store,
         tpu: match config.role {
             Role::Api | Role::Events => Arc::new(NoTpu),
-            Role::Reconcile | Role::All => Arc::new(GoogleTpu::connect(&config.project, &at(&emulators.tpu)).await?),
+            Role::Reconcile | Role::All => Arc::new(GoogleTpu::new(&config.project, at(&emulators.tpu))),
         },
         hints: Arc::new(pubsub.hints()),
-        wakeups: Arc::new(CloudTasksWakeups::connect(tasks(config), &at(&emulators.tasks)).await?),
+        wakeups: Arc::new(CloudTasksWakeups::new(tasks(config), at(&emulators.tasks))),
         bells: bells(config)?,
         events: Arc::new(pubsub.events(installation.id.clone())),
         dead_letters: Arc::new(pubsub.dead_letters()),
@@ -87,7 +84,7 @@ pub async fn build(config: &Config) -> Result<Router, StartError> {
         installation: Arc::new(installation),
     };
     // Private addresses are reached only where nobody is checked either: on a person's own machine.
-    let sender = Sender::new(config.auth == Mode::None).map_err(|e| StartError::Webhooks(e.to_string()))?;
+    let sender = Sender::new(config.auth == Mode::None);
     let parts = Parts {
         engine,
         verifier: Arc::new(verifier),

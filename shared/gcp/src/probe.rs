@@ -9,13 +9,14 @@ use google_cloud_auth::credentials::idtoken::{self, IDTokenCredentials};
 use rekindle_ports::world::{Probe, WorldError};
 
 use crate::auth::{Access, ConnectError};
+use crate::http::Http;
 
 /// An answer that takes longer counts as none: agents give up earlier.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks an address of `api`.
 pub struct ApiProbe {
-    client: reqwest::Client,
+    http: Http,
     url: String,
     identity: Option<IDTokenCredentials>,
 }
@@ -32,17 +33,15 @@ impl ApiProbe {
                 Some(identity.map_err(|error| ConnectError::new("the probe of api", error))?)
             }
         };
-        Self::with_identity(url, identity)
+        Ok(Self::with_identity(url, identity))
     }
 
-    fn with_identity(url: String, identity: Option<IDTokenCredentials>) -> Result<Self, ConnectError> {
-        let client = reqwest::Client::builder().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none()).build();
-        let client = client.map_err(|error| ConnectError::new("the probe of api", error))?;
-        Ok(Self { client, url, identity })
+    const fn with_identity(url: String, identity: Option<IDTokenCredentials>) -> Self {
+        Self { http: Http::new(TIMEOUT), url, identity }
     }
 
     async fn ask(&self) -> Result<(), String> {
-        let mut request = self.client.get(&self.url);
+        let mut request = self.http.client()?.get(&self.url);
         if let Some(identity) = &self.identity {
             let token = identity.id_token().await.map_err(|error| format!("no identity token: {error}"))?;
             // The header that agents use: `Authorization` is theirs, for the attempt's token.
@@ -94,7 +93,7 @@ mod tests {
     #[tokio::test]
     async fn it_proves_who_it_is_and_only_a_success_counts() {
         let url = service().await;
-        let known = |path: &str| ApiProbe::with_identity(format!("{url}{path}"), Some(Given.into())).unwrap();
+        let known = |path: &str| ApiProbe::with_identity(format!("{url}{path}"), Some(Given.into()));
         known("/ping").ping().await.unwrap();
         let nobody = ApiProbe::new(format!("{url}/ping"), &url, Access::Anonymous).unwrap();
         assert!(nobody.ping().await.unwrap_err().to_string().contains("403"));

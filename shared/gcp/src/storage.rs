@@ -10,6 +10,7 @@ use serde::Deserialize;
 use rekindle_ports::world::{Objects, WorldError};
 
 use crate::auth::{ConnectError, Service, Tokens};
+use crate::http::Http;
 
 const WHAT: &str = "Cloud Storage";
 const GOOGLE: &str = "https://storage.googleapis.com";
@@ -26,7 +27,7 @@ const WHY_MAX: usize = 300;
 /// [`Objects`] over a bucket.
 #[derive(Debug, Clone)]
 pub struct GcsObjects {
-    client: reqwest::Client,
+    http: Http,
     tokens: Tokens,
     base: String,
     bucket: String,
@@ -52,11 +53,10 @@ struct Name {
 }
 
 impl GcsObjects {
-    /// Makes the client. Nothing is called yet.
+    /// Nothing is called yet.
     pub fn connect(bucket: &str, service: &Service) -> Result<Self, ConnectError> {
-        let client = reqwest::Client::builder().timeout(service.timeout).build();
         Ok(Self {
-            client: client.map_err(|error| ConnectError::new(WHAT, error))?,
+            http: Http::new(service.timeout),
             tokens: Tokens::new(WHAT, service.access)?,
             base: service.endpoint.clone().unwrap_or_else(|| GOOGLE.to_owned()),
             bucket: utf8_percent_encode(bucket, SEGMENT).to_string(),
@@ -69,6 +69,10 @@ impl GcsObjects {
 
     fn upload(&self) -> String {
         format!("{}/upload/storage/v1/b/{}/o", self.base, self.bucket)
+    }
+
+    fn client(&self, what: &'static str) -> Result<&reqwest::Client, WorldError> {
+        self.http.client().map_err(|why| WorldError { what, why })
     }
 
     async fn send(&self, what: &'static str, request: RequestBuilder) -> Result<Response, WorldError> {
@@ -89,7 +93,7 @@ impl GcsObjects {
         query.extend(after.map(|after| ("startOffset", after)));
         query.extend(token.map(|token| ("pageToken", token)));
         let url = format!("{}/storage/v1/b/{}/o", self.base, self.bucket);
-        let answer = self.send(WHAT, self.client.get(url).query(&query)).await?;
+        let answer = self.send(WHAT, self.client(WHAT)?.get(url).query(&query)).await?;
         json(WHAT, good(WHAT, answer).await?).await
     }
 }
@@ -99,7 +103,7 @@ impl Objects for GcsObjects {
     async fn put(&self, name: &str, body: Bytes) -> Result<(), WorldError> {
         const WHAT: &str = "write an object";
         let request = self
-            .client
+            .client(WHAT)?
             .post(self.upload())
             .query(&[("uploadType", "media"), ("name", name)])
             .header(header::CONTENT_TYPE, "application/octet-stream")
@@ -115,7 +119,7 @@ impl Objects for GcsObjects {
         }
         let last = from.saturating_add(len - 1);
         let request = self
-            .client
+            .client(WHAT)?
             .get(self.object(name))
             .query(&[("alt", "media")])
             .header(header::RANGE, format!("bytes={from}-{last}"));
@@ -137,7 +141,7 @@ impl Objects for GcsObjects {
 
     async fn size(&self, name: &str) -> Result<Option<u64>, WorldError> {
         const WHAT: &str = "look at an object";
-        let request = self.client.request(Method::GET, self.object(name)).query(&[("fields", "size")]);
+        let request = self.client(WHAT)?.request(Method::GET, self.object(name)).query(&[("fields", "size")]);
         let answer = self.send(WHAT, request).await?;
         if answer.status() == StatusCode::NOT_FOUND {
             return Ok(None);
@@ -168,7 +172,7 @@ impl Objects for GcsObjects {
     async fn upload_address(&self, name: &str) -> Result<String, WorldError> {
         const WHAT: &str = "begin an upload";
         let request = self
-            .client
+            .client(WHAT)?
             .post(self.upload())
             .query(&[("uploadType", "resumable"), ("name", name)])
             .header("x-upload-content-type", "application/octet-stream")

@@ -9,6 +9,7 @@ use google_cloud_tasks_v2::client::CloudTasks;
 use google_cloud_tasks_v2::model::{HttpMethod, HttpRequest, OidcToken, Task};
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest, Sha256};
+use tokio::sync::OnceCell;
 
 use rekindle_core::ids::JobId;
 use rekindle_ports::world::{Hint, Wakeups, WorldError};
@@ -45,14 +46,21 @@ pub struct TasksSettings {
 /// [`Wakeups`] over Cloud Tasks.
 #[derive(Debug, Clone)]
 pub struct CloudTasksWakeups {
-    client: CloudTasks,
+    client: OnceCell<CloudTasks>,
+    service: Service,
     settings: TasksSettings,
 }
 
 impl CloudTasksWakeups {
-    /// Makes the client. Nothing is called yet.
-    pub fn connect(settings: TasksSettings, service: &Service) -> BoxFuture<'_, Result<Self, ConnectError>> {
-        Box::pin(async move {
+    /// Nothing is called yet.
+    pub const fn new(settings: TasksSettings, service: Service) -> Self {
+        Self { client: OnceCell::const_new(), service, settings }
+    }
+
+    /// The client, made when it is first needed.
+    fn client(&self) -> BoxFuture<'_, Result<&CloudTasks, ConnectError>> {
+        let service = &self.service;
+        Box::pin(self.client.get_or_try_init(async move || {
             let mut builder = CloudTasks::builder()
                 .with_credentials(service.access.credentials(WHAT)?)
                 .with_retry_policy(NeverRetry)
@@ -60,9 +68,8 @@ impl CloudTasksWakeups {
             if let Some(endpoint) = &service.endpoint {
                 builder = builder.with_endpoint(endpoint);
             }
-            let client = builder.build().await.map_err(|error| ConnectError::new(WHAT, error))?;
-            Ok(Self { client, settings })
-        })
+            builder.build().await.map_err(|error| ConnectError::new(WHAT, error))
+        }))
     }
 
     fn parent(&self) -> String {
@@ -94,7 +101,8 @@ impl Wakeups for CloudTasksWakeups {
             .set_name(format!("{}/tasks/{}", self.parent(), task_id(job, key)))
             .set_schedule_time(google_cloud_wkt::Timestamp::clamp(at.as_second(), at.subsec_nanosecond()))
             .set_http_request(request);
-        match self.client.create_task().set_parent(self.parent()).set_task(task).send().await {
+        let client = self.client().await.map_err(|error| WorldError { what: SCHEDULE, why: error.to_string() })?;
+        match client.create_task().set_parent(self.parent()).set_task(task).send().await {
             Ok(_) => Ok(()),
             Err(error) if error.status().is_some_and(|status| status.code == Code::AlreadyExists) => Ok(()),
             Err(error) => {

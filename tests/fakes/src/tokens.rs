@@ -50,9 +50,11 @@ pub fn unsigned(header: &Value, claims: &Value) -> String {
     format!("{}.{}", part(header.to_string()), part(claims.to_string()))
 }
 
-/// The server of [`KEY`].
+/// The server that publishes a key.
 #[derive(Clone)]
 pub struct Issuer {
+    /// The published key.
+    pub key: Arc<Mutex<&'static TokenKey>>,
     /// Names under which it is published.
     pub kids: Arc<Mutex<Vec<&'static str>>>,
     /// True: it answers 500.
@@ -61,10 +63,10 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    /// Serves the key under the name `k1` on a free port: with the address of the key set.
+    /// Serves [`KEY`] under the name `k1` on a free port: with the address of the key set.
     pub async fn serve() -> (Self, String) {
         let kids = Arc::new(Mutex::new(vec!["k1"]));
-        let issuer = Self { kids, broken: Arc::default(), fetches: Arc::default() };
+        let issuer = Self { key: Arc::new(Mutex::new(&KEY)), kids, broken: Arc::default(), fetches: Arc::default() };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}/certs", listener.local_addr().expect("an address"));
         let router = Router::new().fallback(keys).with_state(issuer.clone());
@@ -84,7 +86,8 @@ async fn keys(State(issuer): State<Issuer>) -> (StatusCode, [(&'static str, &'st
     if *issuer.broken.lock().expect("a lock") {
         return (StatusCode::INTERNAL_SERVER_ERROR, cache, "{}".into());
     }
-    let public = KEY.0.public_key();
+    let key = *issuer.key.lock().expect("a lock");
+    let public = key.0.public_key();
     let n = part(public.modulus().big_endian_without_leading_zero());
     let e = part(public.exponent().big_endian_without_leading_zero());
     let kids = issuer.kids.lock().expect("a lock");

@@ -104,7 +104,7 @@ impl Ground {
             let at = listener.local_addr()?;
             tokio::spawn(async move { axum::serve(listener, router).await });
             let service = Service::emulator_or_google(Some(&at.to_string()));
-            anyhow::Ok((at, GoogleTpu::connect("p", &service).await?))
+            anyhow::Ok((at, GoogleTpu::new("p", service)))
         })?;
         Ok(Self { runtime, tpu, answer, platform: verifier(at, Mode::Platform)?, verify: verifier(at, Mode::Verify)? })
     }

@@ -15,9 +15,8 @@ use super::world::PROJECT;
 use crate::fault::{Fault, Result};
 
 /// The client of the Cloud TPU API, as in the cloud, at our emulator.
-pub(super) async fn tpu(url: &str) -> Result<Arc<dyn TpuApi>> {
-    let client = GoogleTpu::connect(PROJECT, &Service::emulator(url)).await;
-    Ok(Arc::new(client.map_err(|error| broken("the TPU client", &error))?))
+pub(super) fn tpu(url: &str) -> Arc<dyn TpuApi> {
+    Arc::new(GoogleTpu::new(PROJECT, Service::emulator(url)))
 }
 
 /// Refuses at once an address where nothing listens: the clients try for a while before they say so.

@@ -20,9 +20,6 @@ use rekindle_server::{Parts, Role, routers};
 use rekindle_web::caller::Loopback;
 use rekindle_web::problem;
 
-use super::stack::broken;
-use crate::fault::Result;
-
 /// Checks upload addresses of the objects on disk.
 struct LocalUploads(FileObjects);
 
@@ -33,9 +30,9 @@ impl Uploads for LocalUploads {
 }
 
 /// The router of everything.
-pub(super) fn all(engine: Engine, objects: &FileObjects) -> Result<Router> {
+pub(super) fn all(engine: Engine, objects: &FileObjects) -> Router {
     // Webhooks of a local run may be on this machine.
-    let sender = Sender::new(true).map_err(|error| broken("the sender of webhooks", &error))?;
+    let sender = Sender::new(true);
     let router = routers(
         Role::All,
         Parts {
@@ -46,7 +43,7 @@ pub(super) fn all(engine: Engine, objects: &FileObjects) -> Result<Router> {
             uploads: Some(Arc::new(LocalUploads(objects.clone()))),
         },
     );
-    Ok(router.layer(middleware::from_fn(from_here)))
+    router.layer(middleware::from_fn(from_here))
 }
 
 async fn from_here(request: Request, next: Next) -> Response {

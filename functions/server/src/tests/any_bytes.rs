@@ -76,7 +76,7 @@ fn any_bytes_at_any_path_get_a_2xx_or_4xx_and_change_nothing_unless_they_are_val
     let parts = Parts {
         engine: rig.engine.clone(),
         verifier: Arc::new(Loopback { identity: rekindle_rig::CALLER.into() }),
-        sender: Arc::new(Sender::new(false).unwrap()),
+        sender: Arc::new(Sender::new(false)),
         messages_may: Name::ALL.into_iter().collect(),
         uploads: None,
     };

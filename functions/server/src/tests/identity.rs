@@ -59,7 +59,7 @@ impl Log {
 /// All functions behind doors that verify, with a local set of keys.
 pub(super) struct World {
     pub(super) rig: Rig,
-    router: Router,
+    pub(super) router: Router,
 }
 
 /// A call that would change something.
@@ -96,7 +96,7 @@ impl World {
         let parts = Parts {
             engine: rig.engine.clone(),
             verifier: Arc::new(doors),
-            sender: Arc::new(Sender::new(false).unwrap()),
+            sender: Arc::new(Sender::new(false)),
             messages_may: Name::ALL.into_iter().collect(),
             uploads: None,
         };

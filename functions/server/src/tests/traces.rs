@@ -67,13 +67,13 @@ async fn a_trace_goes_from_message_to_hint_to_pass_to_the_tpu_api_and_is_sent_be
 
     let rig = Rig::new().await;
     let mut engine = rig.engine.clone();
-    engine.ports.tpu = Arc::new(GoogleTpu::connect("p", &Service::emulator(&address)).await.unwrap());
+    engine.ports.tpu = Arc::new(GoogleTpu::new("p", Service::emulator(&address)));
     let router = routers(
         Role::All,
         Parts {
             engine,
             verifier: Arc::new(Loopback { identity: rekindle_rig::CALLER.into() }),
-            sender: Arc::new(Sender::new(false).unwrap()),
+            sender: Arc::new(Sender::new(false)),
             messages_may: Name::ALL.into_iter().collect(),
             uploads: None,
         },

@@ -14,6 +14,8 @@ use tokio::sync::Mutex;
 
 use rekindle_ports::world::Clock;
 
+use crate::http::Http;
+
 /// Keys are used without a look for at least and at most so long, whatever their server says.
 const FRESH_MIN: SignedDuration = SignedDuration::from_mins(5);
 const FRESH_MAX: SignedDuration = SignedDuration::from_hours(24);
@@ -61,7 +63,7 @@ struct Fetching {
 }
 
 pub(super) struct Keys {
-    client: reqwest::Client,
+    http: Http,
     url: String,
     clock: Arc<dyn Clock>,
     snapshot: RwLock<Option<Arc<Snapshot>>>,
@@ -69,8 +71,8 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    pub(super) fn new(client: reqwest::Client, url: String, clock: Arc<dyn Clock>) -> Self {
-        Self { client, url, clock, snapshot: RwLock::default(), fetching: Mutex::default() }
+    pub(super) fn new(http: Http, url: String, clock: Arc<dyn Clock>) -> Self {
+        Self { http, url, clock, snapshot: RwLock::default(), fetching: Mutex::default() }
     }
 
     /// The key of that name.
@@ -165,7 +167,7 @@ impl Keys {
     }
 
     async fn fetch(&self, now: Timestamp) -> Result<Snapshot, String> {
-        let answer = self.client.get(&self.url).send().await.map_err(|error| error.to_string())?;
+        let answer = self.http.client()?.get(&self.url).send().await.map_err(|error| error.to_string())?;
         let mut answer = answer.error_for_status().map_err(|error| error.to_string())?;
         let fresh = freshness(answer.headers());
         let mut body = Vec::new();

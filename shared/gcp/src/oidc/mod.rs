@@ -1,10 +1,11 @@
 //! Who calls: checks the OIDC identity tokens that Pub/Sub, Eventarc, Cloud Scheduler, Cloud Tasks and people send.
-//! Owns the rules for the claims; `keys` owns the issuer's keys.
+//! Owns the rules for the claims; `keys` owns the issuer's keys, `seen` what was read of tokens that come again.
 //!
 //! An own verifier, since the one of Google's client library refuses good tokens while it fetches keys, and accepts
 //! tokens without audience or issuer.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base64::Engine;
@@ -15,9 +16,12 @@ use serde::Deserialize;
 
 use rekindle_ports::world::Clock;
 
+use crate::http::Http;
 use keys::{KeyError, Keys};
+use seen::{Read, Seen};
 
 mod keys;
+mod seen;
 #[cfg(test)]
 mod tests;
 
@@ -102,9 +106,6 @@ pub enum BadOidcSettings {
     /// `platform` elsewhere.
     #[error("the platform is to check callers (mode platform), and this is not Cloud Run")]
     PlatformElsewhere,
-    /// The HTTP client could not be made.
-    #[error("cannot set up the client for the keys: {0}")]
-    Client(String),
 }
 
 /// What a route demands.
@@ -185,10 +186,12 @@ impl AuthError {
     }
 }
 
+const CHECKED_BY_PLATFORM: http::HeaderName = http::HeaderName::from_static("x-serverless-authorization");
+
 /// The token of a request: `X-Serverless-Authorization` if it is there, else `Authorization`.
 // In this order, since Cloud Run checks the former only when both are there, and passes the latter on as it came.
 pub fn bearer(headers: &http::HeaderMap) -> Option<&str> {
-    let value = headers.get("x-serverless-authorization").or_else(|| headers.get(http::header::AUTHORIZATION))?;
+    let value = headers.get(CHECKED_BY_PLATFORM).or_else(|| headers.get(http::header::AUTHORIZATION))?;
     let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
@@ -218,6 +221,9 @@ pub struct Verifier {
     mode: Mode,
     issuers: Vec<String>,
     keys: Keys,
+    seen: Seen,
+    /// Whether a token was told of: without signature, with it.
+    told: [AtomicBool; 2],
     clock: Arc<dyn Clock>,
 }
 
@@ -235,10 +241,15 @@ impl Verifier {
             (Mode::Platform, false) => return Err(BadOidcSettings::PlatformElsewhere),
             _ => {}
         }
-        let client = reqwest::Client::builder().timeout(settings.fetch_timeout).build();
-        let client = client.map_err(|error| BadOidcSettings::Client(error.to_string()))?;
-        let keys = Keys::new(client, settings.jwks_url, Arc::clone(&clock));
-        Ok(Self { mode: settings.mode, issuers: settings.issuers, keys, clock })
+        let keys = Keys::new(Http::new(settings.fetch_timeout), settings.jwks_url, Arc::clone(&clock));
+        Ok(Self {
+            mode: settings.mode,
+            issuers: settings.issuers,
+            keys,
+            seen: Seen::default(),
+            told: Default::default(),
+            clock,
+        })
     }
 
     /// Checks the token of a request (see [`bearer`]) against what the route expects.
@@ -252,17 +263,51 @@ impl Verifier {
         if token.len() > TOKEN_MAX {
             return Err(bad("it is too long"));
         }
-        let claims = match token.rsplit_once('.') {
-            Some((unsigned, SIGNATURE_REMOVED)) if self.mode == Mode::Platform => unsigned_claims(unsigned)?,
+        if let Some(read) = self.seen.get(token)
+            && self.is_still_signed(&read).await?
+        {
+            return check(&read.claims, &self.issuers, expect, self.clock.now());
+        }
+        let read = match token.rsplit_once('.') {
+            Some((unsigned, SIGNATURE_REMOVED)) if self.mode == Mode::Platform => {
+                Read { claims: unsigned_claims(unsigned)?, key: None }
+            }
             Some((_, SIGNATURE_REMOVED)) => {
                 return Err(bad("Cloud Run took its signature off; this service must run with the mode platform"));
             }
             _ => self.signed_claims(token).await?,
         };
-        check(claims, &self.issuers, expect, self.clock.now())
+        self.tell_kind(&read);
+        let now = self.clock.now();
+        let identity = check(&read.claims, &self.issuers, expect, now)?;
+        self.seen.keep(token, Arc::new(read), now);
+        Ok(identity)
     }
 
-    async fn signed_claims(&self, token: &str) -> Result<Claims, AuthError> {
+    /// Says once of each kind how tokens come from the platform: its documents and reports differ, and `infra/certify.sh` asks.
+    fn tell_kind(&self, read: &Read) {
+        let is_signed = read.key.is_some();
+        if self.mode == Mode::Platform && !self.told[usize::from(is_signed)].swap(true, Ordering::Relaxed) {
+            let how = if is_signed { "with their signatures" } else { "with their signatures taken off" };
+            tracing::info!("identity tokens come {how}");
+        }
+    }
+
+    /// Whether the key with which a token was verified is the one that counts now. Keys that were fetched again are others, also
+    /// under the same name: then the signature is looked at again.
+    async fn is_still_signed(&self, read: &Read) -> Result<bool, AuthError> {
+        let Some((kid, key)) = &read.key else { return Ok(true) };
+        Ok(Arc::ptr_eq(key, &self.key(kid).await?))
+    }
+
+    async fn key(&self, kid: &str) -> Result<Arc<jsonwebtoken::DecodingKey>, AuthError> {
+        self.keys.find(kid).await.map_err(|error| match error {
+            KeyError::Unknown => bad("it is signed with an unknown key"),
+            KeyError::Unavailable(why) => AuthError::Unavailable(why),
+        })
+    }
+
+    async fn signed_claims(&self, token: &str) -> Result<Read, AuthError> {
         let header = jsonwebtoken::decode_header(token).map_err(|_| bad("it cannot be read"))?;
         if header.alg != Algorithm::RS256 {
             return Err(bad("its algorithm is not RS256"));
@@ -271,20 +316,17 @@ impl Verifier {
             return Err(bad("it demands extensions"));
         }
         let kid = header.kid.ok_or_else(|| bad("it names no key"))?;
-        let key = self.keys.find(&kid).await.map_err(|error| match error {
-            KeyError::Unknown => bad("it is signed with an unknown key"),
-            KeyError::Unavailable(why) => AuthError::Unavailable(why),
-        })?;
+        let key = self.key(&kid).await?;
         // The claims are checked by `check`, with our clock, and in the same way for both modes.
         let mut validation = Validation::new(Algorithm::RS256);
         validation.validate_exp = false;
         validation.validate_aud = false;
         validation.required_spec_claims.clear();
-        let decoded = jsonwebtoken::decode::<Claims>(token, &key, &validation);
-        decoded.map(|data| data.claims).map_err(|error| {
+        let decoded = jsonwebtoken::decode::<Claims>(token, &key, &validation).map_err(|error| {
             let malformed = matches!(error.kind(), jsonwebtoken::errors::ErrorKind::Json(_));
             bad(if malformed { "a claim is missing or malformed" } else { "its signature is wrong" })
-        })
+        })?;
+        Ok(Read { claims: decoded.claims, key: Some((kid, key)) })
     }
 }
 
@@ -296,7 +338,7 @@ fn unsigned_claims(unsigned: &str) -> Result<Claims, AuthError> {
     serde_json::from_slice(&json).map_err(|_| bad("a claim is missing or malformed"))
 }
 
-fn check(claims: Claims, issuers: &[String], expect: &Expect, now: Timestamp) -> Result<Identity, AuthError> {
+fn check(claims: &Claims, issuers: &[String], expect: &Expect, now: Timestamp) -> Result<Identity, AuthError> {
     let now = now.as_second();
     if !issuers.contains(&claims.iss) {
         return Err(bad("it is of another issuer"));
@@ -310,7 +352,7 @@ fn check(claims: Claims, issuers: &[String], expect: &Expect, now: Timestamp) ->
     if claims.iat.max(claims.nbf.unwrap_or(claims.iat)) > now.saturating_add(LEEWAY_SECS) {
         return Err(bad("it is not valid yet"));
     }
-    let email = claims.email.filter(|email| !email.is_empty()).ok_or_else(|| bad(NO_EMAIL))?;
+    let email = claims.email.as_deref().filter(|email| !email.is_empty()).ok_or_else(|| bad(NO_EMAIL))?;
     if !claims.email_verified {
         return Err(bad("its e-mail address is not verified"));
     }
@@ -321,9 +363,9 @@ fn check(claims: Claims, issuers: &[String], expect: &Expect, now: Timestamp) ->
         return Err(AuthError::WrongPrincipal(email));
     }
     // Half a machine is none; what a token says beside what was asked for never makes it a bad one.
-    let machine = claims.google.and_then(|google| google.compute_engine);
-    let machine = machine.filter(|machine| !machine.instance_name.is_empty() && !machine.zone.is_empty());
-    Ok(Identity { email, sub: claims.sub, machine })
+    let machine = claims.google.as_ref().and_then(|google| google.compute_engine.as_ref());
+    let machine = machine.filter(|machine| !machine.instance_name.is_empty() && !machine.zone.is_empty()).cloned();
+    Ok(Identity { email, sub: claims.sub.clone(), machine })
 }
 
 fn bad(why: &str) -> AuthError {

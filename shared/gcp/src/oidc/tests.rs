@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod seen;
+
 const AUDIENCE: &str = "https://reconcile.example.app";
 const EMAIL: &str = "pubsub@p.iam.gserviceaccount.com";
 const NOW: &str = "2026-11-27T12:00:00Z";

@@ -35,7 +35,7 @@ async fn client(fake: &Fake, service_account: Option<&str>) -> CloudTasksWakeups
         service_account: service_account.map(str::to_owned),
         audience: "https://reconcile.example.app".into(),
     };
-    CloudTasksWakeups::connect(settings, &Service::emulator(&address)).await.unwrap()
+    CloudTasksWakeups::new(settings, Service::emulator(&address))
 }
 
 fn job() -> JobId {

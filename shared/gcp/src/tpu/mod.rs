@@ -13,6 +13,7 @@ use google_cloud_gax::retry_policy::NeverRetry;
 use google_cloud_tpu_v2::client::Tpu;
 use google_cloud_tpu_v2::model::{Node, QueuedResource};
 use http::HeaderName;
+use tokio::sync::OnceCell;
 
 use rekindle_core::job::Via;
 use rekindle_core::observation::{OperationView, SliceView};
@@ -36,23 +37,23 @@ const PAGES_MAX: usize = 1000;
 /// The Cloud TPU API of one project.
 #[derive(Debug, Clone)]
 pub struct GoogleTpu {
-    client: Tpu,
+    client: OnceCell<Tpu>,
+    service: Service,
     project: String,
 }
 
 impl GoogleTpu {
-    /// Makes the client. Nothing is called yet; credentials are looked for here and used at the first call.
-    pub fn connect<'a>(project: &'a str, service: &'a Service) -> BoxFuture<'a, Result<Self, ConnectError>> {
-        Box::pin(async move {
-            let mut builder = Tpu::builder()
-                .with_credentials(service.access.credentials(WHAT)?)
-                .with_retry_policy(NeverRetry)
-                .with_attempt_timeout(service.timeout);
-            if let Some(endpoint) = &service.endpoint {
-                builder = builder.with_endpoint(endpoint);
-            }
-            let client = builder.build().await.map_err(|error| ConnectError::new(WHAT, error))?;
-            Ok(Self { client, project: project.to_owned() })
+    /// Nothing is called yet; credentials are looked for at the first call.
+    pub fn new(project: &str, service: Service) -> Self {
+        Self { client: OnceCell::new(), service, project: project.to_owned() }
+    }
+
+    /// The client, made when it is first needed.
+    fn client(&self) -> BoxFuture<'_, Result<&Tpu, TpuError>> {
+        Box::pin(async {
+            let made = self.client.get_or_try_init(|| connect(&self.service)).await;
+            // Nothing was sent; the next pass tries again.
+            made.map_err(|error| TpuError::Unclear(error.to_string()))
         })
     }
 
@@ -69,13 +70,13 @@ impl GoogleTpu {
     }
 
     async fn node(&self, name: String) -> Result<Option<Node>, TpuError> {
-        some_or_absent(traced(self.client.get_node().set_name(name)).send().await)
+        some_or_absent(traced(self.client().await?.get_node().set_name(name)).send().await)
     }
 
     /// The queued resource with its nodes. They are asked for only while it is ACTIVE: in every other state the queued
     /// resource itself says what is the matter.
     async fn queued(&self, slice: &SliceRef) -> Result<Option<SliceView>, TpuError> {
-        let read = traced(self.client.get_queued_resource().set_name(self.name(slice))).send().await;
+        let read = traced(self.client().await?.get_queued_resource().set_name(self.name(slice))).send().await;
         let Some(queued) = some_or_absent(read)? else {
             return Ok(None);
         };
@@ -90,9 +91,10 @@ impl GoogleTpu {
     }
 
     async fn all_nodes(&self) -> Result<(Vec<Node>, Vec<String>), TpuError> {
+        let client = self.client().await?;
         let (mut nodes, mut unreachable, mut token) = (Vec::new(), Vec::new(), String::new());
         for _ in 0..PAGES_MAX {
-            let call = self.client.list_nodes().set_parent(self.parent("-")).set_page_token(&token);
+            let call = client.list_nodes().set_parent(self.parent("-")).set_page_token(&token);
             let page = traced(call).send().await.map_err(|error| classify::on_read(&error))?;
             nodes.extend(page.nodes);
             unreachable.extend(page.unreachable);
@@ -105,9 +107,10 @@ impl GoogleTpu {
     }
 
     async fn all_queued(&self) -> Result<(Vec<QueuedResource>, Vec<String>), TpuError> {
+        let client = self.client().await?;
         let (mut queued, mut unreachable, mut token) = (Vec::new(), Vec::new(), String::new());
         for _ in 0..PAGES_MAX {
-            let call = self.client.list_queued_resources().set_parent(self.parent("-")).set_page_token(&token);
+            let call = client.list_queued_resources().set_parent(self.parent("-")).set_page_token(&token);
             let page = traced(call).send().await.map_err(|error| classify::on_read(&error))?;
             queued.extend(page.queued_resources);
             unreachable.extend(page.unreachable);
@@ -120,6 +123,17 @@ impl GoogleTpu {
     }
 }
 
+async fn connect(service: &Service) -> Result<Tpu, ConnectError> {
+    let mut builder = Tpu::builder()
+        .with_credentials(service.access.credentials(WHAT)?)
+        .with_retry_policy(NeverRetry)
+        .with_attempt_timeout(service.timeout);
+    if let Some(endpoint) = &service.endpoint {
+        builder = builder.with_endpoint(endpoint);
+    }
+    builder.build().await.map_err(|error| ConnectError::new(WHAT, error))
+}
+
 impl GoogleTpu {
     async fn ask_for(&self, request: &CreateRequest) -> Result<String, TpuError> {
         let parent = self.parent(&request.placement.zone);
@@ -129,12 +143,13 @@ impl GoogleTpu {
             }
             Via::Node => {
                 let node = request::node(request);
-                let call = self.client.create_node().set_parent(parent).set_node_id(&request.name).set_node(node);
+                let call =
+                    self.client().await?.create_node().set_parent(parent).set_node_id(&request.name).set_node(node);
                 traced(call).send().await
             }
             Via::QueuedResource => {
                 let queued = request::queued(request, &self.project);
-                let call = self.client.create_queued_resource().set_parent(parent).set_queued_resource(queued);
+                let call = self.client().await?.create_queued_resource().set_parent(parent).set_queued_resource(queued);
                 let call = call.set_queued_resource_id(&request.name).set_request_id(&request.request_id);
                 traced(call).send().await
             }
@@ -145,10 +160,10 @@ impl GoogleTpu {
     async fn give_back(&self, slice: &SliceRef) -> Result<String, TpuError> {
         let name = self.name(slice);
         let sent = match slice.via {
-            Via::Node => traced(self.client.delete_node().set_name(name)).send().await,
+            Via::Node => traced(self.client().await?.delete_node().set_name(name)).send().await,
             // Without force it would be refused until every node is gone and the state is SUSPENDED.
             Via::QueuedResource => {
-                traced(self.client.delete_queued_resource().set_name(name).set_force(true)).send().await
+                traced(self.client().await?.delete_queued_resource().set_name(name).set_force(true)).send().await
             }
         };
         named(sent.map_err(|error| classify::on_delete(&error))?.name)
@@ -162,7 +177,8 @@ impl GoogleTpu {
     }
 
     async fn look_up(&self, name: &str) -> Result<Option<OperationView>, TpuError> {
-        let Some(operation) = some_or_absent(traced(self.client.get_operation().set_name(name)).send().await)? else {
+        let Some(operation) = some_or_absent(traced(self.client().await?.get_operation().set_name(name)).send().await)?
+        else {
             return Ok(None);
         };
         let error = operation.error().map(|status| classify::of_status(status.code, &status.message));

@@ -86,7 +86,7 @@ impl Fake {
         let router = Router::new().fallback(answer).with_state(self.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         let service = Service::emulator(&address.to_string()).with_timeout(Duration::from_secs(5));
-        GoogleTpu::connect("demo-proj", &service).await.unwrap()
+        GoogleTpu::new("demo-proj", service)
     }
 }
 

@@ -215,7 +215,7 @@ async fn no_connection_is_unclear_and_is_not_tried_again() {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap().to_string();
-    let client = GoogleTpu::connect("demo-proj", &Service::emulator(&address)).await.unwrap();
+    let client = GoogleTpu::new("demo-proj", Service::emulator(&address));
     for answer in [
         client.get(&slice("n1", Via::Node)).await.map(|_| ()),
         client.list().await.map(|_| ()),
@@ -232,7 +232,7 @@ async fn no_answer_in_time_is_unclear() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let service = Service::emulator(&address).with_timeout(Duration::from_millis(100));
-    let client = GoogleTpu::connect("demo-proj", &service).await.unwrap();
+    let client = GoogleTpu::new("demo-proj", service);
     for answer in [
         client.get(&slice("n1", Via::Node)).await.map(|_| ()),
         client.create(&create_request()).await.map(|_| ()),
