@@ -1,5 +1,7 @@
 //! `GET /v1/fleet`: every TPU and queued resource in every zone, and whose it is.
 
+use std::collections::BTreeSet;
+
 use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
@@ -38,25 +40,26 @@ pub(crate) async fn fleet(
         (entries, Fleet { unreachable, ..Fleet::default() })
     };
     let now = api.engine.ports.clock.now();
-    let sees_all = may_all(&api, &caller, Right::See);
-    for of in entries {
-        let mut told = entry(&api, of, now);
-        if let Some(job) = told.job.clone()
-            && !sees_all
-            && !is_seen(&api, &caller, &job).await?
-        {
-            // That there is something, where, and what it costs is everybody's; whose it is is not.
-            (told.name, told.job, told.generation, told.owned_by) = ("(of another owner)".into(), None, None, None);
-            told.owner = told.owner.filter(|owner| *owner == Owner::Orphan);
+    let mut all: Vec<FleetEntry> = entries.into_iter().map(|of| entry(&api, of, now)).collect();
+    if !may_all(&api, &caller, Right::See) {
+        let jobs = all.iter().filter_map(|told| told.job.clone()).collect();
+        let jobs = api.engine.ports.store.jobs_named(&jobs).await.map_err(|e| store(&e))?;
+        let seen = jobs.into_iter().filter(|job| may(&api, &caller, Right::See, &job.spec.owner));
+        let seen: BTreeSet<JobId> = seen.map(|job| job.id.clone()).collect();
+        for told in &mut all {
+            if told.job.as_ref().is_some_and(|job| !seen.contains(job)) {
+                hide(told);
+            }
         }
-        fleet.resources.push(told);
     }
+    fleet.resources = all;
     Ok(etag::json(&headers, &fleet))
 }
 
-async fn is_seen(api: &Api, caller: &Caller, id: &JobId) -> Result<bool, Problem> {
-    let job = api.engine.ports.store.job(id).await.map_err(|e| store(&e))?;
-    Ok(job.is_some_and(|at| may(api, caller, Right::See, &at.value.spec.owner)))
+/// That there is something, where, and what it costs is everybody's; whose it is is not.
+fn hide(told: &mut FleetEntry) {
+    (told.name, told.job, told.generation, told.owned_by) = ("(of another owner)".into(), None, None, None);
+    told.owner = told.owner.take().filter(|owner| *owner == Owner::Orphan);
 }
 
 fn entry(api: &Api, of: rekindle_engine::FleetEntry, now: Timestamp) -> FleetEntry {

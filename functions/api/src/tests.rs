@@ -23,6 +23,7 @@ mod policy;
 mod seeing;
 mod site;
 mod space;
+mod stored;
 
 /// Everything that `api` serves, over one rig.
 struct Served {

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** a job document is only ever written at the revision it was read at, with its history entry in the same commit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -22,6 +22,9 @@ use rekindle_core::shared::Shared;
 use crate::body::Body;
 use crate::docs::{Content, Cursor, Doc, Docs, DocsError, Index, IndexValue, Op, Precondition, Query, Revision, Write};
 use crate::kinds::{Kind, SCHEMA};
+
+/// So many jobs are read with one call. A job has some kilobytes, and an answer of the store ten megabytes at most.
+const NAMED_MAX: usize = 300;
 
 /// Why a typed call failed.
 #[derive(Debug, thiserror::Error)]
@@ -324,6 +327,19 @@ impl Store {
     /// Reads a job.
     pub async fn job(&self, id: &JobId) -> Result<Option<At<Arc<Job>>>, StoreError> {
         self.docs.get(&Kind::Job(id.clone()).path()).await?.as_ref().map(read).transpose()
+    }
+
+    /// These jobs, as far as they exist, with one call for many.
+    pub async fn jobs_named(&self, ids: &BTreeSet<JobId>) -> Result<Vec<Arc<Job>>, StoreError> {
+        let paths: Vec<String> = ids.iter().map(|id| Kind::Job(id.clone()).path()).collect();
+        let mut jobs = Vec::new();
+        for some in paths.chunks(NAMED_MAX) {
+            let (docs, _) = self.docs.get_many(some).await?;
+            for doc in docs.iter().flatten() {
+                jobs.push(read(doc)?.value);
+            }
+        }
+        Ok(jobs)
     }
 
     /// Writes a new job with its first history entry and further writes; `Conflict` if the id is taken.

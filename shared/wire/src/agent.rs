@@ -4,6 +4,9 @@
 //! knows (levels, not
 //! edges), and each answer is an [`Order`]. `PUT logs/…` ships output. All but `hello` carry `Authorization: Bearer
 //! <token>`.
+//!
+//! Unknown fields are passed over on both sides: during an upgrade an agent meets an `api` that is older or newer. What people
+//! write is read strictly; nobody writes this by hand.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -14,7 +17,6 @@ pub use rekindle_core::orders::{Order, Want, Work};
 
 /// `POST /agent/v1/hello`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Hello {
     /// The job, from node metadata `rekindle-job`.
     pub job: JobId,
@@ -45,7 +47,6 @@ pub struct Welcome {
 
 /// `POST /agent/v1/report`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Report {
     /// The job.
     pub job: JobId,
@@ -123,7 +124,6 @@ pub struct LogChunk {
 
 /// `POST /agent/v1/outputs`: where does this file go?
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct OutputPlace {
     /// The job.
     pub job: JobId,

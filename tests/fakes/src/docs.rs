@@ -28,6 +28,7 @@ struct State {
     collections: BTreeMap<String, BTreeMap<String, Stored>>,
     revision: i64,
     commits: u64,
+    reads: u64,
     commit_faults: VecDeque<CommitFault>,
     races: VecDeque<Vec<Write>>,
     failing_reads: u32,
@@ -75,6 +76,11 @@ impl MemoryDocs {
         self.lock().commits
     }
 
+    /// How many calls have read, whatever they found.
+    pub fn reads(&self) -> u64 {
+        self.lock().reads
+    }
+
     /// The next commit meets this fault; several are met one after the other.
     pub fn fail_commit(&self, fault: CommitFault) {
         self.lock().commit_faults.push_back(fault);
@@ -101,6 +107,7 @@ impl MemoryDocs {
 
     fn lock_to_read(&self) -> Result<MutexGuard<'_, State>, DocsError> {
         let mut state = self.lock();
+        state.reads += 1;
         if state.down || state.failing_reads > 0 {
             state.failing_reads = state.failing_reads.saturating_sub(1);
             return Err(DocsError::Unavailable("scripted".into()));

@@ -84,7 +84,7 @@ impl Agent<'_> {
         }
     }
 
-    async fn try_send(&self, report: &Report) -> Answer {
+    async fn try_send(&self, report: &impl serde::Serialize) -> Answer {
         let request = http::Request::post("/agent/v1/report")
             .header("content-type", "application/json")
             .header("authorization", format!("Bearer {}", self.token))
@@ -149,6 +149,31 @@ async fn a_first_hello_is_bound_and_stored() {
     let instances = served.rig.fakes.docs.dump().into_iter().filter(|d| d.path.starts_with("instances/")).count();
     assert_eq!(instances, 2, "the VM's name, and who the worker is");
     assert!(served.rig.take_causes().is_empty(), "one hello of four is no news");
+}
+
+#[tokio::test]
+async fn an_agent_of_a_later_version_is_understood_as_far_as_this_one_goes() {
+    let served = Served::with_job().await;
+    let hello = serde_json::to_value(hello_of(&served, 0)).unwrap();
+    let answer = served.post("/agent/v1/hello", &later(hello)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let welcome: Welcome = serde_json::from_slice(&answer.body).unwrap();
+    let agent = Agent { served: &served, hello: hello_of(&served, 0), token: welcome.token, order: welcome.order };
+    let report = later(serde_json::to_value(agent.report(WorkerState::Ready)).unwrap());
+    let answer = agent.try_send(&report).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(agent.stored().await.state, WorkerState::Ready);
+}
+
+/// With fields that this version does not know, at every depth.
+fn later(mut document: Value) -> Value {
+    if let Value::Object(fields) = &mut document {
+        for value in fields.values_mut() {
+            *value = later(value.take());
+        }
+        fields.insert("of_a_later_version".into(), json!({"deep": [1]}));
+    }
+    document
 }
 
 #[tokio::test]

@@ -248,3 +248,26 @@ async fn the_fleet_is_shown_as_the_tick_saw_it_and_names_nobody_elses_job() {
     assert!(theirs["resources"][0]["usd_per_hour"].as_f64().unwrap() > 0.0);
     assert_eq!(lists(&world), before, "the TPU API is not asked");
 }
+
+#[tokio::test]
+async fn the_fleet_of_many_jobs_is_read_with_as_few_calls_as_that_of_one() {
+    let world = World::new().await;
+    let mut reads = Vec::new();
+    for (jobs, name) in [(1, "few"), (6, "many")] {
+        for n in 0..jobs {
+            let id = format!("{name}-{n}");
+            assert_eq!(world.submit("ann@example.com", &spec(&id)).await.status, 201);
+            for _ in 0..4 {
+                world.rig.pass(&id).await;
+                world.rig.advance(1);
+            }
+        }
+        let now = rekindle_ports::world::Clock::now(world.rig.fakes.clock.as_ref());
+        Box::pin(world.rig.engine.tick(now)).await.unwrap();
+        let before = world.rig.fakes.docs.reads();
+        let own = world.get("bob@example.com", "/v1/fleet").await.json();
+        reads.push(world.rig.fakes.docs.reads() - before);
+        assert!(own["resources"].as_array().unwrap().len() >= jobs, "{own}");
+    }
+    assert_eq!(reads[0], reads[1]);
+}
