@@ -1,10 +1,11 @@
 //! The bell: a UDP port that anyone in the network may ring, and that only makes the agent ask for its orders now.
 //!
 //! An agent relies on it once it has been rung, and no longer when its orders turn out to have changed without a sound:
-//! where a firewall drops datagrams, it asks as often as without a bell.
+//! where a firewall drops datagrams, it asks as often as without a bell. Who rings for nothing is heard ever less often, in the
+//! end as often as an agent without a bell asks: a flood of datagrams costs no more than that.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::net::UdpSocket;
@@ -15,12 +16,31 @@ use rekindle_core::orders::{BELL_CHANGED, Order, Want};
 
 /// However often it is rung, the agent asks no more often.
 const REST: Duration = Duration::from_millis(200);
+/// Nor than this, once it was rung for nothing some times in a row.
+// As often as agents without a bell ask in steady running, so that also then a true ring is heard within the 5 s that a
+// notice or a cancel has.
+const REST_MAX: Duration = Duration::from_secs(4);
+/// Most datagrams that are taken at once as one ring.
+const AT_ONCE_MAX: usize = 1024;
+
+/// Why the agent asked for its orders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// It was time.
+    Time,
+    /// The bell.
+    Bell,
+    /// News of its own, or it has only begun.
+    News,
+}
 
 /// A bell, or none.
 #[derive(Debug)]
 pub(crate) struct Bell {
     socket: Option<UdpSocket>,
     is_heard: AtomicBool,
+    /// So often in a row it was rung and nothing had changed.
+    in_vain: AtomicU32,
 }
 
 /// What of an order is told by the bell when it changes.
@@ -39,7 +59,7 @@ impl Bell {
             ),
             _ => None,
         };
-        Self { socket, is_heard: AtomicBool::new(false) }
+        Self { socket, is_heard: AtomicBool::new(false), in_vain: AtomicU32::new(0) }
     }
 
     /// Whether it was rung, and never missed since.
@@ -52,18 +72,29 @@ impl Bell {
         self.is_heard.store(false, Ordering::Relaxed);
     }
 
-    /// What an answer says of the bell: `before` and `now` are the orders, `by_itself` if the agent asked because it was
-    /// time, not because of the bell or of news of its own.
-    pub(crate) fn judge(&self, before: Option<Told>, now: Told, by_itself: bool) {
-        if by_itself && before.is_some_and(|before| before != now) && self.is_heard.swap(false, Ordering::Relaxed) {
+    /// What an answer says of the bell: `before` and `now` are the orders, `cause` is why the agent asked.
+    pub(crate) fn judge(&self, before: Option<Told>, now: Told, cause: Cause) {
+        let is_changed = before.is_some_and(|before| before != now);
+        if is_changed && cause == Cause::Time && self.is_heard.swap(false, Ordering::Relaxed) {
             tracing::info!("orders changed and the bell was not rung; asking for orders often until it is");
         }
+        if !is_changed && cause == Cause::Bell {
+            self.in_vain.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.in_vain.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// After a call, the bell is not listened to for so long.
+    fn rest(&self) -> Duration {
+        let doubled = self.in_vain.load(Ordering::Relaxed).min(16);
+        (REST * (1 << doubled)).min(REST_MAX)
     }
 
     /// Waits until it is rung because orders changed; for ever without a bell.
     pub(crate) async fn rung(&self) {
         let Some(socket) = &self.socket else { return std::future::pending().await };
-        tokio::time::sleep(REST).await;
+        tokio::time::sleep(self.rest()).await;
         let mut one = [0; 1];
         loop {
             if let Err(error) = socket.recv(&mut one).await {
@@ -73,13 +104,18 @@ impl Bell {
             }
             let mut is_changed = one[0] == BELL_CHANGED;
             // What was rung meanwhile is in the buffer; it all means the same.
-            while socket.try_recv(&mut one).is_ok() {
+            for _ in 0..AT_ONCE_MAX {
+                if socket.try_recv(&mut one).is_err() {
+                    break;
+                }
                 is_changed |= one[0] == BELL_CHANGED;
             }
             self.is_heard.store(true, Ordering::Relaxed);
             if is_changed {
                 return;
             }
+            // Greetings are no hurry.
+            tokio::time::sleep(REST).await;
         }
     }
 }
@@ -130,15 +166,42 @@ mod tests {
             () = async { while !bell.is_heard() { tokio::task::yield_now().await } } => {}
         }
         let (run, stop) = ((1, Want::Run, None), (1, Want::Stop, None));
-        bell.judge(None, run, true);
-        bell.judge(Some(run), run, true);
-        bell.judge(Some(run), stop, false);
+        bell.judge(None, run, Cause::Time);
+        bell.judge(Some(run), run, Cause::Time);
+        bell.judge(Some(run), stop, Cause::News);
+        bell.judge(Some(run), stop, Cause::Bell);
         assert!(bell.is_heard(), "nothing was missed");
-        bell.judge(Some(run), stop, true);
+        bell.judge(Some(run), stop, Cause::Time);
         assert!(!bell.is_heard(), "the orders changed in silence");
         hand.send_to(&[BELL_CHANGED], ("127.0.0.1", port)).await.unwrap();
         bell.rung().await;
         assert!(bell.is_heard());
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_rings_is_no_flood_of_calls() {
+        let (bell, hand, port) = bell().await;
+        for _ in 0..500 {
+            hand.send_to(&[BELL_CHANGED], ("127.0.0.1", port)).await.unwrap();
+        }
+        bell.rung().await;
+        assert!(bell.socket.as_ref().unwrap().try_recv(&mut [0; 1]).is_err(), "all of them were one ring");
+        // Rung without a pause: a call after each rest, and the orders are always the same.
+        let (run, stop) = ((1, Want::Run, None), (1, Want::Stop, None));
+        let (mut calls, mut over) = (0, Duration::ZERO);
+        while over < Duration::from_mins(1) {
+            bell.judge(Some(run), run, Cause::Bell);
+            calls += 1;
+            over += bell.rest();
+            assert!(bell.rest() <= REST_MAX, "a true ring is heard in time");
+        }
+        assert!(calls <= 20, "{calls} calls in a minute");
+        bell.judge(Some(run), stop, Cause::Bell);
+        assert_eq!(bell.rest(), REST, "once it was rung for something, it is heard at once again");
+        bell.judge(Some(stop), stop, Cause::Bell);
+        assert_eq!(bell.rest(), 2 * REST);
+        bell.judge(Some(stop), stop, Cause::Time);
+        assert_eq!(bell.rest(), REST, "also once nobody rings");
     }
 
     #[tokio::test]

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 use rekindle_wire::agent::{ExitReport, Hello, Notice, Order, Progress, Report, WorkerState};
 
 use crate::api::{Answer, Api, CallError};
-use crate::bell::{self, Bell};
+use crate::bell::{self, Bell, Cause};
 use crate::kernel::Kernel;
 use crate::metadata::Node;
 use crate::{backoff, evidence, files};
@@ -126,7 +126,7 @@ impl Reporter {
         let mut stored_at = Instant::now();
         let mut heartbeat = Duration::ZERO;
         let mut failures = 0;
-        let (mut told, mut by_itself) = (None, false);
+        let (mut told, mut cause) = (None, Cause::News);
         loop {
             let token = self.token.borrow().clone();
             let Some(token) = token else {
@@ -154,7 +154,7 @@ impl Reporter {
                         }
                     }
                     let now = bell::told(&order);
-                    self.bell.judge(told.replace(now), now, by_itself);
+                    self.bell.judge(told.replace(now), now, cause);
                     heartbeat = Duration::from_millis(order.heartbeat_ms);
                     let wait = Duration::from_millis(order.poll_after_ms).clamp(POLL_MIN, POLL_MAX);
                     // Not past the time of the next report that is stored, which a call in between would else put off.
@@ -180,10 +180,10 @@ impl Reporter {
                     self.unheard(&error, failures)
                 }
             };
-            by_itself = tokio::select! {
-                () = tokio::time::sleep(wait) => true,
-                () = self.bell.rung() => false,
-                is_open = newer(&mut snapshots, &news) => if is_open { false } else { return },
+            cause = tokio::select! {
+                () = tokio::time::sleep(wait) => Cause::Time,
+                () = self.bell.rung() => Cause::Bell,
+                is_open = newer(&mut snapshots, &news) => if is_open { Cause::News } else { return },
             };
         }
     }
