@@ -108,7 +108,7 @@ async fn server(context: &Context) -> Vec<Check> {
             return vec![warning("server", found, "`rekindle dev` starts one here; --server names another")];
         }
         Err(fault) => {
-            let next = "check --server, REKINDLE_SERVER or the configuration file";
+            let next = "`rekindle doctor --server=URL` with the right address; REKINDLE_SERVER or the configuration file keeps it";
             return vec![bad("server", format!("{}: {}", api.url(), fault.what()), next)];
         }
     };

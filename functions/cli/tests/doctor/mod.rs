@@ -2,7 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
+use axum::Router;
+use axum::extract::Json;
+use axum::http::{HeaderMap, Uri};
 use serde_json::{Value, json};
 
 /// Answers by the first words of the command; everything else is refused as gcloud refuses.
@@ -13,6 +17,8 @@ case "$1 $2" in
   "run services") cat "$here/services.json" ;;
   "tasks queues") echo '{"state": "PAUSED"}' ;;
   "pubsub topics") echo '[]' ;;
+  "auth print-access-token") echo "of:${3#*=}" ;;
+  "storage cat") printf abc ;;
   *) echo "ERROR: (gcloud.$1.$2) PERMISSION_DENIED: not allowed" >&2; exit 1 ;;
 esac
 "#;
@@ -23,7 +29,11 @@ async fn a_project_is_checked_with_gcloud_and_each_fault_has_its_next_step() {
     let gcloud = folder.path().join("gcloud");
     std::fs::write(&gcloud, GCLOUD).unwrap();
     std::fs::set_permissions(&gcloud, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let env = json!([{"name": "REKINDLE_BUCKET", "value": "gs://b"}, {"name": "REKINDLE_CAPACITY", "value": "[]"}]);
+    let env = json!([
+        {"name": "REKINDLE_BUCKET", "value": "gs://b"},
+        {"name": "REKINDLE_CAPACITY", "value": "[]"},
+        {"name": "REKINDLE_AGENT_URL", "value": format!("gs://b/agents/{}", "0".repeat(64))},
+    ]);
     let service = |name: &str| {
         json!({
             "metadata": {"name": name},
@@ -34,7 +44,8 @@ async fn a_project_is_checked_with_gcloud_and_each_fault_has_its_next_step() {
     let services = ["rekindle-api", "rekindle-events", "rekindle-reconcile"].map(service);
     std::fs::write(folder.path().join("services.json"), json!(services).to_string()).unwrap();
 
-    let checks = doctor(folder.path()).await;
+    let (apis, asked_of) = apis().await;
+    let checks = doctor(folder.path(), &apis).await;
     for check in &checks {
         super::has_the_fields_of_its_example("doctor", check);
     }
@@ -48,11 +59,47 @@ async fn a_project_is_checked_with_gcloud_and_each_fault_has_its_next_step() {
     assert!(of("sink")["next"].as_str().unwrap().contains("gcloud logging sinks describe rekindle-tpu-events"));
     let asked = std::fs::read_to_string(folder.path().join("asked")).unwrap();
     assert!(asked.contains("storage buckets describe gs://b --project=p --format=json"), "{asked}");
+    assert_eq!(of("digest")["verdict"], "bad", "nobody's digest is all zeros");
+    assert_eq!(of("permissions")["found"], "rekindle-reconcile lacks tpu.nodes.delete on projects/p");
+    assert!(of("permissions")["next"].as_str().unwrap().contains("terraform"));
+    let asked_of = asked_of.lock().unwrap();
+    let project = "/v1/projects/p:testIamPermissions as rekindle-reconcile@p.iam.gserviceaccount.com";
+    assert!(asked_of.iter().any(|call| call == project), "{asked_of:#?}");
+    assert!(
+        asked_of.iter().any(|call| call.starts_with("/v2/projects/p/locations/us-central1/queues/")),
+        "{asked_of:#?}"
+    );
+    for check in &checks {
+        let is_good = check["verdict"] == "good";
+        let next = check["next"].as_str().unwrap_or_default();
+        assert!(is_good || next.contains('`'), "no command mends {check}");
+    }
 }
 
-async fn doctor(path: &Path) -> Vec<Value> {
+/// Google's APIs, of which each account holds what it asks for, but `reconcile` one right; and what they were asked.
+async fn apis() -> (String, Arc<Mutex<Vec<String>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&asked);
+    let answer = async move |uri: Uri, headers: HeaderMap, Json(body): Json<Value>| {
+        let token = headers["authorization"].to_str().unwrap().trim_start_matches("Bearer of:");
+        kept.lock().unwrap().push(format!("{uri} as {token}"));
+        let held: Vec<&Value> =
+            body["permissions"].as_array().unwrap().iter().filter(|p| **p != "tpu.nodes.delete").collect();
+        Json(json!({"permissions": held}))
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await.unwrap() });
+    (url, asked)
+}
+
+async fn doctor(path: &Path, apis: &str) -> Vec<Value> {
     let usual = std::env::var("PATH").unwrap_or_default();
-    let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_rekindle"))
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_rekindle"));
+    for api in ["CLOUDRESOURCEMANAGER", "PUBSUB", "CLOUDTASKS", "IAM", "RUN"] {
+        command.env(format!("CLOUDSDK_API_ENDPOINT_OVERRIDES_{api}"), apis);
+    }
+    let output = command
         .args(["doctor", "--project=p", "--region=us-central1", "--json"])
         .env("PATH", format!("{}:{usual}", path.display()))
         .env("HOME", "/nonexistent")

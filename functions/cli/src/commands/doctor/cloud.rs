@@ -2,6 +2,7 @@
 //! asked again by hand.
 
 mod judge;
+mod permissions;
 
 use std::process::Stdio;
 
@@ -22,11 +23,14 @@ pub(super) struct Place<'a> {
     pub(super) database: &'a str,
 }
 
-/// One question to gcloud, and what its answer means.
+/// What an answer means.
+type Judge = Box<dyn Fn(&Value, &Place<'_>) -> Judged + Send>;
+
+/// One question to gcloud.
 struct Question {
     name: &'static str,
     words: Vec<String>,
-    judge: fn(&Value, &Place<'_>) -> Judged,
+    judge: Judge,
 }
 
 /// Asks everything. The services come first: their environment names the bucket, the zones and the agent.
@@ -34,19 +38,22 @@ pub(super) async fn checks(place: &Place<'_>) -> Vec<Check> {
     let services = Question {
         name: "services",
         words: words(place, &["run", "services", "list", &format!("--region={}", place.region)]),
-        judge: judge::services,
+        judge: Box::new(judge::services),
     };
     let (answer, first) = ask(services, place).await;
+    let environment = answer.as_ref().map(judge::Environment::of);
     let mut questions = questions(place);
-    if let Some(services) = &answer {
-        questions.extend(of_environment(place, &judge::Environment::of(services)));
-    }
+    questions.extend(environment.iter().flat_map(|of| of_environment(place, of)));
     let rest = stream::iter(questions).map(|question| async { ask(question, place).await.1 }).buffered(AT_ONCE);
     let mut checks = vec![first];
-    if let Some(services) = &answer {
-        checks.push(checked("zones", judge::zones(&judge::Environment::of(services))));
+    if let Some(of) = &environment {
+        checks.push(checked("zones", judge::zones(of)));
     }
     checks.extend(rest.collect::<Vec<_>>().await);
+    if let Some(address) = environment.as_ref().and_then(|of| of.agent.as_ref()) {
+        checks.push(digest(place, address).await);
+    }
+    checks.push(permissions::check(place).await);
     checks
 }
 
@@ -56,7 +63,9 @@ fn words(place: &Place<'_>, own: &[&str]) -> Vec<String> {
 }
 
 fn questions(place: &Place<'_>) -> Vec<Question> {
-    let question = |name, own: &[&str], judge| Question { name, words: words(place, own), judge };
+    type Plain = fn(&Value, &Place<'_>) -> Judged;
+    let question =
+        |name, own: &[&str], judge: Plain| Question { name, words: words(place, own), judge: Box::new(judge) };
     let location = format!("--location={}", place.region);
     let refused = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=~\"^rekindle-\" AND \
                    jsonPayload.message=(\"unauthenticated\" OR \"forbidden\")";
@@ -84,11 +93,13 @@ fn of_environment(place: &Place<'_>, of: &judge::Environment) -> Vec<Question> {
     let mut questions = Vec::new();
     if let Some(bucket) = &of.bucket {
         let words = words(place, &["storage", "buckets", "describe", bucket]);
-        questions.push(Question { name: "bucket", words, judge: judge::bucket });
+        let regions = of.regions.clone();
+        let judge = Box::new(move |answer: &Value, place: &Place<'_>| judge::bucket(answer, place, &regions));
+        questions.push(Question { name: "bucket", words, judge });
     }
     if let Some(agent) = &of.agent {
         let words = words(place, &["storage", "objects", "describe", agent]);
-        questions.push(Question { name: "agent", words, judge: judge::agent });
+        questions.push(Question { name: "agent", words, judge: Box::new(judge::agent) });
     }
     questions
 }
@@ -119,6 +130,11 @@ fn shown(words: &[String]) -> String {
 }
 
 async fn gcloud(words: &[String]) -> Result<Value, String> {
+    serde_json::from_slice(&told(words).await?).map_err(|error| format!("gcloud's answer is no JSON: {error}"))
+}
+
+/// What gcloud writes.
+async fn told(words: &[String]) -> Result<Vec<u8>, String> {
     let output = Command::new("gcloud").args(words).stdin(Stdio::null()).kill_on_drop(true).output().await;
     let output = output.map_err(|error| format!("gcloud cannot be run: {error}"))?;
     if !output.status.success() {
@@ -126,7 +142,24 @@ async fn gcloud(words: &[String]) -> Result<Value, String> {
         let line = told.lines().find(|line| line.contains("ERROR")).or_else(|| told.lines().last());
         return Err(line.unwrap_or("gcloud failed and said nothing").trim().to_owned());
     }
-    serde_json::from_slice(&output.stdout).map_err(|error| format!("gcloud's answer is no JSON: {error}"))
+    Ok(output.stdout)
+}
+
+/// An access token of a service's account, for whoever may make one.
+async fn token_of(email: &str) -> Result<String, String> {
+    let account = format!("--impersonate-service-account={email}");
+    let words = ["auth", "print-access-token", &account, "--quiet"].map(str::to_owned);
+    Ok(String::from_utf8_lossy(&told(&words).await?).trim().to_owned())
+}
+
+/// Whether the agent's bytes are those that its name says: workers refuse others.
+async fn digest(place: &Place<'_>, address: &str) -> Check {
+    let project = format!("--project={}", place.project);
+    let words = ["storage", "cat", address, &project, "--quiet"].map(str::to_owned);
+    match told(&words).await {
+        Ok(bytes) => checked("digest", judge::digest(address, &bytes)),
+        Err(why) => bad("digest", why, format!("`gcloud {}` must work", shown(&words))),
+    }
 }
 
 /// Checked only where a project is named.

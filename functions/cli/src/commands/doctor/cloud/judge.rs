@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
+use sha2::Digest as _;
 
 use super::super::Verdict;
 use super::Place;
@@ -28,7 +29,7 @@ const SERVICES: [&str; 3] = ["rekindle-api", "rekindle-events", "rekindle-reconc
 const INDEXES: &str = include_str!("../../../../../../infra/firestore.indexes.json");
 /// The tick runs each minute; a few may be late.
 const TICK_AGE_MAX: SignedDuration = SignedDuration::from_mins(5);
-const APPLY: &str = "`terraform -chdir=infra/envs/example apply`";
+pub(super) const APPLY: &str = "`terraform -chdir=infra/envs/example apply`";
 
 /// The outcome of one check.
 pub(super) struct Judged {
@@ -117,7 +118,7 @@ fn ours(answer: &Value) -> BTreeMap<&str, &Value> {
 pub(super) struct Environment {
     pub(super) bucket: Option<String>,
     pub(super) agent: Option<String>,
-    regions: Vec<String>,
+    pub(super) regions: Vec<String>,
     zones: Vec<String>,
 }
 
@@ -263,7 +264,7 @@ pub(super) fn sink(answer: &Value, _: &Place<'_>) -> Judged {
 }
 
 /// Every index of the index file is there and ready.
-pub(super) fn indexes(answer: &Value, _: &Place<'_>) -> Judged {
+pub(super) fn indexes(answer: &Value, place: &Place<'_>) -> Judged {
     let wanted: Value = serde_json::from_str(INDEXES).unwrap_or_default();
     let shape = |index: &Value| -> Vec<String> {
         let fields = index.pointer("/fields").map_or(&[][..], list);
@@ -277,7 +278,11 @@ pub(super) fn indexes(answer: &Value, _: &Place<'_>) -> Judged {
     let building = wanted.iter().filter(|want| state(want).is_some_and(|state| state != "READY")).count();
     match (missing, building) {
         (0, 0) => good(format!("all {} are ready", wanted.len())),
-        (0, building) => warning(format!("{building} of {} are being built", wanted.len()), "wait some minutes"),
+        (0, building) => {
+            let look =
+                format!("`gcloud firestore operations list --project={} --database={}`", place.project, place.database);
+            warning(format!("{building} of {} are being built", wanted.len()), format!("{look} shows how far they are"))
+        }
         (missing, _) => bad(format!("{missing} of {} are missing", wanted.len()), APPLY),
     }
 }
@@ -317,8 +322,13 @@ pub(super) fn quotas(answer: &Value, place: &Place<'_>) -> Judged {
     let some = infos.iter().filter(|info| text(info, "/quotaId").starts_with("TPU") && value(info) > 0.0).count();
     let per_minute = infos.iter().find(|info| text(info, "/quotaId").contains("CreateNode"));
     if some == 0 {
-        let page = format!("https://console.cloud.google.com/iam-admin/quotas?project={}", place.project);
-        return bad("no quota of TPUs: every create will be refused", format!("ask for quota at {page}"));
+        let ask = format!(
+            "`gcloud beta quotas preferences create --service=tpu.googleapis.com --project={} --quota-id=ID \
+             --preferred-value=CHIPS --dimensions=region=REGION`",
+            place.project
+        );
+        let page = "infra/runbooks/quota.md";
+        return bad("no quota of TPUs: every create will be refused", format!("{ask} asks for some; see {page}"));
     }
     let creates = per_minute.map(|info| format!(", {} creates a minute", value(info))).unwrap_or_default();
     good(format!("{}{creates}", crate::human::count(some as u64, "kind of TPU")))
@@ -335,10 +345,42 @@ pub(super) fn refused(answer: &Value, place: &Place<'_>) -> Judged {
     warning(found, format!("`gcloud logging read '{filter}' --project={} --freshness=1h` lists them", place.project))
 }
 
-/// The bucket is there.
-pub(super) fn bucket(answer: &Value, _: &Place<'_>) -> Judged {
-    let location = text(answer, "/location");
-    if location.is_empty() { bad("its location is not told", APPLY) } else { good(format!("in {location}")) }
+/// The bucket is where the services think that it is: they create TPUs only there.
+pub(super) fn bucket(answer: &Value, _: &Place<'_>, regions: &[String]) -> Judged {
+    let location = text(answer, "/location").to_ascii_lowercase();
+    if location.is_empty() {
+        return bad("its location is not told", APPLY);
+    }
+    // A pair of regions of one's own choice is told beside the continent that both are on.
+    let of_pair = ["/data_locations", "/customPlacementConfig/dataLocations"];
+    let pair = of_pair.iter().find_map(|pointer| answer.pointer(pointer)).map_or(&[][..], list);
+    let pair: Vec<String> = pair.iter().filter_map(Value::as_str).map(str::to_ascii_lowercase).collect();
+    let is_in = |region: &String| match location.as_str() {
+        _ if !pair.is_empty() => pair.contains(region),
+        "us" => region.starts_with("us-"),
+        "eu" => region.starts_with("europe-"),
+        "asia" => region.starts_with("asia-"),
+        "nam4" => region == "us-central1" || region == "us-east1",
+        "eur4" => region == "europe-north1" || region == "europe-west4",
+        "asia1" => region.starts_with("asia-northeast"),
+        one => region == one,
+    };
+    let far: Vec<&str> = regions.iter().filter(|region| !is_in(region)).map(String::as_str).collect();
+    if far.is_empty() {
+        return good(format!("in {location}"));
+    }
+    let told = format!("in {location}, but the services were told {}: checkpoints would cross regions", far.join(", "));
+    bad(told, format!("set `bucket_locations` to where it is, then {APPLY}"))
+}
+
+/// The agent's bytes are those that its name says.
+pub(super) fn digest(address: &str, bytes: &[u8]) -> Judged {
+    let found = sha2::Sha256::digest(bytes).iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+    if found == short(address) {
+        return good("the agent's bytes have the digest of its name");
+    }
+    let told = format!("the agent's bytes have the digest {}…: workers refuse it", &found[..12]);
+    bad(told, format!("`infra/publish.sh`, then {APPLY}"))
 }
 
 /// The agent is where workers fetch it, under the name of its digest.
