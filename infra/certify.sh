@@ -1,11 +1,28 @@
 #!/usr/bin/env bash
-# Asks a real project what nobody has written down about the Cloud TPU API, and records the answers, redacted, so that the
-# emulator can be corrected with them. Under 30 minutes and 2 dollars: one spot v5litepod-4 at a time.
+# Asks a real project what nobody has written down about the Cloud TPU API and the platform around it, and records the answers,
+# redacted, so that the emulator can be corrected with them. Under 30 minutes and 2 dollars: one spot v5litepod-4 at a time.
 #
-#   PROJECT=my-project ZONE=us-west4-a infra/certify.sh OUT_FOLDER
+#   PROJECT=my-project ZONE=us-west4-a REGION=us-central1 infra/certify.sh OUT_FOLDER
 #
-# TPU_API names another endpoint, such as the emulator's. Needs curl; gcloud for the token, the audit log and the triggers.
+# TPU_API names another endpoint, such as the emulator's, and PLATFORM_API another one for all other services; the others are asked
+# only in the cloud, or where PLATFORM_API is set. Needs curl, and gcloud for the token.
 # Everything that it makes begins with `rk-certify-` and is deleted at the end, however it ends.
+#
+# What is asked, by the names under which the lines of summary.txt tell of it:
+#   TPU API   request-without-force  delete of a queued resource without force while ACTIVE
+#             runtime-version        the words for a runtime version that there is not
+#             preempted-entry        the entry that a preempted VM of a TPU leaves
+#             name-again             when a name may be used again; whether a delete is refused while a node is made
+#             creates-a-minute       the refusal above the creates of a minute
+#             operation-details      what the operation of a create says in the end
+#             metadata-type          the type of an operation's metadata
+#             ironwood-price         whether there is a price of TPU7x, and which
+#   platform  audit-delay            how long audit entries take
+#             token-signatures       whether Cloud Run takes the signature off tokens
+#             delete-price           the price of a document's delete
+#             task-names             for how long the name of a deleted task is taken
+#             run-timeout            a service's usual and longest timeout
+#             attempt-deadline       the usual deadline of a Scheduler job
 set -euo pipefail
 
 out="${1:?a folder for the answers}"
@@ -21,6 +38,8 @@ parent="projects/$project/locations/$zone"
 stamp="$(date +%s)"
 node="rk-certify-$stamp"
 request="rk-certify-q-$stamp"
+region="${REGION:-us-central1}"
+platform="${PLATFORM_API:-}"
 is_cloud=0
 [[ "$api" == https://*.googleapis.com ]] && is_cloud=1
 mkdir -p "$out"
@@ -34,14 +53,17 @@ redact() {
     -e 's/[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+/ACCOUNT/g'
 }
 
-# call NAME METHOD PATH [BODY]: records status and body under NAME; prints the body, leaves the status in $status.
+# call NAME METHOD PATH [BODY]: records status and body under NAME, leaves the status in $status.
 status=000
-call() {
+call() { ask "$1" "$2" "$api" "${@:3}"; }
+# at SERVICE NAME METHOD PATH [BODY]: the same of another service of Google's.
+at() { ask "$2" "$3" "${platform:-https://$1.googleapis.com}" "${@:4}"; }
+ask() {
   local body
-  body="$(curl -sS -o - -w '\n%{http_code}' -X "$2" "${headers[@]}" -H 'Content-Type: application/json' ${4:+--data "$4"} "$api/$3")"
+  body="$(curl -sS -o - -w '\n%{http_code}' -X "$2" "${headers[@]}" -H 'Content-Type: application/json' ${5:+--data "$5"} "$3/$4")"
   status="${body##*$'\n'}"
   body="${body%$'\n'*}"
-  { printf '%s %s\n%s\n' "$2" "${3//$project/PROJECT}" "$status"; printf '%s\n' "$body" | redact; } >"$out/$1.txt"
+  { printf '%s %s\n%s\n' "$2" "${4//$project/PROJECT}" "$status"; printf '%s\n' "$body" | redact; } >"$out/$1.txt"
   printf '%s' "$body" >"$out/.last"
 }
 last() { cat "$out/.last"; }
@@ -68,6 +90,7 @@ finish() {
   call end-request DELETE "v2/$parent/queuedResources/$request?force=true"
   call end-node DELETE "v2/$parent/nodes/$node"
   until_node gone 900
+  if [[ -n "${queue:-}" ]]; then at cloudtasks end-queue DELETE "v2/$queue"; fi
   for kind in nodes queuedResources; do
     call "left-$kind" GET "v2/projects/$project/locations/-/$kind"
     if last | grep -q "rk-certify-"; then say "LEFT: $kind of this run are still there; see $out/left-$kind.txt and delete them"; code=1; fi
@@ -80,41 +103,55 @@ trap finish EXIT
 spot="{\"acceleratorType\":\"$accelerator\",\"runtimeVersion\":\"$runtime\",\"schedulingConfig\":{\"spot\":true}}"
 create() { call "$1" POST "v2/$parent/nodes?nodeId=$node" "$spot"; }
 
-# 1. What a wrong runtime version is called (facts 8.2).
+# Says what an answer recorded under a name has of these fields.
+fields() { local file="$1"; shift; for field in "$@"; do sed -nE "s/.*\"($field)\": *(\"[^\"]*\"|[0-9]+).*/\1 \2/p" "$out/$file.txt" | head -n 3; done | paste -sd ';' -; }
+
+# The name of a deleted task: taken first, tried again at the end.
+if [[ $is_cloud = 1 || -n "$platform" ]]; then
+  queue="projects/$project/locations/$region/queues/rk-certify-$stamp"
+  at cloudtasks queue-create POST "v2/projects/$project/locations/$region/queues" "{\"name\":\"$queue\",\"state\":\"PAUSED\"}"
+  task="{\"task\":{\"name\":\"$queue/tasks/once\",\"httpRequest\":{\"url\":\"https://example.com/\"}}}"
+  at cloudtasks task-create POST "v2/$queue/tasks" "$task"
+  at cloudtasks task-delete DELETE "v2/$queue/tasks/once"
+  named=$SECONDS
+  at cloudtasks task-again-at-once POST "v2/$queue/tasks" "$task"
+  say "task-names: $status at once after the delete"
+fi
+
 call wrong-runtime POST "v2/$parent/nodes?nodeId=$node" "${spot/$runtime/no-such-runtime}"
-say "wrong runtime version: $status"
+say "runtime-version: $status $(fields wrong-runtime message)"
 
-# 2. What an operation's metadata is called; whether a delete is refused while a node is made (8.4, 8.7).
 create create-first
-say "create: $status, metadata of type $(field @type)"
+operation="$(field name)"
+say "metadata-type: create $status, metadata of type $(field @type)"
 call delete-while-creating DELETE "v2/$parent/nodes/$node"
-say "delete while it is made: $status"
-until_node gone 900 && say "gone $took s after the delete" || say "not gone in 15 minutes"
+say "name-again: delete while it is made: $status"
+if until_node gone 900; then say "name-again: gone $took s after the delete"; else say "name-again: not gone in 15 minutes"; fi
+call operation-of-deleted GET "v2/$operation"
+say "operation-details: of a create whose node was deleted: $status $(fields operation-of-deleted done code message)"
 
-# 3. When a name may be used again after the delete is done (8.4).
 began=$SECONDS
 for _ in $(seq 1 60); do
   create create-again
   [[ $status = 200 ]] && break
   sleep "$pause"
 done
-say "the same name again: $status after $((SECONDS - began)) s"
+say "name-again: $status after $((SECONDS - began)) s"
 
-# 4. A node's life: how long until READY, what it shows, what its audit entries say (8.3, 8.6).
+operation="$(field name)"
 if until_node READY 900; then
   call node-ready GET "v2/$parent/nodes/$node"
-  say "READY after $took s"
+  say "operation-details: READY after $took s"
 else
-  call operations GET "v2/$parent/operations?pageSize=5"
-  say "no READY: see operations.txt for the words of the failure"
+  say "operation-details: no READY"
 fi
+call operation-of-create GET "v2/$operation"
+say "operation-details: $status $(fields operation-of-create done code message)"
 call delete-ready DELETE "v2/$parent/nodes/$node"
-until_node gone 900 && say "gone $took s after the delete of a READY node"
+until_node gone 900 && say "name-again: gone $took s after the delete of a READY node"
 
-# 5. A queued resource: whether it may be deleted without force while ACTIVE (8.1).
 call request-create POST "v2/$parent/queuedResources?queuedResourceId=$request" \
   "{\"tpu\":{\"nodeSpec\":[{\"parent\":\"$parent\",\"nodeId\":\"$node\",\"node\":{\"acceleratorType\":\"$accelerator\",\"runtimeVersion\":\"$runtime\"}}]},\"spot\":{}}"
-say "queued resource: $status"
 began=$SECONDS
 while ((SECONDS - began < 600)); do
   call request-state GET "v2/$parent/queuedResources/$request"
@@ -122,26 +159,59 @@ while ((SECONDS - began < 600)); do
   [[ "$state" = ACTIVE || "$state" = FAILED || "$state" = SUSPENDED ]] && break
   sleep "$pause"
 done
-say "queued resource: ${state:-not told} after $((SECONDS - began)) s"
+say "request-without-force: ${state:-not told} after $((SECONDS - began)) s"
 call request-delete-without-force DELETE "v2/$parent/queuedResources/$request"
-say "delete without force while ${state:-not told}: $status"
+say "request-without-force: $status while ${state:-not told}"
 call request-delete-with-force DELETE "v2/$parent/queuedResources/$request?force=true"
-say "delete with force: $status"
+say "request-without-force: with force $status"
 
-# 6. The body of the refusal above the creates of a minute (8.5): creates that cannot succeed cost nothing.
+# Creates that cannot succeed cost nothing.
 for count in $(seq 1 120); do
   call rate POST "v2/$parent/nodes?nodeId=$node-rate" "${spot/$runtime/no-such-runtime}"
   if [[ $status = 429 ]]; then break; fi
 done
-say "creates in a row: $status after $count"
+say "creates-a-minute: $status after $count in a row"
 
-# 7. What only the cloud has: audit entries and their delay, triggers, deadlines.
-if [[ $is_cloud = 1 ]]; then
-  gcloud logging read "protoPayload.serviceName=\"tpu.googleapis.com\" AND protoPayload.resourceName:\"$node\"" \
-    --project="$project" --freshness=1h --limit=20 --format=json | redact >"$out/audit.json"
-  gcloud logging read 'protoPayload.methodName="compute.instances.preempted" AND protoPayload.resourceName:"/instances/t1v-n-"' \
-    --project="$project" --freshness=30d --limit=5 --format=json | redact >"$out/preempted.json"
-  gcloud scheduler jobs describe rekindle-tick --project="$project" --location="${REGION:-us-central1}" --format=json 2>/dev/null |
-    redact >"$out/tick.json" || say "no tick in ${REGION:-us-central1}: is Rekindle deployed there?"
+# entries NAME FILTER FRESHNESS: what Cloud Logging has of it, newest first.
+entries() {
+  at logging "$1" POST v2/entries:list "{\"resourceNames\":[\"projects/$project\"],\"filter\":\"${2//\"/\\\"} AND timestamp>=\\\"$(date -u -d "-$3" +%FT%TZ)\\\"\",\"orderBy\":\"timestamp desc\",\"pageSize\":20}"
+}
+# skus NAME SERVICE_ID WORDS: the prices of a service whose description has these words.
+skus() {
+  local page="" found=""
+  while :; do
+    at cloudbilling "$1" GET "v1/services/$2/skus?pageSize=5000&pageToken=$page"
+    found+="$(last | tr -d '\n' | sed 's/"name": *"services/\n&/g' | grep -iE "\"description\": *\"[^\"]*($3)" || true)"$'\n'
+    page="$(field nextPageToken)"
+    [[ -n "$page" && $status = 200 ]] || break
+  done
+  printf '%s' "$found" | redact >"$out/$1.txt"
+  printf '%s' "$found" | sed -nE 's/.*"description": *"([^"]*)".*/\1/p' | sort -u | head -n 5 | paste -sd ';' -
+}
+if [[ $is_cloud = 1 || -n "$platform" ]]; then
+  entries preempted-entry 'protoPayload.methodName="compute.instances.preempted" AND protoPayload.resourceName:"/instances/t1v-n-"' 30days
+  say "preempted-entry: $status $(fields preempted-entry resourceName)"
+  entries audit "protoPayload.serviceName=\"tpu.googleapis.com\" AND protoPayload.resourceName:\"$node\"" 1hour
+  say "audit-delay: $status $(fields audit timestamp receiveTimestamp)"
+  # Services in mode platform say once what kind of token comes.
+  entries token-signatures 'resource.type="cloud_run_revision" AND jsonPayload.message:"identity tokens come"' 7days
+  say "token-signatures: $status $(fields token-signatures message)"
+  # v2 to v4, and what is billed as Compute Engine.
+  say "ironwood-price: $(skus ironwood-price 6F81-5844-456A 'ironwood|tpu ?7x|tpu-?v7') $(skus ironwood-tpu E000-3F24-B8AA 'ironwood|tpu ?7x|tpu-?v7')"
+  at cloudbilling services GET 'v1/services?pageSize=5000'
+  firestore="$(last | tr -d '\n' | sed 's/"name": *"services/\n&/g' | sed -nE 's/.*"serviceId": *"([^"]*)".*"displayName": *"Cloud Firestore".*/\1/p' | head -n 1)"
+  say "delete-price: $(skus delete-price "${firestore:-not-told}" 'delete')"
+  service='{"template":{"containers":[{"image":"us-docker.pkg.dev/cloudrun/container/hello"}]}}'
+  services="v2/projects/$project/locations/$region/services?serviceId=rk-certify&validateOnly=true"
+  at run run-timeout-usual POST "$services" "$service"
+  say "run-timeout: usual $status $(fields run-timeout-usual timeout)"
+  at run run-timeout-too-long POST "$services" "${service/\{\"containers/{\"timeout\":\"3601s\",\"containers}"
+  say "run-timeout: an hour and a second: $status $(fields run-timeout-too-long message)"
+  jobs="v1/projects/$project/locations/$region/jobs"
+  at cloudscheduler attempt-deadline POST "$jobs" "{\"name\":\"${jobs#v1/}/rk-certify-$stamp\",\"schedule\":\"0 0 29 2 *\",\"httpTarget\":{\"uri\":\"https://example.com/\"}}"
+  say "attempt-deadline: $status $(fields attempt-deadline attemptDeadline)"
+  at cloudscheduler attempt-deadline-end DELETE "$jobs/rk-certify-$stamp"
+  at cloudtasks task-again POST "v2/$queue/tasks" "$task"
+  say "task-names: $status $((SECONDS - named)) s after the delete"
 fi
 say "answers are in $out"

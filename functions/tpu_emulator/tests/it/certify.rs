@@ -2,7 +2,57 @@
 
 use std::path::Path;
 
+use axum::Router;
+use axum::http::{Method, StatusCode, Uri};
+
 use crate::bench::{Bench, ZONE};
+
+/// The names of what nobody has written down, as the script's head lists them.
+fn asked(script: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(script).unwrap();
+    let lines = text.lines().skip_while(|line| !line.starts_with("# What is asked")).skip(1);
+    let lines = lines.take_while(|line| line.starts_with("#  "));
+    lines
+        .filter_map(|line| line.trim_start_matches("# ").split("  ").find(|part| part.contains('-')))
+        .map(|name| name.split_whitespace().last().unwrap().to_owned())
+        .collect()
+}
+
+/// All other services, as far as the script looks at their answers.
+async fn platform() -> String {
+    let answer = async |method: Method, uri: Uri, body: String| {
+        let is_again = method == Method::POST && uri.path().ends_with("/tasks");
+        let told = match uri.path() {
+            "/v2/entries:list" if body.contains("preempted") => {
+                r#"{"entries": [{"protoPayload": {"resourceName": "projects/secret-project/zones/z/instances/t1v-n-1-w-0"}}]}"#
+            }
+            "/v2/entries:list" if body.contains("identity tokens") => {
+                r#"{"entries": [{"jsonPayload": {"message": "identity tokens come with their signatures taken off"}}]}"#
+            }
+            "/v2/entries:list" => {
+                r#"{"entries": [{"timestamp": "2026-11-20T12:02:01Z", "receiveTimestamp": "2026-11-20T12:02:09Z"}]}"#
+            }
+            "/v1/services" => {
+                r#"{"services": [{"name": "services/F", "serviceId": "F", "displayName": "Cloud Firestore"}]}"#
+            }
+            "/v1/services/F/skus" => r#"{"skus": [{"name": "services/F/skus/1", "description": "Entity Deletes"}]}"#,
+            path if path.ends_with("/skus") => {
+                r#"{"skus": [{"name": "services/x/skus/1", "description": "Ironwood chip hour"}]}"#
+            }
+            path if path.ends_with("/services") && body.contains("3601s") => {
+                r#"{"error": {"message": "at most 3600s"}}"#
+            }
+            path if path.ends_with("/services") => r#"{"response": {"template": {"timeout": "300s"}}}"#,
+            path if path.ends_with("/jobs") => r#"{"attemptDeadline": "180s"}"#,
+            _ => "{}",
+        };
+        (if is_again { StatusCode::CONFLICT } else { StatusCode::OK }, told)
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await.unwrap() });
+    url
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_certification_asks_everything_and_leaves_nothing() {
@@ -10,11 +60,12 @@ async fn the_certification_asks_everything_and_leaves_nothing() {
     let out = tempfile::tempdir().unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../infra/certify.sh");
     let run = tokio::process::Command::new("bash")
-        .arg(script)
+        .arg(&script)
         .arg(out.path())
         .env("PROJECT", "secret-project")
         .env("ZONE", ZONE)
         .env("TPU_API", bench.endpoint())
+        .env("PLATFORM_API", platform().await)
         .env("ACCELERATOR", "v5litepod-4")
         .env("PAUSE", "0.1")
         .output()
@@ -23,15 +74,35 @@ async fn the_certification_asks_everything_and_leaves_nothing() {
     let told = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success(), "{told}");
     for (line, why) in [
-        ("wrong runtime version: 400", "a wrong runtime version is refused"),
-        ("create: 200, metadata of type", "a create answers an operation"),
-        ("the same name again: 200", "a name may be used again"),
-        ("READY after", "a node comes up"),
-        ("queued resource: ACTIVE", "a queued resource comes up"),
-        ("delete without force while ACTIVE: 400", "it is not deleted without force"),
-        ("delete with force: 200", "it is deleted with force"),
+        ("runtime-version: 400 message", "a wrong runtime version is refused"),
+        ("metadata-type: create 200, metadata of type", "a create answers an operation"),
+        ("name-again: 200", "a name may be used again"),
+        ("operation-details: READY after", "a node comes up"),
+        ("operation-details: 200 done", "its operation is read to the end"),
+        ("request-without-force: ACTIVE", "a queued resource comes up"),
+        ("request-without-force: 400 while ACTIVE", "it is not deleted without force"),
+        ("request-without-force: with force 200", "it is deleted with force"),
+        ("task-names: 409 at once", "a name is taken after its delete"),
+        (
+            "audit-delay: 200 timestamp \"2026-11-20T12:02:01Z\";receiveTimestamp \"2026-11-20T12:02:09Z\"",
+            "delays are told",
+        ),
+        (
+            "token-signatures: 200 message \"identity tokens come with their signatures taken off\"",
+            "tokens are told of",
+        ),
+        ("ironwood-price: Ironwood chip hour", "prices are told"),
+        ("delete-price: Entity Deletes", "of deletes too"),
+        ("run-timeout: usual 200 timeout \"300s\"", "the usual timeout is told"),
+        ("run-timeout: an hour and a second: 200 message \"at most 3600s\"", "and the longest"),
+        ("attempt-deadline: 200 attemptDeadline \"180s\"", "and that of Scheduler"),
     ] {
         assert!(told.contains(line), "{why}: {told}");
+    }
+    let names = asked(&script);
+    assert_eq!(names.len(), 14, "{names:?}");
+    for name in names {
+        assert!(told.lines().any(|line| line.starts_with(&format!("{name}: "))), "{name} is not told of: {told}");
     }
     for entry in std::fs::read_dir(out.path()).unwrap() {
         let path = entry.unwrap().path();
