@@ -90,3 +90,71 @@ async fn without_a_way_out_the_startup_script_says_so_and_fetches_nothing() {
     assert!(line.unwrap().contains(&format!("http://{}/agent-binary", cloud.address)));
     assert!(cloud.set(|inner| inner.downloads.is_empty()), "nothing was fetched");
 }
+
+/// In a mount namespace of its own: a machine that was booted with systemd, and a `systemctl` that writes down what it is told.
+const WITH_SYSTEMD: &str = r#"
+set -euo pipefail
+mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /etc/systemd
+mkdir -p /run/systemd/system /etc/systemd/system
+bash -c "$SCRIPT"
+cat /etc/systemd/system/rekindle-agent.service >"$OUT/unit"
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_systemd_each_boot_installs_the_unit_anew_and_the_agent_is_fetched_once() {
+    let is_possible = Path::new("/etc/systemd").is_dir()
+        && Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success());
+    if !is_possible {
+        eprintln!("note: nothing may be mounted here, so that the unit was not looked at");
+        return;
+    }
+    let cloud = Cloud::start("exit 0").await;
+    let worker = Worker::bare(&cloud);
+    let binary = b"an agent".to_vec();
+    let digest = hex::encode(Sha256::digest(&binary));
+    cloud.set(|inner| {
+        let values = [
+            ("attributes/rekindle-agent-url", format!("http://{}/agent-binary", cloud.address)),
+            ("attributes/rekindle-agent-sha256", digest.clone()),
+            ("attributes/rekindle-agent-args", "__agent".to_owned()),
+        ];
+        inner.values.extend(values.map(|(key, value)| (key.to_owned(), value)));
+        inner.binary = binary;
+    });
+    let out = tempfile::tempdir().unwrap();
+    let systemctl = out.path().join("systemctl");
+    std::fs::write(&systemctl, "#!/bin/bash\necho \"$*\" >>\"$OUT/told\"\n").unwrap();
+    std::fs::set_permissions(&systemctl, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    for boot in 1..=2 {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "bash", "-c", WITH_SYSTEMD]);
+        worker.environment(&mut command);
+        command.env("SCRIPT", rekindle_agent::STARTUP_SCRIPT).env("OUT", out.path());
+        command.env("PATH", format!("{}:{}", out.path().display(), std::env::var("PATH").unwrap()));
+        let ended = tokio::task::spawn_blocking(move || command.output().unwrap());
+        let output = tokio::time::timeout(Duration::from_mins(1), ended).await.expect("the script ends").unwrap();
+        assert!(output.status.success(), "boot {boot}: {}", String::from_utf8_lossy(&output.stderr));
+        let unit = std::fs::read_to_string(out.path().join("unit")).unwrap();
+        let agent = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+        let (agent, words) = agent.split_once(' ').unwrap();
+        assert!(agent.ends_with(&format!("/bin/rekindle-agent-{digest}")) && words == "__agent", "{unit}");
+        assert_eq!(std::fs::read(agent).unwrap(), b"an agent");
+        for line in [
+            "Restart=always",
+            "KillMode=process",
+            "OOMPolicy=continue",
+            "Environment=REKINDLE_BUFFER_DIR=/dev/shm/rekindle",
+        ] {
+            assert!(unit.lines().any(|one| one == line), "{line}: {unit}");
+        }
+        let told = std::fs::read_to_string(out.path().join("told")).unwrap();
+        let due = "daemon-reload\nrestart rekindle-agent.service\n".repeat(boot);
+        assert_eq!(told, due, "boot {boot}");
+        assert_eq!(cloud.set(|inner| inner.downloads.len()), 1, "boot {boot}");
+    }
+    // What holds its lock right after boot is not asked for anything.
+    let script = rekindle_agent::STARTUP_SCRIPT;
+    let words = script.lines().filter(|line| !line.trim_start().starts_with('#')).flat_map(str::split_whitespace);
+    assert!(!words.into_iter().any(|word| ["apt", "apt-get", "dpkg", "snap"].contains(&word)));
+}

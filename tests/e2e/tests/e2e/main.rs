@@ -12,6 +12,7 @@ mod in_place;
 mod jobs;
 mod kills;
 mod logs;
+mod loopback;
 mod losses;
 mod page;
 mod reaction;
