@@ -1,8 +1,9 @@
 //! Load on `events`: the server is one thread, and the clients are another, so that two cores are enough to measure.
 //!
-//! The function decodes a push of the Logging sink, checks the caller and publishes a hint, with the layers and the log
-//! of the cloud; the route beside it only answers 204. Both get the same requests over the same kept-alive connections,
-//! in turn.
+//! The function decodes a push of the Logging sink, checks the caller, looks up whose the VM is and publishes a hint, with the
+//! layers and the log of the cloud. Beside it stand two routes of axum under the same server: one that answers 204 and does
+//! nothing else, not even read the body, and the same one under the layers that every function has (trace, limit, deadline,
+//! panics). All get the same requests over the same kept-alive connections, in turn.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -81,6 +82,7 @@ impl Hints for Counted {
 struct Bench {
     rig: Rig,
     bare: SocketAddr,
+    layered: SocketAddr,
     key: Key,
     keys_at: String,
 }
@@ -92,10 +94,12 @@ impl Bench {
         let job = JobId::parse("bench").context("a job id")?;
         let known = InstanceDoc { name: VM.into(), job, generation: 1, key: WorkerKey { slice: 0, worker: 0 } };
         runtime.block_on(rig.fakes.store().write(&Kind::Instance(VM.into()), &known, Precondition::None))?;
-        let bare = serve(Router::new().route(PATH, post(async || StatusCode::NO_CONTENT)))?;
+        let route = || Router::new().route(PATH, post(async || StatusCode::NO_CONTENT));
+        let bare = serve(route())?;
+        let layered = serve(layers::common(route(), rig.engine.settings.handler_deadline))?;
         let key = Key::new()?;
         let keys_at = format!("http://{}/keys", serve(key.router())?);
-        Ok(Self { rig, bare, key, keys_at })
+        Ok(Self { rig, bare, layered, key, keys_at })
     }
 
     fn now(&self) -> i64 {
@@ -115,25 +119,42 @@ impl Bench {
             Parts {
                 engine,
                 verifier: Arc::new(doors),
-                sender: Arc::new(Sender::new(false).map_err(|e| anyhow::anyhow!("{e}"))?),
+                sender: Arc::new(Sender::new(false)),
                 messages_may: std::collections::BTreeSet::new(),
                 uploads: None,
             },
         ))
     }
 
-    /// The middle of some rounds, each with the bare route beside it: requests a second of both, and their ratio.
-    fn beside(&self, at: SocketAddr, token: &str) -> anyhow::Result<(f64, f64, f64)> {
+    /// The middle of some rounds, each with both routes beside it.
+    fn beside(&self, at: SocketAddr, token: &str) -> anyhow::Result<Beside> {
         let runtime = runtime()?;
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
             let own = runtime.block_on(load(at, token, CONNECTIONS))?;
             ensure!(own.shed == 0, "{} were shed below the limit", own.shed);
             let bare = runtime.block_on(load(self.bare, token, CONNECTIONS))?;
-            rounds.push((own.per_second, bare.per_second, own.per_second / bare.per_second));
+            let layered = runtime.block_on(load(self.layered, token, CONNECTIONS))?;
+            rounds.push(Beside { own: own.per_second, bare: bare.per_second, layered: layered.per_second });
         }
-        rounds.sort_by(|a, b| a.2.total_cmp(&b.2));
+        rounds.sort_by(|a, b| (a.own / a.bare).total_cmp(&(b.own / b.bare)));
         Ok(rounds[ROUNDS / 2])
+    }
+}
+
+/// Requests a second.
+#[derive(Clone, Copy)]
+struct Beside {
+    own: f64,
+    bare: f64,
+    layered: f64,
+}
+
+impl std::fmt::Display for Beside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { own, bare, layered } = self;
+        write!(f, "{own:.0} a second on one core; {:.2} of a route that only answers 204 ({bare:.0}), ", own / bare)?;
+        write!(f, "{:.2} of that route under the same layers ({layered:.0})", own / layered)
     }
 }
 
@@ -146,9 +167,8 @@ pub(crate) fn events(out: &mut impl Write) -> anyhow::Result<()> {
     let (stripped, signed) = (tokens::stripped(bench.now()), bench.key.signed(bench.now())?);
     for (name, mode, token) in [("platform", Mode::Platform, &stripped), ("verify", Mode::Verify, &signed)] {
         let hints = Arc::new(Counted::default());
-        let (own, bare, ratio) = bench.beside(bench.events(mode, hints.clone())?, token)?;
+        let figures = bench.beside(bench.events(mode, hints.clone())?, token)?;
         ensure!(hints.hints.load(Ordering::Relaxed) > 0, "no hint came out");
-        let figures = format!("{own:.0} a second on one core; {ratio:.2} of a route that only answers 204 ({bare:.0})");
         writeln!(out, "events, mode {name}: {figures}")?;
     }
     if let Some(emulator) = Emulators::pubsub() {
@@ -159,8 +179,8 @@ pub(crate) fn events(out: &mut impl Write) -> anyhow::Result<()> {
             rekindle_gcp::pubsub::admin::ensure_topics("bench", &service, "http://127.0.0.1:9").await?;
             anyhow::Ok(PubSub::connect("bench", &service).await?.hints())
         })?;
-        let (own, _, ratio) = bench.beside(bench.events(Mode::Platform, Arc::new(hints))?, &stripped)?;
-        writeln!(out, "events, mode platform, Pub/Sub emulator: {own:.0} a second; {ratio:.2} of the bare route")?;
+        let figures = bench.beside(bench.events(Mode::Platform, Arc::new(hints))?, &stripped)?;
+        writeln!(out, "events, mode platform, Pub/Sub emulator: {figures}")?;
     }
     flood(out, &bench, &stripped)
 }
@@ -209,7 +229,8 @@ fn serve(router: Router) -> anyhow::Result<SocketAddr> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            axum::serve(listener, router).await.context("the server ended")
+            rekindle_web::serve(listener, router, std::future::pending()).await;
+            Ok(())
         })
     })?;
     Ok(at)

@@ -2,6 +2,7 @@
 //!
 //! `cargo run --release -p rekindle-bench`; nothing here asserts a time.
 
+mod any;
 mod cli;
 mod load;
 mod tokens;
@@ -22,6 +23,7 @@ fn main() -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     classify_tails(&mut out)?;
     load::events(&mut out)?;
+    any::bytes(&mut out)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(passes(&mut out))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
