@@ -104,7 +104,7 @@ spot="{\"acceleratorType\":\"$accelerator\",\"runtimeVersion\":\"$runtime\",\"sc
 create() { call "$1" POST "v2/$parent/nodes?nodeId=$node" "$spot"; }
 
 # Says what an answer recorded under a name has of these fields.
-fields() { local file="$1"; shift; for field in "$@"; do sed -nE "s/.*\"($field)\": *(\"[^\"]*\"|[0-9]+).*/\1 \2/p" "$out/$file.txt" | head -n 3; done | paste -sd ';' -; }
+fields() { local file="$1"; shift; for field in "$@"; do sed -nE "s/.*\"($field)\": *(\"([^\"\\]|\\\\.)*\"|[0-9]+|true|false).*/\1 \2/p" "$out/$file.txt" | head -n 3; done | paste -sd ';' -; }
 
 # The name of a deleted task: taken first, tried again at the end.
 if [[ $is_cloud = 1 || -n "$platform" ]]; then
