@@ -69,7 +69,7 @@ fn entry(api: &Api, of: rekindle_engine::FleetEntry, now: Timestamp) -> FleetEnt
         Whose::Orphan { job, generation } => (Owner::Orphan, Some(job), Some(generation)),
         Whose::Foreign => (Owner::Foreign, None, None),
     };
-    let listed = of.resource;
+    let listed = of.resource.into_inner();
     FleetEntry {
         kind: match listed.slice.via {
             Via::Node => "node".into(),

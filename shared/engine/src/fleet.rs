@@ -5,7 +5,6 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use rekindle_core::shared::Shared;
 use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::StoreError;
@@ -48,13 +47,10 @@ impl Engine {
         listing: &Listing,
         owners: &Owners,
     ) -> Result<(), StoreError> {
-        let mut entries = Vec::new();
+        let mut entries = Vec::with_capacity(listing.resources.len().min(KEPT));
         for resource in listing.resources.iter().take(KEPT) {
             let owner = self.owner_seen(resource, owners).await?;
-            let mut resource = Listed::clone(resource);
-            // Nobody is shown them, and those of a large slice fill a document.
-            resource.view.addresses = Shared::default();
-            entries.push(FleetEntry { resource, owner });
+            entries.push(FleetEntry { resource: resource.clone(), owner });
         }
         let omitted = listing.resources.len().saturating_sub(KEPT);
         let seen = FleetSeen { listed_at: now, entries, unreachable: listing.unreachable.clone(), omitted };

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use rekindle_core::ids::JobId;
 use rekindle_core::job::Via;
 use rekindle_core::names;
+use rekindle_core::shared::Shared;
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::{Installation, StoreError};
 use rekindle_ports::tpu::{Listed, Listing, TpuError};
@@ -42,7 +43,7 @@ pub enum Owner {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FleetEntry {
     /// As the API lists it.
-    pub resource: Listed,
+    pub resource: Shared<Listed>,
     /// Whose it is.
     pub owner: Owner,
 }
@@ -72,7 +73,7 @@ impl Engine {
         let mut entries = Vec::new();
         for resource in listing.resources {
             let owner = self.owner_of(&resource).await?;
-            entries.push(FleetEntry { resource: resource.into_inner(), owner });
+            entries.push(FleetEntry { resource, owner });
         }
         Ok((entries, listing.unreachable))
     }

@@ -1,6 +1,6 @@
 //! The tick, each minute: liveness, totals and grants, due jobs, changed slices, orphan sweep. Every part goes on when another fails.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -58,7 +58,8 @@ struct Survey {
 }
 
 /// By zone and name, every generation of a job that is not over, as its job knew it when the tick began.
-pub(crate) type Owners = BTreeMap<String, BTreeMap<String, Owned>>;
+// Each part of a tick asks it for every resource of the list; nothing rests on its order.
+pub(crate) type Owners = BTreeMap<String, HashMap<String, Owned>>;
 
 /// Whose a generation is.
 pub(crate) struct Owned {
@@ -178,7 +179,7 @@ impl Engine {
                         Some(zone) => zone.insert(g.name.clone(), owned).map(drop),
                         None => survey
                             .owners
-                            .insert(g.placement.zone.clone(), BTreeMap::from([(g.name.clone(), owned)]))
+                            .insert(g.placement.zone.clone(), HashMap::from([(g.name.clone(), owned)]))
                             .map(drop),
                     };
                 }

@@ -66,7 +66,7 @@ pub struct Listed {
     pub accelerator: String,
     /// True if it is bought as spot or preemptible.
     pub preemptible: bool,
-    /// Its view, as in [`TpuApi::get`].
+    /// Its view, as in [`TpuApi::get`], without addresses: nobody asks a list for them, and those of a large slice fill a document.
     pub view: SliceView,
     /// Set on a node that a queued resource made: the id of that queued resource.
     pub owned_by: Option<String>,

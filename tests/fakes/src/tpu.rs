@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use rekindle_core::catalog;
 use rekindle_core::observation::{CreateError, Health, OperationView, SliceState, SliceView};
+use rekindle_core::shared::Shared;
 use rekindle_ports::tpu::{CreateRequest, Listed, Listing, SliceRef, TpuApi, TpuError};
 use rekindle_ports::world::Clock;
 
@@ -334,7 +335,12 @@ impl TpuApi for FakeTpu {
         before(script.as_ref())?;
         let unreachable = state.unreachable.clone();
         let read = state.slices.values().filter(|s| !unreachable.contains(&s.listed.slice.zone));
-        let resources = read.map(|s| s.listed.clone().into()).collect();
+        let without_addresses = |s: &Slice| {
+            let mut listed = s.listed.clone();
+            listed.view.addresses = Shared::default();
+            listed.into()
+        };
+        let resources = read.map(without_addresses).collect();
         after(script, Ok(Listing { resources, unreachable }))
     }
 }

@@ -89,7 +89,7 @@ impl Resource {
             slice: self.slice.clone(),
             accelerator: self.accelerator.clone(),
             preemptible: self.preemptible,
-            view: self.view(),
+            view: SliceView { addresses: Shared::default(), ..self.view() },
             owned_by: None,
             created_at: Some(stamp(self.created_at)),
         };

@@ -65,15 +65,15 @@ fn applies(world: &World) -> bool {
     !world.has(Fault::Heartbeats)
 }
 
-/// The newest heartbeat of a healthy worker put into its document, and when it came; `None`: nothing came since `known`.
-pub(crate) fn fresh(world: &World, path: &str, body: &Body, known: i64) -> Option<(Body, i64)> {
+/// The newest heartbeat of a healthy worker of a job put into its document, and when it came; `None`: nothing came since `known`.
+pub(crate) fn fresh(world: &World, job: &str, path: &str, body: &Body, known: i64) -> Option<(Body, i64)> {
     if !applies(world) {
         return None;
     }
     let report = decode::<WorkerReport>(path, body).ok().filter(|r| r.state == WorkerState::Running)?;
     let fleet = lock(&world.fleet);
     let runs = |vm: &&Vm| vm.key == report.key && vm.attempt.as_ref().is_some_and(|a| a.number == report.attempt);
-    let vm = fleet.of_job(path.split('/').nth(1)?).find(runs)?;
+    let vm = fleet.of_job(job).find(runs)?;
     let at = beat(world, vm, report.attempt).filter(|at| *at > known)?;
     let told = progress(world, &fleet, vm, at);
     let mut report = Arc::unwrap_or_clone(report);

@@ -312,18 +312,17 @@ fn doc(stored: &Stored) -> Doc {
 }
 
 /// What is read back has been text.
-fn as_text(write: &mut Write, text: &str) {
+fn as_text(write: &mut Write, text: String) {
     fn again<T: Kept>(path: &str, body: &Body) -> Body {
         // What cannot be read back stays as it is: its readers say so.
         decode::<T>(path, body).map_or_else(|_| body.clone(), encode)
     }
     let Write::Put { path, content, .. } = write else { return };
-    let Ok(json) = serde_json::from_str::<serde_json::Value>(text) else { return };
-    let json: Body = json.into();
+    let Ok(text) = Body::written(text) else { return };
     content.body = match path.split('/').collect::<Vec<_>>().as_slice() {
-        ["jobs", _] => again::<Job>(path, &json),
-        ["jobs", _, "workers", _] => again::<WorkerReport>(path, &json),
-        _ => json,
+        ["jobs", _] => again::<Job>(path, &text),
+        ["jobs", _, "workers", _] => again::<WorkerReport>(path, &text),
+        _ => text,
     };
 }
 
@@ -342,8 +341,9 @@ impl SimDocs {
     /// The document as it is read now: with the newest heartbeat of a healthy worker, committed when it came.
     fn read(&self, shelf: &mut Shelf, path: &str) -> Option<Doc> {
         let stored = &mut shelf.docs[*shelf.at.get(path)?];
-        if limits::split(path).0.ends_with("/workers") {
-            let fresh = crate::pulse::fresh(&self.0, path, &stored.content.body, stored.revision.0);
+        let of = limits::split(path).0.strip_suffix("/workers").and_then(|job| job.strip_prefix("jobs/"));
+        if let Some(job) = of {
+            let fresh = crate::pulse::fresh(&self.0, job, path, &stored.content.body, stored.revision.0);
             if let Some((body, at)) = fresh {
                 stored.content.body = body;
                 stored.revision = Revision(at.max(stored.revision.0 + 1));
@@ -382,7 +382,7 @@ impl Docs for SimDocs {
     async fn commit(&self, mut writes: Vec<Write>) -> Result<Revision, DocsError> {
         if self.0.rolls.index(For::Latency, AS_TEXT) == 0 {
             let texts = limits::check_commit(&writes)?;
-            writes.iter_mut().zip(&texts).for_each(|(write, text)| as_text(write, text));
+            writes.iter_mut().zip(texts).for_each(|(write, text)| as_text(write, text));
         }
         self.begin().await?;
         if self.0.strikes(Fault::StoreConflict, For::Fault) {

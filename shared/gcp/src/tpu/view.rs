@@ -110,7 +110,7 @@ pub(super) fn node_ids(queued: &QueuedResource) -> Vec<String> {
 /// A node's entry in the list; `owner` is the queued resource that names it.
 pub(super) fn listed_node(node: &Node, zone: &str, id: &str, owner: Option<String>) -> Listed {
     let named = (!node.queued_resource.is_empty()).then(|| last_segment(&node.queued_resource).to_owned());
-    let view = of_node(node);
+    let view = without_addresses(of_node(node));
     Listed {
         slice: SliceRef { zone: zone.to_owned(), name: id.to_owned(), via: Via::Node },
         accelerator: accelerator(node),
@@ -124,7 +124,7 @@ pub(super) fn listed_node(node: &Node, zone: &str, id: &str, owner: Option<Strin
 /// A queued resource's entry in the list.
 pub(super) fn listed_queued(queued: &QueuedResource, zone: &str, id: &str, nodes: &[Option<SliceView>]) -> Listed {
     let node = node_specs(queued).iter().find_map(|spec| spec.node.as_ref());
-    let view = of_queued(queued, nodes);
+    let view = without_addresses(of_queued(queued, nodes));
     Listed {
         slice: SliceRef { zone: zone.to_owned(), name: id.to_owned(), via: Via::QueuedResource },
         accelerator: node.map(accelerator).unwrap_or_default(),
@@ -133,6 +133,11 @@ pub(super) fn listed_queued(queued: &QueuedResource, zone: &str, id: &str, nodes
         created_at: view.created_at,
         view,
     }
+}
+
+/// As lists tell it.
+fn without_addresses(view: SliceView) -> SliceView {
+    SliceView { addresses: Vec::new().into(), ..view }
 }
 
 /// An ACTIVE queued resource: the worst of its nodes.
