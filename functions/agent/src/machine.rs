@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use rekindle_core::classify::Exit;
 use rekindle_core::spec::STOP_GRACE_MAX;
-use rekindle_wire::agent::{ExitReport, Notice, NoticeKind, Order, Want, WorkerState};
+use rekindle_wire::agent::{ExitReport, Notice, Order, Want, WorkerState};
 
 use crate::config::AgentConfig;
 use crate::devices::Devices;
@@ -312,8 +312,8 @@ impl Machine {
         }
         self.lows.sample(&self.kernel, &self.watch);
         let Some(attempt) = self.state.attempt.as_mut().filter(|a| a.exit.is_none()) else { return };
-        let path = self.parts.layout.attempt(attempt.number).join("progress");
-        if attempt.progress.read(&path, Timestamp::now(), false) && self.saved_at.elapsed() > Duration::from_secs(1) {
+        let folder = self.parts.layout.attempt(attempt.number);
+        if attempt.read_progress(&folder, false) && self.saved_at.elapsed() > Duration::from_secs(1) {
             self.is_dirty = true;
         }
     }
@@ -337,7 +337,7 @@ impl Machine {
 
     /// The notice that this worker itself was given.
     pub(crate) fn own_notice(&self) -> Option<Notice> {
-        self.words.notice(self.parts.config.preemption_notice, Timestamp::now())
+        self.words.notice(self.parts.config.preemption_notice, Timestamp::now(), |at| at)
     }
 
     /// Puts the notice, ours or the slice's, where the program looks for it.
@@ -496,8 +496,9 @@ impl Machine {
                 self.parts.exec.activity.at()
             } else {
                 attempt.and_then(|a| output_at(&self.parts.layout, a.number))
-            },
-            notice: self.own_notice().map(|notice| self.by_their_clock(notice)),
+            }
+            .map(|at| self.theirs(at)),
+            notice: self.words.notice(self.parts.config.preemption_notice, Timestamp::now(), |at| self.theirs(at)),
             exit: attempt.and_then(|a| a.exit.clone()).map(|exit| ExitReport { at: self.theirs(exit.at), ..exit }),
             has_work: attempt.is_some_and(|a| a.work.is_some()),
             is_collecting: attempt.is_some_and(|a| a.is_collecting),
@@ -509,18 +510,8 @@ impl Machine {
         });
     }
 
-    /// A preemption is dated by our clock. By one that is behind, its slice would be over for the others while the program
-    /// saves. Windows of maintenance have the provider's own times.
-    fn by_their_clock(&self, notice: Notice) -> Notice {
-        match notice.kind {
-            NoticeKind::Preemption => {
-                Notice { seen_at: self.theirs(notice.seen_at), deadline: self.theirs(notice.deadline), ..notice }
-            }
-            NoticeKind::Maintenance | NoticeKind::Migration => notice,
-        }
-    }
-
-    /// A time of ours by the clock of `api`.
+    /// A time of ours by the clock of `api`. By one of ours that is behind, a slice that is preempted would be over for the
+    /// others while its program saves.
     fn theirs(&self, at: Timestamp) -> Timestamp {
         at.checked_add(self.ahead).unwrap_or(at)
     }

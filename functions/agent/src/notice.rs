@@ -100,24 +100,30 @@ impl Words {
         }
     }
 
-    /// The gravest notice at `now`. `grace` is from `preempted` to the end of the machine.
-    pub(crate) fn notice(&self, grace: Duration, now: Timestamp) -> Option<Notice> {
-        if let Some(seen_at) = self.preempted {
+    /// The gravest notice at `now`. `grace` is from `preempted` to the end of the machine; `by` tells a time of ours by
+    /// another clock. Windows have the provider's own times.
+    pub(crate) fn notice(
+        &self,
+        grace: Duration,
+        now: Timestamp,
+        by: impl Fn(Timestamp) -> Timestamp,
+    ) -> Option<Notice> {
+        if let Some(seen_at) = self.preempted.map(&by) {
             return Some(Notice { kind: NoticeKind::Preemption, seen_at, deadline: seen_at + grace });
         }
         // A window that is over, and still told of, threatens nobody.
-        let upcoming = self.upcoming.filter(|upcoming| upcoming.window.end.is_none_or(|end| end > now));
+        let upcoming = self.upcoming.filter(|upcoming| upcoming.window.end.is_none_or(|end| end > by(now)));
         let start = upcoming.map(|upcoming| upcoming.window.start);
-        if let Some(seen_at) = self.terminate {
+        if let Some(seen_at) = self.terminate.map(&by) {
             let deadline = start.filter(|start| *start > seen_at).unwrap_or(seen_at + TERMINATE_NOTICE);
             return Some(Notice { kind: NoticeKind::Maintenance, seen_at, deadline });
         }
-        if let Some(seen_at) = self.migrate {
+        if let Some(seen_at) = self.migrate.map(&by) {
             return Some(Notice { kind: NoticeKind::Migration, seen_at, deadline: start.unwrap_or(seen_at) });
         }
         upcoming.map(|Upcoming { seen_at, window, is_migration }| Notice {
             kind: if is_migration { NoticeKind::Migration } else { NoticeKind::Maintenance },
-            seen_at,
+            seen_at: by(seen_at),
             deadline: window.start,
         })
     }
@@ -232,7 +238,7 @@ mod tests {
         words.hear(&Word::Preempted(true), at(5));
         words.hear(&Word::Preempted(true), at(9));
         words.hear(&Word::Preempted(false), at(10));
-        let notice = words.notice(GRACE, at(11)).unwrap();
+        let notice = words.notice(GRACE, at(11), |at| at).unwrap();
         assert_eq!((notice.kind, notice.deadline), (NoticeKind::Preemption, at(35)));
     }
 
@@ -240,7 +246,7 @@ mod tests {
     fn termination_waits_for_an_announced_window() {
         let mut words = Words::default();
         words.hear(&Word::Event(HostEvent::Terminate), at(0));
-        let deadline = |words: &Words, now| words.notice(GRACE, now).map(|n| n.deadline);
+        let deadline = |words: &Words, now| words.notice(GRACE, now, |at| at).map(|n| n.deadline);
         assert_eq!(deadline(&words, at(0)), Some(at(60)));
         words.hear(&Word::Upcoming(Some(Window { start: at(3600), end: Some(at(7200)) }), false), at(1));
         assert_eq!(deadline(&words, at(1)), Some(at(3600)));
@@ -251,11 +257,28 @@ mod tests {
         assert_eq!(deadline(&words, at(3)), None);
     }
 
+    /// What others read, they compare with their own clock.
+    #[test]
+    fn what_we_heard_is_told_by_another_clock_and_windows_as_they_are() {
+        let told = |words: &Words| {
+            let notice = words.notice(GRACE, at(300), |at| at - Duration::from_mins(5)).unwrap();
+            (notice.seen_at, notice.deadline)
+        };
+        let mut words = Words::default();
+        words.hear(&Word::Upcoming(Some(Window { start: at(70), end: Some(at(80)) }), false), at(300));
+        assert_eq!(told(&words), (at(0), at(70)));
+        words.hear(&Word::Upcoming(None, false), at(300));
+        words.hear(&Word::Event(HostEvent::Terminate), at(300));
+        assert_eq!(told(&words), (at(0), at(60)));
+        words.hear(&Word::Preempted(true), at(310));
+        assert_eq!(told(&words), (at(10), at(40)));
+    }
+
     #[test]
     fn a_migration_is_no_reason_to_leave_whether_it_is_told_before_or_at_its_start() {
         let window = Some(Window { start: at(100), end: Some(at(900)) });
         let told = |words: &Words, now| {
-            let notice = words.notice(GRACE, now).unwrap();
+            let notice = words.notice(GRACE, now, |at| at).unwrap();
             (notice.kind, rekindle_core::orders::notice_is_urgent(&notice, now))
         };
         let mut words = Words::default();

@@ -32,6 +32,12 @@ pub(crate) struct Tail {
     pub(crate) said: Progress,
     #[serde(default)]
     steps: Steps,
+    /// The highest step of the job before this attempt.
+    #[serde(default)]
+    known: Option<u64>,
+    /// The checkpoint of a step that does not count yet.
+    #[serde(default)]
+    waiting_saved: Option<u64>,
 }
 
 /// Which steps count.
@@ -43,8 +49,9 @@ pub(crate) struct Tail {
 /// 1. A number above [`STEP_MAX`] is no step.
 /// 2. A step counts if it goes beyond the last one that does by no more than ten times the largest stride so far, or by
 ///    a thousand. Before there is a stride it may double; and the very first may be a million beyond where it begins
-///    (`resumed_from`, else 0).
-/// 3. Any other step above that waits, and counts if the next line has it or a higher one; else it is forgotten.
+///    (`resumed_from`, else the highest step of the job, else 0), or twice as far.
+/// 3. Any other step above that waits, and counts if the next line has it or a higher one; else it is forgotten. So does a
+///    checkpoint up to it.
 ///
 /// So a line that stands alone never counts if it is far off, and if it is not, the true steps have soon passed it. A
 /// program that does jump (other data, a longer interval) is told of one line later.
@@ -110,7 +117,9 @@ impl Steps {
 
 impl Tail {
     /// Reads what is new. With `is_last`, a last line without an end counts too. True if anything was read.
-    pub(crate) fn read(&mut self, path: &Path, now: Timestamp, is_last: bool) -> bool {
+    /// `known` is the highest step of the job before this attempt.
+    pub(crate) fn read(&mut self, path: &Path, known: Option<u64>, now: Timestamp, is_last: bool) -> bool {
+        self.known = known;
         let mut is_new = false;
         while let Some(bytes) = self.next(path) {
             is_new = true;
@@ -162,21 +171,36 @@ impl Tail {
         }
     }
 
+    fn step(&mut self, step: u64, now: Timestamp) {
+        let waiting = self.steps.waiting;
+        if self.steps.take(step, self.said.resumed_from.or(self.known)) {
+            (self.said.step, self.said.step_at) = (self.steps.reached, Some(now));
+        }
+        let saved = self.waiting_saved.take();
+        if waiting.is_some_and(|waiting| self.steps.reached >= Some(waiting)) {
+            self.said.checkpoint = saved.or(self.said.checkpoint);
+        }
+    }
+
     fn line(&mut self, line: &[u8], now: Timestamp) {
         for token in String::from_utf8_lossy(line).split_whitespace() {
             let Some((key, value)) = token.split_once('=') else { continue };
             match key {
                 "step" => {
-                    let step = value.parse().ok().filter(|step| self.steps.take(*step, self.said.resumed_from));
-                    if step.is_some() {
-                        (self.said.step, self.said.step_at) = (step, Some(now));
+                    if let Ok(step) = value.parse() {
+                        self.step(step, now);
                     }
                 }
                 "loss" if value.len() <= LOSS_MAX && !value.is_empty() => self.said.loss = Some(value.to_owned()),
                 // The newest, not the highest: what a program says of it last is what it would resume from.
                 "checkpoint" => {
-                    let saved = value.parse().ok().filter(|saved| self.steps.may_save(*saved));
-                    self.said.checkpoint = saved.or(self.said.checkpoint);
+                    let saved: Option<u64> = value.parse().ok();
+                    if saved.is_some_and(|saved| self.steps.may_save(saved)) {
+                        self.said.checkpoint = saved;
+                    } else {
+                        self.waiting_saved =
+                            saved.filter(|saved| self.steps.waiting.is_some_and(|step| *saved <= step));
+                    }
                 }
                 "resumed_from" => {
                     let from = value.parse().ok().filter(|from| *from <= STEP_MAX);
@@ -199,7 +223,7 @@ mod tests {
     }
 
     fn read(path: &Path, tail: &mut Tail, is_last: bool) -> Progress {
-        tail.read(path, now(), is_last);
+        tail.read(path, None, now(), is_last);
         tail.said.clone()
     }
 
@@ -264,6 +288,27 @@ mod tests {
         assert_eq!(told("step=4194304\nstep=8388608\n").step, Some(8_388_608), "tokens instead of steps");
         assert_eq!(told("resumed_from=524288\nstep=1048576\n").step, Some(1_048_576));
         assert_eq!(told("step=1\nstep=300\nstep=600\nstep=3590\n").step, Some(3590), "ten strides");
+    }
+
+    #[test]
+    fn a_checkpoint_counts_with_its_step() {
+        let jump = "step=99\nstep=100\nstep=5000 checkpoint=5000\n";
+        assert_eq!(told(jump).checkpoint, None);
+        assert_eq!(told(&format!("{jump}step=5001\n")).checkpoint, Some(5000));
+        assert_eq!(told(&format!("{jump}step=5001 checkpoint=5001\n")).checkpoint, Some(5001));
+        assert_eq!(told(&format!("{jump}step=101\nstep=5002\nstep=5003\n")).checkpoint, None, "it was not borne out");
+    }
+
+    #[test]
+    fn one_line_of_an_attempt_counts_if_it_is_not_far_beyond_the_job() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("progress");
+        std::fs::write(&path, "step=52000000 checkpoint=52000000\n").unwrap();
+        for (known, step) in [(None, None), (Some(50_000_000), Some(52_000_000))] {
+            let mut tail = Tail::default();
+            tail.read(&path, known, now(), true);
+            assert_eq!(tail.said.step, step, "{known:?}");
+        }
     }
 
     #[test]

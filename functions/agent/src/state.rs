@@ -1,5 +1,7 @@
 //! What the agent must not forget over its own restart: one file, replaced as a whole.
 
+use std::path::Path;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +72,14 @@ pub(crate) struct Attempt {
     pub(crate) is_collecting: bool,
     /// `api` has stored the exit.
     pub(crate) is_accepted: bool,
+}
+
+impl Attempt {
+    /// Reads what the program has newly written to its progress file in that folder. True if there was anything.
+    pub(crate) fn read_progress(&mut self, folder: &Path, is_last: bool) -> bool {
+        let known = self.work.as_ref().and_then(|work| work.highest_step);
+        self.progress.read(&folder.join("progress"), known, Timestamp::now(), is_last)
+    }
 }
 
 /// An end that we ordered.

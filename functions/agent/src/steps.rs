@@ -407,7 +407,7 @@ impl Machine {
             return;
         };
         let folder = self.parts.layout.attempt(attempt.number);
-        attempt.progress.read(&folder.join("progress"), Timestamp::now(), true);
+        attempt.read_progress(&folder, true);
         tracing::info!(attempt = attempt.number, exit = ?exit.evidence.exit, "nothing lives any more");
         let mut exit = *exit;
         exit.evidence.last_step = attempt.progress.said.step;

@@ -70,6 +70,9 @@ pub struct Work {
     pub outputs: Vec<String>,
     /// Between SIGTERM and SIGKILL, in milliseconds, when the agent itself ends the program (a notice it saw).
     pub stop_grace_ms: u64,
+    /// The highest step of the job so far: the next is not far beyond it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub highest_step: Option<u64>,
 }
 
 impl Work {
@@ -250,6 +253,7 @@ fn work_for(job: &Job, g: &Generation, attempt: &Attempt, key: WorkerKey, at: &C
         clean: attempt.is_clean,
         outputs: job.spec.outputs.clone(),
         stop_grace_ms: u64::try_from(job.spec.limits.stop_grace.as_millis()).unwrap_or(30_000),
+        highest_step: job.highest_step,
     }
 }
 

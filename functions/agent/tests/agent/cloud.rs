@@ -226,6 +226,7 @@ pub(crate) fn work(attempt: u32, run: &str) -> Work {
         clean: false,
         outputs: Vec::new(),
         stop_grace_ms: 5000,
+        highest_step: None,
     }
 }
 

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use rekindle_core::classify::{Exit, SignalSender, Stage};
 use rekindle_core::exec::{ExecAction, ExecExit, ExecOrder};
 use rekindle_core::spec::CommandLine;
-use rekindle_wire::agent::{NoticeKind, Want, WorkerState};
+use rekindle_wire::agent::{Notice, NoticeKind, Want, WorkerState};
 
 use crate::cloud::{Cloud, Inner, Worker, is_alive, order, poll, work};
 
@@ -217,7 +217,7 @@ async fn a_notice_reaches_program_and_api_and_only_an_urgent_one_ends_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_preemption_is_told_by_the_clock_of_api() {
     for ahead in [-300, 300].map(SignedDuration::from_secs) {
-        let cloud = Cloud::start("trap 'exit 5' TERM; echo up > up; while :; do sleep 0.02; done").await;
+        let cloud = Cloud::start("trap 'exit 5' TERM; echo up; echo up > up; while :; do sleep 0.02; done").await;
         cloud.set(|inner| inner.ahead = ahead);
         let worker = Worker::start(&cloud);
         cloud.until_running(1).await;
@@ -225,12 +225,15 @@ async fn a_preemption_is_told_by_the_clock_of_api() {
         let before = Timestamp::now() + ahead;
         cloud.set(|inner| inner.values.insert("preempted".into(), "TRUE".into()));
         let exit = cloud.until_state(1, WorkerState::Exited).await;
+        let output = exit.output_at.unwrap().duration_since(before);
+        assert!(output.abs() < SignedDuration::from_secs(60), "{output}");
         assert_eq!(exit.exit.unwrap().evidence.exit, Exit::Code(5), "its grace is not over before it began");
         let told: Vec<_> = cloud.set(|inner| inner.reports.iter().filter_map(|r| r.notice.clone()).collect());
         let off = told[0].seen_at.duration_since(before);
         // Whole seconds in the header, and some time for its way.
         assert!(off.abs() < SignedDuration::from_secs(60), "{off}");
-        assert!(told.iter().all(|notice| *notice == told[0]), "{told:?}");
+        let left = |notice: &Notice| notice.deadline.duration_since(notice.seen_at);
+        assert!(told.iter().all(|notice| left(notice) == left(&told[0])), "{told:?}");
     }
 }
 

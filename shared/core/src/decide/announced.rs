@@ -15,11 +15,15 @@ fn notice(kind: NoticeKind, seen: i64, deadline: i64) -> Notice {
 
 /// What becomes of a job whose four workers have ended so at second 100, with a notice that each of them was given.
 fn ends(notice: &Notice, exit: Exit, now: i64) -> Job {
+    end_as(notice, exit, false, now)
+}
+
+fn end_as(notice: &Notice, exit: Exit, ordered: bool, now: i64) -> Job {
     let job = running();
     let of = |n| {
         let tail = if exit == Exit::Code(0) { "" } else { "Traceback (most recent call last):\nValueError: x\n" };
         let evidence = WorkerEvidence { index: n, exit, tail: tail.into(), ..WorkerEvidence::default() };
-        let exit = ExitReport { at: at(100), ordered: false, evidence };
+        let exit = ExitReport { at: at(100), ordered, evidence };
         WorkerReport { notice: Some(notice.clone()), ..report(n, WorkerState::Exited, Some(exit)) }
     };
     let ready = Look::Seen(view(&job, SliceState::Ready, true));
@@ -39,6 +43,16 @@ fn maintenance_of_next_week_explains_no_end_of_today() {
     let now = notice(NoticeKind::Maintenance, 50, 130);
     for exit in [Exit::Code(0), Exit::Code(1)] {
         assert_eq!(kind(&ends(&now, exit, 101)), Some(FailureKind::Maintenance), "{exit:?}");
+    }
+}
+
+/// Its clock was ahead of ours: it ended the program a little before we would have.
+#[test]
+fn what_an_agent_ended_for_its_own_notice_is_no_success() {
+    for exit in [Exit::Code(0), Exit::Code(143)] {
+        let early = notice(NoticeKind::Maintenance, 50, 170);
+        let job = end_as(&early, exit, true, 101);
+        assert_eq!((job.outcome, kind(&job)), (None, Some(FailureKind::Maintenance)), "{exit:?}");
     }
 }
 

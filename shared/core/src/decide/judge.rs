@@ -313,11 +313,15 @@ impl Pass<'_> {
         self.end(a.number, end, self.now);
     }
 
-    /// The notice that may have ended an attempt. Maintenance of next week has not, nor what came after a good end.
+    /// The notice that may have ended an attempt. Maintenance of next week has not, nor what came after a good end. An agent that
+    /// ended its program without our order did so for a notice that was urgent by its own clock.
     fn notice_of_end(&self, a: &Attempt) -> Option<NoticeFact> {
         let notice = self.job.generation(a.generation)?.notice.as_ref()?;
         let told = a.stop.as_ref().is_some_and(|stop| stop.cause == StopCause::Notice);
-        if !(told || notice_is_urgent(notice, self.now)) || self.ended_well_before(a, urgent_from(notice)) {
+        let by_itself = a.stop.is_none()
+            && self.reports_of(a.number).iter().any(|r| r.exit.as_ref().is_some_and(|exit| exit.ordered));
+        if !(told || by_itself || notice_is_urgent(notice, self.now)) || self.ended_well_before(a, urgent_from(notice))
+        {
             return None;
         }
         match notice.kind {
