@@ -20,6 +20,9 @@ const REST: Duration = Duration::from_millis(200);
 // As often as agents without a bell ask in steady running, so that also then a true ring is heard within the 5 s that a
 // notice or a cancel has.
 const REST_MAX: Duration = Duration::from_secs(4);
+/// Rings in vain that are counted. One more than make the longest rest, so that a heartbeat amid a flood shortens nothing, and no
+/// more, so that some heartbeats in quiet end it.
+const IN_VAIN_MAX: u32 = 6;
 /// Most datagrams that are taken at once as one ring.
 const AT_ONCE_MAX: usize = 1024;
 
@@ -39,8 +42,10 @@ pub(crate) enum Cause {
 pub(crate) struct Bell {
     socket: Option<UdpSocket>,
     is_heard: AtomicBool,
-    /// So often in a row it was rung and nothing had changed.
+    /// How often it was rung and nothing had changed, less the times that it was silent until the agent asked.
     in_vain: AtomicU32,
+    /// It was rung because orders changed, and that was taken from the socket before anybody waited for it.
+    is_due: AtomicBool,
 }
 
 /// What of an order is told by the bell when it changes.
@@ -59,7 +64,7 @@ impl Bell {
             ),
             _ => None,
         };
-        Self { socket, is_heard: AtomicBool::new(false), in_vain: AtomicU32::new(0) }
+        Self { socket, is_heard: AtomicBool::new(false), in_vain: AtomicU32::new(0), is_due: AtomicBool::new(false) }
     }
 
     /// Whether it was rung, and never missed since.
@@ -75,26 +80,43 @@ impl Bell {
     /// What an answer says of the bell: `before` and `now` are the orders, `cause` is why the agent asked.
     pub(crate) fn judge(&self, before: Option<Told>, now: Told, cause: Cause) {
         let is_changed = before.is_some_and(|before| before != now);
-        if is_changed && cause == Cause::Time && self.is_heard.swap(false, Ordering::Relaxed) {
+        if is_changed && cause == Cause::Time && !self.waits() && self.is_heard.swap(false, Ordering::Relaxed) {
             tracing::info!("orders changed and the bell was not rung; asking for orders often until it is");
         }
-        if !is_changed && cause == Cause::Bell {
-            self.in_vain.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.in_vain.store(0, Ordering::Relaxed);
+        let in_vain = self.in_vain.load(Ordering::Relaxed);
+        let in_vain = match cause {
+            _ if is_changed => 0,
+            Cause::Bell => (in_vain + 1).min(IN_VAIN_MAX),
+            // Not 0: heartbeats come in a flood as well, and each would begin it anew.
+            Cause::Time => in_vain.saturating_sub(1),
+            Cause::News => in_vain,
+        };
+        self.in_vain.store(in_vain, Ordering::Relaxed);
+    }
+
+    /// Whether a ring came while nobody listened, as in the rest after a call. It stays due: what it tells of may have happened
+    /// after the answer that is being judged.
+    fn waits(&self) -> bool {
+        if self.socket.as_ref().is_some_and(drain) {
+            self.is_due.store(true, Ordering::Relaxed);
         }
+        self.is_due.load(Ordering::Relaxed)
     }
 
     /// After a call, the bell is not listened to for so long.
     fn rest(&self) -> Duration {
-        let doubled = self.in_vain.load(Ordering::Relaxed).min(16);
-        (REST * (1 << doubled)).min(REST_MAX)
+        (REST * (1 << self.in_vain.load(Ordering::Relaxed))).min(REST_MAX)
     }
 
     /// Waits until it is rung because orders changed; for ever without a bell.
     pub(crate) async fn rung(&self) {
         let Some(socket) = &self.socket else { return std::future::pending().await };
         tokio::time::sleep(self.rest()).await;
+        if self.is_due.swap(false, Ordering::Relaxed) {
+            drain(socket);
+            self.is_heard.store(true, Ordering::Relaxed);
+            return;
+        }
         let mut one = [0; 1];
         loop {
             if let Err(error) = socket.recv(&mut one).await {
@@ -102,14 +124,8 @@ impl Bell {
                 self.is_heard.store(false, Ordering::Relaxed);
                 return std::future::pending().await;
             }
-            let mut is_changed = one[0] == BELL_CHANGED;
-            // What was rung meanwhile is in the buffer; it all means the same.
-            for _ in 0..AT_ONCE_MAX {
-                if socket.try_recv(&mut one).is_err() {
-                    break;
-                }
-                is_changed |= one[0] == BELL_CHANGED;
-            }
+            // First what was rung meanwhile, which is in the buffer; it all means the same.
+            let is_changed = drain(socket) || one[0] == BELL_CHANGED;
             self.is_heard.store(true, Ordering::Relaxed);
             if is_changed {
                 return;
@@ -118,6 +134,19 @@ impl Bell {
             tokio::time::sleep(REST).await;
         }
     }
+}
+
+/// Takes what waits in the buffer: whether it was rung because orders changed.
+fn drain(socket: &UdpSocket) -> bool {
+    let mut one = [0; 1];
+    let mut is_changed = false;
+    for _ in 0..AT_ONCE_MAX {
+        if socket.try_recv(&mut one).is_err() {
+            break;
+        }
+        is_changed |= one[0] == BELL_CHANGED;
+    }
+    is_changed
 }
 
 /// What of an order the bell tells of.
@@ -186,13 +215,23 @@ mod tests {
         }
         bell.rung().await;
         assert!(bell.socket.as_ref().unwrap().try_recv(&mut [0; 1]).is_err(), "all of them were one ring");
-        // Rung without a pause: a call after each rest, and the orders are always the same.
+        // Rung without a pause: a call after each rest, and the orders are always the same. Heartbeats and news come as ever.
         let (run, stop) = ((1, Want::Run, None), (1, Want::Stop, None));
         let (mut calls, mut over) = (0, Duration::ZERO);
+        let (mut heartbeat_at, mut news_at) = (Duration::from_secs(5), Duration::from_secs(7));
         while over < Duration::from_mins(1) {
-            bell.judge(Some(run), run, Cause::Bell);
-            calls += 1;
-            over += bell.rest();
+            let rung_at = over + bell.rest();
+            over = rung_at.min(heartbeat_at).min(news_at);
+            if over == rung_at {
+                bell.judge(Some(run), run, Cause::Bell);
+                calls += 1;
+            } else if over == heartbeat_at {
+                bell.judge(Some(run), run, Cause::Time);
+                heartbeat_at += Duration::from_secs(5);
+            } else {
+                bell.judge(Some(run), run, Cause::News);
+                news_at += Duration::from_secs(7);
+            }
             assert!(bell.rest() <= REST_MAX, "a true ring is heard in time");
         }
         assert!(calls <= 20, "{calls} calls in a minute");
@@ -200,8 +239,36 @@ mod tests {
         assert_eq!(bell.rest(), REST, "once it was rung for something, it is heard at once again");
         bell.judge(Some(stop), stop, Cause::Bell);
         assert_eq!(bell.rest(), 2 * REST);
+        bell.judge(Some(stop), stop, Cause::News);
+        assert_eq!(bell.rest(), 2 * REST, "news of its own says nothing of who rings");
         bell.judge(Some(stop), stop, Cause::Time);
         assert_eq!(bell.rest(), REST, "also once nobody rings");
+        for _ in 0..500 {
+            bell.judge(Some(stop), stop, Cause::Bell);
+        }
+        for _ in 0..IN_VAIN_MAX {
+            bell.judge(Some(stop), stop, Cause::Time);
+        }
+        assert_eq!(bell.rest(), REST, "however long it was");
+    }
+
+    #[tokio::test]
+    async fn a_ring_that_comes_in_the_rest_is_not_missed() {
+        let (bell, hand, port) = bell().await;
+        let (run, stop) = ((1, Want::Run, None), (1, Want::Stop, None));
+        let rings = async |what: u8| {
+            hand.send_to(&[what], ("127.0.0.1", port)).await.unwrap();
+            bell.socket.as_ref().unwrap().readable().await.unwrap();
+        };
+        rings(BELL_CHANGED).await;
+        bell.rung().await;
+        rings(BELL_CHANGED).await;
+        bell.judge(Some(run), stop, Cause::Time);
+        assert!(bell.is_heard(), "it was rung, but the agent asked before it listened again");
+        bell.rung().await; // what was rung may be later than that answer
+        rings(BELL_HERE).await;
+        bell.judge(Some(run), stop, Cause::Time);
+        assert!(!bell.is_heard(), "a greeting tells of no change");
     }
 
     #[tokio::test]
