@@ -45,7 +45,7 @@ pub struct WorkerView {
     pub step: Option<u64>,
     /// Loss there, as the program wrote it.
     pub loss: Option<String>,
-    /// Highest checkpoint it reported.
+    /// The last checkpoint it reported.
     pub checkpoint: Option<u64>,
     /// Free disk, in bytes.
     pub disk_free_bytes: Option<u64>,

@@ -141,7 +141,7 @@ pub struct ProgressView {
     pub step_at: Option<Timestamp>,
     /// Loss there, as the program wrote it.
     pub loss: Option<String>,
-    /// Highest checkpoint.
+    /// The newest checkpoint that the whole job can go on from; it may fall.
     pub checkpoint: Option<u64>,
 }
 
