@@ -91,8 +91,9 @@ finish() {
   call end-node DELETE "v2/$parent/nodes/$node"
   until_node gone 900
   if [[ -n "${queue:-}" ]]; then at cloudtasks end-queue DELETE "v2/$queue"; fi
-  for kind in nodes queuedResources; do
-    call "left-$kind" GET "v2/projects/$project/locations/-/$kind"
+  if [[ -n "${job:-}" ]]; then at cloudscheduler end-job DELETE "$job"; fi
+  for kind in nodes queuedResources ${job:+jobs}; do
+    if [[ "$kind" = jobs ]]; then at cloudscheduler left-jobs GET "$jobs?pageSize=500"; else call "left-$kind" GET "v2/projects/$project/locations/-/$kind"; fi
     if last | grep -q "rk-certify-"; then say "LEFT: $kind of this run are still there; see $out/left-$kind.txt and delete them"; code=1; fi
   done
   rm -f "$out/.last" "$out/wait.txt"
@@ -208,9 +209,10 @@ if [[ $is_cloud = 1 || -n "$platform" ]]; then
   at run run-timeout-too-long POST "$services" "${service/\{\"containers/{\"timeout\":\"3601s\",\"containers}"
   say "run-timeout: an hour and a second: $status $(fields run-timeout-too-long message)"
   jobs="v1/projects/$project/locations/$region/jobs"
-  at cloudscheduler attempt-deadline POST "$jobs" "{\"name\":\"${jobs#v1/}/rk-certify-$stamp\",\"schedule\":\"0 0 29 2 *\",\"httpTarget\":{\"uri\":\"https://example.com/\"}}"
+  # Known before it is made: its answer may be lost.
+  job="$jobs/rk-certify-$stamp"
+  at cloudscheduler attempt-deadline POST "$jobs" "{\"name\":\"${job#v1/}\",\"schedule\":\"0 0 29 2 *\",\"httpTarget\":{\"uri\":\"https://example.com/\"}}"
   say "attempt-deadline: $status $(fields attempt-deadline attemptDeadline)"
-  at cloudscheduler attempt-deadline-end DELETE "$jobs/rk-certify-$stamp"
   at cloudtasks task-again POST "v2/$queue/tasks" "$task"
   say "task-names: $status $((SECONDS - named)) s after the delete"
 fi

@@ -1,6 +1,8 @@
 //! `infra/certify.sh` against the emulator: it asks everything, leaves nothing, and keeps nothing of the project.
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
@@ -18,9 +20,27 @@ fn asked(script: &Path) -> Vec<String> {
         .collect()
 }
 
+/// What is there of what was made, by name: the queues and the jobs of Scheduler.
+type Made = Arc<Mutex<BTreeSet<String>>>;
+
+/// Keeps what is made and deleted; the jobs that there are.
+fn keep(made: &Made, method: &Method, uri: &Uri, body: &str) -> String {
+    let mut made = made.lock().unwrap();
+    let path = uri.path();
+    if *method == Method::POST && (path.ends_with("/jobs") || path.ends_with("/queues")) {
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        made.insert(body["name"].as_str().unwrap().to_owned());
+    } else if *method == Method::DELETE {
+        made.remove(path.trim_start_matches("/v1/").trim_start_matches("/v2/"));
+    }
+    let jobs: Vec<_> = made.iter().filter(|name| name.contains("/jobs/")).collect();
+    serde_json::json!({"jobs": jobs}).to_string()
+}
+
 /// All other services, as far as the script looks at their answers.
-async fn platform() -> String {
-    let answer = async |method: Method, uri: Uri, body: String| {
+async fn platform(made: Made) -> String {
+    let answer = async move |method: Method, uri: Uri, body: String| {
+        let jobs = keep(&made, &method, &uri, &body);
         let is_again = method == Method::POST && uri.path().ends_with("/tasks");
         let told = match uri.path() {
             "/v2/entries:list" if body.contains("preempted") => {
@@ -43,10 +63,11 @@ async fn platform() -> String {
                 r#"{"error": {"message": "at most 3600s"}}"#
             }
             path if path.ends_with("/services") => r#"{"response": {"template": {"timeout": "300s"}}}"#,
+            path if path.ends_with("/jobs") && method == Method::GET => &jobs,
             path if path.ends_with("/jobs") => r#"{"attemptDeadline": "180s"}"#,
             _ => "{}",
         };
-        (if is_again { StatusCode::CONFLICT } else { StatusCode::OK }, told)
+        (if is_again { StatusCode::CONFLICT } else { StatusCode::OK }, told.to_owned())
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -58,6 +79,7 @@ async fn platform() -> String {
 async fn the_certification_asks_everything_and_leaves_nothing() {
     let bench = Bench::with(|config| config.speed = 50.0).await;
     let out = tempfile::tempdir().unwrap();
+    let made = Made::default();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../infra/certify.sh");
     let run = tokio::process::Command::new("bash")
         .arg(&script)
@@ -65,7 +87,7 @@ async fn the_certification_asks_everything_and_leaves_nothing() {
         .env("PROJECT", "secret-project")
         .env("ZONE", ZONE)
         .env("TPU_API", bench.endpoint())
-        .env("PLATFORM_API", platform().await)
+        .env("PLATFORM_API", platform(made.clone()).await)
         .env("ACCELERATOR", "v5litepod-4")
         .env("PAUSE", "0.1")
         .output()
@@ -73,6 +95,8 @@ async fn the_certification_asks_everything_and_leaves_nothing() {
         .unwrap();
     let told = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success(), "{told}");
+    assert!(out.path().join("left-jobs.txt").exists(), "jobs are looked for too");
+    assert_eq!(*made.lock().unwrap(), BTreeSet::new(), "what is left: {told}");
     for (line, why) in [
         ("runtime-version: 400 message", "a wrong runtime version is refused"),
         ("metadata-type: create 200, metadata of type", "a create answers an operation"),
