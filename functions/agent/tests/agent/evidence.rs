@@ -136,7 +136,7 @@ impl Drop for Limit {
 }
 
 /// Says by name that a test cannot run here; with CI=true that is a failure.
-fn skipped(test: &str, why: &str) {
+pub(crate) fn skipped(test: &str, why: &str) {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "{test} must not be skipped in CI: {why}");
     std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
 }
