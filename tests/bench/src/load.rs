@@ -38,7 +38,7 @@ use rekindle_telemetry::CloudLayer;
 use rekindle_web::layers;
 
 use crate::AT_LEAST;
-use crate::tokens::{self, Key};
+use crate::tokens;
 
 /// Connections at once. Pub/Sub pushes far fewer to one instance.
 const CONNECTIONS: usize = 32;
@@ -83,7 +83,6 @@ struct Bench {
     rig: Rig,
     bare: SocketAddr,
     layered: SocketAddr,
-    key: Key,
     keys_at: String,
 }
 
@@ -97,9 +96,8 @@ impl Bench {
         let route = || Router::new().route(PATH, post(async || StatusCode::NO_CONTENT));
         let bare = serve(route())?;
         let layered = serve(layers::common(route(), rig.engine.settings.handler_deadline))?;
-        let key = Key::new()?;
-        let keys_at = format!("http://{}/keys", serve(key.router())?);
-        Ok(Self { rig, bare, layered, key, keys_at })
+        let keys_at = format!("http://{}/keys", serve(tokens::router())?);
+        Ok(Self { rig, bare, layered, keys_at })
     }
 
     fn now(&self) -> i64 {
@@ -164,7 +162,7 @@ pub(crate) fn events(out: &mut impl Write) -> anyhow::Result<()> {
     let layer = CloudLayer::new("p".into(), service, std::io::sink as fn() -> std::io::Sink);
     tracing_subscriber::registry().with(tracing_subscriber::EnvFilter::new("info")).with(layer).try_init()?;
     let bench = Bench::new()?;
-    let (stripped, signed) = (tokens::stripped(bench.now()), bench.key.signed(bench.now())?);
+    let (stripped, signed) = (tokens::stripped(bench.now()), tokens::signed(bench.now()));
     for (name, mode, token) in [("platform", Mode::Platform, &stripped), ("verify", Mode::Verify, &signed)] {
         let hints = Arc::new(Counted::default());
         let figures = bench.beside(bench.events(mode, hints.clone())?, token)?;

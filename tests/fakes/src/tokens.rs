@@ -35,6 +35,15 @@ impl TokenKey {
         format!("{message}.{}", part(signature))
     }
 
+    /// The key set as an issuer publishes it, with its public half under each of these names.
+    pub fn key_set(&self, kids: &[&str]) -> Value {
+        let public = self.0.public_key();
+        let n = part(public.modulus().big_endian_without_leading_zero());
+        let e = part(public.exponent().big_endian_without_leading_zero());
+        let key = |kid| json!({"kty": "RSA", "kid": kid, "use": "sig", "alg": "RS256", "n": n, "e": e});
+        json!({"keys": kids.iter().map(key).collect::<Vec<_>>()})
+    }
+
     /// The public half, which everyone has.
     pub fn public_der(&self) -> Vec<u8> {
         self.0.public_key().as_der().expect("a public key").as_ref().to_vec()
@@ -87,10 +96,6 @@ async fn keys(State(issuer): State<Issuer>) -> (StatusCode, [(&'static str, &'st
         return (StatusCode::INTERNAL_SERVER_ERROR, cache, "{}".into());
     }
     let key = *issuer.key.lock().expect("a lock");
-    let public = key.0.public_key();
-    let n = part(public.modulus().big_endian_without_leading_zero());
-    let e = part(public.exponent().big_endian_without_leading_zero());
     let kids = issuer.kids.lock().expect("a lock");
-    let key = |kid| json!({"kty": "RSA", "kid": kid, "use": "sig", "alg": "RS256", "n": n, "e": e});
-    (StatusCode::OK, cache, json!({"keys": kids.iter().map(key).collect::<Vec<_>>()}).to_string())
+    (StatusCode::OK, cache, key.key_set(&kids).to_string())
 }
