@@ -3,6 +3,7 @@
 //! Reads run on the blocking pool, each on a snapshot of its own. Writes go through one thread that puts every commit
 //! that waits into one transaction (group commit), so that a burst costs one flush, and answers only after the flush:
 //! an answered commit survives `kill -9`.
+//! What was read stays in memory, within bounds, until it is read at another revision.
 //! **Invariant:** revisions only grow, also when the wall clock steps back or the process restarts.
 
 use std::path::Path;
@@ -69,6 +70,7 @@ struct Request {
 /// again.
 pub struct RedbDocs {
     db: Arc<Database>,
+    seen: Arc<read::Seen>,
     requests: Option<mpsc::Sender<Request>>,
     writer: Option<JoinHandle<()>>,
 }
@@ -96,15 +98,15 @@ impl RedbDocs {
                 move || write_groups(&db, queue, last)
             })
             .map_err(|e| broken(e.to_string()))?;
-        Ok(Self { db, requests: Some(requests), writer: Some(writer) })
+        Ok(Self { db, seen: Arc::new(read::nothing_seen()), requests: Some(requests), writer: Some(writer) })
     }
 
     async fn read<T: Send + 'static>(
         &self,
-        of: impl FnOnce(&read::Snapshot) -> Result<T, redb::Error> + Send + 'static,
+        of: impl FnOnce(&read::Snapshot<'_>) -> Result<T, redb::Error> + Send + 'static,
     ) -> Result<T, DocsError> {
-        let db = Arc::clone(&self.db);
-        let read = tokio::task::spawn_blocking(move || of(&read::Snapshot::take(&db)?)).await;
+        let (db, seen) = (Arc::clone(&self.db), Arc::clone(&self.seen));
+        let read = tokio::task::spawn_blocking(move || of(&read::Snapshot::take(&db, &seen)?)).await;
         match read {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(DocsError::Unavailable(error.to_string())),

@@ -16,12 +16,14 @@ use serde_json::Value;
 #[derive(Clone)]
 pub struct Body(Arc<Inner>);
 
-/// At least one of the three is there from the beginning.
+/// At least one of the first three is there from the beginning.
 struct Inner {
     json: OnceLock<Result<Value, String>>,
     /// As a store keeps it.
     written: Option<String>,
     made_of: Option<Arc<dyn Source>>,
+    /// What it was read as, where the store keeps the body for further reads.
+    kept: Option<OnceLock<Arc<dyn Any + Send + Sync>>>,
 }
 
 trait Source: Any + Send + Sync {
@@ -42,7 +44,7 @@ impl<T: Serialize + Send + Sync + 'static> Source for T {
 impl Body {
     /// A body that is encoded when somebody asks for its JSON.
     pub fn of<T: Serialize + Send + Sync + 'static>(value: Arc<T>) -> Self {
-        Self(Arc::new(Inner { json: OnceLock::new(), written: None, made_of: Some(value) }))
+        Self(Arc::new(Inner { json: OnceLock::new(), written: None, made_of: Some(value), kept: None }))
     }
 
     /// The value that it was made of, if it is of this type and at hand.
@@ -54,7 +56,32 @@ impl Body {
     /// A body as a store keeps it; the error says why it is no JSON. It is decoded when somebody asks for what it holds.
     pub fn written(text: String) -> Result<Self, String> {
         serde_json::from_str::<IgnoredAny>(&text).map_err(|e| e.to_string())?;
-        Ok(Self(Arc::new(Inner { json: OnceLock::new(), written: Some(text), made_of: None })))
+        Ok(Self(Arc::new(Inner { json: OnceLock::new(), written: Some(text), made_of: None, kept: None })))
+    }
+
+    /// The same for a store that hands the body out more than once: what it is read as first is kept beside the text.
+    pub fn cached(text: String) -> Result<Self, String> {
+        serde_json::from_str::<IgnoredAny>(&text).map_err(|e| e.to_string())?;
+        let kept = Some(OnceLock::new());
+        Ok(Self(Arc::new(Inner { json: OnceLock::new(), written: Some(text), made_of: None, kept })))
+    }
+
+    /// Bytes of the text that a store keeps; 0 of a body that was not read from one.
+    pub fn written_len(&self) -> usize {
+        self.0.written.as_ref().map_or(0, String::len)
+    }
+
+    /// What it was read as before, if that is of this type.
+    pub fn kept<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        self.0.kept.as_ref()?.get()?.clone().downcast().ok()
+    }
+
+    /// Keeps what it was read as, if it is a body that keeps.
+    pub fn keep<T: Send + Sync + 'static>(&self, value: &Arc<T>) {
+        if let Some(kept) = &self.0.kept {
+            // Another read of the same text was faster: it holds the same.
+            let _ = kept.set(value.clone());
+        }
     }
 
     /// The JSON text; the error says what cannot be written as JSON.
@@ -85,7 +112,7 @@ impl Body {
 
 impl From<Value> for Body {
     fn from(json: Value) -> Self {
-        Self(Arc::new(Inner { json: OnceLock::from(Ok(json)), written: None, made_of: None }))
+        Self(Arc::new(Inner { json: OnceLock::from(Ok(json)), written: None, made_of: None, kept: None }))
     }
 }
 
@@ -134,6 +161,20 @@ mod tests {
         assert_eq!(body.read::<BTreeMap<String, Value>>().unwrap().len(), 2);
         assert!(body.read::<Vec<u8>>().unwrap_err().contains("sequence"));
         assert!(Body::written("{\"b\": ".to_owned()).is_err());
+    }
+
+    #[test]
+    fn only_a_cached_body_keeps_what_it_was_read_as() {
+        let value = Arc::new(vec![1_u8]);
+        let written = Body::written("[1]".to_owned()).unwrap();
+        written.keep(&value);
+        assert!(written.kept::<Vec<u8>>().is_none());
+        let cached = Body::cached("[1]".to_owned()).unwrap();
+        assert!(cached.kept::<Vec<u8>>().is_none(), "nobody has read it");
+        cached.keep(&value);
+        assert!(Arc::ptr_eq(&cached.clone().kept::<Vec<u8>>().unwrap(), &value), "copies share it");
+        assert!(cached.kept::<Vec<u16>>().is_none(), "another type");
+        assert!(Body::cached("[1".to_owned()).is_err());
     }
 
     #[test]

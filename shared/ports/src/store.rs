@@ -241,10 +241,17 @@ pub fn decode<T: Stored>(path: &str, body: &Body) -> Result<Arc<T>, StoreError> 
     if let Some(source) = body.made_of::<Source<T>>() {
         return Ok(source.0.clone());
     }
+    if let Some(value) = body.kept::<T>() {
+        return Ok(value);
+    }
     let unreadable = |why: String| StoreError::Unreadable { path: path.to_owned(), why };
     let too_new = |schema: Option<u64>| unreadable(format!("schema {schema:?}; this version reads up to {SCHEMA}"));
     match body.read::<Versioned<T>>() {
-        Ok(versioned) if versioned.schema <= SCHEMA => Ok(Arc::new(versioned.data)),
+        Ok(versioned) if versioned.schema <= SCHEMA => {
+            let value = Arc::new(versioned.data);
+            body.keep(&value);
+            Ok(value)
+        }
         Ok(versioned) => Err(too_new(Some(versioned.schema.into()))),
         Err(why) => {
             let schema = body.get("schema").and_then(serde_json::Value::as_u64);

@@ -147,7 +147,7 @@ pub(super) fn index(bytes: &[u8]) -> Option<Index> {
 /// The document of stored bytes; `None`: they are damaged.
 pub(super) fn decode(path: String, bytes: &[u8]) -> Option<Doc> {
     let text = std::str::from_utf8(bytes.get(12 + index_len(bytes)?..)?).ok()?;
-    let body = Body::written(text.to_owned()).ok()?;
+    let body = Body::cached(text.to_owned()).ok()?;
     Some(Doc { path, content: Content { body, index: index(bytes)?.into() }, revision: revision(bytes)? })
 }
 

@@ -3,14 +3,41 @@
 
 use std::ops::Bound;
 
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
 use redb::{Database, ReadOnlyTable, ReadableDatabase};
 use rekindle_ports::docs::{Doc, IndexValue, Op, Page, Query, Revision};
 use rekindle_ports::limits;
 
 use super::layout::{self, AFTER_IDS, DOCS, INDEX, META, Tag};
 
+/// Most bytes of documents that are kept decoded. Their values take about three times as much.
+const CACHE_BYTES: u64 = 24 << 20;
+/// A guess at how many documents that is.
+const CACHE_DOCS: usize = 8192;
+
+/// Documents that were read before, by path. One counts only for a read of the same revision, so that nothing must be
+/// thrown out when a document is written.
+pub(super) type Seen = Cache<String, Doc, Bytes>;
+
+/// What a document takes in the cache.
+#[derive(Debug, Clone)]
+pub(super) struct Bytes;
+
+impl Weighter<String, Doc> for Bytes {
+    fn weight(&self, path: &String, doc: &Doc) -> u64 {
+        (path.len() + doc.content.body.written_len()) as u64
+    }
+}
+
+/// Nothing was read yet.
+pub(super) fn nothing_seen() -> Seen {
+    Cache::with_weighter(CACHE_DOCS, CACHE_BYTES, Bytes)
+}
+
 /// The store as of one moment.
-pub(super) struct Snapshot {
+pub(super) struct Snapshot<'a> {
+    seen: &'a Seen,
     docs: ReadOnlyTable<&'static [u8], &'static [u8]>,
     index: ReadOnlyTable<&'static [u8], ()>,
     meta: ReadOnlyTable<&'static str, i64>,
@@ -23,11 +50,11 @@ struct Walk {
     upper: Bound<Vec<u8>>,
 }
 
-impl Snapshot {
+impl<'a> Snapshot<'a> {
     /// The store as of now.
-    pub(super) fn take(db: &Database) -> Result<Self, redb::Error> {
+    pub(super) fn take(db: &Database, seen: &'a Seen) -> Result<Self, redb::Error> {
         let txn = db.begin_read()?;
-        Ok(Self { docs: txn.open_table(DOCS)?, index: txn.open_table(INDEX)?, meta: txn.open_table(META)? })
+        Ok(Self { seen, docs: txn.open_table(DOCS)?, index: txn.open_table(INDEX)?, meta: txn.open_table(META)? })
     }
 
     /// The last revision in it.
@@ -38,8 +65,15 @@ impl Snapshot {
     /// One document.
     pub(super) fn get(&self, path: &str) -> Result<Option<Doc>, redb::Error> {
         let Some(value) = self.docs.get(layout::doc_key(path).as_slice())? else { return Ok(None) };
-        let doc = layout::decode(path.to_owned(), value.value());
-        doc.map(Some).ok_or_else(|| redb::Error::Corrupted(format!("the document {path} cannot be read")))
+        let bytes = value.value();
+        let known = self.seen.get(path).filter(|doc| layout::revision(bytes) == Some(doc.revision));
+        if known.is_some() {
+            return Ok(known);
+        }
+        let doc = layout::decode(path.to_owned(), bytes)
+            .ok_or_else(|| redb::Error::Corrupted(format!("the document {path} cannot be read")))?;
+        self.seen.insert(path.to_owned(), doc.clone());
+        Ok(Some(doc))
     }
 
     /// A page.

@@ -1,5 +1,6 @@
 //! The embedded store alone: its file, its order of keys, its speed. What it answers is compared in `tests/contract`.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rekindle_ports::docs::{Content, Cursor, Docs, Index, IndexValue, Op, Precondition, Query, Write};
@@ -67,6 +68,22 @@ async fn revisions_grow_over_a_reopening_with_a_clock_that_stepped_back() {
     let second = docs.commit(vec![put("jobs/a", &[], Precondition::At(first))]).await.unwrap();
     assert_eq!((first.0, second.0), (ahead + 1, ahead + 2));
     assert_eq!(docs.get("jobs/a").await.unwrap().unwrap().revision, second);
+}
+
+#[tokio::test]
+async fn what_is_read_again_is_read_once_and_never_stale() {
+    let dir = tempfile::tempdir().unwrap();
+    let docs = RedbDocs::open(dir.path().join("store.redb")).unwrap();
+    docs.commit(vec![put("jobs/a", &[], Precondition::Absent)]).await.unwrap();
+    let read = async || docs.get("jobs/a").await.unwrap();
+    read().await.unwrap().content.body.keep(&Arc::new(7_u8));
+    let again = read().await.unwrap();
+    assert_eq!(again.content.body.kept::<u8>().as_deref(), Some(&7), "the body is the one that was read before");
+    let revision = docs.commit(vec![put("jobs/a", &[], Precondition::None)]).await.unwrap();
+    let fresh = read().await.unwrap();
+    assert_eq!((fresh.revision, fresh.content.body.kept::<u8>()), (revision, None));
+    docs.commit(vec![Write::Delete { path: "jobs/a".into(), when: Precondition::None }]).await.unwrap();
+    assert!(read().await.is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]
