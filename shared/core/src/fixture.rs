@@ -163,6 +163,7 @@ pub(crate) fn attempt(number: u32, generation: u32) -> Attempt {
         line: 0,
         is_clean: false,
         created_at: noon(),
+        held_until: None,
         released_at: None,
         started_at: None,
         stop: None,

@@ -304,6 +304,9 @@ pub struct Attempt {
     pub is_clean: bool,
     /// When it was made.
     pub created_at: Timestamp,
+    /// When it was last seen to wait for the end of an earlier attempt alone, with all its workers ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_until: Option<Timestamp>,
     /// When `run` was released to all workers together.
     pub released_at: Option<Timestamp>,
     /// When all workers had reported that the program runs.

@@ -9,7 +9,7 @@ use crate::effect::Effect;
 use crate::failure::FailureKind;
 use crate::fixture::{at, attempt, deployment, entry, generation, job, noon, small, spec_in};
 use crate::ids::{InstallationId, WorkerKey};
-use crate::job::{Create, Desired, Generation, Job, Lost, Outcome, Phase};
+use crate::job::{Attempt, Create, Delete, Desired, Ended, Generation, Job, Lost, Outcome, Phase};
 use crate::limits::InUse;
 use crate::names;
 use crate::observation::{
@@ -183,17 +183,26 @@ pub(super) fn report(worker: u32, state: WorkerState, exit: Option<ExitReport>) 
 
 /// A job whose program runs on generation 1.
 pub(super) fn running() -> Job {
-    let g = Generation {
+    let mut job = Job { phase: Phase::Running, first_started_at: Some(at(2)), ..with(made(1)) };
+    job.attempts[0].released_at = Some(at(2));
+    job.attempts[0].started_at = Some(at(2));
+    job
+}
+
+/// A generation that was asked for, made and seen.
+fn made(number: u32) -> Generation {
+    Generation {
         create: Create::Done,
         asked_at: Some(noon()),
         seen_at: Some(at(1)),
         ready_at: Some(at(1)),
-        ..generation(1)
-    };
-    let mut job = Job { phase: Phase::Running, first_started_at: Some(at(2)), ..with(g) };
-    job.attempts[0].released_at = Some(at(2));
-    job.attempts[0].started_at = Some(at(2));
-    job
+        ..generation(number)
+    }
+}
+
+/// The end of an attempt that was judged.
+fn ended_by(kind: FailureKind) -> Ended {
+    Ended { at: at(3), kind: Some(kind), action: None, charge: None, summary: "over".into(), verdict: None }
 }
 
 #[test]
@@ -316,6 +325,42 @@ fn a_setup_that_takes_too_long_is_a_limit_and_a_worker_without_a_word_a_loss() {
     let (kind, text, next) = ended(3, WorkerState::Preparing, 100).unwrap();
     assert_eq!((kind, next), (FailureKind::Lost, Some(true)));
     assert!(text.ends_with("`start`: 1 of 4 workers gave no word"), "{text}");
+}
+
+#[test]
+fn the_limit_start_is_not_held_against_workers_that_wait_for_an_earlier_slice() {
+    let mut job = running();
+    job.phase = Phase::Starting;
+    job.spec.limits.start = Duration::from_mins(1);
+    // The delete of the first slice has no effect, and its program may still run.
+    let mut first = job.generations[0].clone();
+    first.delete = Some(Delete { intended_at: at(3), sent_at: Some(at(3)), tries: 1, last_error: None });
+    job.attempts[0].ended = Some(ended_by(FailureKind::Lost));
+    job.generations = vec![first, Generation { ready_at: Some(at(10)), ..made(2) }];
+    job.attempts.push(Attempt { created_at: at(10), ..attempt(2, 2) });
+    (job.last_generation, job.last_attempt) = (2, 2);
+    let ready = |job: &Job, secs| {
+        let workers = (0..4).map(|n| WorkerReport { attempt: 2, generation: 2, ..report(n, WorkerState::Ready, None) });
+        let mut seen = seen(job, &Look::Seen(view(job, SliceState::Ready, true)), Some(workers.collect()), secs);
+        for look in &mut seen.generations {
+            let labels = names::labels(&installation(), &job.id, look.number, &job.spec_hash);
+            look.slice = Look::Seen(SliceView { labels, ..view(job, SliceState::Ready, true) });
+        }
+        decided(job, &seen, secs)
+    };
+    let second = |job: &Job| job.attempts.iter().find(|a| a.number == 2).unwrap().clone();
+    for secs in [50, 100, 150, 200] {
+        let decision = ready(&job, secs);
+        job = Job::clone(&decision.job);
+        let a = second(&job);
+        assert_eq!((a.ended, a.held_until, a.released_at), (None, Some(at(secs)), None), "{:?}", decision.notes);
+    }
+    // Now it is gone.
+    (job.attempts, job.generations) = (vec![second(&job)], job.generations.split_off(1));
+    job = Job::clone(&ready(&job, 250).job);
+    assert_eq!(second(&job).released_at, Some(at(250)));
+    let has_ended = |secs| second(&ready(&job, secs).job).ended.is_some();
+    assert_eq!((has_ended(259), has_ended(261)), (false, true), "from the last moment of the wait on");
 }
 
 /// A worker that ended with 0 and sends its outputs, or does not any more.

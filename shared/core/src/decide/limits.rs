@@ -10,10 +10,11 @@ use crate::reason::Reason;
 use crate::spec::Limits;
 
 impl Pass<'_> {
-    /// `start`: from READY, or in place from the beginning of the attempt, to the start of the program on all workers.
+    /// `start`: from READY, or in place from the beginning of the attempt, to the start of the program on all workers. A wait for
+    /// the end of an earlier attempt alone, such as for a delete that keeps failing, is not held against them.
     pub(super) fn judge_start(&mut self, a: &Attempt, ready_at: Option<Timestamp>) {
         let Some(ready) = ready_at.filter(|_| a.started_at.is_none()) else { return };
-        if !self.over(ready.max(a.created_at), self.job.spec.limits.start) {
+        if !self.over(ready.max(a.created_at).max(a.held_until.unwrap_or(ready)), self.job.spec.limits.start) {
             return;
         }
         let (kind, text) = self.why_not_started(a);

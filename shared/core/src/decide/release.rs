@@ -56,6 +56,7 @@ impl Pass<'_> {
             line: self.job.line,
             is_clean: self.begins_clean(generation),
             created_at: self.now,
+            held_until: None,
             released_at: None,
             started_at: None,
             stop: None,
@@ -98,11 +99,15 @@ impl Pass<'_> {
             self.waiting = Some((Reason::WorkersPreparing, text));
             return;
         }
+        let (now, saved) = (self.now, self.job.saved);
         if self.job.attempts.iter().any(|other| other.number < number && other.fenced_at.is_none()) {
+            // Its workers have done their part: the limit `start` begins when they may go on.
+            if let Some(a) = self.attempt_mut(number) {
+                a.held_until = Some(now);
+            }
             self.waiting = Some((Reason::Fencing, "waits until no worker of the earlier slice can be running".into()));
             return;
         }
-        let (now, saved) = (self.now, self.job.saved);
         if let Some(a) = self.attempt_mut(number) {
             (a.released_at, a.saved_before) = (Some(now), saved);
         }
