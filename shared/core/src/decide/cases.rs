@@ -458,6 +458,23 @@ fn a_cancel_that_was_accepted_stays_whatever_is_asked_before_the_next_pass() {
 }
 
 #[test]
+fn a_plain_restart_leaves_the_slice_that_is_being_made() {
+    let mut job = running();
+    (job.phase, job.generations[0].ready_at) = (Phase::Recovering, None);
+    (job.attempts[0].released_at, job.attempts[0].started_at) = (None, None);
+    let after = |new_slice, from_scratch| {
+        let job = apply_command(&job, Command::Restart { new_slice, from_scratch }, at(100)).unwrap().unwrap();
+        let making = Look::Seen(view(&job, SliceState::Creating, true));
+        let decision = decided(&job, &seen(&job, &making, None, 100), 100);
+        let g = decision.job.generation(1).map(|g| g.delete.is_some());
+        (g, decision.job.attempts[0].stop.is_some(), decision.job.restart, decision.job.next.is_some())
+    };
+    assert_eq!(after(false, false), (Some(false), false, None, false));
+    assert_eq!(after(true, false), (Some(true), true, None, true));
+    assert_eq!(after(false, true), (Some(true), true, None, true), "what was ordered of it has the old line");
+}
+
+#[test]
 fn a_restart_from_scratch_outlives_a_pause_and_a_restart_ends_one() {
     let ready = |job: &Job| Look::Seen(view(job, SliceState::Ready, true));
     let workers = || Some((0..4).map(|n| report(n, WorkerState::Running, None)).collect());

@@ -222,8 +222,20 @@ impl Pass<'_> {
         }
     }
 
+    /// True while the slice of an attempt that nothing has ended is on its way: a create that may have waited for hours is not
+    /// thrown away for the same start on another.
+    fn is_being_made(&self) -> bool {
+        let making = self.usable_generation().filter(|g| g.ready_at.is_none()).map(|g| g.number);
+        let newest = self.job.attempts.last().filter(|a| a.stop.is_none() && a.ended.is_none());
+        self.job.next.is_none() && making.is_some_and(|number| newest.is_some_and(|a| a.generation == number))
+    }
+
     fn carry_out_restart(&mut self) {
         let Some(restart) = self.job.restart.take() else { return };
+        if !restart.new_slice && !restart.from_scratch && self.is_being_made() {
+            self.note("restarted by a person: the next attempt is on its way, on the slice that is being made");
+            return;
+        }
         if restart.from_scratch {
             self.new_line();
         }
