@@ -42,6 +42,25 @@ Examples:
 Exit codes: 0 done, 1 the input or the job is at fault, 2 something unexpected; of `wait`, `run --wait` and
 `run --follow` also 3 cancelled, 4 not known.";
 
+const CANCEL_EXAMPLES: &str = "\
+Examples:
+  rekindle cancel train-1
+  rekindle cancel lr-1 lr-2 lr-3
+  rekindle cancel train-1 --if-attempt 3     not if it has come back meanwhile
+
+The program gets SIGTERM and may save. A job that was cancelled stays so; `rekindle pause` keeps one.";
+
+const WAKE_EXAMPLES: &str = "\
+Examples:
+  rekindle wake train-1
+
+Looks at its TPU and workers at once. A wait that still holds, such as a zone's cool-down, goes on.";
+
+const FLEET_EXAMPLES: &str = "\
+Examples:
+  rekindle fleet
+  rekindle fleet --json | jq '.resources[] | select(.owner == \"ORPHAN\")'";
+
 /// Options of every command.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
@@ -110,12 +129,18 @@ pub(crate) enum Client {
     /// Wait until the end of jobs is known: 0 succeeded, 1 failed, 3 cancelled, 4 not known
     Wait(Wait),
     /// End jobs and give their TPUs back
-    #[command(alias = "kill", alias = "stop")]
+    #[command(alias = "kill", alias = "stop", after_help = CANCEL_EXAMPLES)]
     Cancel(Control),
     /// Give the TPUs of jobs back and keep the jobs
+    #[command(
+        after_help = "Examples:\n  rekindle pause train-1\n  rekindle pause dev\n\n`rekindle unpause` goes on from the last checkpoint, `rekindle up` brings a workspace back."
+    )]
     Pause(Control),
     /// Go on with paused jobs
-    #[command(alias = "resume")]
+    #[command(
+        alias = "resume",
+        after_help = "Examples:\n  rekindle unpause train-1\n  rekindle unpause lr-1 lr-2 lr-3"
+    )]
     Unpause(Control),
     /// Start jobs again, from their last checkpoint, on the same TPU
     #[command(alias = "retry")]
@@ -124,12 +149,13 @@ pub(crate) enum Client {
     #[command(hide = true)]
     Rerun(Restart),
     /// Act on jobs now instead of at their next wake-up
-    #[command(alias = "ack")]
+    #[command(alias = "ack", after_help = WAKE_EXAMPLES)]
     Wake(Control),
     /// Jobs, shown anew as they change
     #[command(hide = true)]
     Monitor(Ps),
     /// Every TPU in every zone: whose it is, what it costs
+    #[command(after_help = FLEET_EXAMPLES)]
     Fleet,
     /// Chip hours and money: useful, repeated, waiting, idle, orphan
     Account(Account),
@@ -143,12 +169,19 @@ pub(crate) enum Client {
     /// The page in a browser: jobs, fleet, cost, events
     Open(Open),
     /// Create no TPU until `thaw`; deletes go on
+    #[command(
+        after_help = "Examples:\n  rekindle freeze\n\nJobs that run go on; one that loses its TPU waits. For who may stop everyone's jobs."
+    )]
     Freeze,
     /// Create TPUs again
+    #[command(
+        after_help = "Examples:\n  rekindle thaw\n\nJobs that wait go on by themselves. For who may stop everyone's jobs."
+    )]
     Thaw,
     /// Check what this machine, the server and its project need
     Doctor(Doctor),
     /// Version of this program, and of the server if it answers
+    #[command(after_help = "Examples:\n  rekindle version\n  rekindle version --json | jq .server")]
     Version,
     /// Add tags to jobs, or take them away; also after their end
     Tag(Tag),
@@ -208,7 +241,8 @@ pub(crate) struct Run {
     /// full name such as `config.model.depth`
     #[arg(value_name = "FILE | KEY=VALUE")]
     pub(crate) words: Vec<String>,
-    /// Folder with the program, or its name in the configuration [default: the current folder]
+    /// Folder with the program, or its name in the configuration [default: `folder` of the preset, of rekindle.toml or of
+    /// the configuration, else the current folder]
     #[arg(long, value_name = "DIR", conflicts_with = "no_code")]
     pub(crate) folder: Option<PathBuf>,
     /// Send no folder: the program is on the machine already, or the job says `code`
@@ -504,43 +538,4 @@ pub(crate) struct Demo {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::CommandFactory as _;
-
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn the_words_of_the_forerunners_lead_to_the_nearest_command() {
-        let command = |words: &[&str]| Cli::try_parse_from([&["rekindle"], words].concat()).unwrap().command;
-        let parse = |words: &[&str]| {
-            let Command::Client(client) = command(words) else { panic!("{words:?}") };
-            client
-        };
-        assert!(matches!(parse(&["kill", "a"]), Client::Cancel(_)));
-        assert!(matches!(parse(&["resume", "a"]), Client::Unpause(_)));
-        assert!(matches!(parse(&["retry", "a"]), Client::Restart(_)));
-        assert!(matches!(parse(&["rerun", "a"]), Client::Rerun(_)));
-        assert!(matches!(parse(&["ack", "a"]), Client::Wake(_)));
-        assert!(matches!(parse(&["check", "a"]), Client::Ps(Ps { jobs, .. }) if jobs == ["a"]));
-        assert!(matches!(parse(&["monitor", "a"]), Client::Monitor(Ps { jobs, .. }) if jobs == ["a"]));
-        assert!(
-            matches!(parse(&["ssh", "a", "--worker", "1", "--", "-L", "1:2"]), Client::Ssh(s) if s.rest.len() == 2)
-        );
-        assert!(matches!(parse(&["down", "a"]), Client::Delete(d) if d.names == ["a"]));
-    }
-
-    #[test]
-    fn a_program_keeps_its_own_options() {
-        let words = ["rekindle", "run", "--tpu", "v5litepod-8", "--", "python3", "train.py", "--json", "-f"];
-        let cli = Cli::try_parse_from(words).unwrap();
-        let Command::Client(client) = cli.command else { panic!("{:?}", cli.command) };
-        let Client::Run(run) = client else { panic!("{client:?}") };
-        assert_eq!(run.command, ["python3", "train.py", "--json", "-f"]);
-        assert!(!cli.global.json && !run.follow);
-    }
-}
+mod tests;

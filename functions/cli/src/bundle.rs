@@ -51,6 +51,10 @@ impl Bundle {
         }
         let files = found.entries.iter().filter(|entry| entry.kind != collect::Kind::Folder).count();
         if files == 0 {
+            if std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some()) {
+                let folder = folder.display();
+                printer.warn(&format!("no file of {folder} is sent: .gitignore or .rekindleignore name every one"));
+            }
             return Ok(None);
         }
         let packed = pack::pack(&folder, &found.entries, &pack::progress(printer, bytes))?;

@@ -18,6 +18,8 @@ pub(crate) struct File {
     pub(crate) server: Option<String>,
     /// Command whose output is the bearer token.
     pub(crate) token_command: Option<Vec<String>>,
+    /// Folder that `run` sends where none is named: a name of `folders`, or a path.
+    pub(crate) folder: Option<PathBuf>,
     /// Short names of program arguments: `lr = "--config.training.learning_rate"`.
     pub(crate) aliases: BTreeMap<String, String>,
     /// Parts of jobs by name: `[presets.spot-v6e]`, in the form of a job file.
@@ -70,19 +72,20 @@ pub(crate) fn read(path: &Path) -> Result<Option<File>> {
         Fault::input(format!("the configuration {} is wrong", path.display()))
             .because(error.to_string().trim_end().to_owned())
             .next(
-                "it knows `server = \"https://…\"`, `token_command = [\"gcloud\", …]`, and the tables [aliases], \
-                 [presets.NAME] and [folders]",
+                "it knows `server = \"https://…\"`, `token_command = [\"gcloud\", …]`, `folder`, and the tables \
+                 [aliases], [presets.NAME] and [folders]",
             )
     })
 }
 
-/// The user's file: the one that was named, else the usual one. Absent: empty.
-pub(crate) fn user_file(config: Option<&Path>) -> Result<File> {
+/// The user's file, and where it is: the one that was named, else the usual one. Absent: empty.
+pub(crate) fn user_file(config: Option<&Path>) -> Result<(File, Option<PathBuf>)> {
     let path = match config {
         Some(path) => Some(path.to_owned()),
         None => usual_path(|name| std::env::var_os(name)),
     };
-    Ok(path.as_deref().map(read).transpose()?.flatten().unwrap_or_default())
+    let file = path.as_deref().map(read).transpose()?.flatten().unwrap_or_default();
+    Ok((file, path))
 }
 
 /// Finds the server. A file that was named must exist.

@@ -34,13 +34,27 @@ const PRESET_KINDS: [(&str, &str); 2] = [("spot", "spot"), ("ondemand", "on_dema
 /// Full names of arguments begin so; any other key must be an alias.
 const FULL: &str = "config.";
 
+/// Field of a preset that is none of the job: the folder that is sent.
+const FOLDER: &str = "folder";
+
 /// `rekindle.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct File {
+    folder: Option<PathBuf>,
     aliases: BTreeMap<String, String>,
     presets: BTreeMap<String, toml::Table>,
     folders: BTreeMap<String, PathBuf>,
+}
+
+/// A folder that a file sets: one of the names of any file, or a path from where paths of this file begin: its own folder,
+/// for the user's the home folder.
+#[derive(Debug, Clone)]
+struct Place {
+    given: PathBuf,
+    base: PathBuf,
+    /// The file, for messages.
+    file: PathBuf,
 }
 
 /// Everything that has a name.
@@ -49,6 +63,10 @@ pub(crate) struct Project {
     aliases: BTreeMap<String, String>,
     presets: BTreeMap<String, Map<String, Value>>,
     folders: BTreeMap<String, PathBuf>,
+    /// What is sent where nothing else is said.
+    folder: Option<Place>,
+    /// What is sent with a preset.
+    preset_folders: BTreeMap<String, Place>,
 }
 
 impl Project {
@@ -64,33 +82,37 @@ impl Project {
                 project.presets.insert(format!("{word}-{tpu}"), part.as_object().cloned().unwrap_or_default());
             }
         }
-        let user = config::user_file(config)?;
+        let (user, path) = config::user_file(config)?;
         let base = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-        project.add(File { aliases: user.aliases, presets: user.presets, folders: user.folders }, &base)?;
+        let (folder_of_user, aliases, presets, folders) = (user.folder, user.aliases, user.presets, user.folders);
+        project.add(File { folder: folder_of_user, aliases, presets, folders }, &base, &path.unwrap_or_default())?;
         if let Some(path) = folder.ancestors().map(|folder| folder.join(FILE)).find(|path| path.is_file()) {
             let base = path.parent().unwrap_or(folder).to_owned();
-            project.add(read(&path)?, &base)?;
+            project.add(read(&path)?, &base, &path)?;
         }
         Ok(project)
     }
 
     /// What comes later wins.
-    fn add(&mut self, file: File, base: &Path) -> Result<()> {
+    fn add(&mut self, file: File, base: &Path, path: &Path) -> Result<()> {
+        let place = |given: PathBuf| Place { given, base: base.to_owned(), file: path.to_owned() };
         self.aliases.extend(file.aliases);
-        for (name, part) in file.presets {
+        self.folder = file.folder.map(place).or_else(|| self.folder.take());
+        for (name, mut part) in file.presets {
+            match part.remove(FOLDER) {
+                Some(toml::Value::String(given)) => self.preset_folders.insert(name.clone(), place(given.into())),
+                Some(_) => {
+                    return Err(Fault::input(format!("the folder of the preset {name:?} is no text"))
+                        .next(format!("write folder = \"NAME or path\" in {}", path.display())));
+                }
+                None => self.preset_folders.remove(&name),
+            };
             let value = serde_json::to_value(part)
                 .map_err(|error| Fault::input(format!("the preset {name:?} cannot be used")).caused_by(&error))?;
             let Value::Object(part) = value else { continue };
             self.presets.insert(name, part);
         }
-        let home = std::env::var_os("HOME").map(PathBuf::from);
-        for (name, folder) in file.folders {
-            let folder = match (folder.strip_prefix("~"), &home) {
-                (Ok(rest), Some(home)) => home.join(rest),
-                _ => base.join(folder),
-            };
-            self.folders.insert(name, folder);
-        }
+        self.folders.extend(file.folders.into_iter().map(|(name, folder)| (name, from(base, &folder))));
         Ok(())
     }
 
@@ -134,6 +156,30 @@ impl Project {
         })
     }
 
+    /// The folder that the last of these presets with one sets.
+    pub(crate) fn preset_folder(&self, presets: &[String]) -> Result<Option<PathBuf>> {
+        let last = presets.iter().rev().find_map(|name| self.preset_folders.get(name));
+        last.map(|place| self.at(place)).transpose()
+    }
+
+    /// The folder that is sent where none is named: of the last preset with one, else of the project, else of the user.
+    pub(crate) fn default_folder(&self, presets: &[String]) -> Result<Option<PathBuf>> {
+        match (self.preset_folder(presets)?, &self.folder) {
+            (None, Some(place)) => self.at(place).map(Some),
+            (folder, _) => Ok(folder),
+        }
+    }
+
+    fn at(&self, place: &Place) -> Result<PathBuf> {
+        let named = place.given.to_str().and_then(|name| self.folders.get(name)).cloned();
+        let folder = named.unwrap_or_else(|| from(&place.base, &place.given));
+        if folder.is_dir() {
+            return Ok(folder);
+        }
+        let what = format!("the default folder {} is not there", folder.display());
+        Err(Fault::input(what).next(format!("change `folder` in {}, or name one with --folder", place.file.display())))
+    }
+
     /// A folder: a path that exists, or one by name.
     pub(crate) fn folder(&self, given: &Path) -> Result<PathBuf> {
         if given.is_dir() {
@@ -152,13 +198,23 @@ impl Project {
     }
 }
 
+/// A path as it stands in a file: from `base`, or with `~` from the home folder.
+fn from(base: &Path, folder: &Path) -> PathBuf {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    match (folder.strip_prefix("~"), home) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        _ => base.join(folder),
+    }
+}
+
 fn read(path: &Path) -> Result<File> {
     let cannot = |error: &(dyn std::error::Error + 'static)| {
         Fault::input(format!("cannot use {}", path.display())).because(error.to_string().trim_end().to_owned())
     };
     let text = std::fs::read_to_string(path).map_err(|error| cannot(&error))?;
-    toml::from_str(&text)
-        .map_err(|error| cannot(&error).next("it knows the tables [aliases], [presets.NAME] and [folders]"))
+    toml::from_str(&text).map_err(|error| {
+        cannot(&error).next("it knows `folder`, and the tables [aliases], [presets.NAME] and [folders]")
+    })
 }
 
 /// The most similar of the known words, if one is similar at all.
@@ -235,6 +291,48 @@ mod tests {
         assert_eq!(project.folder(Path::new("train")).unwrap(), folder.path().join("a"));
         assert_eq!(project.folder(folder.path()).unwrap(), folder.path());
         assert!(project.folder(Path::new("trane")).unwrap_err().text().contains("train"));
+    }
+
+    #[test]
+    fn the_folder_that_is_sent_has_defaults() {
+        let text = "folder = \"train\"\n[folders]\ntrain = \"a\"\n[presets.deep]\nfolder = \"a/b\"\npriority = 1\n\
+                    [presets.flat]\npriority = 2\n[presets.lost]\nfolder = \"gone\"\n[presets.odd]\nfolder = \"train\"\n";
+        let (folder, project) = project(text);
+        let sent = |presets: &[&str]| {
+            let presets: Vec<String> = presets.iter().map(|&name| name.to_owned()).collect();
+            project.default_folder(&presets)
+        };
+        let here = folder.path();
+        assert_eq!(sent(&[]).unwrap(), Some(here.join("a")));
+        assert_eq!(sent(&["deep"]).unwrap(), Some(here.join("a/b")), "the preset's wins");
+        assert_eq!(sent(&["deep", "odd", "flat"]).unwrap(), Some(here.join("a")), "the last that has one");
+        assert_eq!(sent(&["flat", "spot-v6e"]).unwrap(), Some(here.join("a")));
+        assert_eq!(project.preset_folder(&["flat".to_owned()]).unwrap(), None);
+        let deep = project.preset("deep").unwrap().unwrap();
+        assert_eq!(Value::Object(deep.clone()), json!({"priority": 1}), "it is no field of the job");
+        let text = sent(&["lost"]).unwrap_err().text();
+        let said = ["the default folder", "gone is not there", FILE, "--folder"];
+        assert!(said.iter().all(|word| text.contains(word)), "{text}");
+    }
+
+    #[test]
+    fn the_users_default_folder_yields_to_the_projects() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["mine", "here/sub", "elsewhere"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        let mine = format!("folder = \"mine\"\n[folders]\nmine = {:?}\n", at("mine"));
+        std::fs::write(at("config.toml"), mine).unwrap();
+        std::fs::write(at("here").join(FILE), "folder = \"sub\"\n").unwrap();
+        let of = |name: &str| {
+            Project::load(&at(name), Some(&at("config.toml"))).unwrap().default_folder(&[]).unwrap().unwrap()
+        };
+        assert_eq!(of("here"), at("here/sub"));
+        assert_eq!(of("elsewhere"), at("mine"));
+        std::fs::write(at("here").join(FILE), "[presets.a]\nfolder = 1\n").unwrap();
+        let text = Project::load(&at("here"), None).unwrap_err().text();
+        assert!(text.contains("the folder of the preset \"a\" is no text") && text.contains(FILE), "{text}");
     }
 
     #[test]

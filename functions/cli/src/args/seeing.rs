@@ -110,7 +110,7 @@ Examples:
   rekindle since 2026-11-27T18:00:00Z --json
 
 Without a time it goes on from where you last looked on this server, and remembers this look. With one it remembers
-nothing.";
+nothing. A look with --owner is remembered for that owner; one without is a look at every owner's jobs.";
 
 /// `top`.
 #[derive(Debug, Args)]

@@ -22,7 +22,7 @@ pub(crate) struct Up {
     /// On each worker of each new TPU, by bash
     #[arg(long, value_name = "COMMAND")]
     pub(crate) setup: Option<String>,
-    /// Folder to begin with, on each new TPU; `rekindle sync` brings more [default: none]
+    /// Folder to begin with, on each new TPU; `rekindle sync` brings more [default: `folder` of the preset, else none]
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
     /// Pause it when nobody has used it for so long, or `none`
@@ -154,7 +154,7 @@ pub(crate) struct Outputs {
     /// Bring them into this folder, each worker's into its own, `w0`, `w1`, …
     #[arg(long, value_name = "DIR")]
     pub(crate) to: Option<PathBuf>,
-    /// Only of this worker
+    /// Only of this worker: its index, or SLICE-INDEX; `all` is every worker
     #[arg(long, value_name = "N|all")]
     pub(crate) worker: Option<String>,
 }

@@ -63,13 +63,26 @@ impl Found {
     }
 }
 
+/// Whether the folder lies below the root of a repository whose `.gitignore` holds for it too.
+fn is_within_repository(root: &Path) -> bool {
+    let is_root = |folder: &Path| folder.join(".git").symlink_metadata().is_ok();
+    !is_root(root) && root.ancestors().any(is_root)
+}
+
 /// Walks a folder.
 pub(super) fn folder(root: &Path) -> Result<Found> {
     let mut found = Found::default();
+    // What counts above the folder ends at the repository's root, as for git; without one nothing above it counts.
+    let is_within = is_within_repository(root);
     let walk = WalkBuilder::new(root)
         // Hidden files are part of programs; rules hold also where there is no repository.
         .hidden(false)
-        .require_git(false)
+        .require_git(is_within)
+        .parents(is_within)
+        // Rules of this machine alone, or of other tools, would leave files out that the next person sends.
+        .ignore(false)
+        .git_global(false)
+        .git_exclude(false)
         .follow_links(false)
         .add_custom_ignore_filename(IGNORE_FILE)
         .filter_entry(|entry| !NEVER.iter().any(|name| entry.file_name() == *name))
@@ -185,6 +198,40 @@ mod tests {
         assert_eq!(found.entries[6].kind, Kind::Link("a.py".into()));
         assert_eq!(found.skipped.len(), 1, "{:?}", found.skipped);
         assert!(found.skipped[0].contains("lib/out"), "{:?}", found.skipped);
+    }
+
+    fn taken(root: &Path) -> Vec<String> {
+        let entries = folder(root).unwrap().entries;
+        entries.iter().map(|entry| entry.path.to_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn rules_above_the_folder_count_up_to_the_root_of_the_repository() {
+        let above = tempfile::tempdir().unwrap();
+        let above = above.path();
+        for (path, text) in [
+            (".gitignore", "*.py\n"),
+            ("repo/.git/info/exclude", "own.py\n"),
+            ("repo/.gitignore", "/sub/data/\n*.bin\n"),
+            ("repo/sub/.gitignore", "!keep.bin\n"),
+            ("repo/sub/.ignore", "train.py\n"),
+            ("repo/sub/train.py", ""),
+            ("repo/sub/own.py", ""),
+            ("repo/sub/a.bin", ""),
+            ("repo/sub/keep.bin", ""),
+            ("repo/sub/data/x.txt", ""),
+            ("repo/top.py", ""),
+        ] {
+            write(above, path, text);
+        }
+        let want = [".gitignore", ".ignore", "keep.bin", "own.py", "train.py"];
+        assert_eq!(taken(&above.join("repo/sub")), want);
+        let of_root = taken(&above.join("repo"));
+        assert!(of_root.contains(&"top.py".to_owned()) && of_root.contains(&"sub/train.py".to_owned()), "{of_root:?}");
+        assert!(!of_root.iter().any(|path| path.ends_with("a.bin") || path.contains("data")), "{of_root:?}");
+        std::fs::remove_dir_all(above.join("repo/.git")).unwrap();
+        let alone = taken(&above.join("repo/sub"));
+        assert!(alone.contains(&"a.bin".to_owned()) && alone.contains(&"train.py".to_owned()), "{alone:?}");
     }
 
     #[test]

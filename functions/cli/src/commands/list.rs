@@ -24,6 +24,10 @@ pub(super) trait Listed: DeserializeOwned + Send + 'static {
     fn phase(&self) -> Option<Phase>;
     /// When it was submitted.
     fn created_at(&self) -> Option<Timestamp>;
+    /// Who pays.
+    fn owner(&self) -> Option<&str>;
+    /// Whether it has a tag.
+    fn has_tag(&self, tag: &str) -> bool;
 }
 
 impl Listed for Value {
@@ -34,6 +38,14 @@ impl Listed for Value {
     fn created_at(&self) -> Option<Timestamp> {
         self.get("created_at").and_then(Value::as_str)?.parse().ok()
     }
+
+    fn owner(&self) -> Option<&str> {
+        self.get("owner").and_then(Value::as_str)
+    }
+
+    fn has_tag(&self, tag: &str) -> bool {
+        self.get("tags").and_then(Value::as_array).is_some_and(|tags| tags.iter().any(|known| known == tag))
+    }
 }
 
 impl Listed for JobView {
@@ -43,6 +55,14 @@ impl Listed for JobView {
 
     fn created_at(&self) -> Option<Timestamp> {
         Some(self.created_at)
+    }
+
+    fn owner(&self) -> Option<&str> {
+        Some(&self.owner)
+    }
+
+    fn has_tag(&self, tag: &str) -> bool {
+        self.tags.iter().any(|known| known == tag)
     }
 }
 
@@ -115,8 +135,15 @@ async fn ask(context: &Context, options: &Ps, size: usize, token: Option<String>
     context.api.get_bytes(PATH, &query).await
 }
 
+/// Whether every filter holds for a job that was not found by the list of the API.
+pub(super) fn is_like(job: &impl Listed, options: &Ps) -> bool {
+    let is_owners = options.owner.as_deref().is_none_or(|owner| job.owner() == Some(owner));
+    let has_tag = options.tag.as_deref().is_none_or(|tag| job.has_tag(tag));
+    is_owners && has_tag && fits(job, options)
+}
+
 /// Whether what the API does not filter by holds for a job.
-pub(super) fn fits(job: &impl Listed, options: &Ps) -> bool {
+fn fits(job: &impl Listed, options: &Ps) -> bool {
     let phase = job.phase();
     let is_wanted = options.phase.is_empty() || phase.is_some_and(|phase| options.phase.contains(&phase));
     let has_ended = phase.is_some_and(Phase::is_terminal);

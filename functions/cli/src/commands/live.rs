@@ -79,13 +79,9 @@ async fn tell(news: &Sender<News>, one: News) -> Result<()> {
 
 /// Whether a job is one that was asked for.
 pub(crate) fn is_wanted(job: &Value, options: &Ps) -> bool {
-    let text = |name: &str| job.get(name).and_then(Value::as_str);
-    let id = text("id").unwrap_or_default();
+    let id = job.get("id").and_then(Value::as_str).unwrap_or_default();
     let is_named = options.jobs.is_empty() || options.jobs.iter().any(|job| job == id);
-    let is_owners = options.owner.as_deref().is_none_or(|owner| text("owner") == Some(owner));
-    let tags = job.get("tags").and_then(Value::as_array);
-    let has_tag = options.tag.as_deref().is_none_or(|tag| tags.is_some_and(|tags| tags.iter().any(|t| t == tag)));
-    is_named && is_owners && has_tag && list::fits(job, options)
+    is_named && list::is_like(job, options)
 }
 
 #[cfg(test)]

@@ -2,19 +2,22 @@
 
 use std::time::{Duration, Instant};
 
+use jiff::{SignedDuration, Timestamp};
 use owo_colors::{AnsiColors, OwoColorize as _};
 use regex::bytes::Regex;
-use rekindle_core::failure::FailureKind;
 use rekindle_wire::v1::JobView;
 
-use super::{Context, history, job_path, wait};
+use super::{Context, job_path, wait};
 use crate::answers::LogLine;
 use crate::api::typed;
 use crate::args::Logs;
 use crate::exit::Exit;
 use crate::fault::Result;
-use crate::human;
 use crate::printer::Printer;
+
+mod ends;
+
+use ends::Ends;
 
 /// One for each worker, over and over.
 const COLOURS: [AnsiColors; 6] = [
@@ -41,16 +44,16 @@ pub(crate) async fn run(context: &Context, options: &Logs) -> Result<()> {
     let query = [
         ("attempt", options.attempt.map(|n| n.to_string())),
         ("worker", wanted(&options.worker)),
-        ("since", since(options)),
+        ("since", since(options).map(|since| since.to_string())),
     ];
     let mut writer = Writer::new(context.printer, options);
     context.api.get_text(&path, &query, |piece| writer.write(piece)).await?;
     writer.end()
 }
 
-fn since(options: &Logs) -> Option<String> {
-    let ago = jiff::SignedDuration::try_from(options.since?).ok()?;
-    Some(jiff::Timestamp::now().checked_sub(ago).unwrap_or(jiff::Timestamp::UNIX_EPOCH).to_string())
+fn since(options: &Logs) -> Option<Timestamp> {
+    let ago = SignedDuration::try_from(options.since?).unwrap_or(SignedDuration::MAX);
+    Some(Timestamp::now().checked_sub(ago).unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
 fn wanted(worker: &str) -> Option<String> {
@@ -80,26 +83,27 @@ async fn follow_as(context: &Context, options: &Logs) -> Result<()> {
 async fn output(context: &Context, options: &Logs) -> Result<()> {
     let job = options.job.as_str();
     let path = job_path(job, "/logs")?;
+    let since = since(options);
     let query = [
         ("follow", Some("true".to_owned())),
         ("attempt", options.attempt.map(|n| n.to_string())),
         ("worker", wanted(&options.worker)),
-        ("since", since(options)),
+        ("since", since.map(|since| since.to_string())),
     ];
     let mut writer = Writer::new(context.printer, options);
     let mut last_id: Option<String> = None;
-    let mut ends = history::Ends::default();
+    let mut ends = Ends::new(context, job, since);
     let (mut pause, mut heard) = (AGAIN_FIRST, Instant::now());
     loop {
         let ended = match context.api.events(&path, &query, last_id.as_deref()).await {
             Ok(mut events) => loop {
                 match events.next().await {
-                    Ok(Some(event)) if event.kind == "end" => return end(context, job).await,
+                    Ok(Some(event)) if event.kind == "end" => return end(context, options, &mut ends).await,
                     Ok(Some(event)) => {
                         (pause, heard) = (AGAIN_FIRST, Instant::now());
                         for line in event.data.split('\n') {
                             if let Some(began) = heading(line) {
-                                before(context, job, began, &mut ends).await;
+                                ends.before(began).await;
                             }
                             writer.line(line.as_bytes())?;
                         }
@@ -131,22 +135,13 @@ fn heading(line: &str) -> Option<u32> {
     line.strip_prefix("== attempt ")?.strip_suffix(" ==")?.parse().ok()
 }
 
-/// Says why the attempt before this one ended. Not known, or not to be had: nothing is said.
-async fn before(context: &Context, job: &str, began: u32, ends: &mut history::Ends) {
-    if began < 2 {
-        return;
+/// Says how the job ended, or the attempt that alone was asked for.
+async fn end(context: &Context, options: &Logs, ends: &mut Ends<'_>) -> Result<()> {
+    let view: JobView = typed(context.api.get(&job_path(&options.job, "")?, &[]).await?)?;
+    match options.attempt {
+        Some(attempt) => ends.of_attempt(attempt, &view).await?,
+        None => ends.of_job(&view).await,
     }
-    // The job itself knows its last end alone, and output may be told long after.
-    if let Ok(Some(end)) = ends.of(context, job, began - 1).await {
-        let kind = end.kind.map_or("ended", FailureKind::as_str);
-        context.printer.talk(&format!("attempt {} ended: {}: {}", end.attempt, kind.bold(), human::tame(&end.summary)));
-    }
-}
-
-/// Says how the job ended.
-async fn end(context: &Context, job: &str) -> Result<()> {
-    let view: JobView = typed(context.api.get(&job_path(job, "")?, &[]).await?)?;
-    context.printer.talk(&format!("{job} {}: {}", human::phase(view.phase), human::tame(&view.message)));
     Ok(())
 }
 

@@ -1,10 +1,12 @@
 //! `outputs`: files that the workers left at the end of a job, listed or brought here.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::{Component, Path};
 use std::time::{Duration, Instant};
 
-use rekindle_wire::v1::{JobView, OutputList, OutputView};
+use rekindle_core::ids::WorkerKey;
+use rekindle_wire::v1::{JobView, OutputList, OutputView, worker_key};
 
 use super::{Context, job_path};
 use crate::api::typed;
@@ -23,7 +25,7 @@ pub(crate) async fn run(context: &Context, options: &Outputs) -> Result<()> {
     let value = context.api.get(&job_path(&options.job, "/outputs")?, &[]).await?;
     let mut list: OutputList = typed(value)?;
     if let Some(worker) = options.worker.as_deref().filter(|worker| *worker != "all") {
-        list.outputs.retain(|output| output.worker == format!("w{worker}") || output.worker == worker);
+        list.outputs = of_worker(list.outputs, worker)?;
     }
     if let Some(to) = &options.to {
         let mut bytes = 0;
@@ -51,6 +53,32 @@ pub(crate) async fn run(context: &Context, options: &Outputs) -> Result<()> {
         context.printer.talk(&format!("in {}; `--to DIR` brings them here", list.place));
     }
     Ok(())
+}
+
+/// Those of one worker, named as for `logs`: its index, or SLICE-INDEX.
+fn of_worker(outputs: Vec<OutputView>, wanted: &str) -> Result<Vec<OutputView>> {
+    let key = worker_key(wanted);
+    let there: BTreeSet<WorkerKey> = outputs.iter().filter_map(|output| folder_key(&output.worker)).collect();
+    if key.is_some_and(|key| there.is_empty() || there.contains(&key)) {
+        return Ok(outputs.into_iter().filter(|output| folder_key(&output.worker) == key).collect());
+    }
+    let fault = Fault::input(format!("no outputs are of a worker {wanted:?}"));
+    if there.is_empty() {
+        return Err(fault.next("name its index, such as 0, or SLICE-INDEX, such as 1-0; `all` is every worker"));
+    }
+    let has_slices = outputs.iter().any(|output| output.worker.starts_with('s'));
+    let name = |key: &WorkerKey| {
+        if has_slices { format!("{}-{}", key.slice, key.worker) } else { key.worker.to_string() }
+    };
+    let names: Vec<String> = there.iter().map(name).collect();
+    Err(fault.next(format!("workers with outputs are {}; `all` is every one", names.join(", "))))
+}
+
+/// The worker whose files a folder holds: `w3`, or `s1w3` where there are slices.
+fn folder_key(folder: &str) -> Option<WorkerKey> {
+    let (slice, worker) = folder.split_once('w')?;
+    let slice = if slice.is_empty() { "0" } else { slice.strip_prefix('s')? };
+    worker_key(&format!("{slice}-{worker}"))
 }
 
 /// A job that has ended may still get its outputs: until its TPU is gone, but not for ever.
@@ -91,4 +119,36 @@ async fn fetch(context: &Context, job: &str, output: &OutputView, to: &Path) -> 
     context.api.get_text(&job_path(job, &format!("/outputs/{}", output.object))?, &[], piece).await?;
     file.persist(&place).map_err(|error| cannot(error.error))?;
     Ok(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outputs(workers: &[&str]) -> Vec<OutputView> {
+        let of = |worker: &&str| OutputView {
+            worker: (*worker).to_owned(),
+            path: "a".to_owned(),
+            object: format!("{worker}/a"),
+        };
+        workers.iter().map(of).collect()
+    }
+
+    #[test]
+    fn a_worker_is_named_as_for_logs_and_the_others_are_told_where_it_left_nothing() {
+        let found = |workers: &[&str], wanted: &str| -> Vec<String> {
+            of_worker(outputs(workers), wanted).unwrap().into_iter().map(|output| output.worker).collect()
+        };
+        assert_eq!(found(&["w0", "w10", "w1"], "1"), ["w1"]);
+        assert_eq!(found(&["w0", "w1"], "0-1"), ["w1"]);
+        assert_eq!(found(&["s0w0", "s1w0", "s1w1"], "1-0"), ["s1w0"]);
+        assert_eq!(found(&["s0w0", "s1w0"], "0"), ["s0w0"]);
+        assert!(found(&[], "3").is_empty(), "nothing is left by anybody");
+        let refused = |workers: &[&str], wanted: &str| of_worker(outputs(workers), wanted).unwrap_err().text();
+        let text = refused(&["w10", "w2"], "9");
+        assert!(text.contains("no outputs are of a worker \"9\"") && text.contains("are 2, 10;"), "{text}");
+        assert!(refused(&["s0w0", "s1w3"], "1-0").contains("are 0-0, 1-3;"));
+        assert!(refused(&["w0"], "w0").contains("are 0;"));
+        assert!(refused(&[], "w0").contains("SLICE-INDEX"));
+    }
 }

@@ -63,7 +63,7 @@ pub(super) async fn list<T: Listed>(context: &Context, options: &Ps) -> Result<(
     for job in &options.jobs {
         jobs.push(typed(context.api.get(&job_path(job, "")?, &[]).await?)?);
     }
-    jobs.retain(|job| list::fits(job, options));
+    jobs.retain(|job| list::is_like(job, options));
     Ok((jobs, false))
 }
 

@@ -81,7 +81,7 @@ fn folder(options: &Run, project: &Project, message: &Map<String, Value>) -> Res
     }
     match &options.folder {
         Some(given) => project.folder(given).map(Some),
-        None => Ok(Some(".".into())),
+        None => Ok(Some(project.default_folder(&options.preset)?.unwrap_or_else(|| ".".into()))),
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) async fn run(context: &Context, options: &Since) -> Result<()> {
     let memory = options.time.is_none().then(|| memory(|name| std::env::var_os(name))).flatten();
     let since = match (&options.time, &memory) {
         (Some(text), _) => parse(text, now)?,
-        (None, Some(path)) => looks(path)?.remove(context.api.url()).unwrap_or(now - FIRST),
+        (None, Some(path)) => last(&looks(path)?, context.api.url(), options.owner.as_deref()).unwrap_or(now - FIRST),
         (None, None) => now - FIRST,
     };
     let query = [("since", Some(since.to_string())), ("owner", options.owner.clone())];
@@ -43,7 +43,7 @@ pub(crate) async fn run(context: &Context, options: &Since) -> Result<()> {
     }
     // Only now: what was not shown has not been seen.
     match &memory {
-        Some(path) if !digest.is_cut => remember(context, path, digest.through),
+        Some(path) if !digest.is_cut => remember(context, path, options.owner.as_deref(), digest.through),
         _ => {}
     }
     Ok(())
@@ -67,7 +67,18 @@ fn memory(get: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<PathBuf> {
     state::folder(get).map(|folder| folder.join("looks.json"))
 }
 
-/// The last look on each server. A file that cannot be read is told, not overwritten.
+/// The name of a look: its server, and the owner whose jobs alone it was at. No address holds a blank.
+fn name_of(url: &str, owner: Option<&str>) -> String {
+    owner.map_or_else(|| url.to_owned(), |owner| format!("{url} {owner}"))
+}
+
+/// The last look at these jobs. One at everybody's was at each owner's too; one at an owner's was not at everybody's.
+fn last(looks: &BTreeMap<String, Timestamp>, url: &str, owner: Option<&str>) -> Option<Timestamp> {
+    let of = |owner: Option<&str>| looks.get(&name_of(url, owner)).copied();
+    of(owner).max(of(None))
+}
+
+/// The last looks, by their names. A file that cannot be read is told, not overwritten.
 fn looks(path: &Path) -> Result<BTreeMap<String, Timestamp>> {
     let cannot = |error: &(dyn std::error::Error + 'static)| {
         let what = format!("cannot read when you last looked, {}", path.display());
@@ -80,12 +91,12 @@ fn looks(path: &Path) -> Result<BTreeMap<String, Timestamp>> {
     }
 }
 
-fn remember(context: &Context, path: &Path, through: Timestamp) {
+fn remember(context: &Context, path: &Path, owner: Option<&str>, through: Timestamp) {
     let write = || -> std::io::Result<()> {
         let folder = path.parent().unwrap_or(path);
         std::fs::create_dir_all(folder)?;
         let mut looks = looks(path).unwrap_or_default();
-        looks.insert(context.api.url().to_owned(), through);
+        looks.insert(name_of(context.api.url(), owner), through);
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
         serde_json::to_writer(&mut file, &looks)?;
         file.persist(path)?;
@@ -221,6 +232,24 @@ mod tests {
         assert_eq!(at(&[("HOME", "/h")]), Some("/h/.local/state/rekindle/looks.json".into()));
         assert_eq!(at(&[("XDG_STATE_HOME", "/s"), ("HOME", "/h")]), Some("/s/rekindle/looks.json".into()));
         assert_eq!(at(&[]), None);
+    }
+
+    #[test]
+    fn a_look_at_one_owner_is_none_at_the_others() {
+        let at = |hour: u8| -> Timestamp { format!("2026-11-28T{hour:02}:00:00Z").parse().unwrap() };
+        let looks = |pairs: &[(Option<&str>, u8)]| -> BTreeMap<String, Timestamp> {
+            pairs.iter().map(|(owner, hour)| (name_of("https://a", *owner), at(*hour))).collect()
+        };
+        let one = looks(&[(Some("ada"), 9)]);
+        assert_eq!(last(&one, "https://a", Some("ada")), Some(at(9)));
+        assert_eq!(last(&one, "https://a", None), None, "the others' jobs were not seen");
+        assert_eq!(last(&one, "https://a", Some("bob")), None);
+        assert_eq!(last(&one, "https://b", Some("ada")), None);
+        let all_later = looks(&[(Some("ada"), 9), (None, 11)]);
+        assert_eq!(last(&all_later, "https://a", Some("ada")), Some(at(11)), "everybody's are ada's too");
+        let all_earlier = looks(&[(Some("ada"), 9), (None, 7)]);
+        assert_eq!(last(&all_earlier, "https://a", Some("ada")), Some(at(9)));
+        assert_eq!(last(&all_earlier, "https://a", None), Some(at(7)));
     }
 
     #[test]

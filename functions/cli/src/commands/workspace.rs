@@ -136,6 +136,10 @@ async fn make(context: &Context, options: Up, id: &str) -> Result<JobView> {
     }
     let here = current_folder()?;
     let project = Project::load(&here, context.config.as_deref())?;
+    let folder = match &options.folder {
+        Some(given) => Some(project.folder(given)?),
+        None => project.preset_folder(&options.preset)?,
+    };
     let run = Run {
         tpu: options.tpu,
         zone: options.zone,
@@ -153,8 +157,7 @@ async fn make(context: &Context, options: Up, id: &str) -> Result<JobView> {
     if let Some(limits) = limits.as_object_mut() {
         limits.entry("idle").or_insert_with(|| json!(options.idle));
     }
-    if let Some(folder) = options.folder {
-        let folder = project.folder(&folder)?;
+    if let Some(folder) = folder {
         check(context, &job).await?;
         if let Some(bundle) = Bundle::of(&folder, context.printer)? {
             send(context, &bundle, &mut job).await?;

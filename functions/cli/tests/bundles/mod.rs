@@ -202,6 +202,50 @@ async fn a_job_with_a_wrong_field_is_refused_before_its_folder_is_packed() {
 }
 
 #[tokio::test]
+async fn what_the_user_has_set_holds_anywhere_and_what_this_machine_ignores_does_not() {
+    let (server, folder, home) = (server::start().await, folder(), tempfile::tempdir().unwrap());
+    let config = format!(
+        "folder = \"words\"\n[folders]\nwords = {:?}\n[aliases]\ndepth = \"--mine\"\n",
+        folder.path().canonicalize().unwrap()
+    );
+    std::fs::create_dir_all(home.path().join(".config/rekindle")).unwrap();
+    std::fs::write(home.path().join(".config/rekindle/config.toml"), config).unwrap();
+    // Rules of this machine, and of search tools.
+    std::fs::create_dir_all(home.path().join(".config/git")).unwrap();
+    std::fs::write(home.path().join(".config/git/ignore"), "*.sh\n").unwrap();
+    std::fs::create_dir(home.path().join("elsewhere")).unwrap();
+    let line = "HOME=$PWD/.. \"$REKINDLE\" run --tpu v5litepod-8 depth=a=b -- bash train.sh";
+    let output = super::shell(&server, &home.path().join("elsewhere"), line).await;
+    let said = text(&output);
+    let sent = format!("sent 5 files of {}", folder.path().canonicalize().unwrap().display());
+    assert!(output.status.success() && said.contains(&sent), "{said}");
+    assert_eq!(server.bodies()[0]["run"], json!(["bash", "train.sh", "--mine=a=b"]));
+    std::fs::write(folder.path().join(".rekindleignore"), "*\n").unwrap();
+    let output = super::shell(&server, &home.path().join("elsewhere"), line).await;
+    let said = text(&output);
+    assert!(said.contains("no file of ") && said.contains(".rekindleignore name every one"), "{said}");
+}
+
+#[tokio::test]
+async fn the_commit_and_what_differs_from_it_are_submitted() {
+    let (server, folder) = (server::start().await, folder());
+    let git = "git -c user.name=a -c user.email=a@b.c -c commit.gpgsign=false";
+    let commit = format!("git init -q -b main && git add -A && {git} commit -q -m all && git rev-parse HEAD");
+    let output = super::shell(&server, folder.path(), &commit).await;
+    let commit = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+    assert_eq!(commit.len(), 40, "{}", String::from_utf8_lossy(&output.stderr));
+    for is_dirty in [false, true] {
+        let output =
+            super::rekindle_in(&server, folder.path(), "rekindle run --tpu v5litepod-8 -- bash train.sh").await;
+        assert!(output.status.success(), "{}", text(&output));
+        let source = server.bodies().last().unwrap()["source"].clone();
+        let name = folder.path().file_name().unwrap().to_str().unwrap();
+        assert_eq!(source, json!({"folder": name, "commit": commit, "branch": "main", "dirty": is_dirty}));
+        std::fs::write(folder.path().join("words/what.txt"), "other words").unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_folder_that_is_too_large_or_no_program_is_refused_with_what_to_do() {
     let (server, folder) = (server::start().await, folder());
     let run = "rekindle run --tpu v5litepod-8 -- true";

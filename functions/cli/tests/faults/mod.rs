@@ -40,6 +40,11 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     ("$REKINDLE run job.yaml --set 'notes=[a'", &["--set notes=[a: no YAML"], "quotes"),
     ("$REKINDLE run job.yaml --set code=gs://b/c --folder .", &["the job says `code` already"], "leave out --folder"),
     ("$REKINDLE run job.yaml --folder /", &["/ is the root of all folders; it is not sent as a program"], "--no-code"),
+    (
+        "echo 'folder = \"gone\"' >rekindle.toml; $REKINDLE run job.yaml",
+        &["the default folder /", "gone is not there"],
+        "rekindle.toml",
+    ),
     ("HOME=$PWD $REKINDLE run job.yaml", &["is your home folder"], "--no-code"),
     (
         "mkdir gone; cd gone; rmdir ../gone; $REKINDLE run --tpu v5litepod-8 -- true",

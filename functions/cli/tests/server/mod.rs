@@ -223,6 +223,7 @@ fn known(id: &str) -> Option<Value> {
         "stuck" => Some(space::stuck()),
         "sliced" => Some(space::sliced()),
         id if id.starts_with("worn") => Some(space::worn(id)),
+        "mute" => Some(seeing::mute()),
         "good" | "moved" | "odd" | "cut" => Some(ended(id, "succeeded", "All 4 workers ended well.")),
         "bad" => Some(ended(id, "failed", "ModuleNotFoundError: No module named 'flax' (environment).")),
         "gone" => Some(ended(id, "cancelled", "ada@example.com cancelled it.")),
@@ -239,7 +240,8 @@ async fn list(State(log): State<Log>, Query(query): Query<BTreeMap<String, Strin
     let workspaces = ["box"].into_iter().filter(|_| query.get("page_size").is_some_and(|size| size == "500"));
     let ids = ["waits", "train-1", "good", "bad"].into_iter().chain(workspaces);
     let jobs = ids.filter_map(known);
-    let fits = |job: &Value| query.get("phase").is_none_or(|phase| job["phase"] == phase.as_str());
+    let is = |job: &Value, field: &str| query.get(field).is_none_or(|wanted| job[field] == wanted.as_str());
+    let fits = |job: &Value| is(job, "phase") && is(job, "owner");
     Json(json!({"jobs": jobs.filter(fits).collect::<Vec<_>>(), "next_page_token": null})).into_response()
 }
 
@@ -465,6 +467,9 @@ async fn history(
     if known(&id).is_none() {
         return no_such_job(&id);
     }
+    if id == "mute" {
+        return Json(seeing::ends_of_mute()).into_response();
+    }
     if id == "moved" {
         let page = query.get("page_token").cloned().unwrap_or_default();
         log.lock().unwrap().pages.push(page.clone());
@@ -523,12 +528,20 @@ async fn logs(
     if query.get("worker").is_some_and(|worker| worker == "x") {
         return problem(400, "worker \"x\" is none", &[]);
     }
+    if let Some(since) = query.get("since") {
+        let since: Timestamp = since.parse().unwrap();
+        let recent =
+            if (590..660).contains(&Timestamp::now().duration_since(since).as_secs()) { "recent" } else { "odd" };
+        return format!("[w0] the {recent} lines\n").into_response();
+    }
     if !query.contains_key("follow") {
         let text = "== attempt 1 ==\n[w0] step 1\n[w1] step 1\n== attempt 2 ==\n[w0] step 2\nno worker\n";
         return text.into_response();
     }
-    if id == "moved" {
-        return ([(header::CONTENT_TYPE, "text/event-stream")], seeing::MOVED).into_response();
+    if id == "moved" || id == "mute" {
+        let stream =
+            if id == "moved" { seeing::MOVED.to_owned() } else { seeing::output_of_mute(query.get("attempt")) };
+        return ([(header::CONTENT_TYPE, "text/event-stream")], stream).into_response();
     }
     if id == "cut" && !headers.contains_key("last-event-id") {
         return faulty::broken_off("id: 1;a\ndata: [w0] step 1\n\nid: 1;b\ndata: [w0] cut");

@@ -138,6 +138,34 @@ pub(super) const MOVED: &str = "id: 1;a\ndata: == attempt 1 ==\ndata: [w0] step 
      id: 2;a\ndata: == attempt 2 ==\ndata: [w0] step 2\n\nid: 3;a\ndata: == attempt 3 ==\ndata: [w0] step 3\n\n\
      id: 4;a\ndata: == attempt 4 ==\ndata: [w0] step 4\n\nid: 4;b\nevent: end\ndata: succeeded\n\n";
 
+/// A job whose attempts 2 and 4 said nothing, and that was cancelled after its fourth was preempted.
+pub(super) fn mute() -> Value {
+    let last =
+        json!({"attempt": 4, "generation": 4, "at": ago(60), "kind": "preempted", "summary": "Taken at step 4."});
+    let end = [("phase", json!("cancelled")), ("outcome", json!("cancelled")), ("attempt", json!(4))];
+    let said = [("message", json!("ada@example.com cancelled it.")), ("last_end", last), ("resources", json!([]))];
+    job("mute", &[&end[..], &said].concat())
+}
+
+/// All of it, or of one attempt.
+pub(super) fn output_of_mute(attempt: Option<&String>) -> String {
+    let end = "id: 9;a\nevent: end\ndata: cancelled\n\n";
+    match attempt {
+        Some(attempt) if attempt == "9" => end.to_owned(),
+        Some(attempt) => format!("id: {attempt};a\ndata: [w0] said in {attempt}\n\n{end}"),
+        None => format!(
+            "id: 1;a\ndata: == attempt 1 ==\ndata: [w0] said in 1\n\n\
+             id: 3;a\ndata: == attempt 3 ==\ndata: [w0] said in 3\n\n{end}"
+        ),
+    }
+}
+
+/// Its third attempt was ended by a person: nothing was judged.
+pub(super) fn ends_of_mute() -> Value {
+    let entries: Vec<Value> = [1, 2, 4].iter().map(|attempt| end_of(*attempt)).collect();
+    json!({"entries": entries, "next_page_token": null})
+}
+
 /// One page of its history: each tells one end. The first is all that there was when it was asked for.
 pub(super) fn ends(page: &str) -> Value {
     let (attempt, next) = match page {
@@ -145,11 +173,14 @@ pub(super) fn ends(page: &str) -> Value {
         "10" => (2, Some("20")),
         _ => (3, None),
     };
+    json!({"entries": [end_of(attempt)], "next_page_token": next})
+}
+
+fn end_of(attempt: u32) -> Value {
     let ended = json!({"attempt": attempt, "kind": "preempted", "summary": format!("Taken at step {attempt}.")});
-    let entry = json!({
+    json!({
         "revision": attempt * 10, "at": "2026-01-01T10:00:00Z", "cause": "notice", "actor": "rekindle",
         "from": "running", "to": "recovering", "reason": "preemption_notice", "message": "", "notes": [],
         "effects": [], "attempt": attempt, "generation": attempt, "ended": ended,
-    });
-    json!({"entries": [entry], "next_page_token": next})
+    })
 }
