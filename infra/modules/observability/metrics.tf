@@ -12,6 +12,7 @@ locals {
       description = "TPUs that no job owned: deleted, or held back because there were too many at once."
       filter = "${local.services} AND jsonPayload.message=(${join(" OR ", [
         "\"an orphan was deleted\"",
+        "\"an orphan is left alone: the store knows no intent of it, look at the store\"",
         "\"too many orphans at once; none is deleted\"",
         "\"resources of this installation are older than its store; no sweep, look at the store\"",
       ])})"

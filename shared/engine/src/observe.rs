@@ -1,7 +1,6 @@
 //! What one pass sees: slices, operations, worker reports, permits, liveness. Reads run side by side; a failed one is `Unknown`.
 
 use futures::future::join_all;
-use jiff::Timestamp;
 
 use rekindle_core::ids::WorkerKey;
 use rekindle_core::job::{Create, Generation, Job, Phase};
@@ -23,6 +22,8 @@ use crate::permits::Permits;
 pub(crate) struct Seen {
     pub(crate) observation: Observation,
     pub(crate) creates: Option<At<CreatesDoc>>,
+    /// The minute of the permits.
+    pub(crate) minute: i64,
     /// Whether places and permits were looked at.
     pub(crate) places: bool,
 }
@@ -33,6 +34,7 @@ impl Seen {
         self.observation.permit = permits.permit;
         self.observation.used = permits.used;
         self.creates = permits.creates;
+        self.minute = permits.minute;
         self.places = true;
     }
 }
@@ -44,9 +46,9 @@ pub(crate) fn slice_ref(g: &Generation) -> SliceRef {
 
 impl Engine {
     /// What a pass sees. Of a job that runs, places and permits are left out: see [`Engine::see_places`].
-    pub(crate) async fn observe(&self, job: &Job, now: Timestamp) -> Seen {
+    pub(crate) async fn observe(&self, job: &Job) -> Seen {
         let looks = join_all(job.generations.iter().map(|g| self.look(g)));
-        let places = async { if job.phase == Phase::Running { None } else { Some(self.places(job, now).await) } };
+        let places = async { if job.phase == Phase::Running { None } else { Some(self.places(job).await) } };
         let (generations, workers, places, liveness) =
             futures::join!(looks, self.reports(job), places, self.liveness());
         let (workers, through) = match workers {
@@ -65,6 +67,7 @@ impl Engine {
                 liveness,
             },
             creates: None,
+            minute: 0,
             places: false,
         };
         if let Some(places) = places {
@@ -74,12 +77,12 @@ impl Engine {
     }
 
     /// Places and permits, for a job that runs and of which a look showed that something is to be done.
-    pub(crate) async fn see_places(&self, job: &Job, now: Timestamp, seen: &mut Seen) {
-        seen.add(self.places(job, now).await);
+    pub(crate) async fn see_places(&self, job: &Job, seen: &mut Seen) {
+        seen.add(self.places(job).await);
     }
 
-    async fn places(&self, job: &Job, now: Timestamp) -> (Vec<ZoneReport>, Permits) {
-        futures::join!(self.zones(job), self.permit(job, now))
+    async fn places(&self, job: &Job) -> (Vec<ZoneReport>, Permits) {
+        futures::join!(self.zones(job), self.permit(job))
     }
 
     async fn look(&self, g: &Generation) -> GenerationLook {

@@ -126,12 +126,12 @@ impl Engine {
         if before.phase.is_terminal() && before.outbox.is_empty() {
             return Ok(Round::End(PassOutcome::NothingToDo));
         }
-        let mut seen = self.observe(&before, self.ports.clock.now()).await;
+        let mut seen = self.observe(&before).await;
         let mut now = self.ports.clock.now();
         let mut decision = decide(&before, &seen.observation, now, &self.rules());
         // Most looks at a job that runs show that it runs; only what follows from another one may need a place.
         if !seen.places && (decision.changed || !decision.effects.is_empty()) {
-            self.see_places(&before, now, &mut seen).await;
+            self.see_places(&before, &mut seen).await;
             now = self.ports.clock.now();
             decision = decide(&before, &seen.observation, now, &self.rules());
         }
@@ -184,7 +184,7 @@ impl Engine {
         if decision.takes_permit
             && let Some(g) = job.generations.last()
         {
-            more.push(Self::take_permit(job, g, &decision.given_back, seen.creates.as_ref(), now));
+            more.push(Self::take_permit(job, g, &decision.given_back, seen.creates.as_ref(), seen.minute));
         }
         let entry = decision.changed.then(|| HistoryEntry {
             effects: decision.effects.clone(),

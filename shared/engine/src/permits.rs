@@ -20,6 +20,8 @@ pub(crate) fn minute_of(now: Timestamp) -> i64 {
 
 /// A create permit, and what it rests on.
 pub(crate) struct Permits {
+    /// The minute that it counts in, by the store's clock: those of instances differ, and each would begin a minute of its own.
+    pub(crate) minute: i64,
     pub(crate) permit: Permit,
     pub(crate) used: InUse,
     pub(crate) creates: Option<At<CreatesDoc>>,
@@ -39,14 +41,15 @@ fn in_use(doc: &CreatesDoc, owner: &str) -> InUse {
 
 impl Engine {
     /// Whether a create of this job is allowed now, and what is in use.
-    pub(crate) async fn permit(&self, job: &Job, now: Timestamp) -> Permits {
+    pub(crate) async fn permit(&self, job: &Job) -> Permits {
         let (creates, freeze) = futures::join!(
-            self.ports.store.read::<CreatesDoc>(&Kind::Creates),
+            self.ports.store.read_timed::<CreatesDoc>(&Kind::Creates),
             self.ports.store.read::<FreezeDoc>(&Kind::Freeze)
         );
-        let (Ok(creates), Ok(freeze)) = (creates, freeze) else {
-            return Permits { permit: Permit::Wait, used: InUse::default(), creates: None };
+        let (Ok((creates, now)), Ok(freeze)) = (creates, freeze) else {
+            return Permits { minute: 0, permit: Permit::Wait, used: InUse::default(), creates: None };
         };
+        let minute = minute_of(now);
         let none = CreatesDoc::default();
         let doc = creates.as_ref().map_or(&none, |at| &at.value);
         let used = in_use(doc, &job.spec.owner);
@@ -55,22 +58,21 @@ impl Engine {
         } else if doc.granted.contains_key(&job.id) {
             Permit::Granted
         } else {
-            let taken = if doc.minute == minute_of(now) { doc.used } else { 0 };
+            let taken = if doc.minute == minute { doc.used } else { 0 };
             if taken < self.settings.creates_free_per_minute { Permit::Free } else { Permit::Wait }
         };
-        Permits { permit, used, creates }
+        Permits { minute, permit, used, creates }
     }
 
-    /// The write that takes a permit for a generation, to go into the job's own commit. `given_back` is taken off.
+    /// The write that takes a permit of this minute for a generation, to go into the job's own commit. `given_back` is taken off.
     pub(crate) fn take_permit(
         job: &Job,
         g: &Generation,
         given_back: &[Share],
         creates: Option<&At<CreatesDoc>>,
-        now: Timestamp,
+        minute: i64,
     ) -> Write {
         let mut doc = creates.map(|c| c.value.clone()).unwrap_or_default();
-        let minute = minute_of(now);
         if doc.minute != minute {
             doc.minute = minute;
             doc.used = 0;

@@ -11,7 +11,7 @@ use rekindle_core::job::Via;
 use rekindle_core::names;
 use rekindle_core::shared::Shared;
 use rekindle_ports::kinds::Kind;
-use rekindle_ports::store::{Installation, StoreError};
+use rekindle_ports::store::{Installation, LivenessDoc, StoreError};
 use rekindle_ports::tpu::{Listed, Listing, TpuError};
 
 use crate::tick::Owners;
@@ -57,7 +57,8 @@ pub struct SweepReport {
     pub deleted: Vec<String>,
     /// Orphans that are too young to be judged.
     pub young: usize,
-    /// Orphans left alone because there were suspiciously many at once.
+    /// Orphans left alone because the store may not be the one that they were made from: suspiciously many at once, or such as it knows
+    /// no intent of and cannot have seen the making of.
     pub held: usize,
     /// Zones that could not be read.
     pub unreachable: Vec<String>,
@@ -122,11 +123,16 @@ impl Engine {
             report.held = ours.len();
             return Ok(report);
         }
-        let orphans = self.orphans(&ours, now, owners, &mut report).await?;
+        let mut orphans = self.orphans(&ours, now, owners, &mut report).await?;
         if orphans.len() > ORPHANS_MAX.max(ours.len() / 5) {
             tracing::error!(orphans = orphans.len(), ours = ours.len(), "too many orphans at once; none is deleted");
             report.held = orphans.len();
             return Ok(report);
+        }
+        for orphan in self.forgotten(&mut orphans).await? {
+            let (name, zone) = (&orphan.slice.name, &orphan.slice.zone);
+            tracing::error!(name, zone, "an orphan is left alone: the store knows no intent of it, look at the store");
+            report.held += 1;
         }
         for orphan in orphans {
             // The owner is read again: a pass may have claimed it since.
@@ -144,6 +150,32 @@ impl Engine {
             }
         }
         Ok(report)
+    }
+
+    /// Takes out, and answers, those of which the store has no intent though it ought to have: every create is committed before it is sent, so
+    /// either somebody else made it, or the store has lost what it knew. Somebody else's making fell into the time in which this store saw
+    /// ticks; what was made before their unbroken run began, a store that was brought back from a copy cannot know.
+    async fn forgotten<'a>(&self, orphans: &mut Vec<&'a Listed>) -> Result<Vec<&'a Listed>, StoreError> {
+        let mut forgotten = Vec::new();
+        if orphans.is_empty() {
+            return Ok(forgotten);
+        }
+        let liveness = self.ports.store.read::<LivenessDoc>(&Kind::Liveness).await?;
+        let watched_since = liveness.and_then(|at| at.value.tick_since);
+        for orphan in std::mem::take(orphans) {
+            let was_watched = orphan.created_at.zip(watched_since).is_some_and(|(made, since)| made >= since);
+            let is_explained = match self.owner_of(orphan).await? {
+                Owner::Orphan { job, generation } => match self.ports.store.job(&job).await? {
+                    Some(at) => was_watched || generation <= at.value.last_generation,
+                    // Jobs are never deleted: one of which there is a history alone was lost.
+                    None => was_watched && self.ports.store.history(&job, 0, 1).await?.is_empty(),
+                },
+                Owner::Job { .. } | Owner::Foreign => true,
+            };
+            let place = if is_explained { &mut *orphans } else { &mut forgotten };
+            place.push(orphan);
+        }
+        Ok(forgotten)
     }
 
     async fn orphans<'a>(

@@ -104,7 +104,7 @@ impl Engine {
     pub async fn tick(&self, now: Timestamp) -> Result<TickReport, PassError> {
         let mut report = TickReport::default();
         let mut owners = Owners::new();
-        match self.grant(now).await {
+        match self.grant().await {
             Ok(granted) => (report.granted, report.chips, owners) = granted,
             Err(error) => report.troubles.push(format!("permits: {error}")),
         }
@@ -202,11 +202,11 @@ impl Engine {
     }
 
     /// Refreshes the totals, and grants this minute's remaining permits by priority, then age. Answers how many, the chips in use and the owners.
-    async fn grant(&self, now: Timestamp) -> Result<(usize, u64, Owners), StoreError> {
-        let minute = minute_of(now);
+    async fn grant(&self) -> Result<(usize, u64, Owners), StoreError> {
         for _ in 0..20 {
             // Read before the survey: a create that is committed meanwhile moves this document, and is counted in the next try.
-            let at = self.ports.store.read::<CreatesDoc>(&Kind::Creates).await?;
+            let (at, now) = self.ports.store.read_timed::<CreatesDoc>(&Kind::Creates).await?;
+            let minute = minute_of(now);
             let mut survey = self.survey().await?;
             survey
                 .waiters

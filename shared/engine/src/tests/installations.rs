@@ -54,13 +54,21 @@ fn twenty_of_each(rig: &Rig) {
 }
 
 async fn a_day_of_ticks(rig: &Rig) {
-    for _ in 0..DAY_MINUTES {
+    ticks(rig, DAY_MINUTES).await;
+}
+
+async fn ticks(rig: &Rig, minutes: usize) {
+    for _ in 0..minutes {
         rig.fakes.clock.advance(SignedDuration::from_mins(1));
-        // What a tick cannot do, it says; the next one runs all the same.
-        let _ = rig.engine.tick(rig.now()).await;
-        for hint in rig.fakes.hints.take() {
-            rig.engine.pass(&hint.job, &hint.cause, hint.after).await.unwrap();
-        }
+        tick(rig).await;
+    }
+}
+
+async fn tick(rig: &Rig) {
+    // What a tick cannot do, it says; the next one runs all the same.
+    let _ = rig.engine.tick(rig.now()).await;
+    for hint in rig.fakes.hints.take() {
+        rig.engine.pass(&hint.job, &hint.cause, hint.after).await.unwrap();
     }
 }
 
@@ -122,11 +130,11 @@ async fn two_installations_in_one_project_never_touch_each_others() {
     // The same job id in both, so that names differ by the installation alone.
     ours.submit(json!({})).await;
     theirs.submit(json!({})).await;
-    let orphans = [
-        put(&ours, "abcdef", "gone", Via::Node, SignedDuration::from_mins(1)),
-        put(&ours, "zzzzzz", "gone", Via::Node, SignedDuration::from_mins(1)),
-        put(&ours, "yyyyyy", "gone", Via::Node, SignedDuration::from_mins(1)),
-    ];
+    tick(&ours).await;
+    tick(&theirs).await;
+    ours.fakes.clock.advance(SignedDuration::from_secs(1));
+    // Made by somebody else while both looked on.
+    let orphans = ["abcdef", "zzzzzz", "yyyyyy"].map(|id| put(&ours, id, "gone", Via::Node, SignedDuration::ZERO));
     for minute in 0..DAY_MINUTES {
         ours.fakes.clock.advance(SignedDuration::from_mins(1));
         ours.step().await;
@@ -150,18 +158,68 @@ async fn two_installations_in_one_project_never_touch_each_others() {
 async fn an_orphan_is_deleted_by_its_owner_alone() {
     let ours = Rig::new().await;
     let theirs = ours.beside("zzzzzz").await;
-    let orphan = put(&ours, "zzzzzz", "gone", Via::QueuedResource, SignedDuration::from_mins(30));
+    tick(&ours).await;
+    tick(&theirs).await;
+    ours.fakes.clock.advance(SignedDuration::from_secs(1));
+    let orphan = put(&ours, "zzzzzz", "gone", Via::QueuedResource, SignedDuration::ZERO);
+    let both_for_a_day = async || {
+        for _ in 0..DAY_MINUTES {
+            ours.fakes.clock.advance(SignedDuration::from_mins(1));
+            tick(&ours).await;
+            tick(&theirs).await;
+        }
+    };
     let stranger = SliceLabels { installation: "abcdef".into(), ..SliceLabels::default() };
     ours.fakes.tpu.change(&orphan, |view| view.labels = stranger);
-    a_day_of_ticks(&ours).await;
-    a_day_of_ticks(&theirs).await;
+    both_for_a_day().await;
     assert_eq!(deleted(&ours), Vec::<String>::new(), "name and label of different installations are nobody's");
     let label = |view: &mut SliceView| view.labels.installation = "zzzzzz".into();
     ours.fakes.tpu.change(&orphan, label);
-    a_day_of_ticks(&ours).await;
+    tick(&ours).await;
     assert_eq!(deleted(&ours), Vec::<String>::new());
     let report = theirs.engine.tick(theirs.now()).await.unwrap();
     assert_eq!(report.sweep.unwrap().deleted, [orphan]);
+}
+
+#[tokio::test]
+async fn a_store_that_was_brought_back_from_a_copy_deletes_no_live_slice_however_few_there_are() {
+    for count in [1, 3] {
+        let mut rig = Rig::new().await;
+        rig.submit(json!({})).await;
+        rig.until_phase(Phase::Running, 70).await;
+        // The copy is of this moment. What is made from now on, another store knew of.
+        let job = rig.job().await;
+        rig.fakes.clock.advance(SignedDuration::from_mins(20));
+        for n in 0..count {
+            put(&rig, "abcdef", &format!("later{n}"), Via::Node, SignedDuration::from_mins(10 + n));
+        }
+        let own = rig.fakes.tpu.slices().into_iter().find(|l| l.slice.name == "rk-abcdef-train-g1").unwrap();
+        let name = names::generation_name(&rig.engine.installation.id, &job.id, 2);
+        let labels = names::labels(&rig.engine.installation.id, &job.id, 2, &job.spec_hash);
+        let slice = SliceRef { name: name.clone(), ..own.slice.clone() };
+        rig.fakes.tpu.insert(Listed {
+            slice,
+            view: SliceView { labels, ..own.view.clone() },
+            created_at: Some(rig.now() - SignedDuration::from_mins(5)),
+            ..Listed::clone(&own)
+        });
+        ticks(&rig, 120).await;
+        let live: Vec<String> = deleted(&rig).into_iter().filter(|name| *name != own.slice.name).collect();
+        assert_eq!(live, Vec::<String>::new());
+        let report = rig.engine.tick(rig.now()).await.unwrap().sweep.unwrap();
+        assert_eq!((report.held, report.deleted), (count as usize + 1, Vec::new()));
+    }
+}
+
+#[tokio::test]
+async fn a_job_of_which_a_history_alone_is_left_was_lost_and_keeps_its_slice() {
+    let mut rig = Rig::new().await;
+    let id = rig.submit(json!({})).await;
+    rig.until_phase(Phase::Running, 70).await;
+    let path = Kind::Job(id).path();
+    rig.fakes.store().commit(vec![Write::Delete { path, when: Precondition::None }]).await.unwrap();
+    ticks(&rig, 120).await;
+    assert_eq!(deleted(&rig), Vec::<String>::new());
 }
 
 #[tokio::test]

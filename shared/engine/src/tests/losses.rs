@@ -273,7 +273,7 @@ async fn an_orphan_is_swept_and_a_foreign_node_never() {
     use rekindle_core::observation::{Health, SliceLabels, SliceView};
     use rekindle_ports::tpu::{Listed, SliceRef};
     let mut rig = running().await;
-    let put = |name: &str, installation: &str, age: i64| {
+    let put = |rig: &Rig, name: &str, installation: &str, age: i64| {
         let view = SliceView {
             state: SliceState::Ready,
             ended: false,
@@ -293,16 +293,21 @@ async fn an_orphan_is_swept_and_a_foreign_node_never() {
             created_at: Some(rig.now() - jiff::SignedDuration::from_secs(age)),
         });
     };
-    put("rk-abcdef-gone-g1", "abcdef", 1200);
-    put("rk-abcdef-young-g1", "abcdef", 60);
-    put("rk-abcdef-train-g9", "zzzzzz", 1200);
-    put("somebody-else", "", 99_999);
+    put(&rig, "rk-abcdef-gone-g1", "abcdef", 0);
+    for _ in 0..590 {
+        rig.second().await;
+    }
+    put(&rig, "rk-abcdef-young-g1", "abcdef", 300);
+    put(&rig, "rk-abcdef-train-g9", "zzzzzz", 1200);
+    put(&rig, "somebody-else", "", 99_999);
+    // Made before this store saw ticks, and of a job that it does not know.
+    put(&rig, "rk-abcdef-before-g1", "abcdef", 1200);
     for _ in 0..70 {
         rig.second().await;
     }
-    let names: Vec<String> = rig.fakes.tpu.slices().into_iter().map(|l| l.slice.name).collect();
-    assert!(!names.contains(&"rk-abcdef-gone-g1".to_owned()));
-    for kept in ["rk-abcdef-young-g1", "rk-abcdef-train-g9", "somebody-else"] {
+    let names: Vec<String> = rig.fakes.tpu.slices().into_iter().map(|l| l.slice.name.clone()).collect();
+    assert!(!names.contains(&"rk-abcdef-gone-g1".to_owned()), "{names:?}");
+    for kept in ["rk-abcdef-young-g1", "rk-abcdef-train-g9", "somebody-else", "rk-abcdef-before-g1"] {
         assert!(names.contains(&kept.to_owned()), "{kept}");
     }
 }
