@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod faults;
 mod server;
+mod terminal;
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -64,14 +65,19 @@ const NO_JSON: [&str; 5] = [
     "dev", "demo", "doctor",
 ];
 
+/// The commands that a help lists.
+fn commands(help: &str) -> Vec<&str> {
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // What goes on in a second line begins further to the right.
+    let names = commands.filter_map(|line| line.strip_prefix("  ").filter(|name| !name.starts_with(' ')));
+    names.filter_map(|line| line.split_whitespace().next()).collect()
+}
+
 #[tokio::test]
 async fn every_command_has_a_transcript_of_its_json() {
     let server = server::start().await;
     let help = String::from_utf8(rekindle(&server, "rekindle --help").await.stdout).unwrap();
-    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    // What goes on in a second line begins further to the right.
-    let names = commands.filter_map(|line| line.strip_prefix("  ").filter(|name| !name.starts_with(' ')));
-    let commands: Vec<&str> = names.filter_map(|line| line.split_whitespace().next()).collect();
+    let commands = commands(&help);
     assert!(commands.len() > 30 && commands.contains(&"ps"), "{commands:?}");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
     let files = std::fs::read_dir(folder).unwrap();

@@ -115,6 +115,7 @@ pub(crate) async fn start() -> Server {
         .route("/v1/freeze", post(async || Json(json!({"frozen": true, "by": "me", "at": null}))))
         .route("/v1/thaw", post(async || Json(json!({"frozen": false, "by": "me", "at": null}))))
         .route("/version", get(async || Json(json!({"version": "0.1.0", "installation": "abc123"}))))
+        .layer(axum::extract::DefaultBodyLimit::disable())
         .with_state(log.clone());
     let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
     Server { addr, log, task }

@@ -1,0 +1,120 @@
+//! What a person at a terminal has: bars, shells on workers, completion, and a run that is waited for.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use super::{project, rekindle, server, shell};
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn json_lines(output: &Output) -> Vec<Value> {
+    stdout(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn packing_and_uploading_draw_bars_on_a_terminal_and_nowhere_else() {
+    let server = server::start().await;
+    let home = project();
+    let folder = home.path().join("project");
+    // Large enough to be worth a bar, and nothing that packing makes smaller.
+    let run = "$REKINDLE run --tpu v5litepod-8 -- true";
+    let in_terminal = format!(
+        "head -c 9437184 /dev/urandom >big; export TERM=xterm; script -qefc 'stty rows 24 cols 100; {run}' /dev/null"
+    );
+    let output = shell(&server, &folder, &in_terminal).await;
+    let shown = stdout(&output);
+    assert!(output.status.success(), "{shown}");
+    let bar = |word: &str| regex::Regex::new(&format!(r"{word} \[.{{32}}\] [0-9.]+ .?i?B/9\.0")).unwrap();
+    for word in ["packing", "uploading"] {
+        assert!(bar(word).is_match(&shown), "no bar of {word} in {shown:?}");
+    }
+    // They are taken away when they are done.
+    assert!(shown.contains("sent 5 files"), "{shown:?}");
+    assert!(shown.trim_end().ends_with("\nmade-up"), "{shown:?}");
+    let without = format!("head -c 9437185 /dev/urandom >big; {run}");
+    let output = shell(&server, &folder, &without).await;
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("sent 5 files") && !said.contains('['), "{said}");
+}
+
+#[tokio::test]
+async fn a_run_that_is_waited_for_tells_its_end_as_json_and_as_exit_code() {
+    let server = server::start().await;
+    for (id, code) in [("soon", 0), ("bad", 1), ("gone", 3)] {
+        let output = rekindle(&server, &format!("rekindle run job.yaml --id {id} --no-code --wait --json")).await;
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        let lines = json_lines(&output);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        let phase = ["succeeded", "failed", "", "cancelled"][usize::try_from(code).unwrap()];
+        assert_eq!((&lines[0]["id"], &lines[0]["phase"]), (&json!(id), &json!(phase)));
+    }
+    for (id, code) in [("good", 0), ("bad", 1)] {
+        let output = rekindle(&server, &format!("rekindle run job.yaml --id {id} --no-code --follow --json")).await;
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        let lines = json_lines(&output);
+        let [first, said @ .., last] = lines.as_slice() else { panic!("{lines:?}") };
+        assert_eq!((&first["id"], &first["message"]), (&json!(id), &json!("Accepted.")), "what was submitted");
+        let said: Vec<&Value> = said.iter().map(|line| &line["line"]).collect();
+        assert_eq!(said, ["step 1", "step 1", "step 2", "step 3"], "its output");
+        assert_eq!((&last["id"], last["outcome"].is_null()), (&json!(id), false), "how it ended");
+    }
+}
+
+#[tokio::test]
+async fn ssh_goes_to_the_first_worker_and_through_the_proxy_where_it_is_told_to() {
+    let server = server::start().await;
+    let home = project();
+    let gcloud = home.path().join("gcloud");
+    std::fs::write(&gcloud, "#!/bin/bash\nprintf '%s\\n' \"$@\"\nexit 7\n").unwrap();
+    std::fs::set_permissions(&gcloud, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let ssh = async |words: &str| {
+        let line = format!("PATH=$PWD:$PATH exec \"$REKINDLE\" ssh train-1 {words}");
+        shell(&server, home.path(), &line).await
+    };
+    let plain = ["compute", "tpus", "tpu-vm", "ssh", "rk-abc123-train-1-g2", "--zone=us-central1-a", "--worker=0"];
+    let output = ssh("").await;
+    assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), plain);
+    assert_eq!(output.status.code(), Some(7), "it ends as gcloud does");
+    let output = ssh("--iap -- -L 9000:localhost:9000").await;
+    let proxied = [&plain[..], &["--tunnel-through-iap", "--", "-L", "9000:localhost:9000"]].concat();
+    assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), proxied);
+    let output = ssh("--iap --internal-ip").await;
+    assert_eq!(output.status.code(), Some(2), "one way or the other");
+    assert!(stdout(&output).is_empty(), "{output:?}");
+}
+
+/// The commands that the help lists.
+async fn commands(server: &server::Server) -> Vec<String> {
+    let help = stdout(&rekindle(server, "rekindle --help").await);
+    super::commands(&help).into_iter().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn each_shell_gets_a_completion_of_every_command() {
+    let server = server::start().await;
+    let commands = commands(&server).await;
+    for (name, begin, offer) in [
+        ("bash", "_rekindle() {", "rekindle,COMMAND)"),
+        ("zsh", "#compdef rekindle", "'COMMAND:"),
+        ("fish", "# Print an optspec", "-a \"COMMAND\""),
+    ] {
+        let script = stdout(&rekindle(&server, &format!("rekindle completion {name}")).await);
+        assert!(script.starts_with(begin), "{name}: {}", &script[..80]);
+        let missing: Vec<&String> =
+            commands.iter().filter(|command| !script.contains(&offer.replace("COMMAND", command))).collect();
+        assert!(missing.is_empty(), "{name} does not offer {missing:?}");
+        // Where the shell is there, it reads it.
+        let read = format!(
+            "command -v {name} >/dev/null || exit 0; \"$REKINDLE\" completion {name} >script; exec {name} -n script"
+        );
+        let output = shell(&server, project().path(), &read).await;
+        assert!(output.status.success(), "{name}: {output:?}");
+    }
+    let complete = "source <(\"$REKINDLE\" completion bash); COMP_WORDS=(rekindle cance); COMP_CWORD=1; \
+                    _rekindle rekindle cance rekindle; echo \"${COMPREPLY[*]}\"";
+    assert_eq!(stdout(&shell(&server, project().path(), complete).await), "cancel\n");
+}
