@@ -409,7 +409,7 @@ fn start(world: &Arc<World>, fleet: &mut crate::machine::Fleet, id: VmId) {
     let expected = count("REKINDLE_WORKERS") * count("REKINDLE_SLICES");
     let job = vm.job.clone();
     world.trace(|| format!("worker: {job} attempt {number} starts on {}", vm.instance));
-    crate::check::on_program_start(world, fleet, &job, number);
+    crate::check::on_program_start(world, fleet, vm, number);
     program::join(world, fleet, id, resume, line, expected);
 }
 

@@ -191,7 +191,13 @@ pub(crate) fn explain(out: &mut impl Write, plan: &Plan, outcome: &Outcome) -> s
     let Some(checker) = outcome.ending.checker() else { return Ok(()) };
     let small = shrink(plan, checker, 150);
     let again = run(&small, true);
-    writeln!(out, "smallest plan found: {}", describe(&small))?;
+    writeln!(
+        out,
+        "smallest plan found of seed {} on commit {}: {}",
+        plan.seed,
+        crate::swarm::commit(),
+        describe(&small)
+    )?;
     writeln!(out, "{}", sentence(&again.ending))?;
     let lines: Vec<&str> = again.trace.lines().collect();
     let from = lines.len().saturating_sub(120);

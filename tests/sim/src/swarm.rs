@@ -163,7 +163,8 @@ fn tell(out: &mut impl Write, sum: &mut Sum, wish: &Wish, clock: &Clock) -> std:
 }
 
 /// The commit that this is built from, for reports: seeds are only comparable on one.
-fn commit() -> String {
+/// The commit whose code this is; `unknown` outside a checkout.
+pub(crate) fn commit() -> String {
     let asked = std::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
     asked
         .ok()

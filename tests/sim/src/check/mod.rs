@@ -15,7 +15,7 @@ use rekindle_ports::store::{CreatesDoc, Stored, decode};
 use rekindle_ports::tpu::{CreateRequest, SliceRef};
 
 use crate::exec::lock;
-use crate::machine::{self, Fleet};
+use crate::machine::{self, Fleet, Vm};
 use crate::plan::Plan;
 use crate::store::Changed;
 use crate::world::{Promise, World, micros};
@@ -210,11 +210,10 @@ pub(crate) fn on_ready(world: &World, slice: &SliceRef) {
 }
 
 /// A program starts on a worker.
-pub(crate) fn on_program_start(world: &World, fleet: &Fleet, job: &JobId, attempt: u32) {
-    let broken = double_run::start(fleet, job, attempt);
-    lock(&world.checks).running.note(job, attempt);
+pub(crate) fn on_program_start(world: &World, fleet: &Fleet, at: &Vm, attempt: u32) {
+    let broken = lock(&world.checks).running.start(fleet, at, attempt);
     tell(world, broken);
-    crate::truth::mark(world, job, "started", world.now());
+    crate::truth::mark(world, &at.job, "started", world.now());
     world.count("programs started");
 }
 
