@@ -73,12 +73,12 @@ async fn one(notify: &Notify, delivery: &Delivery) -> Answer {
     let secret = Secret::of(&notify.secret, &job.spec.owner);
     let now = notify.ports.clock.now().as_second();
     let told = join_all(hooks.iter().map(|hook| notify.sender.send(hook, &event, &secret, now))).await;
-    let failures: Vec<(&str, send::Failure)> =
-        hooks.iter().zip(told).filter_map(|(hook, told)| Some((hook.webhook.as_str(), told.err()?))).collect();
+    let failures: Vec<(String, send::Failure)> =
+        hooks.iter().zip(told).filter_map(|(hook, told)| Some((send::host(&hook.webhook), told.err()?))).collect();
     if failures.is_empty() {
         return Answer::Done;
     }
-    let reason = failures.iter().map(|(url, f)| format!("{url}: {f}")).collect::<Vec<_>>().join("; ");
+    let reason = failures.iter().map(|(host, f)| format!("{host}: {f}")).collect::<Vec<_>>().join("; ");
     let is_old = notify.ports.clock.now().duration_since(event.time) > GIVE_UP;
     if !is_old && failures.iter().any(|(_, f)| f.is_transient()) {
         return Answer::Transient(reason);

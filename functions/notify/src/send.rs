@@ -115,6 +115,14 @@ impl Sender {
     }
 }
 
+/// What of a webhook's address may be told to others: the host.
+// The rest is often the right to write there: Slack, Discord and mail relays keep their token in the path or the query.
+pub(crate) fn host(webhook: &str) -> String {
+    let url = Url::parse(webhook).ok();
+    let host = url.as_ref().and_then(Url::host_str).unwrap_or("a webhook without a host");
+    host.to_owned()
+}
+
 const NOT_PUBLIC: &str = "its address is not public";
 
 /// Resolves names to public addresses alone, at each connection: a name that changes its mind after a check gains

@@ -14,7 +14,7 @@ use rekindle_core::ids::JobId;
 use rekindle_core::job::{OutEvent, Phase};
 use rekindle_core::reason::Reason;
 use rekindle_core::spec::{ParseContext, parse};
-use rekindle_rig::{Rig, push, raw, send, spec};
+use rekindle_rig::{Log, Rig, push, raw, send, spec};
 use rekindle_web::Door;
 use rekindle_wire::event::JobEvent;
 use rekindle_wire::webhook::Secret;
@@ -187,6 +187,35 @@ async fn refusals_and_redirects_are_final_and_recorded() {
         assert_eq!(tell(&router, &event(&rig, "train", Phase::Succeeded)).await, 204, "{status}");
         assert_eq!(hook.count(), before + 1, "{status}: a redirect is not followed");
         assert!(rig.dead_reasons().pop().unwrap().contains(&status.to_string()));
+    }
+}
+
+#[tokio::test]
+async fn of_a_webhook_that_fails_only_the_host_is_told() {
+    const TOKEN: &str = "T0-very-secret";
+    let (hook, log) = (Hook::start().await, Log::default());
+    let _guard = log.listen();
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    for (url, first, host) in [
+        (format!("{}/{TOKEN}?key={TOKEN}", hook.url), 204, "127.0.0.1: it answered 404"),
+        (format!("http://{nobody}/{TOKEN}?key={TOKEN}"), 503, "127.0.0.1: "),
+        (format!("http://:{TOKEN}"), 204, "a webhook without a host: "),
+    ] {
+        let (rig, router) = rig(true, &[(&url, &[])]).await;
+        let body = serde_json::to_vec(&event(&rig, "train", Phase::Succeeded)).unwrap();
+        let tell = async || send(&router, raw(PATH, "application/cloudevents+json", body.clone())).await;
+        let answer = tell().await;
+        assert_eq!(answer.status, first, "{url}");
+        rig.advance(601);
+        assert_eq!(tell().await.status, 204, "{url}: given up");
+        let dead = rig.fakes.docs.dump().into_iter().find(|doc| doc.path.as_str().starts_with("dead/")).unwrap();
+        let mut told = vec![log.take(), rig.dead_reasons().concat(), format!("{dead:?}")];
+        if first == 503 {
+            told.push(answer.text().to_owned());
+        }
+        for text in told {
+            assert!(text.contains(host) && !text.contains(TOKEN), "{url}: {text}");
+        }
     }
 }
 

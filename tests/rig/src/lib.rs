@@ -27,6 +27,10 @@ use rekindle_web::{Door, layers};
 
 pub use rekindle_fakes::deployment;
 
+mod log;
+
+pub use log::Log;
+
 /// Who calls.
 pub const CALLER: &str = "ann@example.com";
 

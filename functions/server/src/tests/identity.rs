@@ -1,7 +1,6 @@
 //! The table of bad tokens at every door: refused as it should be, nothing changed, and a line in the log that says why.
 
-use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
@@ -9,7 +8,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Request;
 use serde_json::{Value, json};
-use tracing::subscriber::DefaultGuard;
 
 use rekindle_core::settings::Deployment;
 use rekindle_fakes::tokens::{Issuer, KEY, OTHER_KEY, TokenKey, unsigned};
@@ -17,7 +15,7 @@ use rekindle_fn_jobs::Name;
 use rekindle_fn_notify::Sender;
 use rekindle_gcp::oidc::{Mode, OidcSettings};
 use rekindle_ports::world::Clock;
-use rekindle_rig::{Answer, Rig, send, spec};
+use rekindle_rig::{Answer, Log, Rig, send, spec};
 
 use crate::config::Callers;
 use crate::doors::OidcDoors;
@@ -27,34 +25,6 @@ const URL: &str = "https://svc.example.app";
 const GCLOUD: &str = "gcloud.apps.example.com";
 /// The workers' account.
 pub(super) const WORKER: &str = "worker@p.iam.gserviceaccount.com";
-
-/// What is logged while its guard lives.
-#[derive(Clone, Default)]
-pub(super) struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Log {
-    pub(super) fn listen(&self) -> DefaultGuard {
-        let log = self.clone();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::TRACE);
-        let subscriber = subscriber.with_writer(move || log.clone()).finish();
-        tracing::subscriber::set_default(subscriber)
-    }
-
-    pub(super) fn take(&self) -> String {
-        String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
-    }
-}
 
 /// All functions behind doors that verify, with a local set of keys.
 pub(super) struct World {

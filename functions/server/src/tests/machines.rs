@@ -7,10 +7,10 @@ use rekindle_core::classify::{Exit, WorkerEvidence};
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::observation::{ExitReport, WorkerState};
 use rekindle_engine::tokens;
-use rekindle_rig::{Answer, spec};
+use rekindle_rig::{Answer, Log, spec};
 use rekindle_wire::agent::{Hello, Progress, Report};
 
-use super::identity::{Call, Log, WORKER, World, sign};
+use super::identity::{Call, WORKER, World, sign};
 
 const INSTANCE: &str = "t1v-n-1-w-0";
 
