@@ -1,18 +1,22 @@
 //! Reading bodies: a limit before anything is kept, content types, envelopes, JSON of people.
 
+use std::fmt;
 use std::time::Duration;
 
 use axum::BoxError;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{FromRequest, Request};
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, StatusCode, header};
+use http::request::Parts;
+use http::{StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 
+use rekindle_wire::bounds;
 use rekindle_wire::delivery::{self, Delivery, NotAnEnvelope};
 
 use crate::problem::{FieldFault, Problem, problem};
+use crate::room::{self, SMALL_MAX};
 
 /// The largest body of an envelope or a job spec, in bytes.
 // Eventarc events are at most 512 KB; a job spec is a page of text.
@@ -27,40 +31,73 @@ const DRAIN_MAX: usize = 32 * 1024 * 1024;
 /// And for how long.
 const DRAIN_FOR: Duration = Duration::from_secs(5);
 
-/// Reads a body of at most `max` bytes. Errors: 413 above it, 400 when it breaks off.
+/// Reads a body of at most `max` bytes. Errors: 413 above it, 400 when it breaks off, 503 when it is large and there is no
+/// [`room`] for it.
 pub async fn read(request: Request, max: usize) -> Result<Bytes, Problem> {
     let (parts, body) = request.into_parts();
-    collect(&parts.headers, body, max).await
+    collect(&parts, body, max).await
 }
 
-async fn collect(headers: &HeaderMap, mut body: Body, max: usize) -> Result<Bytes, Problem> {
+async fn collect(parts: &Parts, mut body: Body, max: usize) -> Result<Bytes, Problem> {
     let too_large =
         || problem(StatusCode::PAYLOAD_TOO_LARGE, "too-large", format!("the body has more than {max} bytes"));
-    let declared = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
-    if declared.is_some_and(|length| length > max as u64) {
+    let known = body.size_hint().exact();
+    if known.is_some_and(|length| length > max as u64) {
         drain(body).await;
         return Err(too_large());
     }
-    match whole(Limited::new(&mut body, max)).await {
+    let known = known.and_then(|length| usize::try_from(length).ok());
+    if let Some(length) = known {
+        room::take(&parts.extensions, length)?;
+    }
+    match whole(parts, Limited::new(&mut body, max), known, max).await {
         Ok(body) => Ok(body),
-        Err(error) if error.is::<LengthLimitError>() => {
+        Err(Broken::NoRoom(problem)) => Err(problem),
+        Err(Broken::Read(error)) if error.is::<LengthLimitError>() => {
             drain(body).await;
             Err(too_large())
         }
-        Err(error) => Err(problem(StatusCode::BAD_REQUEST, "body", format!("the body cannot be read: {error}"))),
+        Err(Broken::Read(error)) => {
+            Err(problem(StatusCode::BAD_REQUEST, "body", format!("the body cannot be read: {error}")))
+        }
+    }
+}
+
+/// Why a body was not read to its end.
+enum Broken {
+    Read(BoxError),
+    NoRoom(Problem),
+}
+
+impl From<BoxError> for Broken {
+    fn from(error: BoxError) -> Self {
+        Self::Read(error)
     }
 }
 
 /// All of a body. Nearly every one comes in one piece, which is then taken as it is.
-async fn whole(mut body: Limited<&mut Body>) -> Result<Bytes, BoxError> {
+async fn whole(parts: &Parts, mut body: Limited<&mut Body>, known: Option<usize>, max: usize) -> Result<Bytes, Broken> {
     let Some(first) = body.frame().await else { return Ok(Bytes::new()) };
     let first = first?.into_data().unwrap_or_default();
+    let mut has_room = known.is_some();
+    let mut grown_to = |size: usize| {
+        if !has_room && size > SMALL_MAX {
+            // Nobody has said how long it will be.
+            room::take(&parts.extensions, max).map_err(Broken::NoRoom)?;
+            has_room = true;
+        }
+        Ok::<_, Broken>(())
+    };
+    grown_to(first.len())?;
     if body.is_end_stream() {
         return Ok(first);
     }
-    let mut all = BytesMut::from(first);
+    let mut all = BytesMut::with_capacity(known.unwrap_or(2 * first.len()));
+    all.extend_from_slice(&first);
     while let Some(frame) = body.frame().await {
-        all.extend_from_slice(&frame?.into_data().unwrap_or_default());
+        let data = frame?.into_data().unwrap_or_default();
+        grown_to(all.len() + data.len())?;
+        all.extend_from_slice(&data);
     }
     Ok(all.freeze())
 }
@@ -118,9 +155,8 @@ impl<S: Send + Sync> FromRequest<S> for Messages {
 
 async fn deliveries(request: Request, max: usize) -> Result<Vec<Delivery>, Problem> {
     let (parts, body) = request.into_parts();
-    let headers = parts.headers;
-    let body = collect(&headers, body, max).await?;
-    delivery::decode(&headers, &body).map_err(|error| {
+    let body = collect(&parts, body, max).await?;
+    delivery::decode(&parts.headers, &body).map_err(|error| {
         tracing::error!(error = %error, "not an envelope");
         match error {
             NotAnEnvelope::ContentType(_) => {
@@ -167,11 +203,14 @@ fn from_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     if body.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| *byte == b'[') {
         return Err(problem(StatusCode::BAD_REQUEST, "json", "the body must be a JSON object, not a list".to_owned()));
     }
+    let unread =
+        |why: &dyn fmt::Display| problem(StatusCode::BAD_REQUEST, "json", format!("the body cannot be read: {why}"));
+    bounds::check(body).map_err(|why| unread(&why))?;
     let mut json = serde_json::Deserializer::from_slice(body);
     let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let field = error.path().to_string();
         let why = error.into_inner();
-        let problem = problem(StatusCode::BAD_REQUEST, "json", format!("the body cannot be read: {why}"));
+        let problem = unread(&why);
         // Text that is no JSON, and what is wrong with the whole, is no field's fault.
         if why.is_data() && field != "." {
             problem.with_errors(vec![FieldFault { field, message: why.to_string() }])
@@ -180,6 +219,6 @@ fn from_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
         }
     });
     let value = read?;
-    json.end().map_err(|why| problem(StatusCode::BAD_REQUEST, "json", format!("the body cannot be read: {why}")))?;
+    json.end().map_err(|why| unread(&why))?;
     Ok(value)
 }

@@ -18,17 +18,17 @@ use tower::ServiceBuilder;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::problem::{Problem, problem};
+use crate::room::Rooms;
 
 /// Most requests that a process works on at once; more get 503 at once and come again.
-// Above the concurrency that any service is deployed with, and low enough that as many bodies of the largest size fit
-// into its memory.
+// Above the concurrency that any service is deployed with. What large bodies may have in all is in `room`.
 pub const AT_ONCE_MAX: usize = 256;
 
 /// The router with all common layers. `deadline`: no handler works longer; what it has not answered by then gets 503.
 ///
 /// A body that is streamed after the head of the answer is not bound by it.
 pub fn common(router: Router, deadline: Duration) -> Router {
-    let bounds = Bounds { deadline, places: Semaphore::new(AT_ONCE_MAX) };
+    let bounds = Bounds { deadline, places: Semaphore::new(AT_ONCE_MAX), rooms: Rooms::new() };
     router
         .fallback(async || Problem::not_found("such path"))
         .method_not_allowed_fallback(async || {
@@ -45,6 +45,7 @@ pub fn common(router: Router, deadline: Duration) -> Router {
 struct Bounds {
     deadline: Duration,
     places: Semaphore,
+    rooms: Rooms,
 }
 
 // One layer of the router for all of it: each costs some allocations with every request.
@@ -76,12 +77,13 @@ async fn observed(bounds: &Bounds, request: Request, next: Next) -> Response {
 }
 
 /// Sheds what is too much: a late answer helps nobody, and memory must not grow with the load.
-async fn admitted(bounds: &Bounds, request: Request, next: Next) -> Response {
+async fn admitted(bounds: &Bounds, mut request: Request, next: Next) -> Response {
     let Ok(_place) = bounds.places.try_acquire() else {
         tracing::warn!(at_once_max = AT_ONCE_MAX, "too many requests at once");
         return problem(StatusCode::SERVICE_UNAVAILABLE, "overloaded", "too many requests at once; try again")
             .into_response();
     };
+    let _held = bounds.rooms.offer(&mut request);
     bounded(bounds.deadline, next.run(request)).await
 }
 

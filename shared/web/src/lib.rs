@@ -13,6 +13,7 @@ pub mod hint;
 pub mod layers;
 pub mod listen;
 pub mod problem;
+pub mod room;
 pub mod serve;
 
 pub use answer::Answer;

@@ -4,11 +4,12 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::time::Duration;
 
 use axum::Router;
 use axum::serve::Listener;
 use hyper::server::conn::http1;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -23,9 +24,17 @@ pub const HEADERS_MAX: usize = 100;
 // The longest token that is looked at has 16 KiB, a trace's headers some hundred bytes.
 pub const HEAD_MAX: usize = 64 * 1024;
 
+/// A connection on which no head has come to its end for so long is closed.
+// Google's load balancers keep an idle connection for 600 s, and close it first: one that is closed under them may cost a request.
+pub const HEAD_FOR: Duration = Duration::from_secs(620);
+
 /// Serves `router`. Once `stop` ends, no new connection is taken, and this returns when the requests that are under way have been
 /// answered. Dropped before that, it cuts them.
 pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()> + Send) {
+    serve_heads(listener, router, stop, HEAD_FOR).await;
+}
+
+async fn serve_heads(listener: TcpListener, router: Router, stop: impl Future<Output = ()> + Send, head_for: Duration) {
     let mut listener = crate::listen::prompt(listener);
     let (close, closing) = watch::channel(());
     let mut connections = JoinSet::new();
@@ -34,7 +43,7 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
         tokio::select! {
             // Errors are axum's to wait out: a process without a free descriptor takes connections again later.
             (stream, _) = Listener::accept(&mut listener) => {
-                connections.spawn(connection(stream, router.clone(), closing.clone()));
+                connections.spawn(connection(stream, router.clone(), closing.clone(), head_for));
             }
             Some(_) = connections.join_next() => {}
             () = &mut stop => break,
@@ -44,9 +53,10 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
     while connections.join_next().await.is_some() {}
 }
 
-async fn connection(stream: TcpStream, router: Router, mut closing: watch::Receiver<()>) {
+async fn connection(stream: TcpStream, router: Router, mut closing: watch::Receiver<()>, head_for: Duration) {
     let mut builder = http1::Builder::new();
     builder.max_headers(HEADERS_MAX).max_header_size(HEAD_MAX);
+    builder.timer(TokioTimer::new()).header_read_timeout(head_for);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
     tokio::select! {
         // Only the client or the network can be at fault, and handlers have told of their own.

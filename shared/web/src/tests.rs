@@ -9,9 +9,13 @@ use axum::body::Body;
 use axum::routing::{get, post};
 use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt;
+use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
-use crate::{Answer, Caller, Deliveries, Door, Json, Machine, Raw, Refused, Verifier, caller, etag, layers};
+use crate::{
+    Answer, Caller, Deliveries, Door, Json, Machine, Messages, PUSH_MAX, Problem, Raw, Refused, Verifier, body, caller,
+    etag, layers, room,
+};
 
 struct ByHeader;
 
@@ -185,7 +189,7 @@ fn the_table_of_answers() {
 
 #[tokio::test]
 async fn what_is_too_much_at_once_is_told_to_come_again_and_nothing_is_lost() {
-    let (begun, gate) = (Arc::new(tokio::sync::Semaphore::new(0)), Arc::new(tokio::sync::Semaphore::new(0)));
+    let (begun, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let (tell, wait) = (Arc::clone(&begun), Arc::clone(&gate));
     let slow = move || {
         let (tell, wait) = (Arc::clone(&tell), Arc::clone(&wait));
@@ -209,4 +213,88 @@ async fn what_is_too_much_at_once_is_told_to_come_again_and_nothing_is_lost() {
         assert_eq!(one.await.unwrap(), StatusCode::NO_CONTENT);
     }
     assert_eq!(ask().await, StatusCode::NO_CONTENT, "there is room again");
+}
+
+#[tokio::test]
+async fn json_of_people_has_limits_on_depth_and_number() {
+    let deep = format!("{{\"a\":{}{}}}", "[".repeat(40), "]".repeat(40));
+    let many = format!("{{\"a\":[{}]}}", vec!["0"; 20_000].join(","));
+    for (path, body, limit) in [
+        ("/json", &deep, "more than 32 objects and lists"),
+        ("/json", &many, "more than 10000 fields and items"),
+        ("/command", &many, "more than 10000 fields and items"),
+    ] {
+        let (status, _, answer) = send(post_to(path, "application/json", body.clone())).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{path}");
+        assert!(answer.contains(limit), "{path}: {answer}");
+    }
+}
+
+/// A route that takes the largest bodies, tells when it has one, and holds it until it may go on.
+fn large(begun: &Arc<Semaphore>, gate: &Arc<Semaphore>) -> Router {
+    let (begun, gate) = (Arc::clone(begun), Arc::clone(gate));
+    let take = move |request: Request<Body>| {
+        let (begun, gate) = (Arc::clone(&begun), Arc::clone(&gate));
+        async move {
+            let size = body::read(request, PUSH_MAX).await?.len();
+            begun.add_permits(1);
+            let _go_on = gate.acquire().await;
+            Ok::<_, Problem>(size.to_string())
+        }
+    };
+    layers::common(Router::new().route("/large", post(take)), Duration::from_mins(1))
+}
+
+#[tokio::test]
+async fn large_bodies_have_so_much_room_together_and_small_ones_need_none() {
+    let (begun, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let router = large(&begun, &gate);
+    let ask = |body: Body| {
+        let router = router.clone();
+        async move { router.oneshot(post_to("/large", "", body)).await.unwrap().status() }
+    };
+    let count = room::ROOM / PUSH_MAX;
+    assert!(count < layers::AT_ONCE_MAX, "the number of requests alone does not bound memory");
+    // One that does not say its length counts as the largest.
+    let bodies = (0..count).map(|n| if n == 0 { chunked(1 << 20) } else { vec![b'x'; PUSH_MAX].into() });
+    let held: Vec<_> = bodies.map(|body| tokio::spawn(ask(body))).collect();
+    begun.acquire_many(u32::try_from(count).unwrap()).await.unwrap().forget();
+    assert_eq!(ask(vec![b'x'; PUSH_MAX].into()).await, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(ask(chunked(PUSH_MAX)).await, StatusCode::SERVICE_UNAVAILABLE, "and in chunks");
+    assert_eq!(ask(vec![b'x'; PUSH_MAX + 1].into()).await, StatusCode::PAYLOAD_TOO_LARGE, "for good");
+    let small = [tokio::spawn(ask(vec![b'x'; room::SMALL_MAX].into())), tokio::spawn(ask(chunked(room::SMALL_MAX)))];
+    begun.acquire_many(2).await.unwrap().forget();
+    gate.add_permits(layers::AT_ONCE_MAX);
+    for one in held.into_iter().chain(small) {
+        assert_eq!(one.await.unwrap(), StatusCode::OK);
+    }
+    for _ in 0..=count {
+        assert_eq!(ask(vec![b'x'; PUSH_MAX].into()).await, StatusCode::OK, "there is room again");
+        assert_eq!(ask(chunked(PUSH_MAX + 1)).await, StatusCode::PAYLOAD_TOO_LARGE, "what is refused keeps none");
+    }
+}
+
+#[tokio::test]
+async fn what_is_decoded_from_a_body_is_counted_as_long_as_it_is_worked_on() {
+    let (begun, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (tell, wait) = (Arc::clone(&begun), Arc::clone(&gate));
+    let route = post(async move |Messages(all): Messages| {
+        tell.add_permits(1);
+        let _go_on = wait.acquire().await;
+        all.len().to_string()
+    });
+    let router = layers::common(Router::new().route("/messages", route), Duration::from_mins(1));
+    let ask = || {
+        let router = router.clone();
+        let push = format!(r#"{{"message":{{"data":"{}","messageId":"1"}}}}"#, "QUJD".repeat(13 * 1024 * 1024 / 4));
+        async move { router.oneshot(post_to("/messages", "application/json", push)).await.unwrap().status() }
+    };
+    let count = room::ROOM / (13 * 1024 * 1024);
+    let held: Vec<_> = (0..count).map(|_| tokio::spawn(ask())).collect();
+    begun.acquire_many(u32::try_from(count).unwrap()).await.unwrap().forget();
+    assert_eq!(ask().await, StatusCode::SERVICE_UNAVAILABLE);
+    gate.add_permits(layers::AT_ONCE_MAX);
+    for one in held {
+        assert_eq!(one.await.unwrap(), StatusCode::OK);
+    }
 }

@@ -1,11 +1,13 @@
 //! Audit log entries (`LogEntryData`), from Eventarc or from a Logging sink: activity and system events.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
+use crate::bounds;
 use crate::delivery::Delivery;
 use crate::text::Text;
 
@@ -42,23 +44,31 @@ pub struct Asked {
     queued_resource: Option<String>,
 }
 
-impl<'de> Deserialize<'de> for Asked {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AskedReader)
+/// What is wanted of a value of any sort. The rest is passed over: whatever it is, it costs no memory.
+trait Part: Default {
+    fn of_fields<'de, A: MapAccess<'de>>(mut fields: A) -> Result<Self, A::Error> {
+        while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Self::default())
+    }
+
+    fn of_text(_: &str) -> Self {
+        Self::default()
     }
 }
 
-struct AskedReader;
+/// A name, where the value is a text.
+#[derive(Default)]
+struct Name(Option<String>);
 
-impl<'de> Visitor<'de> for AskedReader {
-    type Value = Asked;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
+impl Part for Name {
+    fn of_text(text: &str) -> Self {
+        Self(Some(text.to_owned()))
     }
+}
 
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Asked, A::Error> {
-        let mut asked = Asked::default();
+impl Part for Asked {
+    fn of_fields<'de, A: MapAccess<'de>>(mut fields: A) -> Result<Self, A::Error> {
+        let mut asked = Self::default();
         while let Some(name) = fields.next_key::<Text<'de>>()? {
             let place = match &*name {
                 "nodeId" | "node_id" => &mut asked.node,
@@ -69,40 +79,66 @@ impl<'de> Visitor<'de> for AskedReader {
                 }
             };
             // In either spelling; the other is not there, or says the same.
-            if let Value::String(id) = fields.next_value()? {
+            if let Name(Some(id)) = fields.next_value()? {
                 *place = Some(id);
             }
         }
         Ok(asked)
     }
+}
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Asked, A::Error> {
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Partly(PhantomData))
+    }
+}
+
+impl<'de> Deserialize<'de> for Asked {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Partly(PhantomData))
+    }
+}
+
+struct Partly<T>(PhantomData<T>);
+
+impl<'de, T: Part> Visitor<'de> for Partly<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+        T::of_fields(fields)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<T, A::Error> {
         while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Asked::default())
+        Ok(T::default())
     }
 
-    fn visit_str<E>(self, _: &str) -> Result<Asked, E> {
-        Ok(Asked::default())
+    fn visit_str<E>(self, text: &str) -> Result<T, E> {
+        Ok(T::of_text(text))
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Asked, E> {
-        Ok(Asked::default())
+    fn visit_bool<E>(self, _: bool) -> Result<T, E> {
+        Ok(T::default())
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<Asked, E> {
-        Ok(Asked::default())
+    fn visit_i64<E>(self, _: i64) -> Result<T, E> {
+        Ok(T::default())
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Asked, E> {
-        Ok(Asked::default())
+    fn visit_u64<E>(self, _: u64) -> Result<T, E> {
+        Ok(T::default())
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Asked, E> {
-        Ok(Asked::default())
+    fn visit_f64<E>(self, _: f64) -> Result<T, E> {
+        Ok(T::default())
     }
 
-    fn visit_unit<E>(self) -> Result<Asked, E> {
-        Ok(Asked::default())
+    fn visit_unit<E>(self) -> Result<T, E> {
+        Ok(T::default())
     }
 }
 
@@ -160,7 +196,7 @@ pub fn subject(delivery: &Delivery) -> Result<Option<(Resource, String)>, String
     {
         return Ok(spoken_of(&audit));
     }
-    let value: Value = serde_json::from_slice(data).map_err(|e| format!("not JSON: {e}"))?;
+    let value: Value = bounds::from_slice(data).map_err(|e| format!("not JSON: {e}"))?;
     if !is_log_entry(&value) {
         return Err("not a log entry".into());
     }

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode;
 use serde_json::{Map, Value};
 
+use crate::bounds;
 use crate::delivery::{Delivery, EventAttributes, Via};
 use crate::pubsub::Push;
 
@@ -49,14 +50,14 @@ pub fn binary(headers: &HeaderMap, body: &[u8]) -> Result<Delivery, String> {
 
 /// One event in JSON format.
 pub fn structured(body: &[u8]) -> Result<Delivery, String> {
-    let event: Event = serde_json::from_slice(body).map_err(|e| format!("not a CloudEvent: {e}"))?;
+    let event: Event = bounds::from_slice(body).map_err(|e| format!("not a CloudEvent: {e}"))?;
     let data = data_of(&event);
     delivery(&event, data)
 }
 
 /// A batch of events in JSON format. One bad event refuses the batch, since an answer speaks of all of it.
 pub fn batch(body: &[u8]) -> Result<Vec<Delivery>, String> {
-    let events: Vec<Event> = serde_json::from_slice(body).map_err(|e| format!("not a batch of CloudEvents: {e}"))?;
+    let events: Vec<Event> = bounds::from_slice(body).map_err(|e| format!("not a batch of CloudEvents: {e}"))?;
     events.iter().map(|event| delivery(event, data_of(event))).collect()
 }
 

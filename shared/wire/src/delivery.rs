@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::Deserialize as _;
 
 use crate::pubsub::Push;
-use crate::{audit, cloudevent, pubsub};
+use crate::{audit, bounds, cloudevent, pubsub};
 
 /// The way it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +147,7 @@ fn json_envelope(body: &[u8]) -> Result<Delivery, String> {
     if let Ok(push) = serde_json::from_slice::<Push<'_>>(body) {
         return Ok(push.into_delivery());
     }
-    let value: serde_json::Value = serde_json::from_slice(body).map_err(|e| format!("not JSON: {e}"))?;
+    let value: serde_json::Value = bounds::from_slice(body).map_err(|e| format!("not JSON: {e}"))?;
     if value.get("message").is_some() {
         let push = Push::deserialize(&value).map_err(|e| format!("not a Pub/Sub push: {e}"))?;
         return Ok(push.into_delivery());

@@ -6,6 +6,7 @@
 pub mod account;
 pub mod agent;
 pub mod audit;
+pub mod bounds;
 pub mod cloudevent;
 pub mod delivery;
 pub mod event;

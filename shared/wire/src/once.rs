@@ -9,12 +9,7 @@ use std::fmt;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Most values in all, fields and items at any depth. A job has some dozens; whoever lists thousands of variables is at fault, and each
-/// value costs far more memory than its bytes.
-pub const VALUES_MAX: usize = 10_000;
-
-/// Most objects and lists within each other. A job has five.
-pub const DEPTH_MAX: usize = 32;
+use crate::bounds::{self, DEPTH_MAX, VALUES_MAX};
 
 /// A value that was read so.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +32,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn deeper<E: Error>(self) -> Result<Self, E> {
         if self.depth == DEPTH_MAX {
-            return Err(E::custom(format!("more than {DEPTH_MAX} objects and lists within each other")));
+            return Err(E::custom(bounds::too_deep()));
         }
         Ok(Self { depth: self.depth + 1, ..self })
     }
@@ -48,7 +43,7 @@ impl<'de> DeserializeSeed<'de> for Reader<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         let left = self.left.get().checked_sub(1);
-        self.left.set(left.ok_or_else(|| D::Error::custom(format!("more than {VALUES_MAX} fields and items")))?);
+        self.left.set(left.ok_or_else(|| D::Error::custom(bounds::too_many()))?);
         deserializer.deserialize_any(self)
     }
 }

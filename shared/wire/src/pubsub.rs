@@ -1,13 +1,16 @@
 //! Pub/Sub push, wrapped (`{"message": …}`) and unwrapped (`x-goog-pubsub-*` headers).
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use http::{HeaderMap, HeaderName};
 use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
+use crate::bounds::ATTRIBUTES_MAX;
 use crate::delivery::{Delivery, Via};
 use crate::text::Text;
 
@@ -31,8 +34,8 @@ pub struct Message<'a> {
     /// Base64 of the payload; absent or empty when the message has attributes only.
     #[serde(default, borrow)]
     pub data: Option<Text<'a>>,
-    /// Attributes; absent when there are none.
-    #[serde(default)]
+    /// Attributes; absent when there are none. At most [`ATTRIBUTES_MAX`].
+    #[serde(default, deserialize_with = "attributes")]
     pub attributes: Option<BTreeMap<String, String>>,
     /// Id, unique in the topic; the same over redeliveries.
     #[serde(default, borrow, rename = "messageId")]
@@ -49,6 +52,46 @@ pub struct Message<'a> {
     /// Ordering key, when it was published with one.
     #[serde(default, borrow, rename = "orderingKey")]
     pub ordering_key: Option<Text<'a>>,
+}
+
+type Attributes = Option<BTreeMap<String, String>>;
+
+// Read one by one, so that a body of nothing but attributes costs no memory.
+fn attributes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Attributes, D::Error> {
+    deserializer.deserialize_option(AttributesReader)
+}
+
+struct AttributesReader;
+
+impl<'de> Visitor<'de> for AttributesReader {
+    type Value = Attributes;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of texts")
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Attributes, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Attributes, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Attributes, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Attributes, A::Error> {
+        let mut all = BTreeMap::new();
+        while let Some((name, value)) = fields.next_entry()? {
+            if all.len() == ATTRIBUTES_MAX {
+                return Err(A::Error::custom(format!("more than {ATTRIBUTES_MAX} attributes")));
+            }
+            all.insert(name, value);
+        }
+        Ok(Some(all))
+    }
 }
 
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()

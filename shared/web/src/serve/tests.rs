@@ -10,11 +10,15 @@ use super::*;
 
 /// A server; its address, what stops it, and its end.
 async fn start() -> (std::net::SocketAddr, oneshot::Sender<()>, tokio::task::JoinHandle<()>) {
+    start_with(HEAD_FOR).await
+}
+
+async fn start_with(head_for: Duration) -> (std::net::SocketAddr, oneshot::Sender<()>, tokio::task::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
     let router = Router::new().route("/", post(async |body: String| body));
     let (stop, stopped) = oneshot::channel::<()>();
-    (at, stop, tokio::spawn(serve(listener, router, async { drop(stopped.await) })))
+    (at, stop, tokio::spawn(serve_heads(listener, router, async { drop(stopped.await) }, head_for)))
 }
 
 /// A head with so many headers, of so many bytes in all.
@@ -72,6 +76,18 @@ async fn trailers_have_them_too() {
     assert_eq!(told(&mut stream, &chunked(10)).await, "HTTP/1.1 200 OK");
     let mut stream = TcpStream::connect(at).await.unwrap();
     assert_ne!(told(&mut stream, &chunked(HEAD_MAX)).await, "HTTP/1.1 200 OK");
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_end_is_not_waited_for_and_neither_is_the_next_one() {
+    let (at, _stop, _ended) = start_with(Duration::from_millis(20)).await;
+    let mut slow = TcpStream::connect(at).await.unwrap();
+    assert_eq!(told(&mut slow, "POST / HTTP/1.1\r\nhost: he").await, "", "closed");
+    let mut idle = TcpStream::connect(at).await.unwrap();
+    assert_eq!(told(&mut idle, &(head(4, 0) + "{}")).await, "HTTP/1.1 200 OK");
+    let mut rest = Vec::new();
+    idle.read_to_end(&mut rest).await.unwrap();
+    assert!(HEAD_FOR > Duration::from_mins(10), "later than the load balancers");
 }
 
 #[tokio::test]

@@ -64,6 +64,42 @@ fn a_wrapped_push_without_content_type_is_read_and_other_bytes_are_bare() {
 }
 
 #[test]
+fn each_reader_of_a_tree_bounds_its_depth_and_number() {
+    let structured = ("content-type", "application/cloudevents+json");
+    let batch = ("content-type", "application/cloudevents-batch+json");
+    let deep = format!("{}1{}", "[".repeat(40), "]".repeat(40));
+    let many = format!("[{}]", vec!["0"; 20_000].join(","));
+    for (filling, limit) in [(&deep, "more than 32 objects and lists"), (&many, "more than 10000 fields and items")] {
+        let event = format!(r#"{{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{filling}}}"#);
+        let entry = format!(r#"{{"logName":"l","protoPayload":{{"response":{filling}}}}}"#);
+        let odd_push = format!(r#"{{"message":{{"data":{filling}}}}}"#);
+        for (header, body) in
+            [(structured, event.clone()), (batch, format!("[{event}]")), (JSON, entry.clone()), (JSON, odd_push)]
+        {
+            let told = one(&[header], &body).unwrap_err().to_string();
+            assert!(told.contains(limit), "{}: {told}", header.1);
+        }
+        // Read into its fields alone, the same entry costs nothing.
+        let delivery = one(&[("x-goog-pubsub-message-id", "1")], &entry).unwrap();
+        assert_eq!(crate::audit::subject(&delivery), Ok(None));
+        let odd = one(&[("x-goog-pubsub-message-id", "1")], &entry.replace("protoPayload", "other")).unwrap();
+        let told = crate::audit::subject(&odd).unwrap_err();
+        assert!(told.contains(limit), "{told}");
+    }
+}
+
+#[test]
+fn a_message_has_at_most_as_many_attributes_as_pubsub_takes() {
+    let push = |count: usize| {
+        let attributes: BTreeMap<String, &str> = (0..count).map(|n| (n.to_string(), "x")).collect();
+        serde_json::json!({"message": {"messageId": "1", "attributes": attributes}}).to_string()
+    };
+    assert_eq!(one(&[JSON], &push(100)).unwrap().attributes.len(), 100);
+    let told = one(&[JSON], &push(101)).unwrap_err().to_string();
+    assert!(told.contains("more than 100 attributes"), "{told}");
+}
+
+#[test]
 fn what_is_no_envelope() {
     let deep = format!(r#"{{"message":{}{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
     for body in
