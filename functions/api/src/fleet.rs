@@ -15,7 +15,7 @@ use rekindle_core::placement;
 use rekindle_engine::PassError;
 use rekindle_ports::tpu::Listed;
 use rekindle_web::{Caller, NoQuery, Problem, Query, etag};
-use rekindle_wire::v1::{Fleet, FleetEntry, Owner};
+use rekindle_wire::v1::{Fleet, FleetEntry, IdleView, Owner};
 
 use crate::Api;
 use crate::access::{may, may_all};
@@ -78,6 +78,7 @@ fn entry(api: &Api, of: rekindle_engine::FleetEntry, now: Timestamp) -> FleetEnt
         state: state(&listed.view.state),
         age_secs: listed.created_at.map(|at| now.duration_since(at).as_secs().max(0)),
         usd_per_hour: usd_per_hour(api, &listed),
+        capacity: Some(listed.capacity()),
         name: listed.slice.name,
         zone: listed.slice.zone,
         accelerator: listed.accelerator,
@@ -87,6 +88,7 @@ fn entry(api: &Api, of: rekindle_engine::FleetEntry, now: Timestamp) -> FleetEnt
         job,
         generation,
         owned_by: listed.owned_by,
+        idle: of.idle.map(|idle| IdleView::of(idle, now)),
     }
 }
 
@@ -109,5 +111,5 @@ fn usd_per_hour(api: &Api, listed: &Listed) -> Option<f64> {
     if listed.slice.via == Via::QueuedResource {
         return Some(0.0);
     }
-    placement::usd_per_hour(&api.engine.deployment, &listed.accelerator, &listed.slice.zone, listed.preemptible)
+    placement::usd_per_hour(&api.engine.deployment, &listed.accelerator, &listed.slice.zone, listed.capacity())
 }

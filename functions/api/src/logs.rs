@@ -162,7 +162,7 @@ impl Style {
 }
 
 /// Workers of a slice, of the largest that the spec takes; the generation may be gone.
-fn workers_each(job: &Job) -> u32 {
+pub(crate) fn workers_each(job: &Job) -> u32 {
     let known = job.spec.tpu.accelerators.iter().filter_map(|a| rekindle_core::catalog::accelerator(a));
     let each = known.map(|a| a.workers).chain(job.generations.iter().map(|g| g.workers));
     each.max().unwrap_or(1)

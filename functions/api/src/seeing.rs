@@ -16,6 +16,7 @@ use rekindle_wire::seeing::{AttemptProgress, DigestView, ProgressList, WorkerVie
 use crate::Api;
 use crate::access::{Shown, seen};
 use crate::jobs::{counted, job_id, reports, store};
+use crate::logs::workers_each;
 
 /// Jobs of one digest.
 const JOBS_MAX: usize = 500;
@@ -37,7 +38,9 @@ pub(crate) async fn progress(
     let series = api.engine.ports.store.progress(&job.id, &attempts).await.map_err(|error| store(&error))?;
     let attempts = series.into_iter().map(|(attempt, series)| AttemptProgress { attempt, points: series.points });
     let workers = reports(&api, &job).await.iter().map(WorkerView::of).collect();
-    Ok(etag::json(&headers, &ProgressList { id: job.id, attempts: attempts.collect(), workers }))
+    let (slices, slice_workers) = (job.spec.tpu.slices, workers_each(&job));
+    let list = ProgressList { id: job.id, attempts: attempts.collect(), workers, slices, slice_workers };
+    Ok(etag::json(&headers, &list))
 }
 
 #[derive(Debug, Deserialize)]

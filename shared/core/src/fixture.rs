@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::ids::JobId;
+use crate::ids::{JobId, WorkerKey};
 use crate::job::{Attempt, Counters, Create, Desired, Generation, Job, Phase, Placement, Spent, Usage, Via};
+use crate::observation::{WorkerReport, WorkerState};
 use crate::reason::Reason;
 use crate::settings::{CapacityEntry, Deployment};
 use crate::spec::{self, CapacityKind, JobSpec, ParseContext};
@@ -176,5 +177,31 @@ pub(crate) fn attempt(number: u32, generation: u32) -> Attempt {
         saved_before: None,
         resumed_from: None,
         idle: std::time::Duration::ZERO,
+    }
+}
+
+/// A report of one worker of attempt 1, on generation 1.
+pub(crate) fn report(worker: u32, state: WorkerState) -> WorkerReport {
+    WorkerReport {
+        attempt: 1,
+        generation: 1,
+        key: WorkerKey { slice: 0, worker },
+        instance: format!("vm-{worker}"),
+        boot_id: "b".into(),
+        address: String::new(),
+        state,
+        heard_at: at(100),
+        started_at: None,
+        step: None,
+        step_at: None,
+        output_at: None,
+        loss: None,
+        checkpoint: None,
+        resumed_from: None,
+        disk_free_bytes: None,
+        memory_free_bytes: None,
+        notice: None,
+        exit: None,
+        is_collecting: false,
     }
 }

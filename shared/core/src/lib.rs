@@ -16,6 +16,7 @@ pub mod failure;
 #[cfg(test)]
 mod fixture;
 pub mod history;
+pub mod idle;
 pub mod ids;
 pub mod job;
 pub mod limits;

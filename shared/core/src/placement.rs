@@ -179,17 +179,20 @@ pub fn entry_for<'a>(
 
 /// US dollars an hour for a slice of that type in that zone: by the deployment's own price where it has one, else by the
 /// catalogue; `None` when neither knows.
-pub fn usd_per_hour(deployment: &Deployment, accelerator: &str, zone: &str, preemptible: bool) -> Option<f64> {
+pub fn usd_per_hour(deployment: &Deployment, accelerator: &str, zone: &str, bought: CapacityKind) -> Option<f64> {
     let chips = catalog::accelerator(accelerator)?.chips;
-    let kinds: &[CapacityKind] = if preemptible {
-        &[CapacityKind::Spot, CapacityKind::Preemptible]
-    } else {
-        &[CapacityKind::OnDemand, CapacityKind::Reserved]
+    // Where the deployment has no price for that kind, the nearest one stands for it.
+    let kinds = match bought {
+        CapacityKind::Spot => [CapacityKind::Spot, CapacityKind::Preemptible],
+        CapacityKind::Preemptible => [CapacityKind::Preemptible, CapacityKind::Spot],
+        CapacityKind::OnDemand => [CapacityKind::OnDemand, CapacityKind::Reserved],
+        CapacityKind::Reserved => [CapacityKind::Reserved, CapacityKind::OnDemand],
     };
     // Whatever it was allowed for then: the price does not depend on the number of chips.
     let own = kinds.iter().find_map(|kind| entry_for(deployment, *kind, accelerator, zone, 0));
-    let each =
-        own.map(|entry| entry.usd_per_chip_hour).or_else(|| catalog::price_in_zone(accelerator, zone, preemptible))?;
+    let each = own
+        .map(|entry| entry.usd_per_chip_hour)
+        .or_else(|| catalog::price_in_zone(accelerator, zone, bought.is_preemptible()))?;
     Some(each * f64::from(chips))
 }
 

@@ -5,6 +5,10 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use rekindle_core::idle::{self, Idle, Use};
+use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_core::job::Via;
+use rekindle_core::observation::{SliceState, WorkerReport};
 use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::StoreError;
@@ -49,8 +53,9 @@ impl Engine {
     ) -> Result<(), StoreError> {
         let mut entries = Vec::with_capacity(listing.resources.len().min(KEPT));
         for resource in listing.resources.iter().take(KEPT) {
-            let owner = self.owner_seen(resource, owners).await?;
-            entries.push(FleetEntry { resource: resource.clone(), owner });
+            let (owner, does) = self.owner_seen(resource, owners).await?;
+            let idle = self.idle(resource, &owner, does).await?;
+            entries.push(FleetEntry { resource: resource.clone(), owner, idle });
         }
         let omitted = listing.resources.len().saturating_sub(KEPT);
         let seen = FleetSeen { listed_at: now, entries, unreachable: listing.unreachable.clone(), omitted };
@@ -66,11 +71,52 @@ impl Engine {
     }
 
     /// By the jobs as this tick read them, and by one read of its own for what they do not explain.
-    async fn owner_seen(&self, resource: &Listed, owners: &Owners) -> Result<Owner, StoreError> {
+    async fn owner_seen(&self, resource: &Listed, owners: &Owners) -> Result<(Owner, Option<Use>), StoreError> {
         let name = resource.owned_by.as_deref().unwrap_or(&resource.slice.name);
         match owners.get(&resource.slice.zone).and_then(|zone| zone.get(name)) {
-            Some(owned) => Ok(Owner::Job { job: owned.job.clone(), generation: owned.generation }),
-            None => self.owner_of(resource).await,
+            Some(owned) => Ok((Owner::Job { job: owned.job.clone(), generation: owned.generation }, Some(owned.does))),
+            None => Ok((self.owner_of(resource).await?, None)),
         }
+    }
+
+    /// Whether a resource is idle, by what the TPUs of its generation do. A workspace's workers are asked.
+    pub(crate) async fn idle(
+        &self,
+        resource: &Listed,
+        owner: &Owner,
+        does: Option<Use>,
+    ) -> Result<Option<Idle>, StoreError> {
+        if resource.slice.via == Via::QueuedResource || !is_paid_for(&resource.view.state) {
+            return Ok(None);
+        }
+        match (does, owner) {
+            (Some(Use::Idle(idle)), _) => Ok(Some(idle)),
+            (Some(Use::Workspace(attempt)), Owner::Job { job, .. }) => self.unused(job, attempt).await,
+            (Some(Use::Workspace(_) | Use::Busy | Use::Free) | None, _) => Ok(None),
+        }
+    }
+
+    async fn unused(&self, job: &JobId, attempt: u32) -> Result<Option<Idle>, StoreError> {
+        let Some(job) = self.ports.store.job(job).await?.map(|at| at.value) else { return Ok(None) };
+        let of = job.attempts.iter().find(|a| a.number == attempt).and_then(|a| job.generation(a.generation));
+        let Some(g) = of else { return Ok(None) };
+        let keys = (0..g.slices).flat_map(|slice| (0..g.workers).map(move |worker| WorkerKey { slice, worker }));
+        let keys: Vec<(u32, WorkerKey)> = keys.map(|key| (attempt, key)).collect();
+        let (reports, _) = self.ports.store.workers(&job.id, &keys).await?;
+        let reports: Vec<&WorkerReport> = reports.iter().map(|at| &*at.value).collect();
+        Ok(idle::unused(&job, attempt, &reports))
+    }
+}
+
+/// Whether the provider is paid for a node in this state.
+fn is_paid_for(state: &SliceState) -> bool {
+    match state {
+        SliceState::Ready | SliceState::Deleting | SliceState::InTransition(_) | SliceState::Unrecognized(_) => true,
+        SliceState::Queued
+        | SliceState::Creating
+        | SliceState::Preempted
+        | SliceState::Terminated
+        | SliceState::Stopped
+        | SliceState::Failed => false,
     }
 }

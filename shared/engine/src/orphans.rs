@@ -63,8 +63,8 @@ impl Engine {
 
     fn price(&self, node: &Listed, secs: u64) -> Option<Meter> {
         let chips = catalog::accelerator(&node.accelerator)?.chips;
-        let (zone, preemptible) = (&node.slice.zone, node.preemptible);
-        let usd = placement::usd_per_hour(&self.deployment, &node.accelerator, zone, preemptible).unwrap_or(0.0);
+        let (zone, bought) = (&node.slice.zone, node.capacity());
+        let usd = placement::usd_per_hour(&self.deployment, &node.accelerator, zone, bought).unwrap_or(0.0);
         Some(meter(chips, (usd * 1e6) as u64, secs))
     }
 }

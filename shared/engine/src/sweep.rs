@@ -3,11 +3,14 @@
 //! A resource is an orphan only if it carries this installation's id, is older than the grace period, and no live generation of a job owns it,
 //! looked up again just before the delete. Anything else (another id, none, a name that does not read back) is FOREIGN and never touched.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use rekindle_core::idle::{self, Idle};
 use rekindle_core::ids::JobId;
-use rekindle_core::job::Via;
+use rekindle_core::job::{Job, Via};
 use rekindle_core::names;
 use rekindle_core::shared::Shared;
 use rekindle_ports::kinds::Kind;
@@ -39,6 +42,16 @@ pub enum Owner {
     Foreign,
 }
 
+impl Owner {
+    /// The generation that owns it.
+    fn generation(&self) -> Option<u32> {
+        match self {
+            Self::Job { generation, .. } => Some(*generation),
+            Self::Orphan { .. } | Self::Foreign => None,
+        }
+    }
+}
+
 /// A resource of the fleet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FleetEntry {
@@ -46,6 +59,9 @@ pub struct FleetEntry {
     pub resource: Shared<Listed>,
     /// Whose it is.
     pub owner: Owner,
+    /// That it costs money while nobody's code runs on it; known of nodes of our jobs alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Idle>,
 }
 
 /// What a sweep did.
@@ -68,13 +84,18 @@ pub struct SweepReport {
 const ORPHANS_MAX: usize = 3;
 
 impl Engine {
-    /// Every resource in every zone, with its owner.
+    /// Every resource in every zone, with its owner, and whether it is idle.
     pub async fn fleet(&self) -> Result<(Vec<FleetEntry>, Vec<String>), PassError> {
         let listing = self.list().await?;
         let mut entries = Vec::new();
         for resource in listing.resources {
-            let owner = self.owner_of(&resource).await?;
-            entries.push(FleetEntry { resource, owner });
+            let (owner, job) = self.owner_and_job(&resource).await?;
+            let does = job
+                .as_ref()
+                .zip(owner.generation())
+                .and_then(|(job, number)| job.generation(number).map(|g| idle::of(job, g)));
+            let idle = self.idle(&resource, &owner, does).await?;
+            entries.push(FleetEntry { resource, owner, idle });
         }
         Ok((entries, listing.unreachable))
     }
@@ -88,19 +109,28 @@ impl Engine {
     }
 
     pub(crate) async fn owner_of(&self, resource: &Listed) -> Result<Owner, StoreError> {
+        Ok(self.owner_and_job(resource).await?.0)
+    }
+
+    /// Whose it is, with the job as it was read, if it is one's.
+    async fn owner_and_job(&self, resource: &Listed) -> Result<(Owner, Option<Arc<Job>>), StoreError> {
         if !self.is_labelled_ours(resource) {
-            return Ok(Owner::Foreign);
+            return Ok((Owner::Foreign, None));
         }
         // The node of a queued resource carries the queued resource's name, with the slice's number behind it.
         let name = resource.owned_by.as_deref().unwrap_or(&resource.slice.name);
         let Some(parsed) = names::parse(name).filter(|p| p.installation == self.installation.id) else {
-            return Ok(Owner::Foreign);
+            return Ok((Owner::Foreign, None));
         };
         let (job, generation) = (parsed.job, parsed.generation);
-        let owned = self.ports.store.job(&job).await?.is_some_and(|at| {
-            at.value.generations.iter().any(|g| g.number == generation && g.placement.zone == resource.slice.zone)
+        let found = self.ports.store.job(&job).await?.map(|at| at.value);
+        let owner = found.filter(|found| {
+            found.generations.iter().any(|g| g.number == generation && g.placement.zone == resource.slice.zone)
         });
-        Ok(if owned { Owner::Job { job, generation } } else { Owner::Orphan { job, generation } })
+        Ok(match owner {
+            Some(found) => (Owner::Job { job, generation }, Some(found)),
+            None => (Owner::Orphan { job, generation }, None),
+        })
     }
 
     /// Deletes orphans. Refuses to run on a store that is not the one this installation was born in.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use futures::future::join_all;
 use jiff::Timestamp;
 
+use rekindle_core::idle;
 use rekindle_core::ids::JobId;
 use rekindle_core::job::Generation;
 use rekindle_core::observation::{SliceState, SliceView};
@@ -65,6 +66,8 @@ pub(crate) type Owners = BTreeMap<String, HashMap<String, Owned>>;
 pub(crate) struct Owned {
     pub(crate) job: JobId,
     pub(crate) generation: u32,
+    /// What its TPUs do.
+    pub(crate) does: idle::Use,
     /// How its job knows it; `None` once a list has shown it so, and of what passes look at in any case.
     known: Option<Known>,
 }
@@ -174,7 +177,8 @@ impl Engine {
             let (jobs, next) = self.ports.store.live_jobs(after, PAGE).await?;
             for At { value: job, .. } in jobs {
                 for g in &job.generations {
-                    let owned = Owned { job: job.id.clone(), generation: g.number, known: Known::of(g) };
+                    let does = idle::of(&job, g);
+                    let owned = Owned { job: job.id.clone(), generation: g.number, does, known: Known::of(g) };
                     match survey.owners.get_mut(&g.placement.zone) {
                         Some(zone) => zone.insert(g.name.clone(), owned).map(drop),
                         None => survey

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use rekindle_core::job::{Placement, Via};
 use rekindle_core::observation::{CreateError, OperationView, SliceLabels, SliceView};
 use rekindle_core::shared::Shared;
+use rekindle_core::spec::CapacityKind;
 
 /// Everything needed to ask for a slice.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,12 +67,26 @@ pub struct Listed {
     pub accelerator: String,
     /// True if it is bought as spot or preemptible.
     pub preemptible: bool,
+    /// True if it is of a reservation.
+    #[serde(default)]
+    pub reserved: bool,
     /// Its view, as in [`TpuApi::get`], without addresses: nobody asks a list for them, and those of a large slice fill a document.
     pub view: SliceView,
     /// Set on a node that a queued resource made: the id of that queued resource.
     pub owned_by: Option<String>,
     /// When the API made it.
     pub created_at: Option<Timestamp>,
+}
+
+impl Listed {
+    /// How it is bought. The older preemptible kind counts as spot: a list does not tell them apart.
+    pub const fn capacity(&self) -> CapacityKind {
+        match (self.preemptible, self.reserved) {
+            (true, _) => CapacityKind::Spot,
+            (false, true) => CapacityKind::Reserved,
+            (false, false) => CapacityKind::OnDemand,
+        }
+    }
 }
 
 /// The list over all zones.

@@ -17,6 +17,13 @@ pub struct ProgressList {
     pub attempts: Vec<AttemptProgress>,
     /// Workers of the current attempt, as they last reported.
     pub workers: Vec<WorkerView>,
+    /// Slices of each attempt; 0: the server is too old to tell.
+    #[serde(default)]
+    pub slices: u32,
+    /// Workers of each slice: the most that an attempt has had or may have. Together with `slices` it names every worker
+    /// whose output can be asked for, also of a job that owns no TPU any more; 0: the server is too old to tell.
+    #[serde(default)]
+    pub slice_workers: u32,
 }
 
 /// Progress of one attempt.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use rekindle_core::decide::saved_by_all;
 use rekindle_core::explain;
 use rekindle_core::failure::FailureKind;
-use rekindle_core::ids::{BadId, JobId, WorkerKey};
+use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::{Create, Desired, Generation, Job, LastEnd, Outcome, Phase, Usage};
 use rekindle_core::observation::WorkerReport;
 use rekindle_core::reason::Reason;
@@ -18,8 +18,10 @@ use rekindle_core::spec::CapacityKind;
 
 use crate::spec_view;
 
+mod fleet;
 mod space;
 
+pub use fleet::*;
 pub use space::*;
 
 /// A job as people see it.
@@ -314,90 +316,6 @@ pub struct HistoryList {
     pub entries: Vec<rekindle_core::history::HistoryEntry>,
     /// Give it as `page_token` for the next page; absent on the last one.
     pub next_page_token: Option<String>,
-}
-
-/// Who a resource belongs to: the id of a job, `ORPHAN` or `FOREIGN` (ids have small letters alone).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum Owner {
-    /// A live generation of this job of ours.
-    Job(JobId),
-    /// Ours by installation id, owned by no live generation.
-    Orphan,
-    /// Not ours; never touched.
-    Foreign,
-}
-
-impl TryFrom<String> for Owner {
-    type Error = BadId;
-    fn try_from(text: String) -> Result<Self, BadId> {
-        match text.as_str() {
-            "ORPHAN" => Ok(Self::Orphan),
-            "FOREIGN" => Ok(Self::Foreign),
-            _ => JobId::try_from(text).map(Self::Job),
-        }
-    }
-}
-
-impl From<Owner> for String {
-    fn from(owner: Owner) -> Self {
-        match owner {
-            Owner::Job(id) => id.into(),
-            Owner::Orphan => "ORPHAN".into(),
-            Owner::Foreign => "FOREIGN".into(),
-        }
-    }
-}
-
-/// One TPU or queued resource of the project.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FleetEntry {
-    /// Id.
-    pub name: String,
-    /// `node` or `queued_resource`.
-    pub kind: String,
-    /// Zone.
-    pub zone: String,
-    /// Accelerator type.
-    pub accelerator: String,
-    /// True if bought as spot or preemptible.
-    pub preemptible: bool,
-    /// State in our words.
-    pub state: String,
-    /// When the API made it.
-    pub created_at: Option<Timestamp>,
-    /// Its age in seconds.
-    pub age_secs: Option<i64>,
-    /// Whose it is; `null`: a job's that the policy does not show to the caller.
-    pub owner: Option<Owner>,
-    /// The job, when it is one of ours; of an orphan the one that it was made for.
-    pub job: Option<JobId>,
-    /// The generation, when it is one of ours.
-    pub generation: Option<u32>,
-    /// US dollars an hour by the capacity list, else by the catalogue; absent when neither knows.
-    pub usd_per_hour: Option<f64>,
-    /// The queued resource that made this node.
-    pub owned_by: Option<String>,
-}
-
-/// Every TPU and queued resource in every zone.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Fleet {
-    /// The resources.
-    pub resources: Vec<FleetEntry>,
-    /// Zones that could not be read: nothing is known of them.
-    pub unreachable: Vec<String>,
-    /// When the tick saw this; absent: the API was asked for this answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub listed_at: Option<Timestamp>,
-    /// Resources beyond those that are told.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub omitted: usize,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference over")]
-fn is_zero(number: &usize) -> bool {
-    *number == 0
 }
 
 /// One accelerator type of the catalogue.

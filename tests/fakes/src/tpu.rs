@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use rekindle_core::catalog;
 use rekindle_core::observation::{CreateError, Health, OperationView, SliceState, SliceView};
 use rekindle_core::shared::Shared;
+use rekindle_core::spec::CapacityKind;
 use rekindle_ports::tpu::{CreateRequest, Listed, Listing, SliceRef, TpuApi, TpuError};
 use rekindle_ports::world::Clock;
 
@@ -241,6 +242,7 @@ impl State {
             slice: slice.clone(),
             accelerator: request.placement.accelerator.clone(),
             preemptible: request.placement.capacity.is_preemptible(),
+            reserved: request.placement.capacity == CapacityKind::Reserved,
             view,
             owned_by: None,
             created_at: Some(now),

@@ -89,6 +89,7 @@ impl Resource {
             slice: self.slice.clone(),
             accelerator: self.accelerator.clone(),
             preemptible: self.preemptible,
+            reserved: false,
             view: SliceView { addresses: Shared::default(), ..self.view() },
             owned_by: None,
             created_at: Some(stamp(self.created_at)),

@@ -1,6 +1,6 @@
 // One job: what it is, why, its attempts to scale, its output, its history, and what a person may do.
 
-import { ask, call, clock, el, get, phase, say, since, span, table, usd } from "./parts.js";
+import { ask, call, clock, el, get, phase, redraw, say, since, span, table, usd } from "./parts.js";
 
 /** While somebody looks, a job is asked for again so often; an unchanged one costs a header. */
 const LOOK_MS = 3000;
@@ -9,9 +9,10 @@ const ENDED = ["succeeded", "failed", "cancelled"];
 
 export function jobView(main, id) {
   const path = `/v1/jobs/${encodeURIComponent(id)}`;
-  const place = Object.fromEntries(["head", "actions", "why", "facts", "line", "plot", "ends", "history", "spec"].map((name) => [name, el("div", {})]));
+  const place = Object.fromEntries(["head", "why", "facts", "line", "plot", "ends", "history", "spec"].map((name) => [name, el("div", {})]));
   const logs = logView(path);
-  main.append(place.head, place.actions, place.why, el("h3", {}, "Attempts, to scale"), place.line, el("h3", {}, "Progress"), place.plot,
+  const bar = actionBar(path, () => draw());
+  main.append(place.head, bar.node, place.why, el("h3", {}, "Attempts, to scale"), place.line, el("h3", {}, "Progress"), place.plot,
     el("h3", {}, "Facts"), place.facts, el("h3", {}, "Output"), logs.node, el("h3", {}, "History"), place.history, el("h3", {}, "Spec"), place.spec);
   let timer = null;
   let isClosed = false;
@@ -21,19 +22,19 @@ export function jobView(main, id) {
     try {
       const [job, explain, entries, progress] = await Promise.all([get(path), get(`${path}/explain`), wholeHistory(path), get(`${path}/progress`)]);
       if (isClosed) return;
-      place.head.replaceChildren(el("h2", {}, id, " ", phase(job)), el("p", {}, job.message));
-      place.actions.replaceChildren(actions(job, path, draw));
-      place.why.replaceChildren(el("div", { class: "panel" }, el("p", {}, explain.paragraph), el("ul", { class: "facts" }, explain.facts.map((fact) => el("li", {}, fact)))));
-      place.facts.replaceChildren(facts(job));
-      place.line.replaceChildren(timeline(entries, job, progress.attempts));
-      place.plot.replaceChildren(plot(progress.attempts), workers(progress.workers));
-      place.history.replaceChildren(history(entries));
-      place.spec.replaceChildren(el("pre", { class: "panel" }, JSON.stringify(job.spec, null, 2)));
-      logs.follow(!ENDED.includes(job.phase), job);
+      redraw(place.head, el("h2", {}, id, " ", phase(job)), el("p", {}, job.message));
+      bar.show(job);
+      redraw(place.why, el("div", { class: "panel" }, el("p", {}, explain.paragraph), el("ul", { class: "facts" }, explain.facts.map((fact) => el("li", {}, fact)))));
+      redraw(place.facts, facts(job));
+      redraw(place.line, timeline(entries, job, progress.attempts));
+      redraw(place.plot, plot(progress.attempts), workers(progress.workers));
+      redraw(place.history, history(entries));
+      redraw(place.spec, el("pre", { class: "panel" }, JSON.stringify(job.spec, null, 2)));
+      logs.follow(!ENDED.includes(job.phase), progress);
       if (!ENDED.includes(job.phase) && !document.hidden) timer = setTimeout(draw, LOOK_MS);
     } catch (error) {
       if (!place.head.hasChildNodes()) place.head.append(el("h2", {}, id));
-      place.why.replaceChildren(el("p", { class: "error" }, error.message));
+      redraw(place.why, el("p", { class: "error" }, error.message));
       if (!isClosed) timer = setTimeout(draw, LOOK_MS);
     }
   }
@@ -56,21 +57,20 @@ async function wholeHistory(path) {
   return entries;
 }
 
-function actions(job, path, then) {
-  const may = {
-    cancel: !ENDED.includes(job.phase),
-    pause: !ENDED.includes(job.phase) && job.phase !== "stopping" && job.phase !== "paused",
-    unpause: job.phase === "paused",
-    restart: ["starting", "running", "recovering", "paused"].includes(job.phase),
-    wake: Boolean(job.next_wake_at),
-  };
-  const words = {
-    cancel: ["Cancel", `${job.id} is ended for good, and its TPU is given back.`],
-    pause: ["Pause", `The program of ${job.id} is told to save, and its TPU is given back. The job is kept.`],
-    restart: ["Restart", `The program of ${job.id} is ended and started again from its last checkpoint.`],
-  };
+const WORDS = {
+  cancel: ["Cancel", (id) => `${id} is ended for good, and its TPU is given back.`],
+  pause: ["Pause", (id) => `The program of ${id} is told to save, and its TPU is given back. The job is kept.`],
+  unpause: null,
+  restart: ["Restart", (id) => `The program of ${id} is ended and started again from its last checkpoint.`],
+  wake: null,
+};
+
+/** What a person may do. The buttons stay, so that the focus does: only whether they can be pressed changes. */
+function actionBar(path, then) {
+  let shown = null;
   const act = async (name) => {
-    if (words[name] && !(await ask(`${words[name][0]} ${job.id}?`, words[name][1], `${words[name][0]} it`))) return;
+    const job = shown;
+    if (WORDS[name] && !(await ask(`${WORDS[name][0]} ${job.id}?`, WORDS[name][1](job.id), `${WORDS[name][0]} it`))) return;
     try {
       // Only what was seen is acted on: another attempt by now answers 409.
       await call(`${path}/${name}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ if_attempt: job.attempt }) });
@@ -78,8 +78,25 @@ function actions(job, path, then) {
     } catch (error) { say(`${name}: ${error.message}`); }
     then();
   };
-  return el("div", { class: "bar" }, Object.entries(may).map(([name, is]) =>
-    el("button", { type: "button", disabled: !is, "data-action": name, onclick: () => act(name) }, name)));
+  const buttons = Object.keys(WORDS).map((name) => el("button", { type: "button", disabled: true, "data-action": name, onclick: () => act(name) }, name));
+  return {
+    node: el("div", { class: "bar", role: "group", "aria-label": "Actions" }, buttons),
+    show(job) {
+      shown = job;
+      const may = {
+        cancel: !ENDED.includes(job.phase),
+        pause: !ENDED.includes(job.phase) && job.phase !== "stopping" && job.phase !== "paused",
+        unpause: job.phase === "paused",
+        restart: ["starting", "running", "recovering", "paused"].includes(job.phase),
+        wake: Boolean(job.next_wake_at),
+      };
+      for (const button of buttons) {
+        const isHere = document.activeElement === button;
+        button.disabled = !may[button.dataset.action];
+        if (isHere && button.disabled) document.getElementById("main").focus({ preventScroll: true });
+      }
+    },
+  };
 }
 
 function facts(job) {
@@ -127,9 +144,9 @@ function timeline(entries, job, attempts) {
   const height = row(Math.min(last, 200)) + 44;
   const label = `${last} TPUs and ${job.attempt} attempts in ${span(total / 1000)}`;
   return el("div", {},
-    el("svg", { viewBox: `0 0 1000 ${height}`, role: "img", "aria-label": label, id: "timeline" }, names, marks,
+    el("div", { class: "scroll" }, el("svg", { viewBox: `0 0 1000 ${height}`, role: "img", "aria-label": label, id: "timeline" }, names, marks,
       el("line", { class: "axis", x1: 60, x2: 990, y1: height - 22, y2: height - 22 }),
-      el("text", { x: 60, y: height - 6 }, "0"), el("text", { x: 990, y: height - 6, "text-anchor": "end" }, span(total / 1000))),
+      el("text", { x: 60, y: height - 6 }, "0"), el("text", { x: 990, y: height - 6, "text-anchor": "end" }, span(total / 1000)))),
     el("p", { class: "legend" }, el("span", { class: "runs" }, "runs"), el("span", { class: "make" }, "is made, starts"), el("span", { class: "again" }, "recovers"), el("span", { class: "repeats" }, "repeats steps")));
 }
 
@@ -165,10 +182,10 @@ function plot(attempts) {
   const number = (value) => Number(value.toPrecision(4)).toString();
   const what = hasLoss ? "loss over steps" : "steps over time";
   const label = `${what} of ${lines.filter(Boolean).length} attempts: steps ${Math.min(...all.map((p) => p.step))} to ${Math.max(...all.map((p) => p.step))}`;
-  return el("div", {}, el("svg", { viewBox: "0 0 1000 165", role: "img", "aria-label": label, id: "plot" }, lines.filter(Boolean),
+  return el("div", {}, el("div", { class: "scroll" }, el("svg", { viewBox: "0 0 1000 165", role: "img", "aria-label": label, id: "plot" }, lines.filter(Boolean),
     el("line", { class: "axis", x1: 60, x2: 980, y1: 145, y2: 145 }),
     el("text", { x: 4, y: 16 }, number(high)), el("text", { x: 4, y: 142 }, number(low)),
-    hasLoss ? [el("text", { x: 60, y: 160 }, `step ${first}`), el("text", { x: 980, y: 160, "text-anchor": "end" }, `step ${last}`)] : null),
+    hasLoss ? [el("text", { x: 60, y: 160 }, `step ${first}`), el("text", { x: 980, y: 160, "text-anchor": "end" }, `step ${last}`)] : null)),
     el("p", { class: "legend" }, `${what}, a line for each attempt`));
 }
 
@@ -206,16 +223,20 @@ function logView(path) {
   function open() {
     stream = new EventSource(`${path}/logs?follow=true&worker=${worker.value}`);
     stream.onmessage = (event) => { for (const words of event.data.split("\n")) add(words, words.startsWith("== attempt") ? "mark" : null); };
-    stream.addEventListener("end", () => { stream.close(); });
+    stream.addEventListener("end", () => { stream.close(); if (!count) add("No output was kept.", "mark"); });
     stream.onerror = () => { if (!isLive) stream?.close(); };
   }
   function restart() { stream?.close(); text.replaceChildren(); count = 0; open(); }
   return {
     node: el("div", {}, el("div", { class: "bar" }, worker), text),
-    follow(live, job) {
+    follow(live, progress) {
       isLive = live;
-      const workers = Math.max(0, ...job.resources.map((r) => r.workers / Math.max(r.slices, 1)));
-      for (let index = worker.options.length - 1; index < workers && index < 256; index += 1) worker.append(el("option", { value: String(index) }, `worker ${index}`));
+      // Of the job, not of the TPUs that it has now: an ended one has none.
+      const [slices, each] = [progress.slices, progress.slice_workers];
+      for (let index = worker.options.length - 1; index < slices * each; index += 1) {
+        const [slice, number] = [Math.floor(index / each), index % each];
+        worker.append(el("option", { value: `${slice}-${number}` }, slices > 1 ? `slice ${slice}, worker ${number}` : `worker ${number}`));
+      }
       if (!stream) restart();
     },
     close() { stream?.close(); stream = null; },

@@ -1,6 +1,6 @@
 // Routes, the jobs that are known, and the stream of changes.
 
-import { get, say } from "./parts.js";
+import { get, say, tell } from "./parts.js";
 import { jobsView, fleetView, costView, eventsView } from "./views.js";
 import { jobView } from "./job.js";
 
@@ -43,7 +43,20 @@ function merge(job, isNews) {
   if (isNews && (before?.phase !== job.phase || before?.message !== job.message)) {
     known.events.unshift({ at: new Date().toISOString(), id: job.id, phase: job.phase, message: job.message });
     known.events.length = Math.min(known.events.length, EVENTS_MAX);
+    if (before?.phase !== job.phase) announce(job);
   }
+}
+
+const NEWS_MS = 1000;
+const NEWS_MAX = 3;
+const news = new Map();
+/** Changes of phase, together when they come together: nobody listens to a storm. */
+function announce(job) {
+  if (!news.size) setTimeout(() => {
+    tell(news.size > NEWS_MAX ? `${news.size} jobs changed` : [...news].map(([id, phase]) => `${id} is ${phase}`).join(", "));
+    news.clear();
+  }, NEWS_MS);
+  news.set(job.id, job.phase);
 }
 
 // Longer than a server says that a stream should stay away.

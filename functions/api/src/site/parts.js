@@ -57,7 +57,21 @@ export async function ask(title, text, yes) {
   return dialog.returnValue === "yes";
 }
 
+/** New content for a place. Who was on a link or a button of it by keyboard is on the same one of the new content. */
+export function redraw(place, ...nodes) {
+  const at = place.contains(document.activeElement) ? document.activeElement : null;
+  place.replaceChildren(...nodes);
+  if (!at) return;
+  const name = ["id", "href", "data-action"].find((attribute) => at.hasAttribute(attribute));
+  const same = at.isConnected ? at : name && place.querySelector(`${at.localName}[${name}="${CSS.escape(at.getAttribute(name))}"]`);
+  (same || document.getElementById("main")).focus({ preventScroll: true });
+}
+
+/** How the page itself is: seen at the top. */
 export function say(text) { document.getElementById("live").textContent = text; }
+
+/** What happened, for those who hear the page. */
+export function tell(text) { document.getElementById("news").textContent = text; }
 
 export function span(seconds) {
   const s = Math.max(0, Math.round(seconds));

@@ -1,6 +1,6 @@
 // Jobs, fleet, cost, events.
 
-import { clock, el, get, line, phase, say, since, table, usd } from "./parts.js";
+import { clock, el, get, line, phase, redraw, say, since, span, table, usd } from "./parts.js";
 import { more } from "./page.js";
 
 const JOBS = [
@@ -47,7 +47,7 @@ export function jobsView(main, known) {
       drawn.set(job.id, { revision: job.revision, node });
       return node;
     });
-    body.replaceChildren(...nodes);
+    redraw(body, ...nodes);
     count.textContent = `${jobs.length} of ${known.jobs.size} jobs${known.isWhole ? "" : " so far"}`;
     button.hidden = known.isWhole;
   }
@@ -66,12 +66,13 @@ const FLEET = [
       ? "a job"
       : el("a", { href: `#/job/${encodeURIComponent(entry.owner)}` }, `${entry.owner} g${entry.generation}`)],
   ["State", (entry) => entry.state],
+  ["Idle", (entry) => (entry.idle ? el("span", { class: "idle" }, `${span(entry.idle.secs)}, ${entry.idle.cause.replaceAll("_", " ")}`) : "-")],
   ["TPU", (entry) => entry.accelerator],
   ["Zone", (entry) => entry.zone],
   ["Kind", (entry) => (entry.kind === "queued_resource" ? "queued" : entry.kind)],
-  ["Bought", (entry) => entry.bought ?? (entry.preemptible ? "spot" : "on demand")],
-  ["Age", (entry) => (entry.created_at ? since(entry.created_at) : "-"), true],
-  ["$/h", (entry) => (entry.usd_per_hour ?? null) === null ? "-" : entry.usd_per_hour.toFixed(2), true],
+  ["Bought", (entry) => entry.capacity.replaceAll("_", " ")],
+  ["Age", (entry) => (entry.age_secs === null ? "-" : span(entry.age_secs)), true],
+  ["$/h", (entry) => (entry.usd_per_hour === null ? "-" : entry.usd_per_hour.toFixed(2)), true],
 ];
 
 export function fleetView(main) {
@@ -81,11 +82,16 @@ export function fleetView(main) {
   async function draw() {
     try {
       const fleet = await get("/v1/fleet");
-      const total = fleet.resources.reduce((sum, entry) => sum + (entry.usd_per_hour ?? 0), 0);
-      const parts = [el("p", {}, fleet.resources.length ? `${fleet.resources.length} in all, ${usd(total)} an hour` : "No TPU and no queued resource.")];
+      const cost = (entries) => usd(entries.reduce((sum, entry) => sum + (entry.usd_per_hour ?? 0), 0));
+      const idle = fleet.resources.filter((entry) => entry.idle);
+      const parts = [el("p", {}, fleet.resources.length
+        ? `${fleet.resources.length} in all, ${cost(fleet.resources)} an hour; ${idle.length} idle, ${cost(idle)} an hour`
+        : "No TPU and no queued resource.")];
+      if (fleet.listed_at) parts.push(el("p", {}, `As the tick saw it ${since(fleet.listed_at)} ago.`));
+      if (fleet.omitted) parts.push(el("p", {}, `${fleet.omitted} more are not shown.`));
       if (fleet.unreachable.length) parts.push(el("p", { class: "error" }, `Nothing is known of ${fleet.unreachable.join(", ")}: no answer.`));
       if (fleet.resources.length) parts.push(table("Every TPU in every zone", FLEET, fleet.resources, { id: "fleet" }));
-      place.replaceChildren(...parts);
+      redraw(place, ...parts);
     } catch (error) { place.replaceChildren(el("p", { class: "error" }, error.message)); }
   }
   draw();
@@ -145,7 +151,7 @@ export function eventsView(main, known) {
     ["Job", (event) => el("a", { href: `#/job/${encodeURIComponent(event.id)}` }, event.id)],
     ["Phase", phase], ["Message", (event) => event.message],
   ];
-  const draw = () => place.replaceChildren(known.events.length ? table("Events", columns, known.events, { id: "events" }) : el("p", {}, "None yet."));
+  const draw = () => redraw(place, known.events.length ? table("Events", columns, known.events, { id: "events" }) : el("p", {}, "None yet."));
   draw();
   get(`/v1/digest?since=${new Date(Date.now() - DAY_MS).toISOString()}`).then((digest) => {
     const jobs = digest.jobs.toReversed();

@@ -347,6 +347,7 @@ async fn the_fleet_says_whose_each_resource_is() {
         slice: SliceRef { zone: "us-central1-a".into(), name: name.into(), via: Via::Node },
         accelerator: "v5litepod-8".into(),
         preemptible: true,
+        reserved: false,
         view: SliceView {
             state: SliceState::Ready,
             ended: false,
@@ -375,6 +376,10 @@ async fn the_fleet_says_whose_each_resource_is() {
         all.filter(|r| r["owner"] == owner).cloned().collect()
     };
     assert_eq!(by_owner("train").len(), 1);
+    let train = &by_owner("train")[0];
+    assert_eq!((&train["idle"]["cause"], &train["capacity"]), (&json!("starting"), &json!("spot")), "{train}");
+    assert!(train["idle"]["secs"].as_i64().is_some_and(|secs| (1..60).contains(&secs)), "{train}");
+    assert_eq!((&by_owner("ORPHAN")[0]["idle"], &by_owner("FOREIGN")[0]["idle"]), (&Value::Null, &Value::Null));
     assert_eq!((&by_owner("train")[0]["job"], &by_owner("train")[0]["state"]), (&json!("train"), &json!("ready")));
     assert_eq!((&by_owner("ORPHAN")[0]["name"], &by_owner("ORPHAN")[0]["job"]), (&json!(orphan), &json!("gone")));
     assert_eq!(

@@ -151,6 +151,22 @@ async fn the_digest_tells_what_happened_since_then() {
 }
 
 #[tokio::test]
+async fn the_workers_of_a_job_are_told_also_when_it_owns_nothing() {
+    let served = Served::new().await;
+    let mut pair = spec("pair");
+    pair["tpu"]["slices"] = json!(2);
+    served.post("/v1/jobs", &pair).await;
+    served.tell("/v1/jobs/pair/cancel").await;
+    served.rig.pass("pair").await;
+    let job = served.get("/v1/jobs/pair").await.json();
+    assert_eq!((&job["phase"], &job["resources"]), (&json!("cancelled"), &json!([])));
+    let told = served.get("/v1/jobs/pair/progress").await.json();
+    assert_eq!((&told["slices"], &told["slice_workers"]), (&json!(2), &json!(4)));
+    assert_eq!(served.get("/v1/jobs/pair/logs?worker=1-3").await.status, 200, "the last one that was told");
+    assert_eq!(served.get("/v1/jobs/pair/logs?worker=1-4").await.status, 400, "and no more");
+}
+
+#[tokio::test]
 async fn progress_is_kept_thinned_over_attempts() {
     let served = Served::with_job().await;
     let mut agents = super::agents::running(&served).await;

@@ -1,6 +1,8 @@
 //! `fleet`: every TPU and queued resource, whose it is, what it costs.
 
 use owo_colors::OwoColorize as _;
+use rekindle_core::idle::IdleCause;
+use rekindle_core::spec::CapacityKind;
 use rekindle_wire::v1::{Fleet, FleetEntry, Owner};
 
 use super::Context;
@@ -32,6 +34,12 @@ pub(crate) async fn run(context: &Context) -> Result<()> {
     if total > 0.0 {
         context.printer.talk(&format!("{} an hour in all", human::usd(total)));
     }
+    let idle: Vec<&FleetEntry> = fleet.resources.iter().filter(|entry| entry.idle.is_some()).collect();
+    if !idle.is_empty() {
+        let usd: f64 = idle.iter().filter_map(|entry| entry.usd_per_hour).sum();
+        let (tpus, verb) = (human::count(idle.len() as u64, "TPU"), if idle.len() == 1 { "is" } else { "are" });
+        context.printer.talk(&format!("{tpus} of it {verb} idle: {} an hour", human::usd(usd)));
+    }
     let orphans = fleet.resources.iter().filter(|entry| entry.owner == Some(Owner::Orphan)).count();
     if orphans > 0 {
         let orphans = human::count(orphans as u64, "orphan");
@@ -48,6 +56,7 @@ fn table(entries: &[FleetEntry]) -> Table {
         text("NAME", 0),
         text("OWNER", 0),
         text("STATE", 0),
+        text("IDLE", 3),
         text("TPU", 1),
         text("ZONE", 4),
         text("KIND", 2),
@@ -59,6 +68,7 @@ fn table(entries: &[FleetEntry]) -> Table {
             human::tame(&entry.name),
             owner(entry),
             entry.state.clone(),
+            idle(entry),
             entry.accelerator.clone(),
             entry.zone.clone(),
             kind(entry),
@@ -71,9 +81,33 @@ fn table(entries: &[FleetEntry]) -> Table {
 
 /// How it is bought and what it is. A queued resource costs nothing beside its nodes.
 fn kind(entry: &FleetEntry) -> String {
-    let bought = if entry.preemptible { "spot" } else { "on demand" };
+    // An older server tells only whether it may be taken away.
+    let guess = if entry.preemptible { CapacityKind::Spot } else { CapacityKind::OnDemand };
+    let bought = match entry.capacity.unwrap_or(guess) {
+        CapacityKind::Spot => "spot",
+        CapacityKind::Preemptible => "preemptible",
+        CapacityKind::OnDemand => "on demand",
+        CapacityKind::Reserved => "reserved",
+    };
     let what = if entry.kind == "queued_resource" { "queued resource" } else { entry.kind.as_str() };
     format!("{bought} {what}")
+}
+
+/// For how long nobody's code has run on it, and why.
+fn idle(entry: &FleetEntry) -> String {
+    entry.idle.map_or_else(
+        || "-".to_owned(),
+        |idle| format!("{}, {}", human::duration(idle.secs), cause(idle.cause)).yellow().to_string(),
+    )
+}
+
+fn cause(of: IdleCause) -> &'static str {
+    match of {
+        IdleCause::Starting => "starting",
+        IdleCause::Ended => "ended",
+        IdleCause::HandedBack => "handed back",
+        IdleCause::Unused => "unused",
+    }
 }
 
 fn owner(entry: &FleetEntry) -> String {

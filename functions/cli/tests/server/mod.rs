@@ -559,18 +559,21 @@ async fn logs(
 }
 
 async fn fleet() -> Json<Value> {
-    let entry = |name: &str, owner: &str, job: Value, state: &str| {
+    let entry = |name: &str, owner: &str, job: Value, state: &str, capacity: &str, idle: Value| {
         json!({
-            "name": name, "kind": "node", "zone": "us-central1-a", "accelerator": "v5litepod-16", "preemptible": true,
-            "state": state, "created_at": null, "age_secs": 7400, "owner": owner, "job": job, "generation": 2,
-            "usd_per_hour": 3.92, "owned_by": null,
+            "name": name, "kind": "node", "zone": "us-central1-a", "accelerator": "v5litepod-16",
+            "preemptible": capacity == "spot", "capacity": capacity, "state": state, "created_at": null,
+            "age_secs": 7400, "owner": owner, "job": job, "generation": 2, "usd_per_hour": 3.92, "owned_by": null,
+            "idle": idle,
         })
     };
+    let idle = json!({"cause": "unused", "since": "2026-11-28T09:00:00Z", "secs": 4000});
     Json(json!({
         "resources": [
-            entry("rk-abc123-train-1-g2", "train-1", json!("train-1"), "ready"),
-            entry("rk-abc123-old-g1", "ORPHAN", Value::Null, "ready"),
-            entry("notebook", "FOREIGN", Value::Null, "stopped"),
+            entry("rk-abc123-train-1-g2", "train-1", json!("train-1"), "ready", "spot", Value::Null),
+            entry("rk-abc123-box-g2", "box", json!("box"), "ready", "reserved", idle),
+            entry("rk-abc123-old-g1", "ORPHAN", Value::Null, "ready", "spot", Value::Null),
+            entry("notebook", "FOREIGN", Value::Null, "stopped", "on_demand", Value::Null),
         ],
         "unreachable": ["us-west4-a"],
     }))

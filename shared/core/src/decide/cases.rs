@@ -8,7 +8,7 @@ use crate::classify::{Exit, WorkerEvidence};
 use crate::effect::Effect;
 use crate::failure::FailureKind;
 use crate::fixture::{at, attempt, deployment, entry, generation, job, noon, small, spec_in};
-use crate::ids::{InstallationId, WorkerKey};
+use crate::ids::InstallationId;
 use crate::job::{Attempt, Create, Delete, Desired, Ended, Generation, Job, Lost, Outcome, Phase};
 use crate::limits::InUse;
 use crate::names;
@@ -157,28 +157,7 @@ fn a_create_that_is_not_answered_is_sent_less_and_less_often_and_within_the_budg
 }
 
 pub(super) fn report(worker: u32, state: WorkerState, exit: Option<ExitReport>) -> WorkerReport {
-    WorkerReport {
-        attempt: 1,
-        generation: 1,
-        key: WorkerKey { slice: 0, worker },
-        instance: format!("vm-{worker}"),
-        boot_id: "b".into(),
-        address: String::new(),
-        state,
-        heard_at: at(100),
-        started_at: None,
-        step: None,
-        step_at: None,
-        output_at: None,
-        loss: None,
-        checkpoint: None,
-        resumed_from: None,
-        disk_free_bytes: None,
-        memory_free_bytes: None,
-        notice: None,
-        exit,
-        is_collecting: false,
-    }
+    WorkerReport { exit, ..crate::fixture::report(worker, state) }
 }
 
 /// A job whose program runs on generation 1.

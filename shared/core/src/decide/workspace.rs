@@ -8,6 +8,7 @@ use super::Pass;
 use super::charge::End;
 use crate::classify;
 use crate::failure::FailureKind;
+use crate::idle;
 use crate::job::{Attempt, Desired, StopCause};
 use crate::policy::Action;
 use crate::reason::Reason;
@@ -52,10 +53,7 @@ impl Pass<'_> {
 
     /// The last use in this attempt; without one the moment from which its beginning counts as idle.
     fn unused_since(&self, a: &Attempt, started: Timestamp) -> Timestamp {
-        let used = self.reports_of(a.number).iter().filter_map(|r| r.output_at).max();
-        let ordered = self.job.execs.iter().map(|order| order.at).max();
-        let idle = started.checked_sub(a.idle).unwrap_or(started);
-        used.into_iter().chain(ordered).max().unwrap_or(idle).max(idle)
+        idle::last_use(&self.job, a, started, &self.reports_of(a.number))
     }
 
     /// An attempt of a workspace ends: what it was idle counts on in the next one. Where not all of its workers can be

@@ -38,6 +38,7 @@ fn put(rig: &Rig, installation: &str, job: &str, via: Via, age: SignedDuration) 
         slice: SliceRef { zone: "us-central1-a".into(), name: name.clone(), via },
         accelerator: "v5litepod-4".into(),
         preemptible: true,
+        reserved: false,
         view,
         owned_by: None,
         created_at: Some(rig.now() - age),

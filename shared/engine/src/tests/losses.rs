@@ -288,6 +288,7 @@ async fn an_orphan_is_swept_and_a_foreign_node_never() {
             slice: SliceRef { zone: "us-central1-a".into(), name: name.into(), via: rekindle_core::job::Via::Node },
             accelerator: "v5litepod-4".into(),
             preemptible: true,
+            reserved: false,
             view,
             owned_by: None,
             created_at: Some(rig.now() - jiff::SignedDuration::from_secs(age)),

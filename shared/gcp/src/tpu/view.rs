@@ -115,6 +115,7 @@ pub(super) fn listed_node(node: &Node, zone: &str, id: &str, owner: Option<Strin
         slice: SliceRef { zone: zone.to_owned(), name: id.to_owned(), via: Via::Node },
         accelerator: accelerator(node),
         preemptible: is_preemptible(node),
+        reserved: is_reserved(node),
         owned_by: named.or(owner),
         created_at: view.created_at,
         view,
@@ -129,6 +130,7 @@ pub(super) fn listed_queued(queued: &QueuedResource, zone: &str, id: &str, nodes
         slice: SliceRef { zone: zone.to_owned(), name: id.to_owned(), via: Via::QueuedResource },
         accelerator: node.map(accelerator).unwrap_or_default(),
         preemptible: queued.spot().is_some() || node.is_some_and(is_preemptible),
+        reserved: !queued.reservation_name.is_empty() || node.is_some_and(is_reserved),
         owned_by: None,
         created_at: view.created_at,
         view,
@@ -267,6 +269,10 @@ fn accelerator(node: &Node) -> String {
 
 fn is_preemptible(node: &Node) -> bool {
     node.scheduling_config.as_ref().is_some_and(|scheduling| scheduling.spot || scheduling.preemptible)
+}
+
+fn is_reserved(node: &Node) -> bool {
+    node.scheduling_config.as_ref().is_some_and(|scheduling| scheduling.reserved)
 }
 
 fn failure(queued: &QueuedResource) -> CreateError {

@@ -304,7 +304,9 @@ fn fleet(frame: &mut Frame<'_>, area: Rect, state: &State) {
     };
     let rows = entries.iter().map(|entry| {
         let usd = entry.usd_per_hour.map_or_else(dash, |usd| format!("{usd:.2}"));
-        let row = Row::new(vec![whose(entry), entry.state.clone(), entry.accelerator.clone(), entry.zone.clone(), usd]);
+        let does =
+            entry.idle.map_or_else(|| entry.state.clone(), |idle| format!("idle {}", human::duration(idle.secs)));
+        let row = Row::new(vec![whose(entry), does, entry.accelerator.clone(), entry.zone.clone(), usd]);
         match entry.owner {
             Some(Owner::Orphan) => row.style(Style::new().add_modifier(Modifier::REVERSED)),
             Some(Owner::Job(_) | Owner::Foreign) | None => row,
@@ -312,7 +314,7 @@ fn fleet(frame: &mut Frame<'_>, area: Rect, state: &State) {
     });
     let widths = [
         Constraint::Min(10),
-        Constraint::Length(10),
+        Constraint::Length(11),
         Constraint::Length(13),
         Constraint::Length(15),
         Constraint::Length(7),

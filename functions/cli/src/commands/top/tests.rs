@@ -66,6 +66,11 @@ fn fleet_of(owner: &str) -> Fleet {
         "name": "rk-abc123-old-g1", "kind": "node", "zone": "us-central1-a", "accelerator": "v5litepod-16",
         "preemptible": true, "state": "ready", "created_at": null, "age_secs": 7400, "owner": owner, "job": "train-1",
         "generation": 2, "usd_per_hour": 3.92, "owned_by": null,
+    }, {
+        "name": "rk-abc123-box-g1", "kind": "node", "zone": "us-central1-a", "accelerator": "v5litepod-16",
+        "preemptible": true, "state": "ready", "created_at": null, "age_secs": 7400, "owner": "box", "job": "box",
+        "generation": 1, "usd_per_hour": 3.92, "owned_by": null,
+        "idle": {"cause": "unused", "since": "2026-11-28T09:00:00Z", "secs": 4000},
     }], "unreachable": []}))
     .unwrap()
 }
@@ -109,7 +114,7 @@ fn the_whole_screen_shows_jobs_attempts_workers_fleet_and_events() {
     state.fleet = Some(fleet_of("ORPHAN"));
     let text = screen(&state, 140, 32);
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[0], "rekindle http://127.0.0.1:8080  3 jobs, 1 running, 1 waiting  $3.92 an hour");
+    assert_eq!(lines[0], "rekindle http://127.0.0.1:8080  3 jobs, 1 running, 1 waiting  $7.84 an hour");
     assert!(lines[1].starts_with("JOB     PHASE        FOR"), "{text}");
     assert!(lines[2].starts_with("waits   pending      90s"), "those that are not over come first:\n{text}");
     assert!(lines[3].starts_with("train-1 running") && lines[3].contains("1453"), "the workers' own step:\n{text}");
@@ -121,7 +126,8 @@ fn the_whole_screen_shows_jobs_attempts_workers_fleet_and_events() {
         "attempt 1 ended: preempted: The provider took the slice back.",
         "WORKER STATE",
         "3      running    1453       1.9        4s      32.0 GiB",
-        "fleet: 1",
+        "fleet: 2",
+        "idle 1h06m",
         "ORPHAN",
         "events",
         "waits pending No capacity in us-central1-a.",

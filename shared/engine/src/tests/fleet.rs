@@ -1,0 +1,51 @@
+//! What the tick keeps of the fleet: whether a TPU is idle.
+
+use serde_json::json;
+
+use rekindle_core::decide::Command;
+use rekindle_core::idle::IdleCause;
+use rekindle_core::job::Phase;
+
+use super::rig::Rig;
+
+/// Why the only TPU is idle, and for how many seconds: by the tick's list, and by one that is asked for now.
+async fn idle(rig: &Rig) -> Option<(IdleCause, i64)> {
+    Box::pin(rig.engine.tick(rig.now())).await.unwrap();
+    let kept = rig.engine.fleet_seen().await.unwrap().unwrap().entries;
+    let (asked, _) = rig.engine.fleet().await.unwrap();
+    assert_eq!((kept.len(), &kept), (1, &asked), "both tell the same");
+    kept[0].idle.map(|idle| (idle.cause, rig.now().duration_since(idle.since).as_secs()))
+}
+
+#[tokio::test]
+async fn a_tpu_is_idle_before_and_after_the_program_and_not_while_it_runs() {
+    let mut rig = Rig::new().await;
+    rig.dead_slices.insert((1, 0));
+    rig.submit(json!({})).await;
+    rig.until_phase(Phase::Starting, 70).await;
+    rig.seconds(30).await;
+    let (cause, secs) = idle(&rig).await.unwrap();
+    assert!(cause == IdleCause::Starting && (28..=32).contains(&secs), "{cause:?} for {secs} s");
+    rig.dead_slices.clear();
+    rig.until_phase(Phase::Running, 30).await;
+    assert_eq!(idle(&rig).await, None);
+
+    rig.delete_secs = 60;
+    rig.command(Command::Cancel, "stop").await;
+    rig.until(60, "that it is given back", |job| job.generations.iter().any(|g| g.delete.is_some())).await;
+    rig.seconds(20).await;
+    let (cause, secs) = idle(&rig).await.unwrap();
+    assert!(cause == IdleCause::HandedBack && (18..=24).contains(&secs), "{cause:?} for {secs} s");
+}
+
+#[tokio::test]
+async fn a_workspace_is_idle_when_nobody_has_used_it_for_ten_minutes() {
+    let mut rig = Rig::new().await;
+    rig.submit(json!({"run": null, "workspace": true})).await;
+    rig.until_phase(Phase::Running, 90).await;
+    rig.seconds(500).await;
+    assert_eq!(idle(&rig).await, None);
+    rig.seconds(140).await;
+    let (cause, secs) = idle(&rig).await.unwrap();
+    assert!(cause == IdleCause::Unused && (600..660).contains(&secs), "{cause:?} for {secs} s");
+}
