@@ -97,7 +97,10 @@ export function table(caption, columns, rows, attributes = {}) {
     el("tbody", {}, rows.map((row) => line(columns, row)))));
 }
 
+/** Columns of sentences: they are broken into lines. */
+const WIDE = new Set(["Message", "What happened"]);
+
 export function line(columns, row) {
   return el("tr", {}, columns.map(([title, cell, number]) =>
-    el("td", { class: number ? "num" : title === "" || title === "Message" ? "wide" : null }, cell(row))));
+    el("td", { class: number ? "num" : WIDE.has(title) ? "wide" : null }, cell(row))));
 }

@@ -14,12 +14,12 @@ const SPEED: f64 = 60.0;
 const GRACE: Duration = Duration::from_secs(10);
 const ZONE: &str = "us-west4-a";
 
-async fn installation(dev: &Dev) -> Result<String> {
+pub(crate) async fn installation(dev: &Dev) -> Result<String> {
     let version = dev.get("/version").await?;
     Ok(version["installation"].as_str().context("no installation")?.to_owned())
 }
 
-fn labels(installation: &str, job: &str) -> Value {
+pub(crate) fn labels(installation: &str, job: &str) -> Value {
     json!({
         "rekindle-installation": installation, "rekindle-job": job, "rekindle-generation": "1",
         "rekindle-spec": "0123456789abcdef",
@@ -27,7 +27,7 @@ fn labels(installation: &str, job: &str) -> Value {
 }
 
 /// A node that some client of the Cloud TPU API makes.
-async fn make(dev: &Dev, name: &str, labels: &Value) -> Result<()> {
+pub(crate) async fn make(dev: &Dev, name: &str, labels: &Value) -> Result<()> {
     let parent = format!("v2/projects/rekindle-dev/locations/{ZONE}/nodes");
     let node = json!({
         "acceleratorType": "v5litepod-4", "runtimeVersion": "v2-alpha-tpuv5-lite", "labels": labels,

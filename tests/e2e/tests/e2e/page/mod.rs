@@ -1,93 +1,28 @@
-//! The page in a real Chromium, driven by its own chromedriver: clicks, live updates, hostile text, thousands of jobs.
+//! The page in a real Chromium, driven by its own chromedriver: clicks, live updates, hostile text, thousands of jobs;
+//! keyboard, colours and names of what is shown.
 //!
 //! `REKINDLE_E2E_SHOTS=FOLDER` keeps screenshots.
 
-use std::path::PathBuf;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+mod answers;
+mod browser;
+mod people;
+mod views;
+
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use fantoccini::{Client, ClientBuilder, Locator};
+use fantoccini::Locator;
 use futures::stream::{self, StreamExt as _};
-use rekindle_e2e::{Dev, LONG, Options, is_ci, say, scenario, until};
-use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, Command};
+use rekindle_e2e::{Dev, LONG, Options, say, scenario, until};
+use serde_json::json;
 
 use super::jobs::node_of;
+use browser::Browser;
 
 /// So many jobs the page must bear.
 const MANY: usize = 5000;
 /// Ends a script and runs one, wherever it would be taken for markup.
 const HOSTILE: &str = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=1>";
-
-/// A browser, and the driver that ends with it.
-struct Browser {
-    client: Client,
-    _driver: Child,
-}
-
-/// `None` where Chromium is not installed; with CI that is a failure.
-async fn browser() -> Result<Option<Browser>> {
-    let driver = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).kill_on_drop(true).spawn();
-    let mut driver = match driver {
-        Ok(driver) => driver,
-        Err(error) if !is_ci() => {
-            say(&format!("skipped: no chromedriver ({error}); Debian's package is chromium-driver"));
-            return Ok(None);
-        }
-        Err(error) => return Err(error).context("chromedriver (Debian's package chromium-driver)"),
-    };
-    let mut lines = BufReader::new(driver.stdout.take().context("no output")?).lines();
-    let port = loop {
-        let line = lines.next_line().await?.context("chromedriver ended")?;
-        if let Some((_, port)) = line.rsplit_once("started successfully on port ") {
-            break port.trim_end_matches('.').parse::<u16>()?;
-        }
-    };
-    let options = json!({"args": [
-        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,900",
-    ]});
-    let capabilities = [("goog:chromeOptions".to_owned(), options)].into_iter().collect();
-    let connector = hyper_util::client::legacy::connect::HttpConnector::new();
-    let client =
-        ClientBuilder::new(connector).capabilities(capabilities).connect(&format!("http://127.0.0.1:{port}")).await;
-    Ok(Some(Browser { client: client?, _driver: driver }))
-}
-
-impl Browser {
-    async fn text(&self, css: &str) -> Result<String> {
-        Ok(self.client.find(Locator::Css(css)).await?.text().await?)
-    }
-
-    /// Waits until an element's text is as wanted. The page redraws under us, so a lost element is looked for again.
-    async fn sees(&self, css: &str, what: &str, mut is: impl FnMut(&str) -> bool) -> Result<()> {
-        until(&format!("the page shows {what} at {css}"), LONG, async || {
-            let text = self.text(css).await.unwrap_or_default();
-            Ok(is(&text).then_some(()))
-        })
-        .await
-    }
-
-    async fn click(&self, css: &str) -> Result<()> {
-        until(&format!("{css} can be clicked"), LONG, async || {
-            let Ok(element) = self.client.find(Locator::Css(css)).await else { return Ok(None) };
-            Ok(element.click().await.ok())
-        })
-        .await
-    }
-
-    async fn script(&self, text: &str) -> Result<Value> {
-        Ok(self.client.execute(text, Vec::new()).await?)
-    }
-
-    async fn shot(&self, name: &str) -> Result<()> {
-        if let Some(folder) = std::env::var_os("REKINDLE_E2E_SHOTS") {
-            std::fs::write(PathBuf::from(folder).join(format!("{name}.png")), self.client.screenshot().await?)?;
-        }
-        Ok(())
-    }
-}
 
 /// A preemption is seen in the list and on the job's own view without a reload.
 async fn lives(dev: &Dev, page: &Browser) -> Result<()> {
@@ -165,9 +100,7 @@ async fn tames(dev: &Dev, page: &Browser) -> Result<()> {
         page.sees("main", view, |text| !text.is_empty()).await?;
     }
     page.sees("main", "the spec", |text| text.contains("onerror=window.pwned")).await?;
-    ensure!(page.script("return window.pwned ?? null").await?.is_null(), "text of a job ran as a script");
-    ensure!(page.script("return document.querySelectorAll('main img, main script').length").await? == 0, "markup");
-    Ok(())
+    answers::nothing_ran(page, "text of a job").await
 }
 
 /// Thousands of jobs are listed, filtered and counted.
@@ -184,7 +117,7 @@ async fn bears(dev: &Dev, page: &Browser) -> Result<()> {
     page.sees("#jobs tbody", "the newest jobs", |text| text.contains("many-")).await?;
     let first = began.elapsed();
     let load = "const { more, known } = await import('/site/page.js'); while (!known.isWhole) await more(); return known.jobs.size";
-    let loaded = page.client.execute_async(&asynchronous(load), Vec::new()).await?;
+    let loaded = page.wait_for(load).await?;
     ensure!(loaded.as_u64().is_some_and(|count| count >= MANY as u64), "{loaded} jobs are known");
     let find = page.client.find(Locator::Css("#find")).await?;
     let began = Instant::now();
@@ -196,26 +129,32 @@ async fn bears(dev: &Dev, page: &Browser) -> Result<()> {
     Ok(())
 }
 
-/// A script that answers by WebDriver's callback, or with its error's words.
-fn asynchronous(body: &str) -> String {
-    format!("const done = arguments[0]; (async () => {{ {body} }})().then(done, (error) => done(String(error)));")
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_works_in_a_browser() -> Result<()> {
-    let Some(page) = browser().await? else { return Ok(()) };
-    page.client
-        .update_timeouts(fantoccini::wd::TimeoutConfiguration::new(
-            Some(Duration::from_mins(2)),
-            Some(Duration::from_mins(1)),
-            Some(Duration::ZERO),
-        ))
-        .await?;
+    let Some(page) = Browser::start().await? else { return Ok(()) };
     let result = scenario("the page", Options::speed(5.0), async |dev| {
         lives(dev, &page).await.context("live updates")?;
         asks(dev, &page).await.context("questions")?;
         tames(dev, &page).await.context("hostile text")?;
         bears(dev, &page).await.context("many jobs")
+    })
+    .await;
+    page.client.close().await?;
+    result
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_is_for_everyone_and_shows_what_the_server_tells() -> Result<()> {
+    let Some(page) = Browser::start().await? else { return Ok(()) };
+    let result = scenario("the page for everyone", Options::speed(5.0), async |dev| {
+        views::logs_of_any_worker(dev, &page).await.context("logs of any worker")?;
+        let stage = views::Stage::set(dev).await.context("the stage")?;
+        views::fleet(dev, &page, &stage).await.context("fleet")?;
+        people::keyboard(dev, &page).await.context("keyboard")?;
+        people::names(dev, &page).await.context("names")?;
+        people::colours(dev, &page).await.context("colours")?;
+        answers::all_fields(dev, &page).await.context("fields")?;
+        stage.clear(dev).await
     })
     .await;
     page.client.close().await?;

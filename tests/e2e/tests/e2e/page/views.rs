@@ -1,0 +1,128 @@
+//! Views with something in them: the output of each worker of a job that is over, and a fleet of every sort.
+
+use anyhow::{Context as _, Result, ensure};
+use fantoccini::Locator;
+use rekindle_e2e::{Dev, LONG, until};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::browser::Browser;
+use crate::sweep::{installation, labels, make};
+
+/// What the other parts of the test look at: a job that runs, one that sets up, an orphan and a stranger.
+pub(super) struct Stage {
+    orphan: String,
+    stranger: String,
+}
+
+impl Stage {
+    pub(super) async fn set(dev: &Dev) -> Result<Self> {
+        // Neither ends by itself.
+        let run = "echo it has begun; echo step=1 loss=2.5 >>$REKINDLE_PROGRESS_FILE; exec tail -f /dev/null";
+        dev.submit(&json!({"id": "runs", "run": run, "tpu": {"accelerator": "v5litepod-4", "capacity": "spot"}}))
+            .await?;
+        let setup = "tail -f /dev/null";
+        let tpu = json!({"accelerator": "v5litepod-4", "capacity": "on_demand"});
+        let source = json!({"folder": "train", "branch": "main", "commit": "1a2b3c4", "dirty": true});
+        dev.submit(&json!({
+            "id": "sets-up", "run": ["true"], "setup": setup, "tpu": tpu, "notes": "a note", "tags": ["a-tag"],
+            "source": source,
+        }))
+        .await?;
+        let tpu = json!({"accelerator": "v5litepod-4"});
+        dev.submit(&json!({"id": "fails", "run": "exit 3", "tpu": tpu, "recovery": {"preset": "pass"}})).await?;
+        let ours = installation(dev).await?;
+        let (orphan, stranger) = (format!("rk-{ours}-ghost-g1"), "notebook".to_owned());
+        make(dev, &orphan, &labels(&ours, "ghost")).await?;
+        make(dev, &stranger, &json!({"team": "vision"})).await?;
+        dev.step("runs", 1, 1).await?;
+        dev.phase("sets-up", "starting").await?;
+        dev.phase("fails", "failed").await?;
+        Ok(Self { orphan, stranger })
+    }
+
+    pub(super) async fn clear(&self, dev: &Dev) -> Result<()> {
+        dev.command("runs", "cancel", &json!({})).await?;
+        dev.phase("runs", "cancelled").await?;
+        for name in [&self.orphan, &self.stranger] {
+            // The sweep may have been there before.
+            if let Some(node) = dev.cloud.node(&format!("/{name}")).await? {
+                let path = node["name"].as_str().context("no name")?;
+                dev.cloud.call(Method::DELETE, &format!("v2/{path}"), None).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Every worker of every slice can be chosen, also when the job owns nothing any more.
+pub(super) async fn logs_of_any_worker(dev: &Dev, page: &Browser) -> Result<()> {
+    let run = "echo this is slice $REKINDLE_SLICE";
+    let tpu = json!({"accelerator": "v5litepod-4", "slices": 2});
+    dev.submit(&json!({"id": "pair", "run": run, "tpu": tpu})).await?;
+    dev.phase("pair", "succeeded").await?;
+    page.client.goto(&format!("{}/#/job/pair", dev.url)).await?;
+    page.sees("#log", "the output of both", |text| {
+        text.contains("[s0w0] this is slice 0") && text.contains("[s1w0] this is slice 1")
+    })
+    .await?;
+    let workers = "return [...document.querySelectorAll('[aria-label=Worker] option')].map((of) => of.textContent)";
+    let due = json!(["all workers", "slice 0, worker 0", "slice 1, worker 0"]);
+    ensure!(page.script(workers).await? == due, "{}", page.script(workers).await?);
+    page.client.find(Locator::Css("[aria-label=Worker]")).await?.select_by_label("slice 1, worker 0").await?;
+    page.sees("#log", "the output of one", |text| text.trim() == "== attempt 1 ==\nthis is slice 1").await
+}
+
+/// The table as text: for each row its cells by the title of their column.
+const ROWS: &str = "
+    const titles = [...document.querySelectorAll('#fleet th')].map((th) => th.textContent);
+    return [...document.querySelectorAll('#fleet tbody tr')].map((row) =>
+      Object.fromEntries([...row.cells].map((cell, at) => [titles[at], cell.textContent])));";
+
+/// What each row is due to say; `Idle` by its cause alone, since its time goes on.
+fn due(entry: &Value) -> Value {
+    let words = |name: &str| entry[name].as_str().unwrap_or_default().replace('_', " ");
+    let owner = match (entry["owner"].as_str(), &entry["generation"]) {
+        (Some(owner @ ("ORPHAN" | "FOREIGN")), _) => owner.to_owned(),
+        (owner, generation) => format!("{} g{generation}", owner.unwrap_or_default()),
+    };
+    let cause = entry["idle"]["cause"].as_str().unwrap_or("-").replace('_', " ");
+    let usd = entry["usd_per_hour"].as_f64().map_or_else(|| "-".to_owned(), |usd| format!("{usd:.2}"));
+    json!({
+        "Name": entry["name"], "Owner": owner, "State": words("state"), "Idle": cause, "TPU": words("accelerator"),
+        "Zone": words("zone"), "Kind": words("kind"), "Bought": words("capacity"), "$/h": usd,
+    })
+}
+
+/// Every TPU, whose it is, that it is idle, and what it costs.
+pub(super) async fn fleet(dev: &Dev, page: &Browser, stage: &Stage) -> Result<()> {
+    page.view("#/fleet", &stage.stranger).await?;
+    let mut rows = Value::Null;
+    // The states of TPUs go on while we look.
+    until("the page shows the fleet that the server tells", LONG, async || {
+        page.click("main .bar button").await?;
+        let fleet = dev.get("/v1/fleet").await?;
+        let entries = fleet["resources"].as_array().context("no resources")?;
+        rows = page.script(ROWS).await?;
+        for row in rows.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+            let idle = row["Idle"].as_str().unwrap_or_default();
+            let cause = idle.rsplit_once(", ").map_or(idle, |(_, cause)| cause).to_owned();
+            row.insert("Idle".to_owned(), cause.into());
+            row.remove("Age");
+        }
+        let due: Vec<Value> = entries.iter().map(due).collect();
+        Ok((rows == Value::from(due)).then_some(()))
+    })
+    .await
+    .with_context(|| format!("{rows:#}"))?;
+    let row = |name: &str| rows.as_array().and_then(|all| all.iter().find(|row| row["Name"] == name)).cloned();
+    let owner = |name: &str| row(name).map(|row| row["Owner"].clone()).unwrap_or_default();
+    ensure!(owner(&stage.orphan) == "ORPHAN" && owner(&stage.stranger) == "FOREIGN", "{rows:#}");
+    let of = |id: &str| rows.as_array().into_iter().flatten().find(|row| row["Owner"] == format!("{id} g1"));
+    let sets_up = of("sets-up").context("no row of sets-up")?;
+    ensure!(sets_up["Idle"] == "starting" && sets_up["Bought"] == "on demand", "{sets_up}");
+    let runs = of("runs").context("no row of runs")?;
+    ensure!(runs["Idle"] == "-" && runs["Bought"] == "spot", "{runs}");
+    page.sees("main p", "how many are idle", |text| text.contains("4 in all") && text.contains("1 idle, $")).await?;
+    page.shot("fleet").await
+}
