@@ -26,6 +26,7 @@ use crate::devices::Devices;
 use crate::files::Layout;
 use crate::metadata::{Metadata, Node};
 use crate::program::Reaped;
+use crate::secrets::Secrets;
 
 /// Most bytes in one call; what a command says faster than this goes through waits for it in the pipe.
 const CHUNK_MAX: usize = 1 << 20;
@@ -106,6 +107,8 @@ pub(crate) struct Exec {
     pub(crate) token: watch::Receiver<Option<String>>,
     /// For bundles.
     pub(crate) metadata: Metadata,
+    /// Of the job.
+    pub(crate) secrets: Secrets,
     /// Folders.
     pub(crate) layout: Layout,
     /// Ends of children.
@@ -156,10 +159,21 @@ impl Exec {
     }
 
     /// Carries out an order and tells how.
-    pub(crate) async fn carry_out(self, order: ExecOrder, env: BTreeMap<String, String>) {
+    pub(crate) async fn carry_out(
+        self,
+        order: ExecOrder,
+        mut env: BTreeMap<String, String>,
+        secrets: BTreeMap<String, String>,
+    ) {
         self.activity.running.fetch_add(1, Ordering::Relaxed);
         let done = match &order.action {
-            ExecAction::Run(command) => self.run(order.id, command, env).await,
+            ExecAction::Run(command) => match self.secrets.values(&secrets).await {
+                Ok(values) => {
+                    env.extend(values);
+                    self.run(order.id, command, env).await
+                }
+                Err(error) => Err(error),
+            },
             ExecAction::Unpack { code, to } => self.unpack(code, to).await.map(|()| 0),
         };
         let exit = match done {

@@ -26,6 +26,7 @@ mod procs;
 mod program;
 mod progress;
 mod reporter;
+mod secrets;
 mod shim;
 mod state;
 mod steps;
@@ -48,6 +49,7 @@ use crate::machine::{Leave, Machine, Parts};
 use crate::metadata::Metadata;
 use crate::program::Reaped;
 use crate::reporter::{Reporter, Snapshot};
+use crate::secrets::Secrets;
 
 pub use crate::config::{AgentArgs, AgentCommand, AgentConfig, DEFAULT_HOME};
 
@@ -101,11 +103,13 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
     let (words_out, words) = mpsc::channel(16);
     let (flushes, flush_requests) = mpsc::channel(16);
     notice::watch(&metadata, &words_out);
+    let secrets = Secrets::new(metadata.clone());
     let exec = Exec {
         api: api.clone(),
         node: Arc::clone(&node),
         token: tokens.clone(),
         metadata: metadata.clone(),
+        secrets: secrets.clone(),
         layout: layout.clone(),
         reaped: Reaped::default(),
         activity: Activity::default(),
@@ -114,6 +118,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
         config: Arc::clone(&config),
         node: Arc::clone(&node),
         metadata,
+        secrets,
         layout: layout.clone(),
         snapshots,
         flushes,

@@ -32,6 +32,7 @@ use crate::metadata::{Metadata, Node};
 use crate::notice::{Word, Words};
 use crate::program::{Reaped, Standing};
 use crate::reporter::{FromApi, Snapshot};
+use crate::secrets::Secrets;
 use crate::shim::{Ended, Papers, Started};
 use crate::state::{Attempt, State, Step};
 use crate::steps::flush;
@@ -143,6 +144,8 @@ pub(crate) struct Parts {
     pub(crate) node: Arc<Node>,
     /// For bundles.
     pub(crate) metadata: Metadata,
+    /// Of the job.
+    pub(crate) secrets: Secrets,
     /// Folders.
     pub(crate) layout: Layout,
     /// To the reporter.

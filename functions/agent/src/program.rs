@@ -14,7 +14,7 @@ use rekindle_core::classify::Exit;
 
 use crate::files;
 use crate::procs::Birth;
-use crate::shim::{Ended, Papers, Spec, Started};
+use crate::shim::{Ended, Papers, SECRET, Spec, Started};
 
 /// A shim that has not started its program after so long never will: the disk hangs, or the binary is gone.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -62,7 +62,13 @@ pub(crate) fn standing(papers: &Papers) -> Standing {
 /// Starts a program, unless it was started before, and waits until that has happened.
 ///
 /// A crash at any await leaves a claimed program, which [`standing`] shows to the next agent.
-pub(crate) async fn start(shim: &[OsString], papers: &Papers, spec: &Spec, log: &Path) -> anyhow::Result<Standing> {
+pub(crate) async fn start(
+    shim: &[OsString],
+    papers: &Papers,
+    spec: &Spec,
+    secrets: &BTreeMap<String, String>,
+    log: &Path,
+) -> anyhow::Result<Standing> {
     if standing(papers) == Standing::NotStarted {
         files::replace_json(&papers.spec(), spec).context("cannot write what to start")?;
         let (binary, arguments) = shim.split_first().context("no shim")?;
@@ -72,6 +78,7 @@ pub(crate) async fn start(shim: &[OsString], papers: &Papers, spec: &Spec, log: 
         Command::new(binary)
             .args(arguments)
             .arg(papers.spec())
+            .envs(secrets.iter().map(|(name, value)| (format!("{SECRET}{name}"), value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

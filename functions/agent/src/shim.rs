@@ -26,13 +26,21 @@ use rekindle_core::classify::Exit;
 use crate::files;
 use crate::procs::{Birth, Family};
 
+/// Before the name of a variable that the shim hands on to its program.
+// Under their own names they would be the shim's too: `LD_PRELOAD`, say.
+pub(crate) const SECRET: &str = "REKINDLE_SECRET_";
+
 /// What to start.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
     /// Program and arguments; not empty.
     pub(crate) argv: Vec<String>,
-    /// Its whole environment.
+    /// Its whole environment but for its secrets.
     pub(crate) env: BTreeMap<String, String>,
+    /// Variables with secrets. Their values are never on the disk: the shim has each in its own environment, behind
+    /// [`SECRET`].
+    #[serde(default)]
+    pub(crate) secrets: Vec<String>,
     /// Its working directory.
     pub(crate) cwd: PathBuf,
     /// Standard output is appended here.
@@ -154,6 +162,7 @@ fn start(spec: &Spec) -> std::io::Result<Birth> {
         .args(arguments)
         .env_clear()
         .envs(&spec.env)
+        .envs(spec.secrets.iter().filter_map(|name| Some((name, std::env::var_os(format!("{SECRET}{name}"))?))))
         .current_dir(&spec.cwd)
         .stdin(Stdio::null())
         .stdout(append(&spec.stdout)?)

@@ -110,13 +110,16 @@ impl Machine {
         let is_to_clean = work.clean && !attempt.is_cleaned;
         let (home, layout) = (self.parts.config.home.clone(), self.parts.layout.clone());
         let (metadata, devices, events) = (self.parts.metadata.clone(), self.devices.clone(), self.events.clone());
+        let secrets = self.parts.secrets.clone();
         self.doing = Doing::Preparing(tokio::spawn(async move {
             let (_hold, kill_at) = watch::channel(Instant::now() + STALE_GRACE);
             procs::end(home, None, false, kill_at).await;
             let done = match free_devices(devices).await {
-                Ok(()) => lay_out(&layout, &metadata, &work, is_to_clean)
-                    .await
-                    .map_err(|error| Unprepared { message: format!("rekindle: {error:#}") }),
+                Ok(()) => match secrets.renew(&work.secrets).await {
+                    Ok(()) => lay_out(&layout, &metadata, &work, is_to_clean).await,
+                    Err(error) => Err(error),
+                }
+                .map_err(|error| Unprepared { message: format!("rekindle: {error:#}") }),
                 Err(held) => Err(held),
             };
             let _ = events.send(Event::Prepared(done)).await;
@@ -174,6 +177,7 @@ impl Machine {
                 CommandLine::Argv(words) => words.clone(),
             },
             env: environment(work, &layout, attempt.number, &self.parts.config.home),
+            secrets: work.secrets.keys().cloned().collect(),
             cwd: layout.work(),
             stdout: folder.join("stdout"),
             stderr: folder.join("stderr"),
@@ -197,10 +201,19 @@ impl Machine {
         let papers = self.papers(name);
         let spec = spec.or_else(|| files::read_json(&papers.spec()));
         let (shim, events) = (self.parts.config.shim.clone(), self.events.clone());
+        let wanted = attempt.work.as_ref().map(|work| work.secrets.clone()).unwrap_or_default();
+        let secrets = self.parts.secrets.clone();
         self.doing = Doing::Starting;
         tokio::spawn(async move {
             let standing = match spec {
-                Some(spec) => program::start(&shim, &papers, &spec, &folder.join("shim.log")).await,
+                // What has been started needs nothing any more, and for the rest they were read when the machine was prepared:
+                // only an agent that is new since then asks here.
+                Some(spec) if program::standing(&papers) == Standing::NotStarted => match secrets.values(&wanted).await
+                {
+                    Ok(values) => program::start(&shim, &papers, &spec, &values, &folder.join("shim.log")).await,
+                    Err(error) => Err(error),
+                },
+                Some(spec) => program::start(&shim, &papers, &spec, &BTreeMap::new(), &folder.join("shim.log")).await,
                 None => Err(anyhow::anyhow!("what to start is not known any more")),
             };
             let _ = events.send(Event::Started(name, standing)).await;
@@ -222,6 +235,7 @@ impl Machine {
         let new: Vec<_> = order.exec.iter().filter(|e| e.attempt == attempt.number && e.id > last).cloned().collect();
         let Some(newest) = new.iter().map(|order| order.id).max() else { return };
         let env = environment(work, &self.parts.layout, attempt.number, &self.parts.config.home);
+        let secrets = work.secrets.clone();
         self.state.last_exec = newest;
         for order in &new {
             self.parts.exec.note(order);
@@ -233,7 +247,7 @@ impl Machine {
         }
         for order in new {
             tracing::info!(order = order.id, "a person orders");
-            tokio::spawn(self.parts.exec.clone().carry_out(order, env.clone()));
+            tokio::spawn(self.parts.exec.clone().carry_out(order, env.clone(), secrets.clone()));
         }
     }
 

@@ -62,6 +62,9 @@ pub struct Work {
     pub code: Option<String>,
     /// The job's own environment and ours (contract section 4), ours not overridden where it must not be.
     pub env: BTreeMap<String, String>,
+    /// Variables whose values the agent reads from Secret Manager, and the versions that it reads. Never their values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
     /// Empty the working directory before this attempt, unpack the code anew and run `setup` again.
     #[serde(default)]
     pub clean: bool,
@@ -250,6 +253,7 @@ fn work_for(job: &Job, g: &Generation, attempt: &Attempt, key: WorkerKey, at: &C
         setup: job.spec.setup.clone(),
         code: job.spec.code.clone(),
         env,
+        secrets: job.spec.secrets.clone(),
         clean: attempt.is_clean,
         outputs: job.spec.outputs.clone(),
         stop_grace_ms: u64::try_from(job.spec.limits.stop_grace.as_millis()).unwrap_or(30_000),

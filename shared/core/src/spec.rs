@@ -14,6 +14,7 @@ mod limits;
 mod parse;
 mod reader;
 mod recovery;
+mod secrets;
 mod source;
 mod tpu;
 
@@ -211,6 +212,10 @@ pub struct JobSpec {
     pub code: Option<String>,
     /// Environment of the program.
     pub env: BTreeMap<String, String>,
+    /// Variables of the program whose values each worker reads from Secret Manager: names of versions,
+    /// `projects/P/secrets/NAME/versions/V`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
     /// Which TPU, where.
     pub tpu: TpuSpec,
     /// What to do for each kind of failure, fixed at submit.

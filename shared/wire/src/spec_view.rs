@@ -26,6 +26,7 @@ pub fn spec(of: &JobSpec) -> Value {
     set("setup", json!(of.setup));
     set("code", json!(of.code));
     set("env", json!(of.env));
+    set("secrets", json!(of.secrets));
     set("tpu", tpu(&of.tpu));
     set("recovery", recovery(&of.recovery));
     set("budgets", budgets(&of.budgets));
@@ -277,6 +278,7 @@ mod tests {
             "setup": ["pip", "install", "-r", "requirements.txt"],
             "code": format!("gs://bucket/bundles/{}.tar.zst", "a".repeat(64)),
             "env": {"LR": "0.01"},
+            "secrets": {"KEY": "projects/p/secrets/wandb/versions/latest"},
             "tpu": {
                 "accelerator": ["v5litepod-16", "v6e-16"], "zones": ["us-central1-a", "us-east5-b"],
                 "capacity": ["spot", "on_demand"], "queued": "never", "network": "net", "subnetwork": "sub",

@@ -45,6 +45,10 @@ pub(crate) struct Inner {
     pub(crate) outputs: BTreeMap<String, Vec<u8>>,
     /// What orders of people brought: streams of bytes, and the end, by order, stream and number.
     pub(crate) brought: BTreeMap<(u64, String, u64), Vec<u8>>,
+    /// Values of Secret Manager by version; what is not there is refused.
+    pub(crate) secrets: BTreeMap<String, String>,
+    /// Tokens that came with the calls of Secret Manager.
+    pub(crate) accessed: Vec<String>,
     /// Values of the metadata server that change.
     pub(crate) values: BTreeMap<String, String>,
     /// Token that is known.
@@ -126,6 +130,8 @@ impl Cloud {
             holds_outputs: false,
             outputs: BTreeMap::new(),
             brought: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            accessed: Vec::new(),
             values: BTreeMap::from([("preempted".into(), "FALSE".into()), ("maintenance-event".into(), "NONE".into())]),
             token: "token-0".into(),
             binary: Vec::new(),
@@ -146,6 +152,7 @@ impl Cloud {
             .route("/outputs/{*path}", put(output))
             .route("/computeMetadata/v1/instance/{*key}", get(metadata))
             .route("/agent-binary", get(binary))
+            .route("/v1/{*version}", get(crate::secrets::access))
             .layer(axum::extract::DefaultBodyLimit::max(4 << 20))
             .layer(middleware::from_fn_with_state(cloud.clone(), dated))
             .with_state(cloud.clone());
@@ -223,6 +230,7 @@ pub(crate) fn work(attempt: u32, run: &str) -> Work {
             ("REKINDLE_JOB".to_owned(), "train".to_owned()),
             ("REKINDLE_ATTEMPT".to_owned(), attempt.to_string()),
         ]),
+        secrets: BTreeMap::new(),
         clean: false,
         outputs: Vec::new(),
         stop_grace_ms: 5000,
@@ -347,6 +355,7 @@ async fn metadata(
     let fixed = match key.as_str() {
         "attributes/rekindle-job" => Some("train".to_owned()),
         "attributes/rekindle-generation" => Some("2".to_owned()),
+        "service-accounts/default/token" => Some(r#"{"access_token":"the-machines","expires_in":3000}"#.to_owned()),
         "attributes/rekindle-nonce" => Some("nonce".to_owned()),
         "attributes/rekindle-api" => Some(format!("http://{}", cloud.address)),
         "attributes/agent-worker-number" => Some("1".to_owned()),
@@ -442,14 +451,15 @@ impl Worker {
         let home = self.home();
         command
             .env("REKINDLE_HOME", &home)
+            .env("SECRET_MANAGER_EMULATOR_HOST", &self.address)
             .env("GCE_METADATA_HOST", &self.address)
             .env("REKINDLE_BOOT_ID", format!("boot-{}", self.boot))
             .env("REKINDLE_DEV_DIR", home.join("dev"))
             .env("REKINDLE_LIBTPU_LOCK", home.join("libtpu_lockfile"))
             .env("REKINDLE_KERNEL_ROOT", Some(home.join("kernel")).filter(|k| k.is_dir()).unwrap_or("/".into()))
             .env("REKINDLE_LOG_FLUSH_MS", "50")
-            .envs(self.settings.iter().map(|(name, value)| (name, value)))
             .env("RUST_LOG", "debug,hyper=info,reqwest=info,hyper_util=info")
+            .envs(self.settings.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
     }
 

@@ -7,4 +7,5 @@ mod evidence;
 mod logs;
 mod machine;
 mod programs;
+mod secrets;
 mod startup;

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::reader::{self, Faults, Object, quote};
-use super::{CheckpointSpec, CommandLine, HookShape, JobSpec, Notify, limits, recovery, source, tpu};
+use super::{CheckpointSpec, CommandLine, HookShape, JobSpec, Notify, limits, recovery, secrets, source, tpu};
 use crate::access::Right;
 use crate::catalog;
 use crate::ids::JobId;
@@ -73,10 +73,7 @@ const FIELDS: &[&str] = &[
 ];
 
 /// Fields that the outside interface names and this version does not build, and what to do instead.
-const NOT_BUILT: &[(&str, &str)] = &[
-    ("image", "leave it out and install what the program needs in `setup`"),
-    ("secrets", "leave it out and let the program read them with the worker's service account"),
-];
+const NOT_BUILT: &[(&str, &str)] = &[("image", "leave it out and install what the program needs in `setup`")];
 
 /// Most bytes of an owner or a tag. Firestore indexes at most 1,500 bytes of a value.
 pub const LABEL_MAX: usize = 256;
@@ -123,6 +120,7 @@ pub fn parse(value: &Value, context: &ParseContext<'_>) -> Result<Submit, Vec<Fi
     not_built(&top, &mut faults);
     let code = code(&top, context.deployment, &mut faults);
     let env = env(&top, &mut faults);
+    let secrets = secrets::read(&top, &env, &mut faults);
     let checkpoint = checkpoint(&top, context.deployment, &mut faults);
     let any_region = any_region(&top, &checkpoint, &mut faults);
     let tpu = tpu::read(&top, (&checkpoint, any_region), context.deployment, &mut faults);
@@ -133,6 +131,7 @@ pub fn parse(value: &Value, context: &ParseContext<'_>) -> Result<Submit, Vec<Fi
         setup,
         code,
         env,
+        secrets,
         tpu,
         recovery,
         budgets,
@@ -231,7 +230,7 @@ fn command(value: &Value, path: &str, faults: &mut Faults) -> Option<CommandLine
 
 fn not_built(top: &Object<'_>, faults: &mut Faults) {
     for (field, instead) in NOT_BUILT {
-        // What asks for nothing is no fault: `workspace: false`, `secrets: {}`.
+        // What asks for nothing is no fault: `image: null`.
         let asks = top.get(field).is_some_and(|value| match value {
             Value::Null | Value::Bool(false) => false,
             Value::Bool(true) | Value::Number(_) | Value::String(_) => true,
@@ -275,19 +274,36 @@ fn is_address(address: &str, path: &str, deployment: &Deployment, faults: &mut F
     good
 }
 
+/// A field that is an object, of what `of` says.
+pub(super) fn object_of<'a>(
+    top: &'a Object<'_>,
+    field: &'static str,
+    of: &str,
+    faults: &mut Faults,
+) -> Option<&'a Map<String, Value>> {
+    let value = top.get(field)?;
+    let Value::Object(map) = value else {
+        faults.add(field, format!("must be an object of {of}; it is {}", reader::sort_of(value)));
+        return None;
+    };
+    Some(map)
+}
+
+/// What is wrong with the name of a variable.
+pub(super) fn faulty_name(name: &str) -> Option<&'static str> {
+    if name.is_empty() || name.contains(['=', '\0']) {
+        return Some("is no name of a variable: it must not be empty, nor have '=' or NUL");
+    }
+    OURS.contains(&name).then_some("is set by Rekindle for every attempt and cannot be given; use another name")
+}
+
 fn env(top: &Object<'_>, faults: &mut Faults) -> BTreeMap<String, String> {
     let mut env = BTreeMap::new();
-    let Some(value) = top.get("env") else { return env };
-    let Value::Object(map) = value else {
-        faults.add("env", format!("must be an object of names and texts; it is {}", reader::sort_of(value)));
-        return env;
-    };
+    let Some(map) = object_of(top, "env", "names and texts", faults) else { return env };
     for (name, value) in map {
         let path = format!("env.{name}");
-        if name.is_empty() || name.contains(['=', '\0']) {
-            faults.add(path, "is no name of a variable: it must not be empty, nor have '=' or NUL");
-        } else if OURS.contains(&name.as_str()) {
-            faults.add(path, "is set by Rekindle for every attempt and cannot be given; use another name");
+        if let Some(fault) = faulty_name(name) {
+            faults.add(path, fault);
         } else if let Value::String(text) = value {
             if text.contains('\0') {
                 faults.add(path, "has a NUL character, which no environment can hold; remove it");
@@ -393,6 +409,7 @@ fn borrowed(spec: &JobSpec, deployment: &Deployment, faults: &mut Faults) {
         let told = format!("{} is not lent to {}; leave it out, or ask an admin", quote(account), quote(&spec.owner));
         faults.add("tpu.service_account", told);
     }
+    secrets::borrowed(&spec.secrets, &spec.owner, lent, faults);
     // Only once everything else is right: without a candidate for another reason, that one was told.
     if faults.count() == 0 && placement::candidates(spec, deployment).is_empty() {
         let told = format!("nothing of the capacity list that this asks for is lent to {}", quote(&spec.owner));

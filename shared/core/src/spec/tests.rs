@@ -12,6 +12,7 @@ use crate::policy::{self, Action, Charge, Preset, Rule};
 use crate::settings::{CapacityEntry, Deployment};
 
 mod any;
+mod secrets;
 
 const DIGEST: &str = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
 
@@ -186,7 +187,7 @@ fn wrong_everywhere() -> Value {
         "image": "us-docker.pkg.dev/p/r/train",
         "code": "gs://b/x.zip",
         "env": {"A=B": "1", "N": 5, "REKINDLE_JOB": "me"},
-        "secrets": {"K": "projects/p/secrets/k/versions/latest"},
+        "secrets": {"K": "k"},
         "workspace": "yes",
         "regions": "some",
         "source": {"commit": 5, "dirt": true},
@@ -227,7 +228,7 @@ const WRONG_FIELDS: [&str; 48] = [
     "env.A=B",
     "env.N",
     "env.REKINDLE_JOB",
-    "secrets",
+    "secrets.K",
     "workspace",
     "regions",
     "source.commit",
