@@ -106,6 +106,9 @@ async fn a_worker_vm_is_found_by_what_hello_stored() {
     bind_vm(&rig).await;
     assert_eq!(send(&router, request()).await.status, 204);
     assert_eq!(rig.hints(), [("train".to_owned(), "event: preempted".to_owned())]);
+    let reads = rig.fakes.docs.reads();
+    assert_eq!(send(&router, request()).await.status, 204);
+    assert_eq!((rig.hints().len(), rig.fakes.docs.reads()), (2, reads), "a VM stays whose it is, and is read once");
 }
 
 #[tokio::test]

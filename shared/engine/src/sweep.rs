@@ -183,15 +183,15 @@ impl Engine {
     }
 
     /// Takes out, and answers, those of which the store has no intent though it ought to have: every create is committed before it is sent, so
-    /// either somebody else made it, or the store has lost what it knew. Somebody else's making fell into the time in which this store saw
-    /// ticks; what was made before their unbroken run began, a store that was brought back from a copy cannot know.
+    /// either somebody else made it, or the store has lost what it knew. Somebody else's making fell into the stretch in which this store was
+    /// in charge; what was made before that began, a store that was brought back from a copy cannot know.
     async fn forgotten<'a>(&self, orphans: &mut Vec<&'a Listed>) -> Result<Vec<&'a Listed>, StoreError> {
         let mut forgotten = Vec::new();
         if orphans.is_empty() {
             return Ok(forgotten);
         }
         let liveness = self.ports.store.read::<LivenessDoc>(&Kind::Liveness).await?;
-        let watched_since = liveness.and_then(|at| at.value.tick_since);
+        let watched_since = liveness.and_then(|at| at.value.watched_since);
         for orphan in std::mem::take(orphans) {
             let was_watched = orphan.created_at.zip(watched_since).is_some_and(|(made, since)| made >= since);
             let is_explained = match self.owner_of(orphan).await? {

@@ -155,6 +155,10 @@ impl Engine {
         if broken(doc.tick_at) {
             doc.tick_since = Some(now);
         }
+        // Of an earlier version's document nobody knows how long its gaps were.
+        if doc.watched_since.is_none() || last.is_none_or(|last| now >= last + self.settings.orphan_grace) {
+            doc.watched_since = Some(now);
+        }
         doc.tick_at = Some(now);
         if api {
             if broken(doc.api_at) {

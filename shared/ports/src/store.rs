@@ -92,6 +92,10 @@ pub struct LivenessDoc {
     pub tick_at: Option<Timestamp>,
     /// Start of the unbroken run of ticks.
     pub tick_since: Option<Timestamp>,
+    /// Start of the stretch in which this store is known to have been in charge: a longer gap between ticks, as between the time of a copy and
+    /// that of its return, begins another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watched_since: Option<Timestamp>,
     /// Last call that `api` took from an agent (or the tick's probe).
     pub api_at: Option<Timestamp>,
     /// Start of the unbroken run of such calls.

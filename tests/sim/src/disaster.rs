@@ -344,18 +344,33 @@ fn foreign(world: &World, pick: u64) -> bool {
     true
 }
 
-/// A resource with our labels that no job owns, as a bug or a crash of another version would leave it.
+/// A resource with our id that no job owns: one that a job asked for once and has forgotten, as a bug or a crash of another version would leave
+/// it. (One that nobody asked for says that the store is not the right one, and is a person's.)
 fn orphan(world: &World, pick: u64) -> bool {
     let count = lock(&world.cloud).resources.values().filter(|r| r.labels.job == "orphan").count();
     // More than three at once stop the sweep, as they should: a person must look then.
-    let Ok(job) = JobId::parse("orphan") else { return false };
     if count >= 2 {
         return false;
     }
-    let number = u32::try_from(pick % 1000).unwrap_or(1);
-    let labels = names::labels(&world.installation, &job, number, "0");
-    let name = names::generation_name(&world.installation, &job, number);
-    bare(world, name, ZONES[usize::try_from(pick % 3).unwrap_or(0)], labels, false);
+    let index = |count: usize| usize::try_from(pick % count.max(1) as u64).unwrap_or(0);
+    let zone = ZONES[index(3)];
+    let name = {
+        let checks = lock(&world.checks);
+        let asked: Vec<_> = checks.jobs.values().filter(|job| job.last_generation > 0).collect();
+        let Some(job) = asked.get(index(asked.len())) else { return false };
+        let number = 1 + u32::try_from(pick % u64::from(job.last_generation)).unwrap_or(0);
+        if job.generations.iter().any(|g| g.number == number && g.placement.zone == zone) {
+            return false;
+        }
+        names::generation_name(&world.installation, &job.id, number)
+    };
+    if lock(&world.cloud).resources.keys().any(|slice| slice.name == name && slice.zone == zone) {
+        return false;
+    }
+    // By its labels it is nobody's: the checkers count what is a job's own by them.
+    let labels = JobId::parse("orphan").map(|job| names::labels(&world.installation, &job, 1, "0"));
+    let Ok(labels) = labels else { return false };
+    bare(world, name, zone, labels, false);
     true
 }
 
