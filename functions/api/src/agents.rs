@@ -15,7 +15,7 @@ use rekindle_core::orders::{Context, Order, order_for};
 use rekindle_engine::tokens;
 use rekindle_ports::docs::Revision;
 use rekindle_web::hint;
-use rekindle_web::{Answer, Json, Problem, problem};
+use rekindle_web::{Answer, Json, Problem, about, problem};
 use rekindle_wire::agent::{Hello, Report, Welcome};
 
 use crate::jobs::store;
@@ -38,6 +38,7 @@ pub(crate) async fn hello(
     headers: HeaderMap,
     Json(hello): Json<Hello>,
 ) -> Result<axum::Json<Welcome>, Problem> {
+    about::job(&hello.job);
     let machine = machine::of(&api, &headers, &hello.instance).await?;
     let secret = &api.engine.installation.secret;
     if !tokens::same(&hello.nonce, &tokens::nonce(secret, &hello.job, hello.generation)) {
@@ -64,7 +65,7 @@ pub(crate) async fn hello(
     let order = order(&api, &job, hello.generation, hello.key, None);
     tracing::info!(
         job = %hello.job, generation = hello.generation, slice = hello.key.slice, worker = hello.key.worker,
-        instance = hello.instance, want = ?order.want, "hello"
+        instance = hello.instance, want = ?order.want, "a worker says hello"
     );
     Ok(axum::Json(Welcome { token, order }))
 }
@@ -75,6 +76,7 @@ pub(crate) async fn report(
     headers: HeaderMap,
     Json(report): Json<Report>,
 ) -> Result<axum::Json<Order>, Problem> {
+    about::job(&report.job);
     let machine = machine::of(&api, &headers, &report.instance).await?;
     admit(&api, &headers, &report.job, report.generation, report.key, &report.instance)?;
     let job = job(&api, &report.job).await?;

@@ -18,7 +18,7 @@ use rekindle_core::{names, placement};
 use rekindle_engine::Submitted;
 use rekindle_ports::store::{JobFilter, StoreError};
 use rekindle_web::problem::FieldFault;
-use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, etag, faulty_query, problem};
+use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, about, etag, faulty_query, problem};
 use rekindle_wire::once::Once;
 use rekindle_wire::spec_view;
 use rekindle_wire::v1::{CandidateView, ExplainView, HistoryList, JobList, JobView, PlanView};
@@ -28,7 +28,9 @@ use crate::{Api, page};
 
 /// Reads the id of a path. 404: no job has an id like that.
 pub(crate) fn job_id(text: &str) -> Result<JobId, Problem> {
-    JobId::parse(text).map_err(|_| Problem::not_found(&format!("job {text:?}")))
+    let id = JobId::parse(text).map_err(|_| Problem::not_found(&format!("job {text:?}")))?;
+    about::job(&id);
+    Ok(id)
 }
 
 /// Loads a job. 404 and 503.

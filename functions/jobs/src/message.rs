@@ -11,7 +11,7 @@ use rekindle_core::names;
 use rekindle_core::spec::{FieldError, ParseContext, parse};
 use rekindle_engine::{Commanded, Submitted};
 use rekindle_ports::store::StoreError;
-use rekindle_web::{Answer, BODY_MAX, Caller, dead, hint};
+use rekindle_web::{Answer, BODY_MAX, Caller, about, dead, hint};
 use rekindle_wire::delivery::{Delivery, Via};
 use rekindle_wire::once::Once;
 
@@ -153,6 +153,7 @@ async fn submit(jobs: &Jobs, caller: &Caller, delivery: &Delivery, value: &Value
             ));
         }
     };
+    about::job(&id);
     submit.id = Some(id.clone());
     let key = key(delivery).unwrap_or_else(|| format!("submit {id}"));
     match Box::pin(jobs.engine.submit(submit, ACTOR, &key)).await? {
@@ -170,6 +171,7 @@ async fn command(jobs: &Jobs, caller: &Caller, name: Name, delivery: &Delivery, 
     let payload: Payload =
         serde_json::from_value(value).map_err(|e| No::Unusable(format!("{}: {e}", name.as_str())))?;
     let id = payload.id.clone();
+    about::job(&id);
     if name != Name::Restart && (payload.new_slice.is_some() || payload.from_scratch.is_some()) {
         return Err(No::Unusable("`new_slice` and `from_scratch` belong to `restart`".into()));
     }

@@ -16,7 +16,7 @@ use jiff::SignedDuration;
 
 use rekindle_core::spec::Notify as Hook;
 use rekindle_ports::Ports;
-use rekindle_web::{Answer, Deliveries, dead};
+use rekindle_web::{Answer, Deliveries, about, dead};
 use rekindle_wire::delivery::Delivery;
 use rekindle_wire::event::JobEvent;
 use rekindle_wire::webhook::Secret;
@@ -63,6 +63,7 @@ async fn one(notify: &Notify, delivery: &Delivery) -> Answer {
         Ok(event) => event,
         Err(reason) => return dead::record(&notify.ports, "notify", delivery, &reason).await,
     };
+    about::job(&event.data.job);
     let job = match notify.ports.store.job(&event.data.job).await {
         Ok(Some(at)) => at.value,
         Ok(None) => return Answer::NoSuchJob,

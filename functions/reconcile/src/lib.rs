@@ -8,7 +8,7 @@ use rekindle_core::ids::JobId;
 use rekindle_engine::{Engine, PassError, PassOutcome};
 use rekindle_ports::world::Hint;
 use rekindle_web::hint::traced;
-use rekindle_web::{Answer, Deliveries, dead};
+use rekindle_web::{Answer, Deliveries, about, dead};
 use rekindle_wire::delivery::Delivery;
 
 /// `POST /functions/reconcile`.
@@ -29,6 +29,7 @@ async fn one(engine: &Engine, delivery: &Delivery) -> Answer {
         Ok(hint) => hint,
         Err(reason) => return dead::record(&engine.ports, "reconcile", delivery, &reason).await,
     };
+    about::job(&hint.job);
     tracing::debug!(job = %hint.job, cause = hint.cause, delivery = delivery.id.as_deref().unwrap_or_default(), "pass");
     // A pass is a large future: every await of load, observe, decide and act is in it.
     let pass = Box::pin(engine.pass(&hint.job, &hint.cause, hint.after));

@@ -5,9 +5,10 @@ use http::Request;
 use serde_json::{Value, json};
 
 use rekindle_core::spec::{ParseContext, parse};
-use rekindle_fakes::Call;
-use rekindle_rig::{Rig, post, push, raw, send, spec};
-use rekindle_web::Door;
+use rekindle_fakes::{Call, Script};
+use rekindle_ports::tpu::TpuError;
+use rekindle_rig::{Log, Rig, get, post, push, raw, send, spec};
+use rekindle_web::{Door, about};
 
 use rekindle_core::ids::JobId;
 use rekindle_engine::{PassError, PassOutcome};
@@ -141,4 +142,53 @@ async fn a_hint_of_a_fact_that_a_pass_has_read_past_makes_no_call() {
     let new = json!({"job": "train", "cause": "test", "after": through + 1});
     assert_eq!(send(&router, push(PATH, "2", &[], new.to_string().as_bytes())).await.status, 204);
     assert!(!rig.fakes.tpu.take_calls().is_empty());
+}
+
+/// The labels of a line.
+fn labels(line: &Value) -> &Value {
+    &line["logging.googleapis.com/labels"]
+}
+
+#[tokio::test]
+async fn each_line_of_a_pass_says_whose_it_is_and_can_be_read_alone() {
+    let (rig, router) = rig().await;
+    let log = Log::default();
+    let _guard = log.listen_as_cloud();
+    let pass = async |id: &str| send(&router, push(PATH, id, &[], hint("train").to_string().as_bytes())).await.status;
+    assert_eq!(pass("1").await, 204);
+    rig.advance(10);
+    rig.fakes.tpu.script_get(Script::Before(TpuError::Unclear("the network is down".into())));
+    assert_eq!(pass("2").await, 204);
+    rig.fakes.docs.set_down(true);
+    assert_eq!(pass("3").await, 503);
+    let lines = log.take_json();
+    for line in &lines {
+        let message = line["message"].as_str().unwrap();
+        assert_eq!(labels(line)["job"], "train", "{line}");
+        assert!(message.split(' ').count() > 3, "{message:?} cannot be read alone");
+    }
+    let find = |text: &str| {
+        let found = lines.iter().find(|line| line["message"].as_str().unwrap().contains(text));
+        found.unwrap_or_else(|| panic!("{text}: {lines:?}"))
+    };
+    let unread = find("could not be read: ");
+    assert!(unread["message"].as_str().unwrap().contains("the network is down"), "{unread}");
+    assert_eq!((&labels(unread)["attempt"], &labels(unread)["generation"]), (&json!("1"), &json!("1")), "{unread}");
+    find("is to be delivered again: ");
+}
+
+#[tokio::test]
+async fn a_panic_says_whose_it_is() {
+    let (rig, _) = rig().await;
+    let log = Log::default();
+    let _guard = log.listen_as_cloud();
+    let panics = axum::routing::get(async || -> &'static str {
+        about::job(&JobId::parse("train").unwrap());
+        panic!("boom")
+    });
+    let router = rig.mount(Router::new().route("/panics", panics), Door::Reconcile);
+    assert_eq!(send(&router, get("/panics")).await.status, 500);
+    let lines = log.take_json();
+    let [line] = lines.as_slice() else { panic!("{lines:?}") };
+    assert_eq!((&labels(line)["job"], &line["message"]), (&json!("train"), &json!("a handler panicked: boom")));
 }

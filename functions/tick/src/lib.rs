@@ -16,7 +16,7 @@ async fn handle(State(engine): State<Engine>, Raw(_): Raw) -> Answer {
     let now = engine.ports.clock.now();
     match Box::pin(engine.tick(now)).await {
         Ok(report) => {
-            tracing::info!(report = ?report, "tick");
+            tracing::debug!(report = ?report, "what the tick did");
             Answer::Done
         }
         Err(PassError::Transient(why)) => Answer::Transient(why),

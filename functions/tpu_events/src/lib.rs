@@ -14,7 +14,7 @@ use rekindle_core::names;
 use rekindle_engine::Engine;
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::InstanceDoc;
-use rekindle_web::{Answer, Deliveries, dead, hint};
+use rekindle_web::{Answer, Deliveries, about, dead, hint};
 use rekindle_wire::audit::{self, Resource};
 use rekindle_wire::delivery::Delivery;
 
@@ -67,6 +67,7 @@ async fn one(Shared { engine, known }: &Shared, delivery: &Delivery) -> Answer {
             },
         },
     };
+    about::job(&job);
     let cause = format!("event: {}", method.rsplit('.').next().unwrap_or_default());
     hint::publish(&engine.ports, &job, &cause, None).await
 }

@@ -6,11 +6,11 @@ locals {
   metrics = {
     ticks = {
       description = "Ticks that ran to their end."
-      filter      = "${local.services} AND jsonPayload.message=\"tick\""
+      filter      = "${local.services} AND jsonPayload.message=\"the tick ran to its end\""
     }
     orphans = {
       description = "TPUs that no job owned: deleted, or held back because there were too many at once."
-      filter = "${local.services} AND jsonPayload.message=(${join(" OR ", [
+      filter = "${local.services} AND jsonPayload.message:(${join(" OR ", [
         "\"an orphan was deleted\"",
         "\"an orphan is left alone: the store knows no intent of it, look at the store\"",
         "\"too many orphans at once; none is deleted\"",
@@ -23,7 +23,7 @@ locals {
     }
     panics = {
       description = "Handlers that panicked."
-      filter      = "${local.services} AND jsonPayload.message=\"a handler panicked\""
+      filter      = "${local.services} AND jsonPayload.message:\"a handler panicked\""
     }
     unusable = {
       description = "Messages that could not be used, recorded and forwarded."
@@ -31,7 +31,7 @@ locals {
     }
     refused-callers = {
       description = "Calls without a right token."
-      filter      = "${local.services} AND jsonPayload.message=(\"unauthenticated\" OR \"forbidden\")"
+      filter      = "${local.services} AND jsonPayload.message=(\"a call without a good token was refused\" OR \"a caller who may not call here was refused\")"
     }
     # The platform's own word: also what was made by hand.
     create-failures = {

@@ -117,7 +117,7 @@ impl Engine {
                 Ok(Some(view)) => Look::Seen(view),
                 Ok(None) => Look::Absent,
                 Err(error) => {
-                    tracing::warn!(generation = g.number, %error, "an operation could not be read");
+                    tracing::warn!(generation = g.number, %error, "the operation of {} could not be read: {error}", g.name);
                     Look::Unknown
                 }
             },
@@ -130,7 +130,7 @@ impl Engine {
             Ok(Some(view)) => Look::Seen(view),
             Ok(None) => Look::Absent,
             Err(error) => {
-                tracing::warn!(generation = g.number, %error, "a slice could not be read");
+                tracing::warn!(generation = g.number, %error, "the slice {} could not be read: {error}", g.name);
                 Look::Unknown
             }
         }
@@ -151,7 +151,7 @@ impl Engine {
         match self.ports.store.workers(&job.id, &of).await {
             Ok((reports, through)) => Some((reports.into_iter().map(heard).collect(), through)),
             Err(error) => {
-                tracing::warn!(job = %job.id, %error, "worker reports could not be read");
+                tracing::warn!(job = %job.id, %error, "worker reports could not be read: {error}");
                 None
             }
         }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
 
 use rekindle_core::check;
 use rekindle_core::decide::{self, Decision, EffectOutcome, decide};
@@ -51,6 +53,12 @@ impl Engine {
     ///
     /// `after` is the commit time of the stored fact that caused the hint: a job that was observed past it has nothing to do.
     pub async fn pass(&self, id: &JobId, cause: &str, after: Option<Revision>) -> Result<PassOutcome, PassError> {
+        // What is logged meanwhile is of this job: its labels are the span's.
+        let span = tracing::info_span!("pass", job = %id, attempt = Empty, generation = Empty);
+        self.rounds(id, cause, after).instrument(span).await
+    }
+
+    async fn rounds(&self, id: &JobId, cause: &str, after: Option<Revision>) -> Result<PassOutcome, PassError> {
         let began = self.ports.clock.now();
         let mut result = PassOutcome::NothingToDo;
         let mut lost: Option<Revision> = None;
@@ -123,6 +131,8 @@ impl Engine {
 
     async fn round(&self, loaded: At<Arc<Job>>, cause: &str, began: Timestamp) -> Result<Round, PassError> {
         let before = loaded.value;
+        let span = Span::current();
+        span.record("attempt", before.last_attempt).record("generation", before.last_generation);
         if before.phase.is_terminal() && before.outbox.is_empty() {
             return Ok(Round::End(PassOutcome::NothingToDo));
         }
@@ -279,6 +289,10 @@ fn log_decision(job: &Job, before: &Job, decision: &Decision, cause: &str) {
     if !decision.changed {
         return;
     }
+    let told = match decision.notes.as_slice() {
+        [] => format!("what is known of it changed; it is {}: {}", job.phase.as_str(), job.message),
+        notes => notes.join("; "),
+    };
     tracing::info!(
         job = %job.id,
         attempt = job.last_attempt,
@@ -288,7 +302,7 @@ fn log_decision(job: &Job, before: &Job, decision: &Decision, cause: &str) {
         reason = job.reason.name(),
         cause,
         effects = decision.effects.len(),
-        "{}", decision.notes.join("; ")
+        "job {}: {told}", job.id
     );
 }
 

@@ -161,7 +161,11 @@ impl Engine {
         }
         for orphan in self.forgotten(&mut orphans).await? {
             let (name, zone) = (&orphan.slice.name, &orphan.slice.zone);
-            tracing::error!(name, zone, "an orphan is left alone: the store knows no intent of it, look at the store");
+            tracing::error!(
+                name,
+                zone,
+                "an orphan is left alone: the store knows no intent of it, look at the store: {name} in {zone}"
+            );
             report.held += 1;
         }
         for orphan in orphans {
@@ -171,7 +175,13 @@ impl Engine {
             }
             match self.ports.tpu.delete(&orphan.slice).await {
                 Ok(_) | Err(TpuError::NotFound) => {
-                    tracing::error!(name = orphan.slice.name, zone = orphan.slice.zone, "an orphan was deleted");
+                    tracing::error!(
+                        name = orphan.slice.name,
+                        zone = orphan.slice.zone,
+                        "an orphan was deleted: {} in {}",
+                        orphan.slice.name,
+                        orphan.slice.zone
+                    );
                     report.deleted.push(orphan.slice.name.clone());
                 }
                 Err(error) => {

@@ -135,11 +135,11 @@ impl Engine {
             Err(error) => report.troubles.push(format!("sweep: {error}")),
         }
         for trouble in &report.troubles {
-            tracing::warn!(trouble, "a part of the tick failed");
+            tracing::warn!(trouble, "a part of the tick failed: {trouble}");
         }
         // Only now: the sweep ran all the same. Without the due jobs the tick should come again.
         report.due = due?;
-        tracing::info!(due = report.due, granted = report.granted, chips = report.chips, "tick");
+        tracing::info!(due = report.due, granted = report.granted, chips = report.chips, "the tick ran to its end");
         Ok(report)
     }
 

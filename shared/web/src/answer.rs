@@ -4,6 +4,7 @@
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 
+use crate::about;
 use crate::problem::problem;
 
 /// What became of a delivery.
@@ -57,15 +58,18 @@ impl IntoResponse for Answer {
                 status.into_response()
             }
             Self::Recorded => {
-                tracing::info!("recorded as unusable and forwarded to the dead-letter topic");
+                tracing::info!(
+                    job = about::known(),
+                    "a message was recorded as unusable and forwarded to the dead-letter topic"
+                );
                 status.into_response()
             }
             Self::Transient(why) => {
-                tracing::warn!(error = %why, "to be delivered again");
+                tracing::warn!(job = about::known(), error = %why, "a message is to be delivered again: {why}");
                 problem(status, "transient", why).into_response()
             }
             Self::Invariant(why) => {
-                tracing::error!(error = %why, "an invariant does not hold; nothing was committed");
+                tracing::error!(job = about::known(), error = %why, "an invariant does not hold; nothing was committed: {why}");
                 problem(status, "invariant", why).into_response()
             }
         }

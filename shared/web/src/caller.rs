@@ -67,11 +67,11 @@ impl From<Refused> for Problem {
     fn from(refused: Refused) -> Self {
         match refused {
             Refused::Unauthenticated(why) => {
-                tracing::warn!(error = %why, "unauthenticated");
+                tracing::warn!(error = %why, "a call without a good token was refused");
                 problem(StatusCode::UNAUTHORIZED, "unauthenticated", why)
             }
             Refused::Forbidden(why) => {
-                tracing::warn!(error = %why, "forbidden");
+                tracing::warn!(error = %why, "a caller who may not call here was refused");
                 problem(StatusCode::FORBIDDEN, "forbidden", why)
             }
             Refused::Unavailable(why) => Self::unavailable("the check of identities", &why),

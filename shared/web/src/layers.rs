@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 use tower::ServiceBuilder;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use crate::about;
 use crate::problem::{Problem, problem};
 use crate::room::Rooms;
 
@@ -52,7 +53,7 @@ struct Bounds {
 async fn around(State(bounds): State<Arc<Bounds>>, request: Request, next: Next) -> Response {
     let parent = TraceContext::of(request.headers());
     let span = || tracing::info_span!("request", otel.kind = "server");
-    let response = trace::within(span, parent, observed(&bounds, request, next)).await;
+    let response = trace::within(span, parent, about::scope(observed(&bounds, request, next))).await;
     // The span has ended, and afterwards Cloud Run takes the processor away.
     export::flush().await;
     response
@@ -96,7 +97,8 @@ async fn bounded(deadline: Duration, work: impl Future<Output = Response>) -> Re
     if let Ok(response) = tokio::time::timeout(deadline, work).await {
         return response;
     }
-    tracing::warn!(deadline_ms = deadline.as_millis() as u64, "the handler's deadline passed");
+    let deadline_ms = deadline.as_millis() as u64;
+    tracing::warn!(job = about::known(), deadline_ms, "a handler's deadline passed; its caller is told to come again");
     problem(StatusCode::SERVICE_UNAVAILABLE, "deadline", "it took too long; try again").into_response()
 }
 
@@ -104,6 +106,6 @@ async fn bounded(deadline: Duration, work: impl Future<Output = Response>) -> Re
 fn panicked(what: Box<dyn Any + Send + 'static>) -> Response {
     let text = what.downcast_ref::<&str>().copied();
     let text = text.or_else(|| what.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no text)");
-    tracing::error!(panic = %text, "a handler panicked");
+    tracing::error!(job = about::known(), panic = %text, "a handler panicked: {text}");
     problem(StatusCode::INTERNAL_SERVER_ERROR, "panic", "an error inside; it was recorded").into_response()
 }

@@ -3,6 +3,7 @@
 //!
 //! **Invariant:** a function that a trigger calls answers by [`answer::Answer`] alone: never 202, never a redirect.
 
+pub mod about;
 pub mod answer;
 pub mod body;
 pub mod caller;

@@ -92,8 +92,9 @@ async fn a_trace_goes_from_message_to_hint_to_pass_to_the_tpu_api_and_is_sent_be
     assert_eq!(send(&router, push("/functions/reconcile", "2", &[], &hint)).await.status, StatusCode::NO_CONTENT);
     let all = spans(&seen);
     let pass = all.iter().find(|span| span[0] == "message" && span[3] == message[2]).expect("the pass goes on from it");
+    let inner = all.iter().find(|span| span[0] == "pass" && span[3] == pass[2]).expect("the pass has a span");
     let create = all.iter().find(|span| span[0] == "tpu create").expect("the call has a span");
-    assert_eq!((create[1].as_str(), &create[3]), (TRACE, &pass[2]));
+    assert_eq!((create[1].as_str(), &create[3]), (TRACE, &inner[2]));
     let seen = seen.lock().unwrap();
     let (_, header, _) = seen.iter().find(|(call, ..)| call.ends_with("/nodes") && call.starts_with("POST")).unwrap();
     assert_eq!(*header, format!("00-{TRACE}-{}-01", create[2]));

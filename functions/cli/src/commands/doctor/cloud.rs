@@ -68,7 +68,7 @@ fn questions(place: &Place<'_>) -> Vec<Question> {
         |name, own: &[&str], judge: Plain| Question { name, words: words(place, own), judge: Box::new(judge) };
     let location = format!("--location={}", place.region);
     let refused = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=~\"^rekindle-\" AND \
-                   jsonPayload.message=(\"unauthenticated\" OR \"forbidden\")";
+                   jsonPayload.message=(\"a call without a good token was refused\" OR \"a caller who may not call here was refused\")";
     vec![
         question("apis", &["services", "list", "--enabled"], judge::apis),
         question("topics", &["pubsub", "topics", "list"], judge::topics),

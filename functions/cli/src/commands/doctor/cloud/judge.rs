@@ -341,7 +341,7 @@ pub(super) fn refused(answer: &Value, place: &Place<'_>) -> Judged {
     let why = text(last, "/jsonPayload/error");
     let found =
         format!("{} refused in the last hour, the last: {why}", crate::human::count(lines.len() as u64, "call"));
-    let filter = "jsonPayload.message=(\"unauthenticated\" OR \"forbidden\")";
+    let filter = "jsonPayload.message=(\"a call without a good token was refused\" OR \"a caller who may not call here was refused\")";
     warning(found, format!("`gcloud logging read '{filter}' --project={} --freshness=1h` lists them", place.project))
 }
 

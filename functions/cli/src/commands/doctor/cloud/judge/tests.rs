@@ -201,7 +201,7 @@ fn the_rest() {
     assert_eq!(agent(&json!({"name": format!("agents/{digest}"), "size": "8000000"}), &PLACE).verdict, Verdict::Good);
     assert!(next(&agent(&json!({"name": "agents/latest", "size": 1}), &PLACE)).contains("publish.sh"));
     assert_eq!(refused(&json!([]), &PLACE).verdict, Verdict::Good);
-    let line = json!({"jsonPayload": {"message": "forbidden", "error": "bob@example.com may not call this"}});
+    let line = json!({"jsonPayload": {"message": "a caller who may not call here was refused", "error": "bob@example.com may not call this"}});
     assert!(
         refused(&json!([line]), &PLACE).found.contains("1 call refused in the last hour, the last: bob@example.com")
     );
