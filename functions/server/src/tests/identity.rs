@@ -30,6 +30,7 @@ pub(super) const WORKER: &str = "worker@p.iam.gserviceaccount.com";
 pub(super) struct World {
     pub(super) rig: Rig,
     pub(super) router: Router,
+    mode: Mode,
 }
 
 /// A call that would change something.
@@ -47,6 +48,11 @@ impl Call {
 
 impl World {
     pub(super) async fn new() -> Self {
+        Self::with(Mode::Verify).await
+    }
+
+    /// Where this mode checks who calls.
+    pub(super) async fn with(mode: Mode) -> Self {
         let mut rig = Rig::new().await;
         let deployment = Deployment::clone(&rig.engine.deployment);
         rig.engine.deployment = Arc::new(Deployment { worker_service_account: Some(WORKER.into()), ..deployment });
@@ -61,7 +67,7 @@ impl World {
             admins: Vec::new(),
         };
         let (_, jwks_url) = Issuer::serve().await;
-        let settings = OidcSettings { jwks_url, ..OidcSettings::google(Mode::Verify, false) };
+        let settings = OidcSettings { jwks_url, ..OidcSettings::google(mode, mode == Mode::Platform) };
         let doors = OidcDoors::new(settings, vec![URL.into()], callers, rig.fakes.clock.clone()).unwrap();
         let parts = Parts {
             engine: rig.engine.clone(),
@@ -70,7 +76,7 @@ impl World {
             messages_may: Name::ALL.into_iter().collect(),
             uploads: None,
         };
-        Self { router: routers(Role::All, parts), rig }
+        Self { router: routers(Role::All, parts), rig, mode }
     }
 
     pub(super) fn now(&self) -> i64 {
@@ -84,10 +90,16 @@ impl World {
         })
     }
 
-    fn with(&self, email: &str, name: &str, value: Value) -> String {
+    /// The token with these claims as it comes to the server: Cloud Run takes its signature off.
+    pub(super) fn token(&self, claims: &Value) -> String {
+        let signed = sign(claims);
+        if self.mode == Mode::Platform { without_signature(&signed) } else { signed }
+    }
+
+    fn token_with(&self, email: &str, name: &str, value: Value) -> String {
         let mut claims = self.claims(email);
         claims[name] = value;
-        sign(&claims)
+        self.token(&claims)
     }
 
     pub(super) async fn send(&self, call: &Call, headers: &[(&str, String)]) -> Answer {
@@ -100,20 +112,24 @@ impl World {
     }
 
     pub(super) async fn send_as(&self, email: &str, call: &Call) -> Answer {
-        self.send(call, &bearer(&sign(&self.claims(email)))).await
+        self.send(call, &bearer(&self.token(&self.claims(email)))).await
     }
 
     /// Every token that must be refused, for whoever may call: name, token, what the log says. All are 401.
     fn bad(&self, email: &str) -> Vec<(&'static str, Option<String>, &'static str)> {
         let claims = self.claims(email);
-        let good = sign(&claims);
-        let (head, _) = good.rsplit_once('.').unwrap();
         let header = |kid: &str, alg: &str| json!({"alg": alg, "kid": kid, "typ": "JWT"});
         let secret = jsonwebtoken::EncodingKey::from_secret(&KEY.public_der());
         let mut hs256 = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::HS256);
         hs256.kid = Some("k1".into());
-        let with = |name: &str, value: Value| Some(self.with(email, name, value));
+        let with = |name: &str, value: Value| Some(self.token_with(email, name, value));
         let rs256 = |key: &TokenKey, kid: &str| Some(key.sign(&header(kid, "RS256"), &claims));
+        // What Cloud Run lets through to a service that verifies for itself, and what it never would.
+        let stripped = if self.mode == Mode::Platform {
+            ("no claims behind a signature taken off", Some(without_signature("e30.e30")), "malformed")
+        } else {
+            ("a signature taken off", Some(without_signature(&sign(&claims))), "took its signature off")
+        };
         vec![
             ("no token", None, "no identity token"),
             ("no JWT", Some("abc".into()), "cannot be read"),
@@ -123,7 +139,7 @@ impl World {
             ("HS256 with the public key", jsonwebtoken::encode(&hs256, &claims, &secret).ok(), "RS256"),
             ("an unknown key", rs256(&KEY, "k9"), "unknown key"),
             ("another key's signature", rs256(&OTHER_KEY, "k1"), "signature"),
-            ("a signature taken off", Some(format!("{head}.SIGNATURE_REMOVED_BY_GOOGLE")), "took its signature off"),
+            stripped,
             ("expired", with("exp", json!(self.now() - 61)), "expired"),
             ("not yet valid", with("nbf", json!(self.now() + 61)), "not valid yet"),
             ("issued in the future", with("iat", json!(self.now() + 61)), "not valid yet"),
@@ -135,6 +151,12 @@ impl World {
 
 pub(super) fn sign(claims: &Value) -> String {
     KEY.sign(&json!({"alg": "RS256", "kid": "k1", "typ": "JWT"}), claims)
+}
+
+/// A token as Cloud Run passes it on.
+fn without_signature(token: &str) -> String {
+    let parts: Vec<&str> = token.split('.').take(2).collect();
+    format!("{}.SIGNATURE_REMOVED_BY_GOOGLE", parts.join("."))
 }
 
 fn bearer(token: &str) -> Vec<(&'static str, String)> {
@@ -169,7 +191,16 @@ fn submit() -> Call {
 
 #[tokio::test]
 async fn every_bad_token_is_refused_at_every_door_and_changes_nothing() {
-    let world = World::new().await;
+    bad_tokens_are_refused(Mode::Verify).await;
+}
+
+#[tokio::test]
+async fn so_it_is_where_the_platform_has_verified_them() {
+    bad_tokens_are_refused(Mode::Platform).await;
+}
+
+async fn bad_tokens_are_refused(mode: Mode) {
+    let world = World::with(mode).await;
     let log = Log::default();
     let _guard = log.listen();
     assert_eq!(world.send_as("ann@example.com", &submit()).await.status, 201);
@@ -181,6 +212,8 @@ async fn every_bad_token_is_refused_at_every_door_and_changes_nothing() {
             let answer = world.send(&call, &token.as_deref().map(bearer).unwrap_or_default()).await;
             assert_eq!(answer.status, 401, "{name} at {}", call.path);
             assert_eq!(answer.headers["www-authenticate"], "Bearer");
+            let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+            assert!(detail.contains(told), "{name} at {}: the caller sees {detail:?}", call.path);
             let line = log.take();
             assert!(line.contains("WARN") && line.contains(told), "{name} at {}: {line:?}", call.path);
             assert!(!token.is_some_and(|token| token.len() > 10 && line.contains(&token)), "a token in the log");
@@ -206,10 +239,10 @@ async fn every_bad_token_is_refused_at_every_door_and_changes_nothing() {
 async fn gclouds_own_audience_is_for_people_who_are_named_and_for_nothing_else() {
     let world = World::new().await;
     for (email, call) in doors() {
-        let answer = world.send(&call, &bearer(&world.with(email, "aud", json!(GCLOUD)))).await;
+        let answer = world.send(&call, &bearer(&world.token_with(email, "aud", json!(GCLOUD)))).await;
         let is_person = email == "ann@example.com";
         assert_eq!(answer.status == 401, !is_person, "{email} at {}: {}", call.path, answer.text());
     }
-    let eve = world.with("eve@example.com", "aud", json!(GCLOUD));
+    let eve = world.token_with("eve@example.com", "aud", json!(GCLOUD));
     assert_eq!(world.send(&submit(), &bearer(&eve)).await.status, 403);
 }

@@ -7,6 +7,9 @@ use rekindle_core::classify::{Exit, WorkerEvidence};
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::observation::{ExitReport, WorkerState};
 use rekindle_engine::tokens;
+use rekindle_gcp::oidc::Mode;
+use rekindle_ports::docs::Doc;
+use rekindle_ports::kinds::Kind;
 use rekindle_rig::{Answer, Log, spec};
 use rekindle_wire::agent::{Hello, Progress, Report};
 
@@ -19,8 +22,8 @@ fn train() -> JobId {
 }
 
 /// A world with a job whose workers are awaited.
-async fn awaited() -> World {
-    let world = World::new().await;
+async fn awaited(mode: Mode) -> World {
+    let world = World::with(mode).await;
     let submit = Call::post("/v1/jobs", spec("train").to_string());
     assert_eq!(world.send_as("ann@example.com", &submit).await.status, 201);
     for _ in 0..4 {
@@ -50,7 +53,7 @@ impl World {
 
     async fn agent(&self, call: &Call, identity: Option<&Value>, token: Option<&str>) -> Answer {
         let mut headers = Vec::new();
-        headers.extend(identity.map(|claims| ("x-serverless-authorization", format!("Bearer {}", sign(claims)))));
+        headers.extend(identity.map(|claims| ("x-serverless-authorization", format!("Bearer {}", self.token(claims)))));
         headers.extend(token.map(|token| ("authorization", format!("Bearer {token}"))));
         self.send(call, &headers).await
     }
@@ -72,7 +75,16 @@ fn hello(nonce: &str, instance: &str) -> Call {
 
 #[tokio::test]
 async fn an_agents_machine_must_be_the_worker_that_it_says_it_is() {
-    let world = awaited().await;
+    other_machines_are_refused(Mode::Verify).await;
+}
+
+#[tokio::test]
+async fn so_it_must_where_the_platform_has_verified_its_token() {
+    other_machines_are_refused(Mode::Platform).await;
+}
+
+async fn other_machines_are_refused(mode: Mode) {
+    let world = awaited(mode).await;
     let (zone, nonce, now) = (world.zone().await, world.nonce(), world.now());
     let before = world.rig.fakes.docs.dump();
     let log = Log::default();
@@ -140,14 +152,29 @@ fn changed(report: &Report, change: impl FnOnce(&mut Report)) -> Call {
 
 #[tokio::test]
 async fn an_agents_token_is_of_one_job_one_generation_one_worker_and_one_vm() {
-    let world = awaited().await;
+    agents_tokens_are_bound(Mode::Verify).await;
+}
+
+#[tokio::test]
+async fn so_it_is_where_the_platform_has_verified_its_machines() {
+    agents_tokens_are_bound(Mode::Platform).await;
+}
+
+/// What is stored, but for the account of calls that were taken.
+fn stored(world: &World) -> Vec<Doc> {
+    let docs = world.rig.fakes.docs.dump().into_iter();
+    docs.filter(|doc| doc.path != Kind::Liveness.path()).collect()
+}
+
+async fn agents_tokens_are_bound(mode: Mode) {
+    let world = awaited(mode).await;
     let (zone, now) = (world.zone().await, world.now());
     let machine = world.machine(&zone, INSTANCE, now);
     let welcome = world.agent(&hello(&world.nonce(), INSTANCE), Some(&machine), None).await.json();
     let token = welcome["token"].as_str().unwrap();
     let report = exit_report(now);
     let same = changed(&report, |_| {});
-    let before = world.rig.fakes.docs.dump();
+    let before = stored(&world);
     for (name, call) in [
         ("another job", changed(&report, |r| r.job = JobId::parse("other").unwrap())),
         ("another generation", changed(&report, |r| r.generation = 2)),
@@ -169,7 +196,7 @@ async fn an_agents_token_is_of_one_job_one_generation_one_worker_and_one_vm() {
     };
     assert_eq!(world.agent(&chunk(INSTANCE), None, Some(token)).await.status, 401);
     assert_eq!(world.agent(&chunk("t1v-n-2-w-0"), Some(&machine), Some(token)).await.status, 403);
-    assert_eq!(world.rig.fakes.docs.dump().len(), before.len());
+    assert_eq!(stored(&world), before, "what was refused or is of another attempt changes nothing");
     assert!(world.rig.fakes.hints.take().is_empty());
 
     assert_eq!(world.agent(&same, Some(&machine), Some(token)).await.status, 200);
@@ -183,10 +210,10 @@ async fn an_agents_token_is_of_one_job_one_generation_one_worker_and_one_vm() {
         });
         said.collect::<Vec<_>>()
     };
-    let stored = workers(&world);
-    assert!(!stored.is_empty());
+    let first = workers(&world);
+    assert!(!first.is_empty());
     assert_eq!(world.agent(&same, Some(&machine), Some(token)).await.status, 200);
-    assert_eq!(workers(&world), stored, "a replayed report changes nothing");
+    assert_eq!(workers(&world), first, "a replayed report changes nothing");
     assert_eq!(world.agent(&chunk(INSTANCE), Some(&machine), Some(token)).await.status, 204);
 }
 
