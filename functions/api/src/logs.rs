@@ -1,12 +1,13 @@
 //! Output of workers: agents put numbered chunks, people read them as text or follow them.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
-use futures::stream::{self, Stream};
+use futures::stream::{self, Stream, StreamExt as _};
 use http::{HeaderMap, StatusCode, header};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -31,6 +32,9 @@ use reader::{Filter, Position, Reader, StreamKey};
 /// The largest chunk, in bytes.
 // Agents cut far below it; it bounds what one call may hold in memory.
 const CHUNK_MAX: usize = 8 * 1024 * 1024;
+
+/// When a brief stream comes back. A look lists objects some times, and each list costs as much as two seconds of work.
+const BRIEF_RETRY: Duration = Duration::from_secs(30);
 
 /// `PUT /agent/v1/logs/…`: 204; 409 when the chunk is there already (it is never overwritten), 401 a wrong token.
 pub(crate) async fn put_chunk(
@@ -68,6 +72,8 @@ pub(crate) struct LogsQuery {
     worker: Option<String>,
     stream: Option<String>,
     follow: Option<String>,
+    /// With `follow`, for pages that stay open: see [`streams::is_brief`].
+    brief: Option<bool>,
     /// Only what came in from then on (RFC 3339), to the granularity of a flush.
     since: Option<Timestamp>,
 }
@@ -108,8 +114,11 @@ pub(crate) async fn read(
         return Ok(text(&api, &job, filter, style));
     }
     let from = streams::last_id(&headers, Position::parse)?.unwrap_or_default();
-    let events = events(api, job, filter, style, from);
-    Ok(streams::answer(events))
+    let is_brief = streams::is_brief(&api, query.brief);
+    // It has no id: who has been told nothing begins again.
+    let hello = is_brief.then(|| Ok(Event::default().retry(BRIEF_RETRY)));
+    let events = events(api, job, filter, style, (from, is_brief));
+    Ok(streams::answer(stream::iter(hello).chain(events)))
 }
 
 /// How lines look.
@@ -240,6 +249,8 @@ struct Follow {
     heading_due: bool,
     heard: Instant,
     ended: bool,
+    /// Ends once there is nothing more to tell.
+    is_brief: bool,
 }
 
 fn events(
@@ -247,14 +258,14 @@ fn events(
     job: Job,
     filter: Filter,
     style: Style,
-    from: Position,
+    (from, is_brief): (Position, bool),
 ) -> impl Stream<Item = Result<Event, Infallible>> {
     let attempt = filter.attempt.unwrap_or(from.attempt.max(1));
     let is_new = from.attempt == 0;
     let position = if from.attempt == attempt { from } else { Position::start(attempt) };
     let heading_due = filter.attempt.is_none() && is_new;
     let reader = Reader::new(api.engine.ports.objects.clone(), job.id.clone(), filter, position);
-    let follow = Follow { id: job.id, api, reader, style, heading_due, heard: Instant::now(), ended: false };
+    let follow = Follow { id: job.id, api, reader, style, heading_due, heard: Instant::now(), ended: false, is_brief };
     stream::unfold(follow, |mut follow| async move { follow.next().await.map(|event| (Ok(event), follow)) })
 }
 
@@ -285,7 +296,7 @@ impl Follow {
                     return Some(self.event("end", job.phase.as_str()));
                 }
             }
-            if self.heard.elapsed() >= self.api.silence_max {
+            if self.is_brief || self.heard.elapsed() >= self.api.silence_max {
                 return None;
             }
             tokio::time::sleep(pause).await;

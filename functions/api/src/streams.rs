@@ -19,6 +19,12 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const LOOK_MIN: Duration = Duration::from_millis(100);
 const LOOK_MAX: Duration = Duration::from_secs(2);
 
+/// Whether a stream ends as soon as it has nothing to tell. Asked for by pages that stay open, and done where a held stream
+/// is paid for.
+pub(crate) fn is_brief(api: &Api, asked: Option<bool>) -> bool {
+    api.is_surveyed && asked == Some(true)
+}
+
 /// Between two looks for something new.
 pub(crate) fn pause(api: &Api) -> Duration {
     api.engine.settings.poll_busy.clamp(LOOK_MIN, LOOK_MAX)

@@ -49,7 +49,7 @@ pub(crate) async fn watch(
     let since = streams::last_id(&headers, from_id)?.or(query.since).unwrap_or_else(|| api.engine.ports.clock.now());
     // The id of a moment, so that a client that was told nothing goes on from here.
     let mut hello = Event::default().id(since.as_microsecond().to_string());
-    let is_brief = api.is_surveyed && query.brief == Some(true);
+    let is_brief = streams::is_brief(&api, query.brief);
     if is_brief {
         hello = hello.retry(BRIEF_RETRY);
     }

@@ -2,8 +2,8 @@
 
 import { ask, call, clock, el, get, phase, redraw, say, since, span, table, usd } from "./parts.js";
 
-/** While somebody looks, a job is asked for again so often; an unchanged one costs a header. */
-const LOOK_MS = 3000;
+/** A change of the job is told by the stream; what goes on without one (steps, cost, heartbeats) is asked for so often. */
+const LOOK_MS = 60000;
 const LINES_MAX = 5000;
 const ENDED = ["succeeded", "failed", "cancelled"];
 
@@ -16,12 +16,24 @@ export function jobView(main, id) {
     el("h3", {}, "Facts"), place.facts, el("h3", {}, "Output"), logs.node, el("h3", {}, "History"), place.history, el("h3", {}, "Spec"), place.spec);
   let timer = null;
   let isClosed = false;
+  let entries = [];
+  let revision = null;
+  // Nothing is asked for while nobody looks, whatever was under way when the tab was hidden.
+  const isLooked = () => !isClosed && !document.hidden;
+  function later() {
+    clearTimeout(timer);
+    if (isLooked()) timer = setTimeout(draw, LOOK_MS);
+  }
 
   async function draw() {
     clearTimeout(timer);
+    if (!isLooked()) return;
     try {
-      const [job, explain, entries, progress] = await Promise.all([get(path), get(`${path}/explain`), wholeHistory(path), get(`${path}/progress`)]);
-      if (isClosed) return;
+      const [job, explain, progress] = await Promise.all([get(path), get(`${path}/explain`), get(`${path}/progress`)]);
+      // Each decision is a revision of its own: without another one the history is the same.
+      if (job.revision !== revision) entries = await wholeHistory(path);
+      if (!isLooked()) return;
+      revision = job.revision;
       redraw(place.head, el("h2", {}, id, " ", phase(job)), el("p", {}, job.message));
       bar.show(job);
       redraw(place.why, el("div", { class: "panel" }, el("p", {}, explain.paragraph), el("ul", { class: "facts" }, explain.facts.map((fact) => el("li", {}, fact)))));
@@ -31,11 +43,11 @@ export function jobView(main, id) {
       redraw(place.history, history(entries));
       redraw(place.spec, el("pre", { class: "panel" }, JSON.stringify(job.spec, null, 2)));
       logs.follow(!ENDED.includes(job.phase), progress);
-      if (!ENDED.includes(job.phase) && !document.hidden) timer = setTimeout(draw, LOOK_MS);
+      if (!ENDED.includes(job.phase)) later();
     } catch (error) {
       if (!place.head.hasChildNodes()) place.head.append(el("h2", {}, id));
       redraw(place.why, el("p", { class: "error" }, error.message));
-      if (!isClosed) timer = setTimeout(draw, LOOK_MS);
+      later();
     }
   }
   draw();
@@ -221,7 +233,7 @@ function logView(path) {
     if (isAtEnd) text.scrollTop = text.scrollHeight;
   }
   function open() {
-    stream = new EventSource(`${path}/logs?follow=true&worker=${worker.value}`);
+    stream = new EventSource(`${path}/logs?follow=true&brief=true&worker=${worker.value}`);
     stream.onmessage = (event) => { for (const words of event.data.split("\n")) add(words, words.startsWith("== attempt") ? "mark" : null); };
     stream.addEventListener("end", () => { stream.close(); if (!count) add("No output was kept.", "mark"); });
     stream.onerror = () => { if (!isLive) stream?.close(); };

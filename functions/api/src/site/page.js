@@ -85,6 +85,6 @@ document.addEventListener("visibilitychange", () => {
 });
 addEventListener("hashchange", () => { route(); document.getElementById("main").focus(); });
 
-watch();
+if (document.hidden) say("asleep"); else watch();
 route();
 more().catch((error) => say(error.message));

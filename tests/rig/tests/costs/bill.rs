@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 
+use bytes::Bytes;
 use rekindle_ports::docs::{Doc, Docs, DocsError, Page, Query, Revision, Write};
+use rekindle_ports::world::{Objects, WorldError};
 
 /// Hours of a month, as prices count them.
 pub(crate) const HOURS_A_MONTH: u64 = 730;
@@ -28,6 +30,8 @@ const DELETE: f64 = 0.01 / 1e5;
 const MESSAGE: f64 = 2000.0 * 40.0 / 1_099_511_627_776.0;
 /// Cloud Tasks, above the million that is free.
 const TASK: f64 = 0.40 / 1e6;
+/// Cloud Storage, operations of class A.
+const LIST: f64 = 0.005 / 1000.0;
 
 /// What a call belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,6 +63,8 @@ pub(crate) struct Bill {
     pub(crate) tasks: u64,
     /// Requests to our services.
     pub(crate) requests: u64,
+    /// Lists of objects; reads of objects cost a tenth of one.
+    pub(crate) lists: u64,
 }
 
 impl Bill {
@@ -71,6 +77,7 @@ impl Bill {
             messages: with(self.messages, other.messages),
             tasks: with(self.tasks, other.tasks),
             requests: with(self.requests, other.requests),
+            lists: with(self.lists, other.lists),
         }
     }
 
@@ -100,6 +107,7 @@ impl Bill {
             + self.deletes as f64 * DELETE
             + self.messages as f64 * MESSAGE
             + self.tasks as f64 * TASK
+            + self.lists as f64 * LIST
     }
 }
 
@@ -171,5 +179,35 @@ impl Docs for Counting {
             });
         }
         self.inner.commit(writes).await
+    }
+}
+
+/// An object store that counts as Cloud Storage does.
+pub(crate) struct CountingObjects {
+    pub(crate) inner: Arc<dyn Objects>,
+    pub(crate) book: Book,
+}
+
+#[async_trait]
+impl Objects for CountingObjects {
+    async fn put(&self, name: &str, body: Bytes) -> Result<(), WorldError> {
+        self.inner.put(name, body).await
+    }
+
+    async fn get(&self, name: &str, from: u64, len: u64) -> Result<Option<Bytes>, WorldError> {
+        self.inner.get(name, from, len).await
+    }
+
+    async fn size(&self, name: &str) -> Result<Option<u64>, WorldError> {
+        self.inner.size(name).await
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, WorldError> {
+        self.book.add(Bill { lists: 1, ..Bill::default() });
+        self.inner.list(prefix, after, limit).await
+    }
+
+    async fn upload_address(&self, name: &str) -> Result<String, WorldError> {
+        self.inner.upload_address(name).await
     }
 }

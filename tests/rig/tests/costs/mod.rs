@@ -70,6 +70,21 @@ async fn a_day_with_one_page_open_costs_less_than_ten_cents() {
     assert!(day.requests > 1000, "it does look for news");
 }
 
+/// A day in which a page shows a job that runs.
+async fn job_view_day() -> Bill {
+    let mut play = Play::begin("v5litepod-4").await;
+    play.until(Phase::Running).await;
+    play.minutes(30).await;
+    play.job_view_hour().await.times(24)
+}
+
+#[tokio::test]
+async fn so_does_a_day_with_the_page_of_a_job_that_runs() {
+    let day = job_view_day().await;
+    assert!(day.usd() < 0.10, "{:.3}: {day:?}", day.usd());
+    assert!(day.requests > 10_000 && day.lists > 2_880, "both streams and the looks: {day:?}");
+}
+
 /// One row of the table.
 fn row(what: &str, bill: &Bill, more: f64) -> String {
     let Bill { reads, writes, tpu_calls, messages, tasks, requests, .. } = bill;
@@ -108,6 +123,7 @@ async fn the_table_in_the_readme_is_what_was_counted() {
     }
     rows.push(row("an idle month", &play::idle_hour().await.times(HOURS_A_MONTH), bill::SCHEDULER));
     rows.push(row("a day with one page open", &play::page_hour().await.times(24), 0.0));
+    rows.push(row("a day with the page of a job that runs", &job_view_day().await, 0.0));
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../infra/README.md");
     let readme = std::fs::read_to_string(path).unwrap();
     let missing: Vec<&String> = rows.iter().filter(|row| !readme.contains(row.as_str())).collect();

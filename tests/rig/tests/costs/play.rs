@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use http::Request;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use rekindle_core::catalog;
@@ -19,12 +19,12 @@ use rekindle_engine::tokens;
 use rekindle_fn_api::Api;
 use rekindle_ports::store::Store;
 use rekindle_ports::world::Clock;
-use rekindle_rig::{Answer, CALLER, Rig, get, post, send};
+use rekindle_rig::{Answer, CALLER, Rig, get, post, raw, send};
 use rekindle_web::caller::{Loopback, guard};
 use rekindle_web::{Door, layers};
 use rekindle_wire::agent::{Hello, Progress, Report, Welcome};
 
-use super::bill::{Bill, Book, Counting, Kind};
+use super::bill::{Bill, Book, Counting, CountingObjects, Kind};
 
 /// A create takes three minutes, a delete half of one, a setup a minute and a half.
 const CREATE_SECS: i64 = 180;
@@ -78,6 +78,7 @@ async fn stage() -> (Rig, Router, Book) {
     let book = Book::default();
     book.turn(Kind::Life);
     rig.engine.ports.store = Store::new(Arc::new(Counting { inner: rig.fakes.docs.clone(), book: book.clone() }));
+    rig.engine.ports.objects = Arc::new(CountingObjects { inner: rig.fakes.objects.clone(), book: book.clone() });
     rig.fakes.tpu.set_instant(false);
     let verifier = Arc::new(Loopback { identity: CALLER.into() });
     let api = Api::new(rig.engine.clone(), verifier.clone(), None).surveyed(true);
@@ -109,32 +110,62 @@ pub(crate) async fn idle_hour() -> Bill {
     book.of(&[Kind::Tick]).without(&first)
 }
 
+/// A stream of server-sent events that a page comes back to.
+struct Stream {
+    path: &'static str,
+    last_id: Option<String>,
+    next_at: Timestamp,
+}
+
+impl Stream {
+    fn new(path: &'static str, now: Timestamp) -> Self {
+        Self { path, last_id: None, next_at: now }
+    }
+
+    /// Looks, if it is time to.
+    async fn look(&mut self, router: &Router, book: &Book, now: Timestamp) {
+        if now < self.next_at {
+            return;
+        }
+        let mut request = get(self.path);
+        if let Some(id) = &self.last_id {
+            request.headers_mut().insert("last-event-id", id.parse().unwrap());
+        }
+        let answer = call(router, book, request).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let last = |field: &str| {
+            let lines: Vec<&str> = answer.text().lines().filter_map(|line| line.strip_prefix(field)).collect();
+            lines.last().map(|text| (*text).to_owned())
+        };
+        self.last_id = last("id: ").or(self.last_id.take());
+        let wait = last("retry: ").expect("when to come back").parse::<i64>().unwrap();
+        assert!(wait >= 5000);
+        self.next_at = now + SignedDuration::from_millis(wait);
+    }
+}
+
+/// How often a job's own view asks for what no stream tells: `LOOK_MS` of the page.
+fn look_secs() -> i64 {
+    let page = include_str!("../../../../functions/api/src/site/job.js");
+    let ms = page.lines().find_map(|line| line.strip_prefix("const LOOK_MS = ")?.strip_suffix(';'));
+    ms.unwrap().parse::<i64>().unwrap() / 1000
+}
+
 /// An hour of an open page, with a job but nothing new.
 pub(crate) async fn page_hour() -> Bill {
     let (rig, router, book) = stage().await;
     let spec = json!({"id": "train", "run": ["x"], "tpu": {"accelerator": "v5litepod-4", "zones": ["us-central1-a"]}});
     assert_eq!(call(&router, &book, post("/v1/jobs", &spec)).await.status, 201);
     book.turn(Kind::Page);
-    let mut at = 0;
-    let mut last_id: Option<String> = None;
-    while at < 3600 {
-        let mut request = get("/v1/watch?brief=true");
-        if let Some(id) = &last_id {
-            request.headers_mut().insert("last-event-id", id.parse().unwrap());
-        }
-        let answer = call(&router, &book, request).await;
-        let last = |field: &str| {
-            let lines: Vec<&str> = answer.text().lines().filter_map(|line| line.strip_prefix(field)).collect();
-            lines.last().map(|text| (*text).to_owned())
-        };
-        last_id = last("id: ");
-        let wait = last("retry: ").expect("when to come back").parse::<i64>().unwrap() / 1000;
-        assert!(wait >= 5);
-        rig.advance(wait);
-        at += wait;
+    let mut watch = Stream::new(WATCH, rig.fakes.clock.now());
+    for _ in 0..3600 {
+        watch.look(&router, &book, rig.fakes.clock.now()).await;
+        rig.advance(1);
     }
     book.of(&[Kind::Page])
 }
+
+const WATCH: &str = "/v1/watch?brief=true";
 
 impl Play {
     /// A job is submitted.
@@ -178,6 +209,48 @@ impl Play {
             self.second().await;
         }
         self.bill(&[Kind::Life, Kind::Heartbeat]).without(&before)
+    }
+
+    /// An hour in which a page shows the job that runs: its streams, and what it asks for by itself. The first look, which reads the
+    /// whole history and all output, is not in it.
+    pub(crate) async fn job_view_hour(&mut self) -> Bill {
+        let agent = &self.agents[0];
+        let (attempt, key) = (agent.order.attempt, agent.key);
+        let query = format!("generation={}&instance={}", agent.generation, agent.instance);
+        let path = format!("/agent/v1/logs/train/{attempt}/{}-{}/stdout/0?{query}", key.slice, key.worker);
+        let mut chunk = raw(&path, "", "a line\n");
+        *chunk.method_mut() = http::Method::PUT;
+        chunk.headers_mut().insert("authorization", format!("Bearer {}", agent.token).parse().unwrap());
+        assert_eq!(send(&self.router, chunk).await.status, 204);
+        let now = self.now();
+        let mut streams =
+            [Stream::new(WATCH, now), Stream::new("/v1/jobs/train/logs?follow=true&brief=true&worker=all", now)];
+        let mut before = Bill::default();
+        let mut revision = 0;
+        for second in 0..=3600 {
+            self.book.turn(Kind::Page);
+            let now = self.now();
+            for stream in &mut streams {
+                stream.look(&self.router, &self.book, now).await;
+            }
+            let news = self.job().await.revision;
+            if second % look_secs() == 0 || news != revision {
+                for part in ["", "/explain", "/progress"] {
+                    let answer = call(&self.router, &self.book, get(&format!("/v1/jobs/train{part}"))).await;
+                    assert_eq!(answer.status, 200, "{part}");
+                }
+                if news != revision {
+                    let history = get("/v1/jobs/train/history?page_size=500&page_token=0");
+                    assert_eq!(call(&self.router, &self.book, history).await.status, 200);
+                }
+                revision = news;
+            }
+            if second == 0 {
+                before = self.bill(&[Kind::Page]);
+            }
+            self.second().await;
+        }
+        self.bill(&[Kind::Page]).without(&before)
     }
 
     /// The slice is taken away, with notice.
