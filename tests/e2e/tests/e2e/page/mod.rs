@@ -6,6 +6,7 @@
 mod answers;
 mod browser;
 mod people;
+mod sleeps;
 mod views;
 
 use std::time::Instant;
@@ -134,6 +135,7 @@ async fn the_page_works_in_a_browser() -> Result<()> {
     let Some(page) = Browser::start().await? else { return Ok(()) };
     let result = scenario("the page", Options::speed(5.0), async |dev| {
         lives(dev, &page).await.context("live updates")?;
+        sleeps::hidden(&page).await.context("a hidden tab")?;
         asks(dev, &page).await.context("questions")?;
         tames(dev, &page).await.context("hostile text")?;
         bears(dev, &page).await.context("many jobs")
