@@ -1,5 +1,6 @@
 //! Jobs: submit, list, one, history, explain.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -21,7 +22,7 @@ use rekindle_web::problem::FieldFault;
 use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, about, etag, faulty_query, problem};
 use rekindle_wire::once::Once;
 use rekindle_wire::spec_view;
-use rekindle_wire::v1::{CandidateView, ExplainView, HistoryList, JobList, JobView, PlanView};
+use rekindle_wire::v1::{CandidateView, ExplainView, HistoryList, JobList, JobView, PlanView, ProgressView};
 
 use crate::access::{may, may_all, seen};
 use crate::{Api, page};
@@ -190,23 +191,23 @@ pub(crate) async fn list(
     let after = page::cursor(query.page_token.as_deref())?;
     let size = page::size(query.page_size)?;
     let (jobs, next) = api.engine.ports.store.jobs(&filter, after, size).await.map_err(|e| store(&e))?;
+    let seen = |job: &Arc<Job>| sees_all || may(&api, &caller, Right::See, &job.spec.owner);
+    let jobs: Vec<Arc<Job>> = jobs.into_iter().map(|at| at.value).filter(seen).collect();
+    let steps = first_reports(&api, jobs.iter().map(AsRef::as_ref)).await;
     let view = |job: Arc<Job>| {
-        if is_brief {
+        let view = if is_brief {
             // Jobs are shared with the store: a list copies none.
             JobView::in_list(&job, &usage(&api, &job))
         } else {
             JobView::of(&counted(&api, Arc::unwrap_or_clone(job)), &[])
+        };
+        match steps.get(&view.id) {
+            Some(report) => view.with_newer_step(report),
+            None => view,
         }
     };
-    let list = JobList {
-        jobs: jobs
-            .into_iter()
-            .map(|at| at.value)
-            .filter(|job| sees_all || may(&api, &caller, Right::See, &job.spec.owner))
-            .map(view)
-            .collect(),
-        next_page_token: next.as_ref().and_then(page::token),
-    };
+    let list =
+        JobList { jobs: jobs.into_iter().map(view).collect(), next_page_token: next.as_ref().and_then(page::token) };
     Ok(etag::json(&headers, &list))
 }
 
@@ -256,6 +257,22 @@ pub(crate) async fn reports(api: &Api, job: &Job) -> Vec<WorkerReport> {
     }
 }
 
+/// What the first workers of those jobs that run told last. It only makes progress fresher, so a failed read is none.
+pub(crate) async fn first_reports<'a>(
+    api: &Api,
+    jobs: impl Iterator<Item = &'a Job>,
+) -> BTreeMap<JobId, Arc<WorkerReport>> {
+    let attempt = |job: &Job| job.attempt().filter(|a| a.ended.is_none()).map(|a| a.number);
+    let running: Vec<(JobId, u32)> = jobs.filter_map(|job| Some((job.id.clone(), attempt(job)?))).collect();
+    if running.is_empty() {
+        return BTreeMap::new();
+    }
+    api.engine.ports.store.first_workers(&running).await.unwrap_or_else(|error| {
+        tracing::warn!(%error, "worker reports could not be read");
+        BTreeMap::new()
+    })
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HistoryQuery {
@@ -295,7 +312,11 @@ pub(crate) async fn explain(
     _: Query<NoQuery>,
 ) -> Result<Response, Problem> {
     let job = seen(&api, &caller, &job_id(&id)?).await?;
-    let job = counted(&api, job);
+    let workers = reports(&api, &job).await;
+    let mut job = counted(&api, job);
+    // As `show` has it: the document is as old as the last pass.
+    let ProgressView { step, loss, checkpoint, .. } = JobView::of(&job, &workers).progress;
+    (job.highest_step, job.last_loss, job.saved) = (step, loss, checkpoint);
     let explanation = explain::explain(&job, api.engine.ports.clock.now());
     let view = ExplainView { id: job.id, phase: job.phase, paragraph: explanation.paragraph, facts: explanation.facts };
     Ok(etag::json(&headers, &view))

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use rekindle_core::access::Right;
 use rekindle_core::ids::JobId;
+use rekindle_core::job::Job;
 use rekindle_web::{Caller, Problem, Query};
 use rekindle_wire::v1::JobView;
 
@@ -114,6 +115,9 @@ impl Watch {
         loop {
             let page = self.api.engine.ports.store.changed_jobs(from, after, PAGE).await;
             let (jobs, next) = page.inspect_err(|error| tracing::warn!(%error, "changes cannot be read")).ok()?;
+            let is_told = |job: &Job| self.told.get(&job.id).is_some_and(|(_, revision)| *revision >= job.revision);
+            let news = jobs.iter().map(|at| &*at.value).filter(|job| !is_told(job));
+            let steps = jobs::first_reports(&self.api, news).await;
             for job in jobs {
                 let job = job.value;
                 if self.told.get(&job.id).is_some_and(|(_, revision)| *revision >= job.revision) {
@@ -127,7 +131,10 @@ impl Watch {
                 }
                 // What is told again because of the overlap is no news.
                 self.is_brief &= !is_news;
-                let view = JobView::in_list(&job, &jobs::usage(&self.api, &job));
+                let mut view = JobView::in_list(&job, &jobs::usage(&self.api, &job));
+                if let Some(report) = steps.get(&job.id) {
+                    view = view.with_newer_step(report);
+                }
                 let event = Event::default().event("job").id(self.since.as_microsecond().to_string());
                 self.ready.extend(event.json_data(&view));
             }

@@ -133,7 +133,7 @@ impl Project {
         Err(match nearest(key, self.aliases.keys()) {
             Some(near) => fault.next(format!("did you mean {near}={value}? ({near} is {})", self.aliases[near])),
             None => fault.next(format!(
-                "aliases are {}; a full name begins with {FULL}; others go into [aliases] of {FILE}, or behind `--`",
+                "aliases are {}; a full name begins with {FULL}; others go into [aliases] of {FILE}, or into the program's own words",
                 self.aliases.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
             )),
         })

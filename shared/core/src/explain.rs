@@ -286,6 +286,16 @@ fn running_next(job: &Job, now: Timestamp) -> String {
     }
     let total = job.spec.limits.total.zip(job.first_started_at);
     let ends = total.and_then(|(limit, started)| started.checked_add(limit).ok());
+    if job.spec.workspace {
+        // What brings it back is somebody's use.
+        return match job.spec.limits.idle {
+            Some(idle) => format!(
+                "Next: it stays until it is paused or deleted, or until nobody has used it for {} min.",
+                idle.as_secs() / 60
+            ),
+            None => "Next: it stays until it is paused or deleted.".into(),
+        };
+    }
     match ends {
         Some(at) => format!("Next: it ends by itself, or at {at:.0} by its limit `total`."),
         None => "Next: it ends by itself.".into(),

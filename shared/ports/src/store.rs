@@ -486,6 +486,21 @@ impl Store {
         Ok((reports, through))
     }
 
+    /// What the first worker of each of these attempts reported last, as far as it is stored; read for many jobs at once.
+    pub async fn first_workers(&self, of: &[(JobId, u32)]) -> Result<BTreeMap<JobId, Arc<WorkerReport>>, StoreError> {
+        let mut found = BTreeMap::new();
+        for some in of.chunks(NAMED_MAX) {
+            let path = |(id, a): &(JobId, u32)| Kind::Worker(id.clone(), *a, WorkerKey { slice: 0, worker: 0 }).path();
+            let (docs, _) = self.docs.get_many(&some.iter().map(path).collect::<Vec<_>>()).await?;
+            for ((id, _), doc) in some.iter().zip(&docs) {
+                if let Some(doc) = doc {
+                    found.insert(id.clone(), read(doc)?.value);
+                }
+            }
+        }
+        Ok(found)
+    }
+
     /// The progress of these attempts, as far as it is stored.
     pub async fn progress(&self, id: &JobId, attempts: &[u32]) -> Result<Vec<(u32, Series)>, StoreError> {
         let paths: Vec<String> = attempts.iter().map(|a| Kind::Progress(id.clone(), *a).path()).collect();

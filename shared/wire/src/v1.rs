@@ -236,6 +236,17 @@ impl JobView {
         self
     }
 
+    /// The same with the step that one worker has told of since: passes look at reports that only go on each few minutes. The checkpoint is all
+    /// workers' own, and stays.
+    #[must_use]
+    pub fn with_newer_step(mut self, report: &WorkerReport) -> Self {
+        if report.step.is_some() && report.step >= self.progress.step {
+            (self.progress.step, self.progress.step_at) = (report.step, report.step_at);
+            self.progress.loss.clone_from(&report.loss);
+        }
+        self
+    }
+
     /// The view for a list, with chip time and cost as of a moment: of its spec only what a list shows.
     pub fn in_list(job: &Job, usage: &Usage) -> Self {
         Self::build(job, usage, &[], spec_view::brief(&job.spec))
@@ -483,7 +494,10 @@ pub struct FieldFault {
 
 /// `worker` of a path or query: `3`, or `1-3` for worker 3 of slice 1.
 pub fn worker_key(text: &str) -> Option<WorkerKey> {
-    let (slice, worker) = text.split_once('-').unwrap_or(("0", text));
+    // As the output names them, too: `w3`, `s1w3`.
+    let named = text.strip_prefix('s').and_then(|rest| rest.split_once('w'));
+    let alone = || text.strip_prefix('w').map_or(("0", text), |worker| ("0", worker));
+    let (slice, worker) = named.or_else(|| text.split_once('-')).unwrap_or_else(alone);
     Some(WorkerKey { slice: slice.parse().ok()?, worker: worker.parse().ok()? })
 }
 

@@ -441,6 +441,15 @@ async fn progress_is_the_workers_own_between_passes() {
     served.rig.fakes.store().write(&kind, &report, Precondition::None).await.unwrap();
     let job = served.get("/v1/jobs/train").await.json();
     assert_eq!((&job["progress"]["step"], &job["progress"]["loss"]), (&json!(41), &json!("2.5")));
+    let first = Kind::Worker(report_job(), 1, WorkerKey { slice: 0, worker: 0 });
+    served.rig.fakes.store().write(&first, &report, Precondition::None).await.unwrap();
+    for query in ["", "?view=list"] {
+        let list = served.get(&format!("/v1/jobs{query}")).await.json();
+        let told = &list["jobs"][0]["progress"];
+        assert_eq!((&told["step"], &told["loss"]), (&json!(41), &json!("2.5")), "{query}: the same as one shows");
+    }
+    let explained = served.get("/v1/jobs/train/explain").await.json();
+    assert!(explained.to_string().contains("step 41"), "{explained}");
     // Nothing of the liveness record is needed to show a job.
     assert!(served.rig.fakes.store().read::<LivenessDoc>(&Kind::Liveness).await.unwrap().is_some());
 }

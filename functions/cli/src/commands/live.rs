@@ -17,6 +17,9 @@ const AGAIN_MAX: Duration = Duration::from_secs(5);
 /// A server that does not answer for so long is given up.
 const OUTAGE_MAX: Duration = Duration::from_mins(10);
 
+/// The list is read again so often, for the steps of jobs that only go on.
+const RELIST_EVERY: Duration = Duration::from_secs(30);
+
 /// What is new.
 #[derive(Debug)]
 pub(crate) enum News {
@@ -60,7 +63,18 @@ async fn one_stream(context: &Context, options: &Ps, news: &Sender<News>, place:
     let (jobs, _) = ps::list(context, options).await?;
     (place.heard, place.is_known) = (Instant::now(), true);
     tell(news, News::All(jobs)).await?;
-    while let Some(event) = events.next().await? {
+    let mut relist = tokio::time::interval_at(tokio::time::Instant::now() + RELIST_EVERY, RELIST_EVERY);
+    loop {
+        let next = events.next();
+        tokio::pin!(next);
+        let event = loop {
+            tokio::select! {
+                event = &mut next => break event?,
+                // Steps go on without a change of the job.
+                _ = relist.tick() => tell(news, News::All(ps::list(context, options).await?.0)).await?,
+            }
+        };
+        let Some(event) = event else { return Ok(()) };
         place.heard = Instant::now();
         if event.kind != "job" {
             continue;
@@ -70,7 +84,6 @@ async fn one_stream(context: &Context, options: &Ps, news: &Sender<News>, place:
         }
         place.last_id = Some(event.id).filter(|id| !id.is_empty());
     }
-    Ok(())
 }
 
 async fn tell(news: &Sender<News>, one: News) -> Result<()> {

@@ -245,7 +245,7 @@ impl State {
     fn main_key(&mut self, code: KeyCode) -> Option<Action> {
         self.said = None;
         match code {
-            KeyCode::Char('q') | KeyCode::Esc => Some(Action::Quit),
+            KeyCode::Char('q') => Some(Action::Quit),
             KeyCode::Down | KeyCode::Char('j') => self.step(1),
             KeyCode::Up | KeyCode::Char('k') => self.step(-1),
             KeyCode::PageDown => self.step(PAGE as isize),
