@@ -4,11 +4,13 @@
 //! and a file that is written anew is read anew. A step far above the last one counts only once the next line bears it
 //! out (see [`Steps`]).
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use jiff::Timestamp;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use rekindle_wire::agent::Progress;
@@ -137,7 +139,9 @@ impl Tail {
     }
 
     fn next(&mut self, path: &Path) -> Option<Vec<u8>> {
-        let mut file = File::open(path).ok()?;
+        // A program may have put a pipe in its place, which would be waited for without end.
+        let mut file =
+            OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path).ok()?;
         let size = file.metadata().ok().filter(std::fs::Metadata::is_file)?.len();
         if size < self.offset {
             (self.offset, self.is_skipping) = (0, false);
@@ -214,6 +218,7 @@ impl Tail {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Write as _;
 
     use super::*;
@@ -243,6 +248,14 @@ mod tests {
         assert_eq!(said.step_at, Some(now()));
         write!(file, "step=1300").unwrap();
         assert_eq!(read(&path, &mut tail, true).step, Some(1300));
+    }
+
+    #[test]
+    fn a_pipe_in_its_place_holds_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("progress");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        assert_eq!(read(&path, &mut Tail::default(), true), Progress::default());
     }
 
     #[test]

@@ -71,5 +71,8 @@ pub fn routers(role: Role, parts: Parts) -> Router {
             .merge(behind(rekindle_fn_reconcile::router(engine.clone()), Door::Reconcile))
             .merge(behind(rekindle_fn_tick::router(engine), Door::Tick));
     }
+    if has_objects {
+        return layers::common_with_uploads(router, deadline, "/objects/");
+    }
     layers::common(router, deadline)
 }

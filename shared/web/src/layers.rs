@@ -25,11 +25,24 @@ use crate::room::Rooms;
 // Above the concurrency that any service is deployed with. What large bodies may have in all is in `room`.
 pub const AT_ONCE_MAX: usize = 256;
 
+/// Longest that an upload may take: a folder of the largest size over a slow disk.
+pub const UPLOAD_MAX: Duration = Duration::from_hours(1);
+
 /// The router with all common layers. `deadline`: no handler works longer; what it has not answered by then gets 503.
 ///
 /// A body that is streamed after the head of the answer is not bound by it.
 pub fn common(router: Router, deadline: Duration) -> Router {
-    let bounds = Bounds { deadline, places: Semaphore::new(AT_ONCE_MAX), rooms: Rooms::new() };
+    layered(router, deadline, None)
+}
+
+/// The same on a person's own machine, where paths that begin so take the folders of jobs: each for as long as its sender takes, up to
+/// [`UPLOAD_MAX`], and several at once.
+pub fn common_with_uploads(router: Router, deadline: Duration, uploads: &'static str) -> Router {
+    layered(router, deadline, Some(uploads))
+}
+
+fn layered(router: Router, deadline: Duration, uploads: Option<&'static str>) -> Router {
+    let bounds = Bounds { deadline, uploads, places: Semaphore::new(AT_ONCE_MAX), rooms: Rooms::new() };
     router
         .fallback(async || Problem::not_found("such path"))
         .method_not_allowed_fallback(async || {
@@ -45,8 +58,16 @@ pub fn common(router: Router, deadline: Duration) -> Router {
 /// What a process allows its handlers.
 struct Bounds {
     deadline: Duration,
+    /// Where the folders of jobs come, on a person's own machine.
+    uploads: Option<&'static str>,
     places: Semaphore,
     rooms: Rooms,
+}
+
+impl Bounds {
+    fn is_upload(&self, request: &Request) -> bool {
+        self.uploads.is_some_and(|uploads| request.uri().path().starts_with(uploads))
+    }
 }
 
 // One layer of the router for all of it: each costs some allocations with every request.
@@ -84,6 +105,9 @@ async fn admitted(bounds: &Bounds, mut request: Request, next: Next) -> Response
         return problem(StatusCode::SERVICE_UNAVAILABLE, "overloaded", "too many requests at once; try again")
             .into_response();
     };
+    if bounds.is_upload(&request) {
+        return bounded(UPLOAD_MAX, next.run(request)).await;
+    }
     let _held = bounds.rooms.offer(&mut request);
     bounded(bounds.deadline, next.run(request)).await
 }

@@ -216,6 +216,32 @@ async fn what_is_too_much_at_once_is_told_to_come_again_and_nothing_is_lost() {
 }
 
 #[tokio::test]
+async fn an_upload_may_take_its_time_and_needs_no_room() {
+    let gate = Arc::new(Semaphore::new(0));
+    let wait = Arc::clone(&gate);
+    let take = async move |request: Request<Body>| {
+        let size = crate::body::read(request, 100 << 20).await?.len();
+        // As long as a slow disk takes.
+        let _held = wait.acquire().await;
+        Ok::<_, Problem>(size.to_string())
+    };
+    let route = axum::routing::put(take);
+    let router = Router::new().route("/objects/{name}", route.clone()).route("/other", route);
+    let router = layers::common_with_uploads(router, Duration::from_millis(20), "/objects/");
+    let send = |path: &str| {
+        let request = Request::put(path).body(Body::from(vec![0; 40 << 20])).unwrap();
+        let router = router.clone();
+        async move { router.oneshot(request).await.unwrap().status() }
+    };
+    let uploads = ["/objects/a", "/objects/b", "/objects/c"].map(|path| tokio::spawn(send(path)));
+    assert_eq!(send("/other").await, StatusCode::SERVICE_UNAVAILABLE, "everything else has its deadline");
+    gate.add_permits(3);
+    for upload in uploads {
+        assert_eq!(upload.await.unwrap(), StatusCode::OK, "all of them need more than the room");
+    }
+}
+
+#[tokio::test]
 async fn json_of_people_has_limits_on_depth_and_number() {
     let deep = format!("{{\"a\":{}{}}}", "[".repeat(40), "]".repeat(40));
     let many = format!("{{\"a\":[{}]}}", vec!["0"; 20_000].join(","));
