@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Output;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
+use regex::Regex;
+use rekindle_tpu_emulator::Scenario;
 
 use crate::bench::{Bench, ZONE};
 
@@ -23,7 +26,7 @@ fn asked(script: &Path) -> Vec<String> {
 /// What is there of what was made, by name: the queues and the jobs of Scheduler.
 type Made = Arc<Mutex<BTreeSet<String>>>;
 
-/// Keeps what is made and deleted; the jobs that there are.
+/// Keeps what is made and deleted; the jobs and queues that there are.
 fn keep(made: &Made, method: &Method, uri: &Uri, body: &str) -> String {
     let mut made = made.lock().unwrap();
     let path = uri.path();
@@ -33,18 +36,17 @@ fn keep(made: &Made, method: &Method, uri: &Uri, body: &str) -> String {
     } else if *method == Method::DELETE {
         made.remove(path.trim_start_matches("/v1/").trim_start_matches("/v2/"));
     }
-    let jobs: Vec<_> = made.iter().filter(|name| name.contains("/jobs/")).collect();
-    serde_json::json!({"jobs": jobs}).to_string()
+    serde_json::json!({"made": *made}).to_string()
 }
 
 /// All other services, as far as the script looks at their answers.
 async fn platform(made: Made) -> String {
     let answer = async move |method: Method, uri: Uri, body: String| {
-        let jobs = keep(&made, &method, &uri, &body);
+        let left = keep(&made, &method, &uri, &body);
         let is_again = method == Method::POST && uri.path().ends_with("/tasks");
         let told = match uri.path() {
             "/v2/entries:list" if body.contains("preempted") => {
-                r#"{"entries": [{"protoPayload": {"resourceName": "projects/secret-project/zones/z/instances/t1v-n-1-w-0"}}]}"#
+                r#"{"entries": [{"protoPayload": {"resourceName": "projects/secret-project/zones/z/instances/t1v-n-1-w-0", "requestMetadata": {"callerIp": "2001:db8::17", "callerSuppliedUserAgent": "314159265358 fe80:1:2:3:4:5:6:7"}}}]}"#
             }
             "/v2/entries:list" if body.contains("identity tokens") => {
                 r#"{"entries": [{"jsonPayload": {"message": "identity tokens come with their signatures taken off"}}]}"#
@@ -55,7 +57,10 @@ async fn platform(made: Made) -> String {
             "/v1/services" => {
                 r#"{"services": [{"name": "services/F", "serviceId": "F", "displayName": "Cloud Firestore"}]}"#
             }
-            "/v1/services/F/skus" => r#"{"skus": [{"name": "services/F/skus/1", "description": "Entity Deletes"}]}"#,
+            // Its pages never end: the script must.
+            "/v1/services/F/skus" => {
+                r#"{"skus": [{"name": "services/F/skus/1", "description": "Entity Deletes"}], "nextPageToken": "more"}"#
+            }
             path if path.ends_with("/skus") => {
                 r#"{"skus": [{"name": "services/x/skus/1", "description": "Ironwood chip hour"}]}"#
             }
@@ -63,7 +68,9 @@ async fn platform(made: Made) -> String {
                 r#"{"error": {"message": "at most 3600s"}}"#
             }
             path if path.ends_with("/services") => r#"{"response": {"template": {"timeout": "300s"}}}"#,
-            path if path.ends_with("/jobs") && method == Method::GET => &jobs,
+            path if path.ends_with("/jobs") && method == Method::GET => &left,
+            path if path.ends_with("/queues") && method == Method::GET => &left,
+            "/v1/projects/secret-project" => r#"{"projectNumber": "314159265358"}"#,
             path if path.ends_with("/jobs") => r#"{"attemptDeadline": "180s"}"#,
             _ => "{}",
         };
@@ -75,34 +82,52 @@ async fn platform(made: Made) -> String {
     url
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_certification_asks_everything_and_leaves_nothing() {
-    let bench = Bench::with(|config| config.speed = 50.0).await;
-    let out = tempfile::tempdir().unwrap();
-    let made = Made::default();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../infra/certify.sh");
-    let run = tokio::process::Command::new("bash")
-        .arg(&script)
-        .arg(out.path())
+fn script() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../infra/certify.sh")
+}
+
+/// Runs the script to its end, with more of its environment.
+async fn certify(bench: &Bench, out: &Path, made: &Made, more: &[(&str, &str)]) -> Output {
+    tokio::process::Command::new("bash")
+        .arg(script())
+        .arg(out)
         .env("PROJECT", "secret-project")
         .env("ZONE", ZONE)
         .env("TPU_API", bench.endpoint())
         .env("PLATFORM_API", platform(made.clone()).await)
         .env("ACCELERATOR", "v5litepod-4")
         .env("PAUSE", "0.1")
+        .envs(more.iter().copied())
         .output()
         .await
-        .unwrap();
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_certification_asks_everything_and_leaves_nothing() {
+    // The limit's minute is as much shorter as everything else.
+    let limited = Scenario::parse("creates_per_minute: 10").unwrap();
+    let bench = Bench::with(|config| {
+        config.speed = 50.0;
+        config.scenario = Some(limited);
+    })
+    .await;
+    let out = tempfile::tempdir().unwrap();
+    let made = Made::default();
+    let run = certify(&bench, out.path(), &made, &[]).await;
     let told = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success(), "{told}");
-    assert!(out.path().join("left-jobs.txt").exists(), "jobs are looked for too");
+    for list in ["left-jobs.txt", "left-queues.txt"] {
+        assert!(out.path().join(list).exists(), "{list}: they are looked for too");
+    }
     assert_eq!(*made.lock().unwrap(), BTreeSet::new(), "what is left: {told}");
     for (line, why) in [
         ("runtime-version: 400 message", "a wrong runtime version is refused"),
         ("metadata-type: create 200, metadata of type", "a create answers an operation"),
-        ("name-again: 200", "a name may be used again"),
-        ("operation-details: READY after", "a node comes up"),
-        ("operation-details: 200 done", "its operation is read to the end"),
+        ("name-again: delete while it is made: 200", "a node that is made may be deleted"),
+        ("operation-details: of a create whose node was deleted: 200 done", "its operation is read to the end"),
+        ("details none", "with its details, if it has any"),
+        ("operation-details: its node is READY", "a node comes up"),
         ("request-without-force: ACTIVE", "a queued resource comes up"),
         ("request-without-force: 400 while ACTIVE", "it is not deleted without force"),
         ("request-without-force: with force 200", "it is deleted with force"),
@@ -116,14 +141,20 @@ async fn the_certification_asks_everything_and_leaves_nothing() {
             "tokens are told of",
         ),
         ("ironwood-price: Ironwood chip hour", "prices are told"),
-        ("delete-price: Entity Deletes", "of deletes too"),
+        ("delete-price: Entity Deletes (of the first 10 pages)", "of deletes too, without end of pages"),
+        ("were answered 429", "the limit of a minute is met"),
+        ("details [{\"@type\"", "and its body is told"),
         ("run-timeout: usual 200 timeout \"300s\"", "the usual timeout is told"),
         ("run-timeout: an hour and a second: 200 message \"at most 3600s\"", "and the longest"),
         ("attempt-deadline: 200 attemptDeadline \"180s\"", "and that of Scheduler"),
     ] {
         assert!(told.contains(line), "{why}: {told}");
     }
-    let names = asked(&script);
+    let ends =
+        r"name-again: delete: operation done after \d+ s, 404 (after \d+ s|not seen); the name may be used after \d+ s";
+    let ends = Regex::new(ends).unwrap();
+    assert!(ends.is_match(&told), "the name is measured from both ends: {told}");
+    let names = asked(&script());
     assert_eq!(names.len(), 14, "{names:?}");
     for name in names {
         assert!(told.lines().any(|line| line.starts_with(&format!("{name}: "))), "{name} is not told of: {told}");
@@ -131,7 +162,53 @@ async fn the_certification_asks_everything_and_leaves_nothing() {
     for entry in std::fs::read_dir(out.path()).unwrap() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
-        assert!(!text.contains("secret-project"), "{} keeps the project", path.display());
+        for secret in ["secret-project", "314159265358", "2001:db8", "fe80:"] {
+            assert!(!text.contains(secret), "{} keeps {secret}", path.display());
+        }
     }
     bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certification_without_time_says_what_it_did_not_ask_and_cleans_up() {
+    let never = Scenario::parse("defaults: {create_latency: 100h}").unwrap();
+    let bench = Bench::with(|config| {
+        config.speed = 50.0;
+        config.scenario = Some(never);
+    })
+    .await;
+    let out = tempfile::tempdir().unwrap();
+    let made = Made::default();
+    let run = certify(&bench, out.path(), &made, &[("LIMIT", "6")]).await;
+    let told = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{told}");
+    for name in ["request-without-force", "creates-a-minute", "audit-delay"] {
+        assert!(told.contains(&format!("{name}: not asked: out of time")), "{name}: {told}");
+    }
+    assert_eq!(*made.lock().unwrap(), BTreeSet::new(), "what is left: {told}");
+    for kind in ["nodes", "queuedResources"] {
+        let (status, list) = bench.get(&format!("v2/projects/secret-project/locations/{ZONE}/{kind}")).await;
+        assert!(status == 200 && !list.to_string().contains("rk-certify"), "{list}");
+    }
+    bench.end().await;
+}
+
+#[test]
+fn the_shares_of_time_are_within_half_an_hour() {
+    let text = std::fs::read_to_string(script()).unwrap();
+    let number = |pattern: &str| {
+        let found = Regex::new(pattern).unwrap();
+        found.captures_iter(&text).map(|one| one[1].parse::<u64>().unwrap()).collect::<Vec<_>>()
+    };
+    let sections = number(r"(?m)\bsection [a-z_]+ (\d+)");
+    let (limit, cleaning) = (number(r"(?m)^limit=.*:-(\d+)\}")[0], number(r"(?m)^cleaning=(\d+)$")[0]);
+    assert_eq!(sections.len(), 6, "{sections:?}");
+    assert!(sections.iter().sum::<u64>() <= limit, "no section takes another's time: {sections:?}");
+    assert!(limit + cleaning <= 1800, "{limit} + {cleaning}");
+    // Nothing waits by another clock, and each request has an end.
+    assert_eq!(text.matches("curl -").count(), text.matches("--max-time").count());
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("while ")) {
+        let is_bound = line.contains("is_time") || line.contains("deadline");
+        assert!(is_bound, "line {}: {line}", at + 1);
+    }
 }
