@@ -50,6 +50,7 @@ module "identity" {
   people                    = var.people
   publishers                = var.publishers
   worker_accounts           = var.worker_accounts
+  worker_prefixes           = var.worker_prefixes
   worker_secrets            = var.worker_secrets
 }
 
@@ -107,6 +108,7 @@ module "observability" {
   project         = var.project
   project_number  = data.google_project.this.number
   emails          = var.admins
+  alerts          = var.alerts
   billing_account = var.budget ? data.google_project.this.billing_account : null
   max_usd_per_day = var.max_usd_per_day
 }

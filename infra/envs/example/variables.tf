@@ -119,6 +119,17 @@ variable "worker_accounts" {
   default     = []
 }
 
+variable "worker_prefixes" {
+  description = "Of these worker accounts (`worker` is the usual one, others by their address), how the ids of the jobs begin whose folders below jobs/ they may read and write: such as team-a-. Absent: every job's."
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition     = alltrue([for name, prefix in var.worker_prefixes : (name == "worker" || contains(var.worker_accounts, name)) && length(regexall("^[a-z][a-z0-9-]*$", prefix)) == 1])
+    error_message = "Keys are worker or one of worker_accounts; values are the beginning of an id, such as team-a-."
+  }
+}
+
 variable "worker_secrets" {
   description = "Ids of the secrets of this project that jobs may borrow."
   type        = list(string)
@@ -135,6 +146,12 @@ variable "otlp_endpoint" {
   description = "Address of an OpenTelemetry collector that takes spans (OTLP over HTTP); empty: traces pass through, and lines carry them."
   type        = string
   default     = ""
+}
+
+variable "alerts" {
+  description = "Whether to make alert policies. Google bills each of their conditions."
+  type        = bool
+  default     = true
 }
 
 variable "budget" {

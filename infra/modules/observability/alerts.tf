@@ -1,33 +1,22 @@
-# What people are told of.
+# What people are told of. Google bills each condition, and each series that its query finds: so few conditions, and few series.
 
 locals {
-  metric_type = { for name, m in google_logging_metric.metric : name => "logging.googleapis.com/user/${m.name}" }
+  metric_type = merge(
+    { for name, m in google_logging_metric.metric : name => "logging.googleapis.com/user/${m.name}" },
+    { alarms = "logging.googleapis.com/user/${google_logging_metric.alarms.name}" },
+  )
 
   # Log lines: more than so many within the window.
   lines = {
-    orphans = {
-      title    = "TPUs that no job owned"
-      resource = "cloud_run_revision"
-      above    = 0
-      window   = "300s"
-      severity = "ERROR"
-      runbook  = "leaked-tpu.md"
-    }
-    invariants = {
-      title    = "A pass broke a rule"
+    # By message, so that the incident says which of them it is.
+    alarms = {
+      title    = "An orphan, a broken rule or a panic"
       resource = "cloud_run_revision"
       above    = 0
       window   = "300s"
       severity = "CRITICAL"
-      runbook  = "stuck-job.md"
-    }
-    panics = {
-      title    = "A handler panicked"
-      resource = "cloud_run_revision"
-      above    = 0
-      window   = "300s"
-      severity = "CRITICAL"
-      runbook  = "stuck-job.md"
+      by       = ["metric.label.what"]
+      see      = "infra/runbooks/leaked-tpu.md for orphans, infra/runbooks/stuck-job.md for the others"
     }
     # Stockouts are daily bread; this many in an hour means that something else is wrong, such as a quota.
     create-failures = {
@@ -36,7 +25,8 @@ locals {
       above    = 30
       window   = "3600s"
       severity = "WARNING"
-      runbook  = "quota.md"
+      by       = []
+      see      = "infra/runbooks/quota.md"
     }
     refused-callers = {
       title    = "Many calls without a right token"
@@ -44,7 +34,8 @@ locals {
       above    = 20
       window   = "900s"
       severity = "WARNING"
-      runbook  = "key-rotation.md"
+      by       = []
+      see      = "infra/runbooks/key-rotation.md"
     }
   }
 }
@@ -63,7 +54,7 @@ locals {
 }
 
 resource "google_monitoring_alert_policy" "lines" {
-  for_each = local.lines
+  for_each = { for name, line in local.lines : name => line if var.alerts }
 
   project               = var.project
   display_name          = "Rekindle: ${each.value.title}"
@@ -82,17 +73,20 @@ resource "google_monitoring_alert_policy" "lines" {
         alignment_period     = each.value.window
         per_series_aligner   = "ALIGN_DELTA"
         cross_series_reducer = "REDUCE_SUM"
+        group_by_fields      = each.value.by
       }
     }
   }
 
   documentation {
     mime_type = "text/markdown"
-    content   = "See infra/runbooks/${each.value.runbook}."
+    content   = "See ${each.value.see}."
   }
 }
 
 resource "google_monitoring_alert_policy" "tick" {
+  count = var.alerts ? 1 : 0
+
   project               = var.project
   display_name          = "Rekindle: no tick"
   combiner              = "OR"
@@ -119,64 +113,36 @@ resource "google_monitoring_alert_policy" "tick" {
 }
 
 resource "google_monitoring_alert_policy" "oldest_message" {
+  count = var.alerts ? 1 : 0
+
   project               = var.project
-  display_name          = "Rekindle: messages wait"
+  display_name          = "Rekindle: messages wait, or dead letters do"
   combiner              = "OR"
   severity              = "ERROR"
   notification_channels = local.channels
 
   conditions {
-    display_name = "a message has waited for ten minutes"
+    display_name = "a message has waited for ten minutes, before a service or among the dead letters"
     condition_threshold {
       filter = join(" AND ", [
         "resource.type = \"pubsub_subscription\"",
         "metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\"",
-        "resource.labels.subscription_id = monitoring.regex.full_match(\"rekindle-.*-push\")",
+        "resource.labels.subscription_id = monitoring.regex.full_match(\"rekindle-.*-(push|pull)\")",
       ])
       comparison      = "COMPARISON_GT"
       threshold_value = 600
       duration        = "120s"
       aggregations {
-        alignment_period   = "60s"
-        per_series_aligner = "ALIGN_MAX"
+        alignment_period     = "60s"
+        per_series_aligner   = "ALIGN_MAX"
+        cross_series_reducer = "REDUCE_MAX"
       }
     }
   }
 
   documentation {
     mime_type = "text/markdown"
-    content   = "See infra/runbooks/stuck-job.md."
-  }
-}
-
-resource "google_monitoring_alert_policy" "dead_letters" {
-  project               = var.project
-  display_name          = "Rekindle: dead letters"
-  combiner              = "OR"
-  severity              = "WARNING"
-  notification_channels = local.channels
-
-  conditions {
-    display_name = "a message could not be used"
-    condition_threshold {
-      filter = join(" AND ", [
-        "resource.type = \"pubsub_subscription\"",
-        "metric.type = \"pubsub.googleapis.com/subscription/num_undelivered_messages\"",
-        "resource.labels.subscription_id = \"rekindle-dead-letter-pull\"",
-      ])
-      comparison      = "COMPARISON_GT"
-      threshold_value = 0
-      duration        = "0s"
-      aggregations {
-        alignment_period   = "60s"
-        per_series_aligner = "ALIGN_MAX"
-      }
-    }
-  }
-
-  documentation {
-    mime_type = "text/markdown"
-    content   = "See infra/runbooks/dead-letters.md."
+    content   = "The dashboard says in which subscription. rekindle-dead-letter-pull: see infra/runbooks/dead-letters.md. Any other: see infra/runbooks/stuck-job.md."
   }
 }
 

@@ -8,23 +8,6 @@ locals {
       description = "Ticks that ran to their end."
       filter      = "${local.services} AND jsonPayload.message=\"the tick ran to its end\""
     }
-    orphans = {
-      description = "TPUs that no job owned: deleted, or held back because there were too many at once."
-      filter = "${local.services} AND jsonPayload.message:(${join(" OR ", [
-        "\"an orphan was deleted\"",
-        "\"an orphan is left alone: the store knows no intent of it, look at the store\"",
-        "\"too many orphans at once; none is deleted\"",
-        "\"resources of this installation are older than its store; no sweep, look at the store\"",
-      ])})"
-    }
-    invariants = {
-      description = "Passes whose decision broke a rule; nothing was committed."
-      filter      = "${local.services} AND jsonPayload.message=\"a decision broke a rule; nothing was committed\""
-    }
-    panics = {
-      description = "Handlers that panicked."
-      filter      = "${local.services} AND jsonPayload.message:\"a handler panicked\""
-    }
     unusable = {
       description = "Messages that could not be used, recorded and forwarded."
       filter      = "${local.services} AND jsonPayload.message=\"a message cannot be used\""
@@ -59,4 +42,34 @@ resource "google_logging_metric" "metric" {
     value_type  = "INT64"
     unit        = "1"
   }
+}
+
+# What should never be, in one metric, so that one condition watches all of it: Google bills conditions.
+resource "google_logging_metric" "alarms" {
+  project     = var.project
+  name        = "rekindle/alarms"
+  description = "A TPU that no job owned (deleted, or held back), a pass whose decision broke a rule, a handler that panicked."
+  filter = "${local.services} AND jsonPayload.message:(${join(" OR ", [
+    "\"an orphan was deleted\"",
+    "\"an orphan is left alone: the store knows no intent of it, look at the store\"",
+    "\"too many orphans at once; none is deleted\"",
+    "\"resources of this installation are older than its store; no sweep, look at the store\"",
+    "\"a decision broke a rule; nothing was committed\"",
+    "\"a handler panicked\"",
+  ])})"
+
+  metric_descriptor {
+    metric_kind = "DELTA"
+    value_type  = "INT64"
+    unit        = "1"
+
+    labels {
+      key         = "what"
+      value_type  = "STRING"
+      description = "How the line's message begins."
+    }
+  }
+
+  # Without what the message goes on with, such as a name: each value is a series.
+  label_extractors = { what = "REGEXP_EXTRACT(jsonPayload.message, \"^([a-z ]+)\")" }
 }

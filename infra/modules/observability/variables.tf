@@ -13,6 +13,11 @@ variable "emails" {
   type        = list(string)
 }
 
+variable "alerts" {
+  description = "Whether to make alert policies, which Google bills by condition."
+  type        = bool
+}
+
 variable "billing_account" {
   description = "Billing account of the project; null: no budget is made."
   type        = string

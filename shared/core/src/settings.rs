@@ -61,6 +61,9 @@ pub struct Settings {
     pub short_run: Duration,
     /// An orphan is deleted once it is older.
     pub orphan_grace: Duration,
+    /// While there is neither a live job nor any TPU, the list of TPUs is read only so often. Shorter than `orphan_grace`: an orphan is
+    /// seen before it may be deleted, and from then on each minute.
+    pub idle_look: Duration,
     /// Without a tick, or without a call that `api` took, for so long, all silence clocks start again.
     pub outage_gap: Duration,
     /// Poll interval of agents outside steady running.
@@ -105,6 +108,7 @@ impl Default for Settings {
             long_run: secs(3600),
             short_run: secs(1800),
             orphan_grace: secs(600),
+            idle_look: secs(480),
             outage_gap: secs(150),
             poll_busy: secs(1),
             poll_steady: secs(4),
@@ -141,6 +145,7 @@ impl Settings {
             long_run: by(self.long_run),
             short_run: by(self.short_run),
             orphan_grace: by(self.orphan_grace),
+            idle_look: by(self.idle_look),
             outage_gap: by(self.outage_gap),
             poll_busy: by(self.poll_busy).max(Duration::from_millis(100)),
             poll_steady: by(self.poll_steady).max(Duration::from_millis(200)),

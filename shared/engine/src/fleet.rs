@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use rekindle_core::idle::{self, Idle, Use};
@@ -20,9 +20,6 @@ use crate::tick::Owners;
 
 /// Resources that are kept; a document holds 1 MiB, and one of them takes some 500 bytes.
 const KEPT: usize = 1500;
-
-/// A fleet without any resource is stored again only so often: an idle month should cost next to nothing.
-const IDLE_EACH: SignedDuration = SignedDuration::from_mins(10);
 
 /// What a tick saw.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -44,7 +41,14 @@ impl Engine {
         Ok(self.ports.store.read::<FleetSeen>(&Kind::Fleet).await?.map(|at| at.value))
     }
 
-    /// Stores what this tick saw. Of two ticks at once the last word holds: both saw the same minute.
+    /// When the list was read last, if it showed no resource in any zone. Of an error nothing is known.
+    pub(crate) async fn empty_at(&self) -> Option<Timestamp> {
+        let seen = self.fleet_seen().await.ok().flatten()?;
+        (seen.entries.is_empty() && seen.unreachable.is_empty()).then_some(seen.listed_at)
+    }
+
+    /// Stores what this tick saw. A fleet without any resource is stored again only now and then: an idle month should cost next to nothing.
+    /// Of two ticks at once the last word holds: both saw the same minute.
     pub(crate) async fn note_fleet(
         &self,
         now: Timestamp,
@@ -63,7 +67,7 @@ impl Engine {
             && let Some(last) = self.fleet_seen().await?
             && last.entries.is_empty()
             && last.unreachable == seen.unreachable
-            && now < last.listed_at + IDLE_EACH
+            && now < last.listed_at + self.settings.idle_look
         {
             return Ok(());
         }

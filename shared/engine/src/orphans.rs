@@ -26,9 +26,7 @@ impl Engine {
         listing: &Listing,
         owners: &Owners,
     ) -> Result<(), StoreError> {
-        // Nobody knows since when it has been an orphan if no tick has run for long.
-        let Some((last, now)) = since_last else { return Ok(()) };
-        let since = last.max(now - self.settings.outage_gap);
+        let Some((since, now)) = since_last else { return Ok(()) };
         let mut weeks: BTreeMap<Date, BTreeMap<JobId, Meter>> = BTreeMap::new();
         for node in listing.resources.iter().filter(|r| r.slice.via == Via::Node && r.view.state == SliceState::Ready) {
             let name = node.owned_by.as_ref().unwrap_or(&node.slice.name);

@@ -31,7 +31,7 @@ pub struct TickReport {
     pub granted: usize,
     /// Chips of all live generations.
     pub chips: u64,
-    /// The sweep; `None`: it did not run.
+    /// The sweep; `None`: it did not run, or there is nothing that could have an orphan and the last look was not long ago.
     pub sweep: Option<SweepReport>,
     /// What failed, in words.
     pub troubles: Vec<String>,
@@ -56,6 +56,18 @@ struct Survey {
     used: CreatesDoc,
     waiters: Vec<Waiter>,
     owners: Owners,
+    /// Jobs that are not over.
+    live: usize,
+}
+
+/// What the part of a tick that grants permits answers.
+#[derive(Default)]
+struct Granted {
+    count: usize,
+    chips: u64,
+    owners: Owners,
+    /// Whether any job is not over.
+    has_live: bool,
 }
 
 /// By zone and name, every generation of a job that is not over, as its job knew it when the tick began.
@@ -106,33 +118,24 @@ impl Engine {
     /// One tick. Errors of parts are in the report; it fails only when nothing could be done.
     pub async fn tick(&self, now: Timestamp) -> Result<TickReport, PassError> {
         let mut report = TickReport::default();
-        let mut owners = Owners::new();
-        match self.grant().await {
-            Ok(granted) => (report.granted, report.chips, owners) = granted,
-            Err(error) => report.troubles.push(format!("permits: {error}")),
-        }
+        let Granted { count, chips, mut owners, has_live } = self.grant().await.unwrap_or_else(|error| {
+            report.troubles.push(format!("permits: {error}"));
+            Granted { has_live: true, ..Granted::default() }
+        });
+        (report.granted, report.chips) = (count, chips);
         // After a commit of its own: some stores tell no later time than that of the last one.
-        let since_last = self.mark_liveness().await.unwrap_or_else(|error| {
+        let since_last = self.mark_liveness(has_live).await.unwrap_or_else(|error| {
             report.troubles.push(format!("liveness: {error}"));
             None
         });
         let mut hinted = BTreeSet::new();
         let due = self.hint_due(now, &mut hinted).await;
-        match self.list().await {
-            Ok(listing) => {
-                report.changed = self.hint_changed(&listing, &mut owners, &hinted).await;
-                if let Err(error) = self.meter_orphans(since_last, &listing, &owners).await {
-                    report.troubles.push(format!("account of orphans: {error}"));
-                }
-                if let Err(error) = self.note_fleet(now, &listing, &owners).await {
-                    report.troubles.push(format!("fleet: {error}"));
-                }
-                match self.sweep(now, &listing, &owners).await {
-                    Ok(sweep) => report.sweep = Some(sweep),
-                    Err(error) => report.troubles.push(format!("sweep: {error}")),
-                }
-            }
-            Err(error) => report.troubles.push(format!("sweep: {error}")),
+        let empty_at = if has_live { None } else { self.empty_at().await };
+        if empty_at.is_none_or(|at| now >= at + self.settings.idle_look) {
+            // Nobody knows since when it has been an orphan if no tick has run for long; an empty list shows that it was not there.
+            let since = |(last, now): (Timestamp, _)| empty_at.unwrap_or(last.max(now - self.settings.outage_gap));
+            let since_last = since_last.map(|times| (since(times), times.1));
+            self.look_at_all(now, since_last, (&mut owners, &hinted), &mut report).await;
         }
         for trouble in &report.troubles {
             tracing::warn!(trouble, "a part of the tick failed: {trouble}");
@@ -143,10 +146,35 @@ impl Engine {
         Ok(report)
     }
 
-    /// Stores that a tick ran and whether `api` answers; after a gap the silence clocks start again. Answers the stretch since the
-    /// last one, by the store's clock.
-    async fn mark_liveness(&self) -> Result<Option<(Timestamp, Timestamp)>, StoreError> {
-        let api = self.ports.probe.ping().await.is_ok();
+    /// Reads the list: changed slices, orphans, the fleet.
+    async fn look_at_all(
+        &self,
+        now: Timestamp,
+        since_last: Option<(Timestamp, Timestamp)>,
+        (owners, hinted): (&mut Owners, &BTreeSet<JobId>),
+        report: &mut TickReport,
+    ) {
+        let listing = match self.list().await {
+            Ok(listing) => listing,
+            Err(error) => return report.troubles.push(format!("sweep: {error}")),
+        };
+        report.changed = self.hint_changed(&listing, owners, hinted).await;
+        if let Err(error) = self.meter_orphans(since_last, &listing, owners).await {
+            report.troubles.push(format!("account of orphans: {error}"));
+        }
+        if let Err(error) = self.note_fleet(now, &listing, owners).await {
+            report.troubles.push(format!("fleet: {error}"));
+        }
+        match self.sweep(now, &listing, owners).await {
+            Ok(sweep) => report.sweep = Some(sweep),
+            Err(error) => report.troubles.push(format!("sweep: {error}")),
+        }
+    }
+
+    /// Stores that a tick ran and whether `api` answers; after a gap the silence clocks start again. Without a live job nobody is silent,
+    /// and `api` is not asked. Answers the stretch since the last one, by the store's clock.
+    async fn mark_liveness(&self, has_live: bool) -> Result<Option<(Timestamp, Timestamp)>, StoreError> {
+        let api = has_live && self.ports.probe.ping().await.is_ok();
         let (at, now) = self.ports.store.read_timed::<LivenessDoc>(&Kind::Liveness).await?;
         let mut doc = at.as_ref().map(|a| a.value.clone()).unwrap_or_default();
         let last = doc.tick_at;
@@ -179,6 +207,7 @@ impl Engine {
         let mut after = None;
         loop {
             let (jobs, next) = self.ports.store.live_jobs(after, PAGE).await?;
+            survey.live += jobs.len();
             for At { value: job, .. } in jobs {
                 for g in &job.generations {
                     let does = idle::of(&job, g);
@@ -209,8 +238,8 @@ impl Engine {
         }
     }
 
-    /// Refreshes the totals, and grants this minute's remaining permits by priority, then age. Answers how many, the chips in use and the owners.
-    async fn grant(&self) -> Result<(usize, u64, Owners), StoreError> {
+    /// Refreshes the totals, and grants this minute's remaining permits by priority, then age.
+    async fn grant(&self) -> Result<Granted, StoreError> {
         for _ in 0..20 {
             // Read before the survey: a create that is committed meanwhile moves this document, and is counted in the next try.
             let (at, now) = self.ports.store.read_timed::<CreatesDoc>(&Kind::Creates).await?;
@@ -243,7 +272,13 @@ impl Engine {
                 Ok(_) => {
                     let hints = chosen.iter().map(|id| self.hint(id, "create permit granted"));
                     join_all(hints).await;
-                    return Ok((chosen.len(), doc.chips.values().sum(), survey.owners));
+                    let chips = doc.chips.values().sum();
+                    return Ok(Granted {
+                        count: chosen.len(),
+                        chips,
+                        owners: survey.owners,
+                        has_live: survey.live > 0,
+                    });
                 }
                 Err(StoreError::Conflict(_)) => {}
                 Err(error) => return Err(error),

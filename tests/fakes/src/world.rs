@@ -1,6 +1,7 @@
 //! The small ports in memory: each keeps what it was given, and fails when told to.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -243,6 +244,7 @@ impl Objects for MemoryObjects {
 #[derive(Debug, Default)]
 pub struct FakeProbe {
     silent: Mutex<bool>,
+    asked: AtomicU64,
 }
 
 impl FakeProbe {
@@ -250,11 +252,17 @@ impl FakeProbe {
     pub fn set_answering(&self, answering: bool) {
         *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = !answering;
     }
+
+    /// How often `api` was asked since the last time.
+    pub fn take_asked(&self) -> u64 {
+        self.asked.swap(0, Ordering::Relaxed)
+    }
 }
 
 #[async_trait]
 impl Probe for FakeProbe {
     async fn ping(&self) -> Result<(), WorldError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         if *self.silent.lock().unwrap_or_else(PoisonError::into_inner) {
             return Err(WorldError { what: "ask api", why: "scripted".into() });
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use regex::Regex;
 use serde_json::Value;
 
-use crate::files::{infra, sources};
+use crate::files::{infra, sources, text};
 use crate::plan::{Plan, example};
 
 fn texts<'a>(plan: &'a Plan, ty: &'a str, name: &str) -> Vec<&'a str> {
@@ -53,21 +53,53 @@ fn the_alerts_that_matter_are_there_each_with_its_runbook() {
     let plan = example();
     let titles: BTreeSet<&str> = texts(&plan, "google_monitoring_alert_policy", "display_name").into_iter().collect();
     for title in [
-        "Rekindle: messages wait",
-        "Rekindle: dead letters",
+        "Rekindle: messages wait, or dead letters do",
         "Rekindle: no tick",
-        "Rekindle: TPUs that no job owned",
+        "Rekindle: An orphan, a broken rule or a panic",
         "Rekindle: Many creates fail",
-        "Rekindle: A pass broke a rule",
+        "Rekindle: Many calls without a right token",
     ] {
         assert!(titles.contains(title), "{titles:?}");
     }
     let runbook = Regex::new(r"infra/runbooks/([a-z-]+\.md)").unwrap();
     for policy in plan.of("google_monitoring_alert_policy") {
         let text = policy.values["documentation"][0]["content"].as_str().unwrap();
-        let name = &runbook.captures(text).unwrap_or_else(|| panic!("{} names no runbook", policy.address))[1];
-        assert!(infra().join("runbooks").join(name).is_file(), "{name}");
+        let names: Vec<String> = runbook.captures_iter(text).map(|found| found[1].to_owned()).collect();
+        assert!(!names.is_empty(), "{} names no runbook", policy.address);
+        for name in names {
+            assert!(infra().join("runbooks").join(&name).is_file(), "{name}");
+        }
         assert_eq!(policy.values["notification_channels"].as_array().unwrap().len(), 1, "{}", policy.address);
+    }
+}
+
+#[test]
+fn the_table_of_costs_counts_the_conditions_that_there_are() {
+    let plan = example();
+    let mut count = 0;
+    for policy in plan.of("google_monitoring_alert_policy") {
+        for condition in policy.values["conditions"].as_array().unwrap() {
+            count += 1;
+            let told = condition.to_string();
+            assert!(told.contains("cross_series_reducer"), "{}: each series that it finds is billed", policy.address);
+        }
+    }
+    let row = format!("| alert conditions | {count}, and ");
+    assert!(text("infra/README.md").contains(&row), "infra/README.md should have a row {row:?}");
+}
+
+#[test]
+fn the_messages_that_wait_are_looked_for_in_every_subscription() {
+    let plan = example();
+    let policies = texts(&plan, "google_monitoring_alert_policy", "display_name");
+    let at = policies.iter().position(|name| name.contains("messages wait")).unwrap();
+    let policy = plan.of("google_monitoring_alert_policy").nth(at).unwrap().values.to_string();
+    let pattern = Regex::new(r#"full_match\(\\+"([^"\\]+)\\+"\)"#).unwrap();
+    let pattern = Regex::new(&format!("^(?:{})$", &pattern.captures(&policy).unwrap()[1])).unwrap();
+    let names = texts(&plan, "google_pubsub_subscription", "name");
+    assert!(names.len() >= 5 && names.iter().any(|name| name.contains("dead-letter")), "{names:?}");
+    for name in names {
+        assert!(pattern.is_match(name), "{name} is not watched");
     }
 }
 

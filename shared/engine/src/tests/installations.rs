@@ -245,3 +245,37 @@ async fn what_an_orphan_costs_is_counted_from_tick_to_tick_and_by_week() {
     rig.engine.tick(rig.now()).await.unwrap();
     assert_eq!(cost(rig.now()).await, Some(vec![(chips * 60, chips * 300_000 / 60)]), "what is off costs nothing");
 }
+
+#[tokio::test]
+async fn an_idle_cloud_is_looked_at_rarely_and_an_orphan_in_it_dies_on_time_all_the_same() {
+    let rig = Rig::new().await;
+    let (grace, each) = (rig.engine.settings.orphan_grace, rig.engine.settings.idle_look);
+    assert!(each < grace);
+    ticks(&rig, 60).await;
+    let lists = rig.fakes.tpu.take_calls().len() as u64;
+    assert_eq!(lists, 1 + 59 * 60 / each.as_secs(), "of 60 ticks");
+    assert_eq!(rig.fakes.probe.take_asked(), 0, "nobody waits for api");
+    // Made at every minute of the stretch in which nobody looks.
+    for minute in 0..usize::try_from(each.as_secs() / 60).unwrap() {
+        ticks(&rig, 30 + minute).await;
+        let orphan = put(&rig, "abcdef", "gone", Via::Node, SignedDuration::ZERO);
+        ticks(&rig, usize::try_from(grace.as_secs() / 60).unwrap() - 1).await;
+        assert_eq!(deleted(&rig), Vec::<String>::new());
+        ticks(&rig, 1).await;
+        assert_eq!(deleted(&rig), std::slice::from_ref(&orphan), "within a minute after the grace time");
+        assert!(rig.fakes.tpu.vanish(&orphan));
+        rig.fakes.tpu.take_calls();
+    }
+}
+
+#[tokio::test]
+async fn with_a_live_job_each_tick_looks_and_asks_api() {
+    let rig = Rig::new().await;
+    ticks(&rig, 1).await;
+    rig.submit(json!({})).await;
+    rig.fakes.tpu.take_calls();
+    rig.fakes.probe.take_asked();
+    ticks(&rig, 5).await;
+    let lists = rig.fakes.tpu.take_calls().into_iter().filter(|call| matches!(call, Call::List)).count();
+    assert_eq!((lists, rig.fakes.probe.take_asked()), (5, 5));
+}

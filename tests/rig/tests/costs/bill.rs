@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -17,9 +18,9 @@ pub(crate) const SCHEDULER: f64 = 0.10;
 /// A request on Cloud Run with 1 vCPU and 512 MiB, billed by request: for the request itself, and for each second.
 const REQUEST: f64 = 0.40 / 1e6;
 const SECOND: f64 = 0.000_024 + 0.5 * 0.000_002_5;
-/// Time is rounded up to this. Every handler without a call of the TPU API answers within it: in the local system the
-/// slowest of them takes some 10 ms.
-const QUANTUM: f64 = 0.1;
+/// Time is rounded up to this. Handlers without a call of the TPU API are taken to answer within it: a test measures them in the local
+/// system, and in a real project Cloud Run's own `request_latencies` tells.
+pub(crate) const QUANTUM: f64 = 0.1;
 /// What a call of the TPU API adds to its handler. Assumed: only a real project can show it.
 const TPU_CALL: f64 = 0.3;
 /// Firestore, one region.
@@ -32,6 +33,35 @@ const MESSAGE: f64 = 2000.0 * 40.0 / 1_099_511_627_776.0;
 const TASK: f64 = 0.40 / 1e6;
 /// Cloud Storage, operations of class A.
 const LIST: f64 = 0.005 / 1000.0;
+
+/// An alert condition for a month, and each series that its query finds, twice a minute.
+const CONDITION: f64 = 0.10;
+const SERIES: f64 = 0.35 / 1e6;
+/// Of all conditions, those whose query finds a series when nothing happens, one each: the tick, the oldest message.
+const STEADY_SERIES: u64 = 2;
+/// What is written to Cloud Logging for a request: two lines of our own and Cloud Run's. Assumed, rather high.
+const LOG_GIB: f64 = 3.0 * 1024.0 / (1024.0 * 1024.0 * 1024.0);
+/// That many GiB of a project are free each month.
+const FREE_LOG_GIB: f64 = 50.0;
+/// An image, and how many of them are kept, in GB; so many are free.
+const IMAGES: (f64, f64) = (0.0165, 10.0);
+const FREE_IMAGES: f64 = 0.5;
+
+/// What an idle month costs beside calls, as rows of the table; and the sum in US dollars.
+pub(crate) fn standing(month: &Bill, conditions: u64) -> (Vec<String>, f64) {
+    let series = STEADY_SERIES * HOURS_A_MONTH * 120;
+    let alerts = conditions as f64 * CONDITION + series as f64 * SERIES;
+    let logs = month.requests as f64 * LOG_GIB;
+    let images = IMAGES.0 * IMAGES.1;
+    assert!(logs < FREE_LOG_GIB && images < FREE_IMAGES, "what is free is not enough any more: {logs} {images}");
+    let rows = vec![
+        format!("| alert conditions | {conditions}, and {series} series found | {alerts:.2} |"),
+        format!("| log writes | {logs:.2} GiB | 0.00 |"),
+        format!("| image registry | {images:.2} GB | 0.00 |"),
+        "| Cloud NAT | 0 VMs, 0 addresses | 0.00 |".into(),
+    ];
+    (rows, alerts)
+}
 
 /// What a call belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,6 +146,7 @@ impl Bill {
 pub(crate) struct Ledger {
     now: Option<Kind>,
     bills: BTreeMap<Kind, Bill>,
+    times: Vec<Duration>,
 }
 
 /// A ledger in many hands.
@@ -133,6 +164,15 @@ impl Book {
         let kind = ledger.now.expect("somebody began to count");
         let sum = ledger.bills.entry(kind).or_default();
         *sum = sum.plus(bill);
+    }
+
+    /// A request took so long.
+    pub(crate) fn took(&self, time: Duration) {
+        self.0.lock().unwrap().times.push(time);
+    }
+
+    pub(crate) fn times(&self) -> Vec<Duration> {
+        self.0.lock().unwrap().times.clone()
     }
 
     pub(crate) fn of(&self, kinds: &[Kind]) -> Bill {

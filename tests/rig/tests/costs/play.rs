@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -89,7 +90,10 @@ async fn stage() -> (Rig, Router, Book) {
 
 async fn call(router: &Router, book: &Book, request: Request<Body>) -> Answer {
     book.add(Bill { requests: 1, ..Bill::default() });
-    send(router, request).await
+    let began = Instant::now();
+    let answer = send(router, request).await;
+    book.took(began.elapsed());
+    answer
 }
 
 /// An hour of ticks in which nothing is.
@@ -99,9 +103,11 @@ pub(crate) async fn idle_hour() -> Bill {
     let mut first = Bill::default();
     for minute in 0..=60 {
         rig.advance(60);
-        // The tick itself, and its call of `api` on the path of agents.
-        book.add(Bill { requests: 2, reads: 1, ..Bill::default() });
+        book.add(Bill { requests: 1, ..Bill::default() });
         Box::pin(rig.engine.tick(rig.fakes.clock.now())).await.unwrap();
+        // A call of `api` on the path of agents.
+        let asked = rig.fakes.probe.take_asked();
+        book.add(Bill { requests: asked, reads: asked, ..Bill::default() });
         book.add(Bill { tpu_calls: rig.fakes.tpu.take_calls().len() as u64, ..Bill::default() });
         if minute == 0 {
             first = book.of(&[Kind::Tick]);
@@ -176,6 +182,11 @@ impl Play {
             json!({"id": "train", "run": ["x"], "tpu": {"accelerator": accelerator, "zones": ["us-central1-a"]}});
         assert_eq!(call(&router, &book, post("/v1/jobs", &spec)).await.status, 201);
         Self { rig, router, book, agents: Vec::new(), is_heard: false, seen: BTreeMap::new(), workers }
+    }
+
+    /// How long the requests took, all of them.
+    pub(crate) fn times(&self) -> Vec<Duration> {
+        self.book.times()
     }
 
     /// What was counted.
@@ -464,7 +475,7 @@ impl Play {
         if report.store {
             agent.stored_at = now;
         }
-        agent.next_at = now + std::time::Duration::from_millis(agent.order.poll_after_ms);
+        agent.next_at = now + Duration::from_millis(agent.order.poll_after_ms);
     }
 }
 
