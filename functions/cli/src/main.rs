@@ -16,6 +16,8 @@ mod human;
 mod json_page;
 mod printer;
 mod project;
+#[cfg(test)]
+mod runbooks;
 mod state;
 mod table;
 mod usage;

@@ -9,6 +9,7 @@ mod bundles;
 mod demo;
 mod doctor;
 mod faults;
+mod first;
 mod server;
 mod terminal;
 

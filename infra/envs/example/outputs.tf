@@ -3,6 +3,11 @@ output "server" {
   value       = module.service.urls["api"]
 }
 
+output "region" {
+  description = "Region of the services, for `rekindle doctor`."
+  value       = var.region
+}
+
 output "network" {
   description = "What a job names as `network` and `subnetwork`."
   value       = module.network.network

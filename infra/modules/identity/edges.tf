@@ -9,6 +9,12 @@ locals {
   people     = { for email in var.people : email => "${endswith(email, ".gserviceaccount.com") ? "serviceAccount" : "user"}:${email}" }
   publishers = { for email in var.publishers : email => "${endswith(email, ".gserviceaccount.com") ? "serviceAccount" : "user"}:${email}" }
 
+  # The folders of jobs that a worker account may touch: of those whose ids begin so, all by default.
+  of_worker = { for name in keys(local.workers) : name => join(" || ", [
+    "resource.name.startsWith('${local.object_root}/jobs/${lookup(var.worker_prefixes, name, "")}')",
+    "${local.prefix_attr}.startsWith('jobs/${lookup(var.worker_prefixes, name, "")}')",
+  ]) }
+
   # By names that are known before anything is made.
   workers = merge(
     { worker = local.member["worker"] },
@@ -191,7 +197,7 @@ resource "google_storage_bucket_iam_member" "worker_jobs" {
 
   condition {
     title      = "rekindle-jobs"
-    expression = local.within["jobs"]
+    expression = local.of_worker[each.key]
   }
 }
 

@@ -68,6 +68,11 @@ variable "worker_accounts" {
   type        = list(string)
 }
 
+variable "worker_prefixes" {
+  description = "Of these worker accounts (`worker` is the usual one, others by their address), how the ids of the jobs begin whose folders below jobs/ they may read and write: such as team-a-. Absent: every job's."
+  type        = map(string)
+}
+
 variable "worker_secrets" {
   description = "Ids of the secrets that jobs may borrow."
   type        = list(string)

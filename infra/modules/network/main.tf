@@ -51,17 +51,20 @@ resource "google_compute_subnetwork" "workers" {
 resource "google_compute_firewall" "slices" {
   project     = var.project
   name        = "rekindle-slices"
-  description = "Workers reach each other: coordination, gradients, multislice."
+  description = "Workers reach each other's unprivileged ports: coordination, gradients, multislice."
   network     = google_compute_network.workers.name
   direction   = "INGRESS"
   # The network holds workers only, so their ranges are the slices.
   source_ranges = values(local.ranges)
 
+  # Programs choose their ports, and the TPU runtime has its own. None is below 1024, where SSH and the machine's services listen.
   allow {
     protocol = "tcp"
+    ports    = ["1024-65535"]
   }
   allow {
     protocol = "udp"
+    ports    = ["1024-65535"]
   }
   allow {
     protocol = "icmp"

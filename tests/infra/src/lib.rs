@@ -1,6 +1,10 @@
 //! Checks of `infra/` that need no cloud: the Terraform files against the provider's schema, what they would make, who may do what.
 //!
-//! Nothing here is linked into anything; the tests read the tree as it stands.
+//! Nothing here is linked into a program; the tests read the tree as it stands. What the pages say, and what gcloud takes, the tests of
+//! the command line ask too.
+
+pub mod gcloud;
+pub mod pages;
 
 #[cfg(test)]
 mod edges;

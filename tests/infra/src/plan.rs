@@ -113,6 +113,7 @@ pub(crate) fn example_variables() -> Map<String, Value> {
         agent_sha256    = "{0}"
         publishers      = ["cron@my-project.iam.gserviceaccount.com"]
         worker_accounts = ["research@my-project.iam.gserviceaccount.com"]
+        worker_prefixes = {{ "research@my-project.iam.gserviceaccount.com" = "research-" }}
         worker_secrets  = ["wandb"]
         "#,
         "5".repeat(64)

@@ -180,11 +180,12 @@ fn terraform_plans_the_example() {
 #[test]
 fn terraform_plans_the_example_with_everything_optional_off() {
     let mut variables = example_variables();
-    for name in ["publishers", "worker_accounts", "worker_secrets"] {
+    for name in ["publishers", "worker_accounts", "worker_prefixes", "worker_secrets"] {
         variables.shift_remove(name);
     }
     variables.insert("nat".into(), false.into());
     variables.insert("budget".into(), false.into());
+    variables.insert("alerts".into(), false.into());
     if let Some((is_content, said)) = planned("envs/example", &hcl::to_string(&variables).unwrap()) {
         assert!(is_content, "{said}");
         assert!(said.contains("Plan: "), "{said}");

@@ -3,6 +3,7 @@
 mod cloud;
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -45,17 +46,29 @@ fn good(name: &'static str, found: impl Into<String>) -> Check {
 }
 
 fn warning(name: &'static str, found: impl Into<String>, next: impl Into<String>) -> Check {
-    Check { name, verdict: Verdict::Warning, found: found.into(), next: Some(next.into()) }
+    Check { name, verdict: Verdict::Warning, found: found.into(), next: Some(mending(next.into())) }
 }
 
 fn bad(name: &'static str, found: impl Into<String>, next: impl Into<String>) -> Check {
-    Check { name, verdict: Verdict::Bad, found: found.into(), next: Some(next.into()) }
+    Check { name, verdict: Verdict::Bad, found: found.into(), next: Some(mending(next.into())) }
+}
+
+/// What mends a fault. It holds a command, between backticks: a word of advice alone leaves a person where they are.
+fn mending(next: String) -> String {
+    debug_assert!(next.matches('`').count() >= 2, "names no command: {next}");
+    next
 }
 
 /// Checks everything; 1 if something is bad.
 pub(crate) async fn run(context: &Context, options: &Doctor) -> Result<ExitCode> {
-    let mut checks = server(context).await;
-    checks.extend([gcloud(), loopback(), processes(), disk()]);
+    let mut checks = server(context, options).await;
+    let address = Ipv4Addr::new(127, 77, 66, 55);
+    checks.extend([
+        gcloud(),
+        loopback(address, TcpListener::bind((address, 0)).map(drop)),
+        processes(std::fs::read_to_string("/proc/self/stat").map(drop)),
+        disk(&std::env::temp_dir(), free(&std::env::temp_dir())),
+    ]);
     match (&options.project, &options.region) {
         (Some(project), Some(region)) => {
             let place = cloud::Place { project, region, database: &options.database };
@@ -93,7 +106,7 @@ fn show(context: &Context, check: &Check) -> Result<()> {
 }
 
 /// Address, answers, version, and the right to read.
-async fn server(context: &Context) -> Vec<Check> {
+async fn server(context: &Context, options: &Doctor) -> Vec<Check> {
     let api = &context.api;
     let begin = Instant::now();
     let version = match api.get("/version", &[]).await {
@@ -112,31 +125,14 @@ async fn server(context: &Context) -> Vec<Check> {
             return vec![bad("server", format!("{}: {}", api.url(), fault.what()), next)];
         }
     };
-    let found = format!("{} answers in {} ms", api.url(), took.as_millis());
-    let mut checks = vec![if took > ANSWER_SLOW {
-        warning("server", found, "each command waits for it; is it far away, or starting?")
-    } else {
-        good("server", found)
-    }];
-    let own = env!("CARGO_PKG_VERSION");
-    checks.push(if version.version == own {
-        good("version", format!("{own} on both sides, installation {}", version.installation))
-    } else {
-        let found = format!("{own} here, {} on the server", version.version);
-        warning("version", found, "use the same version on both sides")
-    });
+    let mut checks = vec![answers(api.url(), took), same_version(&version)];
     if let Some(ahead) = api.clock_ahead().await {
-        let found = format!("the server's clock and this one differ by {} s", ahead.as_secs().abs());
-        checks.push(if ahead.abs() > CLOCK_OFF_MAX {
-            warning("clock", found, "set this machine's clock (`timedatectl set-ntp true`)")
-        } else {
-            good("clock", found)
-        });
+        checks.push(clock(ahead));
     }
     checks.push(match api.get_text("/ready", &[], |_| Ok(())).await {
         Ok(()) => good("ready", "the server reaches what it needs"),
         Err(fault) if fault.status().is_some_and(|status| status < 500) => good("ready", "the server is up"),
-        Err(fault) => bad("ready", fault.what().to_owned(), "look at the server's log"),
+        Err(fault) => unready(fault.what(), options),
     });
     checks.push(match api.get("/v1/jobs", &[("page_size", Some("1".to_owned()))]).await {
         Ok(_) => good("rights", "jobs may be read"),
@@ -145,44 +141,100 @@ async fn server(context: &Context) -> Vec<Check> {
     checks
 }
 
+fn answers(url: &str, took: Duration) -> Check {
+    let found = format!("{url} answers in {} ms", took.as_millis());
+    if took > ANSWER_SLOW {
+        let next = "`rekindle doctor` again: a service that slept takes its time once; if it is slow each time, it is far away";
+        warning("server", found, next)
+    } else {
+        good("server", found)
+    }
+}
+
+fn same_version(server: &VersionView) -> Check {
+    let own = env!("CARGO_PKG_VERSION");
+    if server.version == own {
+        return good("version", format!("{own} on both sides, installation {}", server.installation));
+    }
+    let found = format!("{own} here, {} on the server", server.version);
+    let next = format!("`cargo install --locked --path functions/cli` in a clone of version {}", server.version);
+    warning("version", found, next)
+}
+
+fn clock(ahead: SignedDuration) -> Check {
+    let found = format!("the server's clock and this one differ by {} s", ahead.as_secs().abs());
+    if ahead.abs() > CLOCK_OFF_MAX {
+        warning("clock", found, "set this machine's clock (`timedatectl set-ntp true`)")
+    } else {
+        good("clock", found)
+    }
+}
+
+fn unready(why: &str, options: &Doctor) -> Check {
+    let project = options.project.as_deref().unwrap_or("PROJECT");
+    let region = options.region.as_deref().unwrap_or("REGION");
+    let log = format!("`gcloud run services logs read rekindle-api --project={project} --region={region} --limit=50`");
+    bad("ready", why.to_owned(), format!("{log} has its log, and the terminal of `rekindle dev` that of a local one"))
+}
+
 /// gcloud gives the token of a server in the cloud.
 fn gcloud() -> Check {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join("gcloud")).find(|file| file.is_file());
     match found {
         Some(file) => good("gcloud", file.display().to_string()),
-        None => warning("gcloud", "not on PATH", "only a server in the cloud needs it; or set REKINDLE_TOKEN"),
+        None => {
+            warning("gcloud", "not on PATH", "only a server in the cloud needs it; or `export REKINDLE_TOKEN=TOKEN`")
+        }
     }
 }
 
 /// Each emulated worker has an address of its own on loopback.
-fn loopback() -> Check {
-    match TcpListener::bind((Ipv4Addr::new(127, 77, 66, 55), 0)) {
-        Ok(_) => good("loopback", "every address of 127.0.0.0/8 can be used"),
-        Err(error) => bad("loopback", format!("127.77.66.55: {error}"), "`dev` and `demo` need Linux"),
+fn loopback(address: Ipv4Addr, bound: std::io::Result<()>) -> Check {
+    match bound {
+        Ok(()) => good("loopback", "every address of 127.0.0.0/8 can be used"),
+        Err(error) => {
+            let next = "`sudo ip link set lo up`; only Linux has all of 127.0.0.0/8, which `dev` and `demo` need";
+            bad("loopback", format!("{address}: {error}"), next)
+        }
     }
 }
 
 /// Emulated machines are process trees that are found again by /proc.
-fn processes() -> Check {
-    match std::fs::read_to_string("/proc/self/stat") {
-        Ok(_) => good("processes", "/proc can be read"),
-        Err(error) => bad("processes", format!("/proc: {error}"), "`dev` and `demo` need Linux with /proc"),
+fn processes(read: std::io::Result<()>) -> Check {
+    match read {
+        Ok(()) => good("processes", "/proc can be read"),
+        Err(error) => bad(
+            "processes",
+            format!("/proc: {error}"),
+            "`sudo mount -t proc proc /proc`; `dev` and `demo` need it, and Linux",
+        ),
     }
 }
 
-fn disk() -> Check {
-    let folder = std::env::temp_dir();
-    match rustix::fs::statvfs(&folder) {
-        Ok(stat) => {
-            let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-            let found = format!("{:.1} GiB free in {}", free as f64 / (1_u64 << 30) as f64, folder.display());
+/// Bytes that may still be written to a folder.
+fn free(folder: &Path) -> std::io::Result<u64> {
+    let stat = rustix::fs::statvfs(folder)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+fn disk(folder: &Path, free: std::io::Result<u64>) -> Check {
+    let shown = folder.display();
+    match free {
+        Ok(free) => {
+            let found = format!("{:.1} GiB free in {shown}", free as f64 / (1_u64 << 30) as f64);
             if free < DISK_FREE_MIN {
-                warning("disk", found, "`dev` and `demo` keep checkpoints and logs; set TMPDIR to a larger disk")
+                let next = "`export TMPDIR=FOLDER` with one on a larger disk: `dev` and `demo` keep checkpoints and logs there";
+                warning("disk", found, next)
             } else {
                 good("disk", found)
             }
         }
-        Err(error) => bad("disk", format!("{}: {error}", folder.display()), "set TMPDIR to a folder that exists"),
+        Err(error) => {
+            bad("disk", format!("{shown}: {error}"), format!("`mkdir -p {shown}`, or `export TMPDIR=FOLDER`"))
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

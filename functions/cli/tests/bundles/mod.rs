@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 use super::server;
 
 /// A machine that builds beside it may take some times the usual half minute.
-const DEADLINE: Duration = Duration::from_mins(5);
+pub(super) const DEADLINE: Duration = Duration::from_mins(5);
 
 /// What the program of the test prints; it waits to be preempted the first time.
 const PROGRAM: &str = r#"
@@ -43,19 +43,25 @@ fn folder() -> tempfile::TempDir {
 }
 
 /// A `dev` that ends with its state.
-struct Dev {
+pub(super) struct Dev {
     child: Child,
-    url: String,
+    pub(super) url: String,
     tpu_url: String,
     state: tempfile::TempDir,
 }
 
 impl Dev {
     async fn start() -> Self {
+        Self::start_with(&std::env::var("PATH").unwrap_or_default()).await
+    }
+
+    /// With this search path for itself and its workers.
+    pub(super) async fn start_with(path: &str) -> Self {
         let state = tempfile::tempdir().unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_rekindle"))
             .args(["dev", "--json", "--port", "0", "--tpu-port", "0", "--speed", "10", "--state"])
             .arg(state.path())
+            .env("PATH", path)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -82,7 +88,7 @@ impl Dev {
         tokio::time::timeout(DEADLINE, run).await.expect("the command hangs").unwrap()
     }
 
-    async fn job(&self, folder: &Path, id: &str) -> Value {
+    pub(super) async fn job(&self, folder: &Path, id: &str) -> Value {
         serde_json::from_slice(&self.rekindle(folder, &["show", id, "--json"]).await.stdout).unwrap()
     }
 
@@ -95,7 +101,7 @@ impl Dev {
     }
 
     /// Ends it in order.
-    async fn stop(mut self) {
+    pub(super) async fn stop(mut self) {
         let pid = Pid::from_raw(self.child.id().unwrap().cast_signed()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
         let ended = tokio::time::timeout(DEADLINE, self.child.wait()).await;
@@ -104,7 +110,7 @@ impl Dev {
     }
 }
 
-fn text(output: &Output) -> String {
+pub(super) fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 

@@ -23,6 +23,8 @@ use rekindle_ports::limits;
 
 use crate::auth::{ConnectError, Service};
 
+#[cfg(test)]
+mod indexes;
 mod shape;
 #[cfg(test)]
 mod tests;

@@ -69,7 +69,7 @@ fn questions(place: &Place<'_>) -> Vec<Question> {
     let location = format!("--location={}", place.region);
     let refused = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=~\"^rekindle-\" AND \
                    jsonPayload.message=(\"a call without a good token was refused\" OR \"a caller who may not call here was refused\")";
-    vec![
+    let mut questions = vec![
         question("apis", &["services", "list", "--enabled"], judge::apis),
         question("topics", &["pubsub", "topics", "list"], judge::topics),
         question("pushes", &["pubsub", "subscriptions", "list"], judge::subscriptions),
@@ -85,7 +85,13 @@ fn questions(place: &Place<'_>) -> Vec<Question> {
         question("roles", &["projects", "get-iam-policy", place.project], judge::roles),
         question("quotas", &["beta", "quotas", "info", "list", "--service=tpu.googleapis.com"], judge::quotas),
         question("callers", &["logging", "read", refused, "--freshness=1h", "--limit=20"], judge::refused),
-    ]
+    ];
+    questions.extend(["rekindle-api", "rekindle-events", "rekindle-reconcile"].map(|service| Question {
+        name: "invokers",
+        words: words(place, &["run", "services", "get-iam-policy", service, &format!("--region={}", place.region)]),
+        judge: Box::new(move |answer: &Value, place: &Place<'_>| judge::invokers(answer, place, service)),
+    }));
+    questions
 }
 
 /// What is known only from the services' environment.

@@ -6,8 +6,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use sha2::Digest as _;
 
-use super::super::Verdict;
+use super::super::{Verdict, mending};
 use super::Place;
+
+mod invokers;
+
+pub(super) use invokers::invokers;
 
 /// What the functions call; the rest of `infra/modules/bootstrap` is for Terraform.
 const APIS: [&str; 10] = [
@@ -43,11 +47,11 @@ fn good(found: impl Into<String>) -> Judged {
 }
 
 fn warning(found: impl Into<String>, next: impl Into<String>) -> Judged {
-    Judged { verdict: Verdict::Warning, found: found.into(), next: Some(next.into()) }
+    Judged { verdict: Verdict::Warning, found: found.into(), next: Some(mending(next.into())) }
 }
 
 fn bad(found: impl Into<String>, next: impl Into<String>) -> Judged {
-    Judged { verdict: Verdict::Bad, found: found.into(), next: Some(next.into()) }
+    Judged { verdict: Verdict::Bad, found: found.into(), next: Some(mending(next.into())) }
 }
 
 fn list(answer: &Value) -> &[Value] {
@@ -82,7 +86,7 @@ pub(super) fn apis(answer: &Value, place: &Place<'_>) -> Judged {
 }
 
 /// Three services are ready, from one image.
-pub(super) fn services(answer: &Value, _: &Place<'_>) -> Judged {
+pub(super) fn services(answer: &Value, place: &Place<'_>) -> Judged {
     let ours = ours(answer);
     let missing = missing(&SERVICES, &ours.keys().copied().collect());
     if !missing.is_empty() {
@@ -94,7 +98,8 @@ pub(super) fn services(answer: &Value, _: &Place<'_>) -> Judged {
     };
     let unready: Vec<&str> = ours.iter().filter(|(_, service)| !is_ready(service)).map(|(name, _)| *name).collect();
     if let Some(first) = unready.first() {
-        let look = format!("`gcloud run services logs read {first} --limit=50` says why");
+        let at = format!("--project={} --region={}", place.project, place.region);
+        let look = format!("`gcloud run services logs read {first} {at} --limit=50` says why");
         return bad(format!("not ready: {}", unready.join(", ")), look);
     }
     let images: BTreeSet<&str> =
@@ -251,10 +256,12 @@ pub(super) fn triggers(answer: &Value, _: &Place<'_>) -> Judged {
 }
 
 /// The sink writes to the topic.
-pub(super) fn sink(answer: &Value, _: &Place<'_>) -> Judged {
+pub(super) fn sink(answer: &Value, place: &Place<'_>) -> Judged {
     let destination = text(answer, "/destination");
     if answer.pointer("/disabled").and_then(Value::as_bool) == Some(true) {
-        return bad("the sink is disabled", "`gcloud logging sinks update rekindle-tpu-events --no-disabled`");
+        let command =
+            format!("gcloud logging sinks update rekindle-tpu-events --project={} --no-disabled", place.project);
+        return bad("the sink is disabled", format!("`{command}`"));
     }
     if destination.ends_with("/topics/rekindle-tpu-events") {
         good("writes to rekindle-tpu-events")

@@ -85,42 +85,61 @@ pub(super) async fn check(place: &Place<'_>) -> Check {
         Ok(client) => client,
         Err(error) => return bad(NAME, error.to_string(), "`rekindle doctor` again"),
     };
-    let mut tokens = BTreeMap::new();
+    // Of an account that cannot be asked the first reason is told; the others are asked all the same.
+    let mut tokens: BTreeMap<&str, Option<String>> = BTreeMap::new();
+    let mut unasked: BTreeMap<&str, String> = BTreeMap::new();
     let mut lacking = Vec::new();
     for need in NEEDS {
-        let email = format!("rekindle-{}@{}.iam.gserviceaccount.com", need.account, place.project);
-        let token = match tokens.get(need.account) {
-            Some(token) => token,
-            None => match super::token_of(&email).await {
-                Ok(token) => tokens.entry(need.account).or_insert(token),
-                Err(why) => return unasked(place, &email, &why),
-            },
-        };
+        if !tokens.contains_key(need.account) {
+            let token = super::token_of(&email(need.account, place)).await;
+            if let Err(why) = &token {
+                unasked.insert(need.account, why.clone());
+            }
+            tokens.insert(need.account, token.ok());
+        }
+        let Some(token) = tokens.get(need.account).and_then(Option::as_ref) else { continue };
         match held(&client, need, place, token).await {
             Ok(held) => lacking.extend(lacks(need, place, &held)),
-            Err(why) => return unasked(place, &email, &why),
+            Err(why) => {
+                unasked.entry(need.account).or_insert(why);
+            }
         }
     }
-    if lacking.is_empty() {
+    told(place, &lacking, &unasked)
+}
+
+fn email(account: &str, place: &Place<'_>) -> String {
+    format!("rekindle-{account}@{}.iam.gserviceaccount.com", place.project)
+}
+
+/// What is lacking for sure, else who could not be asked: that is no fault of the deployment, whose owner even may not ask for others.
+fn told(place: &Place<'_>, lacking: &[String], unasked: &BTreeMap<&str, String>) -> Check {
+    if !lacking.is_empty() {
+        return bad(NAME, lacking.join("; "), super::judge::APPLY);
+    }
+    if unasked.is_empty() {
         return good(NAME, "the services' accounts hold what they need");
     }
-    bad(NAME, lacking.join("; "), super::judge::APPLY)
+    let found: Vec<String> = unasked.iter().map(|(account, why)| format!("rekindle-{account}: {why}")).collect();
+    let grants: Vec<String> = unasked
+        .keys()
+        .map(|account| {
+            format!(
+                "`gcloud iam service-accounts add-iam-policy-binding {} --project={} \
+                 --role=roles/iam.serviceAccountTokenCreator --member=user:YOU`",
+                email(account, place),
+                place.project
+            )
+        })
+        .collect();
+    let next = format!("{} lets you ask as it, which an owner of the project may not by that alone", grants.join(", "));
+    warning(NAME, format!("could not be asked as {}", found.join("; ")), next)
 }
 
 fn lacks(need: &Need, place: &Place<'_>, held: &[String]) -> Option<String> {
     let lacking: Vec<&str> = need.permissions.iter().copied().filter(|p| !held.iter().any(|have| have == p)).collect();
     let (account, of) = (need.account, named(need.resource, place));
     (!lacking.is_empty()).then(|| format!("rekindle-{account} lacks {} on {of}", lacking.join(", ")))
-}
-
-/// That is no fault of the deployment: who asks may not ask for others.
-fn unasked(place: &Place<'_>, email: &str, why: &str) -> Check {
-    let grant = format!(
-        "`gcloud iam service-accounts add-iam-policy-binding {email} --project={} \
-         --role=roles/iam.serviceAccountTokenCreator --member=user:YOU`",
-        place.project
-    );
-    warning(NAME, format!("cannot be asked as {email}: {why}"), format!("{grant} lets you ask as it"))
 }
 
 fn named(resource: &str, place: &Place<'_>) -> String {
@@ -196,5 +215,17 @@ mod tests {
         assert_eq!(lacks(need, &place, &held), None);
         let lacking = lacks(need, &place, &held[1..]).unwrap();
         assert_eq!(lacking, "rekindle-reconcile lacks tpu.nodes.create on projects/p");
+    }
+
+    #[test]
+    fn an_account_that_cannot_be_asked_is_told_beside_what_is_lacking_elsewhere() {
+        let place = Place { project: "p", region: "r", database: "d" };
+        let unasked = BTreeMap::from([("api", "denied".to_owned()), ("events", "denied".to_owned())]);
+        let check = told(&place, &[], &unasked);
+        assert!(check.found.contains("rekindle-api: denied; rekindle-events: denied"), "{}", check.found);
+        assert_eq!(check.next.unwrap().matches("add-iam-policy-binding").count(), 2);
+        let lacking = ["rekindle-reconcile lacks x".to_owned()];
+        assert_eq!(told(&place, &lacking, &unasked).found, lacking[0]);
+        assert_eq!(told(&place, &[], &BTreeMap::new()).next, None);
     }
 }

@@ -206,3 +206,20 @@ fn the_rest() {
         refused(&json!([line]), &PLACE).found.contains("1 call refused in the last hour, the last: bob@example.com")
     );
 }
+
+#[test]
+fn those_that_must_call_a_service_may_and_nobody_else_of_all() {
+    let of = |members: &[&str]| {
+        let policy = json!({"bindings": [{"role": "roles/run.invoker", "members": members}]});
+        invokers(&policy, &PLACE, "rekindle-events")
+    };
+    let [push, eventarc] =
+        ["push", "eventarc"].map(|n| format!("serviceAccount:rekindle-{n}@p.iam.gserviceaccount.com"));
+    assert_eq!(of(&[&push, &eventarc, "user:ada@example.com"]).verdict, Verdict::Good);
+    let lacking = of(&[&eventarc]);
+    assert!(lacking.verdict == Verdict::Bad && lacking.found.contains("rekindle-push"), "{}", lacking.found);
+    let open = of(&[&push, &eventarc, "allUsers"]);
+    assert!(open.verdict == Verdict::Bad && next(&open).contains("remove-iam-policy-binding"), "{}", open.found);
+    assert!(super::invokers::wanted("rekindle-reconcile").contains(&"rekindle-tasks"));
+    assert_eq!(super::invokers::wanted("rekindle-api"), ["rekindle-reconcile", "rekindle-worker"]);
+}

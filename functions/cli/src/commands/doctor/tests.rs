@@ -1,0 +1,60 @@
+//! Each fault of this machine and the server, with the command that mends it.
+
+use std::io::{Error, ErrorKind};
+
+use super::*;
+
+/// gcloud's commands between backticks.
+fn gclouds(check: &Check) -> Vec<Vec<String>> {
+    let next = check.next.as_deref().unwrap_or_default();
+    let commands = next.split('`').skip(1).step_by(2).filter(|command| command.starts_with("gcloud "));
+    commands.filter_map(shlex::split).collect()
+}
+
+#[test]
+fn every_fault_names_a_command_that_mends_it() {
+    let none = || Error::from(ErrorKind::NotFound);
+    let address = Ipv4Addr::LOCALHOST;
+    let server = VersionView { version: "9.9.9".into(), installation: "abcdef".into() };
+    let place = Doctor { project: Some("p".into()), region: Some("us-central1".into()), database: "rekindle".into() };
+    let nowhere = Doctor { project: None, region: None, database: "rekindle".into() };
+    let checks = [
+        answers("http://s", ANSWER_SLOW * 2),
+        same_version(&server),
+        clock(CLOCK_OFF_MAX * 2),
+        unready("503", &place),
+        unready("503", &nowhere),
+        loopback(address, Err(none())),
+        processes(Err(none())),
+        disk(Path::new("/x"), Ok(DISK_FREE_MIN - 1)),
+        disk(Path::new("/x"), Err(none())),
+    ];
+    let tree = rekindle_infra_tests::gcloud::tree();
+    for check in &checks {
+        assert_ne!(check.verdict, Verdict::Good, "{}", check.name);
+        let next = check.next.as_deref().unwrap();
+        assert!(next.matches('`').count() >= 2, "{}: {next}", check.name);
+        for command in gclouds(check) {
+            if let Some(tree) = &tree {
+                rekindle_infra_tests::gcloud::check(tree, &command).unwrap();
+            }
+        }
+    }
+    assert!(gclouds(&checks[3])[0].contains(&"--region=us-central1".to_owned()));
+}
+
+#[test]
+fn what_is_well_needs_nothing() {
+    let own = VersionView { version: env!("CARGO_PKG_VERSION").into(), installation: "abcdef".into() };
+    let checks = [
+        answers("http://s", ANSWER_SLOW),
+        same_version(&own),
+        clock(SignedDuration::ZERO),
+        loopback(Ipv4Addr::LOCALHOST, Ok(())),
+        processes(Ok(())),
+        disk(Path::new("/x"), Ok(DISK_FREE_MIN)),
+    ];
+    for check in checks {
+        assert!(check.verdict == Verdict::Good && check.next.is_none(), "{}", check.name);
+    }
+}

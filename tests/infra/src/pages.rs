@@ -1,0 +1,88 @@
+//! The pages below `infra/`, and the commands in their shell blocks.
+
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
+}
+
+/// Every page below `infra/`.
+pub fn pages() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join("infra")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() && !path.file_name().unwrap_or_default().to_string_lossy().starts_with('.') {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "md") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The lines of the shell blocks of a page.
+pub fn lines(page: &str) -> Vec<String> {
+    let mut inside = false;
+    let mut found = Vec::new();
+    for line in page.lines() {
+        if line.starts_with("```") {
+            inside = line == "```sh";
+        } else if inside && !line.starts_with('#') && !line.trim().is_empty() {
+            found.push(line.to_owned());
+        }
+    }
+    found
+}
+
+/// The lines of the shell blocks of all pages, each with the path of its page below the repository.
+pub fn all_lines() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for page in pages() {
+        let name = page.strip_prefix(root()).expect("below the repository").display().to_string();
+        found.extend(lines(&std::fs::read_to_string(&page).expect("a page")).into_iter().map(|l| (name.clone(), l)));
+    }
+    found
+}
+
+/// The commands of a line, as words: those inside `$(…)` too.
+pub fn commands(line: &str) -> Vec<Vec<String>> {
+    let mut all = Vec::new();
+    let mut rest = line.to_owned();
+    while let Some(start) = rest.find("$(") {
+        let mut depth = 0;
+        let end = rest[start + 1..].char_indices().find_map(|(at, c)| {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            (depth == 0).then_some(start + 1 + at)
+        });
+        let end = end.unwrap_or_else(|| panic!("no end of $( in {line}"));
+        all.extend(commands(&rest[start + 2..end]));
+        rest.replace_range(start..=end, "X");
+    }
+    let mut words: Vec<String> = Vec::new();
+    let mut word = String::new();
+    let mut quote = None;
+    for c in rest.chars().chain([';']) {
+        match (quote, c) {
+            (Some(q), _) if c == q => quote = None,
+            (None, '\'' | '"') => quote = Some(c),
+            (None, ' ' | ';' | '|' | '&') => {
+                if !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+                if c != ' ' && !words.is_empty() {
+                    all.push(std::mem::take(&mut words));
+                }
+            }
+            (Some(_) | None, _) => word.push(c),
+        }
+    }
+    let keyword = |w: &String| w == "do" || w == "export" || w.contains('=') && !w.starts_with('-');
+    all.into_iter()
+        .map(|words| words.into_iter().skip_while(keyword).collect())
+        .filter(|w: &Vec<String>| !w.is_empty())
+        .collect()
+}
