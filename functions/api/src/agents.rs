@@ -11,7 +11,8 @@ use http::{HeaderMap, StatusCode, header};
 
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::Job;
-use rekindle_core::orders::{Context, Order, order_for};
+use rekindle_core::observation::WorkerState;
+use rekindle_core::orders::{Context, Order, Want, attempt_of, order_for};
 use rekindle_engine::tokens;
 use rekindle_ports::docs::Revision;
 use rekindle_web::hint;
@@ -50,6 +51,7 @@ pub(crate) async fn hello(
         return Err(problem(StatusCode::BAD_REQUEST, "hello", "instance and boot_id must not be empty"));
     }
     let job = job(&api, &hello.job).await?;
+    let mut has_booted = false;
     if let Some(g) = job.generation(hello.generation) {
         if hello.key.slice >= g.slices || hello.key.worker >= g.workers {
             let why = format!("generation {} has {} slices of {} workers", g.number, g.slices, g.workers);
@@ -57,12 +59,16 @@ pub(crate) async fn hello(
         }
         machine::is_worker(&api, machine.as_ref(), &job, g, hello.key)?;
         if let Some(news) = bind::bind(&api, &job, &hello).await? {
+            has_booted = true;
             tell(&api, &hello.job, &news).await?;
         }
     }
     liveness::mark(&api).await;
     let token = tokens::token(secret, &hello.job, hello.generation, hello.key, &hello.instance);
-    let order = order(&api, &job, hello.generation, hello.key, None);
+    let mut order = order(&api, &job, hello.generation, hello.key, None);
+    if has_booted {
+        hold(&job, hello.generation, &mut order);
+    }
     tracing::info!(
         job = %hello.job, generation = hello.generation, slice = hello.key.slice, worker = hello.key.worker,
         instance = hello.instance, want = ?order.want, "a worker says hello"
@@ -91,6 +97,9 @@ pub(crate) async fn report(
     liveness::mark(&api).await;
     let held = report.has_work.then_some(report.attempt);
     let mut order = order(&api, &job, report.generation, report.key, held);
+    if report.state < WorkerState::Running {
+        hold(&job, report.generation, &mut order);
+    }
     // Orders to a workspace are given by people, whom no pass follows: its agents ask as often as without a bell.
     if report.has_bell && !job.spec.workspace {
         order = order.with_bell(&api.engine.settings);
@@ -146,6 +155,15 @@ async fn job(api: &Api, id: &JobId) -> Result<Arc<Job>, Problem> {
         Ok(Some(at)) => Ok(at.value),
         Ok(None) => Err(problem(StatusCode::GONE, "gone", format!("there is no job {id}"))),
         Err(error) => Err(store(&error)),
+    }
+}
+
+/// A worker that prepares in an attempt that has started has lost its program, and with its disk perhaps the memory of it: it is not told
+/// to run it a second time, but waits for the next attempt.
+fn hold(job: &Job, generation: u32, order: &mut Order) {
+    if order.want == Want::Run && attempt_of(job, generation).is_some_and(|a| a.started_at.is_some()) {
+        order.want = Want::Prepare;
+        order.exec.clear();
     }
 }
 

@@ -386,6 +386,24 @@ async fn an_agent_that_restarts_changes_nothing_but_a_reboot_is_news() {
     assert_ne!(job.phase, Phase::Running, "its program is lost: {}", job.message);
 }
 
+#[tokio::test]
+async fn a_worker_that_comes_back_without_its_disk_is_not_told_to_run_the_attempt_again() {
+    let served = Served::with_job().await;
+    let mut agents = running(&served).await;
+    served.rig.pass("train").await;
+    let mut rebooted = agents[1].hello.clone();
+    rebooted.boot_id = "boot-again".into();
+    let welcome: Welcome = serde_json::from_slice(&say(&served, &rebooted).await.body).unwrap();
+    assert_eq!((welcome.order.attempt, welcome.order.want), (1, Want::Prepare));
+    for (state, attempt) in [(WorkerState::Preparing, 0), (WorkerState::Preparing, 1), (WorkerState::Ready, 1)] {
+        let mut report = agents[1].report(state);
+        (report.boot_id, report.attempt) = ("boot-again".into(), attempt);
+        assert_eq!(agents[1].send(&report).await.want, Want::Prepare, "{state:?} in attempt {attempt}");
+    }
+    let running = agents[0].report(WorkerState::Running);
+    assert_eq!(agents[0].send(&running).await.want, Want::Run, "the others go on");
+}
+
 /// Makes the stored job look as if attempt 2 were prepared on the same slice while attempt 1 is not proved over.
 async fn second_attempt(served: &Served) {
     let store = served.rig.fakes.store();
