@@ -6,9 +6,10 @@ use http::StatusCode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::deliver::post;
-use crate::exec::{Crashing, lock};
+use crate::deliver::{crashing, post};
+use crate::exec::lock;
 use crate::fault::Fault;
+use crate::flight::{self, Caller};
 use crate::machine::VmId;
 use crate::roll::{For, SEC};
 use crate::stage::Stage;
@@ -40,14 +41,13 @@ pub(crate) async fn agent<T: DeserializeOwned>(
     }
     world.count("agent calls");
     let body = serde_json::to_vec(body).unwrap_or_default();
-    let work = post(stage, path, token, body);
-    let answer = if world.strikes(Fault::Crash, For::Fault) {
-        world.count("crashes");
-        let polls = u32::try_from(world.rolls.between(For::Fault, 1, 25)).unwrap_or(1);
-        Crashing::new(work, polls).await
-    } else {
-        Some(work.await)
+    let (there, path_there, token) = (stage.clone(), path.to_owned(), token.map(str::to_owned));
+    let request = async move {
+        let work = post(&there, &path_there, token.as_deref(), body);
+        crashing(&there.world, 25, work).await
     };
+    let way = world.rolls.about(For::Latency, SMALL_HOP / 2);
+    let answer = flight::send(world, Caller::Agent, way, request).await.flatten();
     let Some((status, text)) = answer else { return Err(CallError::Unreachable) };
     world.exec.sleep(world.rolls.about(For::Latency, SMALL_HOP / 2)).await;
     if cut(world.now()) || world.strikes(Fault::AnswerLost, For::Fault) {

@@ -177,15 +177,23 @@ pub(crate) fn send(stage: &Arc<Stage>, parcel: Parcel, wait: i64) {
 
 /// One delivery to one instance.
 pub(crate) async fn deliver(stage: &Arc<Stage>, parcel: &Parcel) -> Got {
-    let world = &stage.world;
-    let work = handle(stage, parcel);
-    if world.strikes(Fault::Crash, For::Fault) {
-        world.count("crashes");
-        let polls = world.rolls.between(For::Fault, 1, 60);
-        let done = Crashing::new(work, u32::try_from(polls).unwrap_or(1)).await;
-        return done.unwrap_or(Got::Nack);
+    crashing(&stage.world, 60, handle(stage, parcel)).await.unwrap_or(Got::Nack)
+}
+
+/// The work of an instance that may be dropped at one of its first `most` awaits. `None`: it was.
+pub(crate) async fn crashing<T>(world: &World, most: i64, work: impl Future<Output = T>) -> Option<T> {
+    if !world.threatens(Fault::Crash, For::Fault) {
+        return Some(work.await);
     }
-    work.await
+    // Most work is over after few awaits.
+    let most = if world.rolls.chance(For::Fault, 0.5) { most / 4 } else { most };
+    let polls = u32::try_from(world.rolls.between(For::Fault, 1, most)).unwrap_or(1);
+    let done = Crashing::new(work, polls).await;
+    if done.is_none() {
+        world.count_fault(Fault::Crash);
+        world.count("crashes");
+    }
+    done
 }
 
 async fn handle(stage: &Arc<Stage>, parcel: &Parcel) -> Got {

@@ -39,6 +39,8 @@ macro_rules! faults {
 faults! {
     /// A handler is dropped at one of its awaits.
     Crash Call "crash",
+    /// The caller of a request has given up or died when it arrives, up to ten seconds later.
+    ArrivesLate Call "arrives-late",
     /// A commit is told that it lost a race.
     StoreConflict Call "store-conflict",
     /// A store call is refused.

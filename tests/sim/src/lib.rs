@@ -14,6 +14,7 @@ mod deliver;
 mod disaster;
 mod exec;
 mod fault;
+mod flight;
 mod load;
 mod machine;
 mod meter;

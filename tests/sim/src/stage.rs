@@ -26,6 +26,7 @@ use rekindle_web::caller::{Loopback, guard};
 use crate::deliver;
 use crate::exec::lock;
 use crate::fault::Fault;
+use crate::flight::{self, Caller};
 use crate::plan::{START_US, ZONES};
 use crate::roll::{For, HOUR};
 use crate::store::SimDocs;
@@ -165,14 +166,24 @@ struct Small {
 
 impl Small {
     /// A send that may fail before or after its effect.
-    async fn send(&self, what: &'static str, effect: impl FnOnce(&Arc<Stage>) + Send) -> Result<(), WorldError> {
-        self.world.hop(SMALL_HOP).await;
+    async fn send(
+        &self,
+        what: &'static str,
+        effect: impl FnOnce(&Arc<Stage>) + Send + 'static,
+    ) -> Result<(), WorldError> {
         let failed = |why: &str| Err(WorldError { what, why: why.into() });
-        if self.world.strikes(Fault::SendFails, For::Fault) {
-            return failed("503 before");
-        }
-        if let Some(stage) = self.stage.upgrade() {
-            effect(&stage);
+        let (world, stage) = (self.world.clone(), self.stage.clone());
+        let request = async move {
+            let fails = world.strikes(Fault::SendFails, For::Fault);
+            if let Some(stage) = stage.upgrade().filter(|_| !fails) {
+                effect(&stage);
+            }
+            fails
+        };
+        match flight::send(&self.world, Caller::Handler, self.world.way(SMALL_HOP), request).await {
+            None => return failed("deadline exceeded"),
+            Some(true) => return failed("503 before"),
+            Some(false) => {}
         }
         self.world.exec.sleep(self.world.rolls.about(For::Latency, SMALL_HOP / 2)).await;
         if self.world.strikes(Fault::SendUnclear, For::Fault) {
@@ -185,29 +196,31 @@ impl Small {
 #[async_trait]
 impl Hints for Small {
     async fn publish(&self, hint: &Hint) -> Result<(), WorldError> {
-        self.send("publish a hint", |stage| deliver::hint(stage, hint)).await
+        let hint = hint.clone();
+        self.send("publish a hint", move |stage| deliver::hint(stage, &hint)).await
     }
 }
 
 #[async_trait]
 impl Wakeups for Small {
     async fn schedule(&self, job: &JobId, at: Timestamp, key: &str) -> Result<(), WorldError> {
-        self.send("schedule a wake-up", |stage| deliver::wakeup(stage, job, at, key)).await
+        let (job, key) = (job.clone(), key.to_owned());
+        self.send("schedule a wake-up", move |stage| deliver::wakeup(stage, &job, at, &key)).await
     }
 }
 
 #[async_trait]
 impl Events for Small {
     async fn publish(&self, job: &JobId, event: &OutEvent) -> Result<(), WorldError> {
-        let world = self.world.clone();
-        self.send("publish an event", move |_| crate::check::on_event(&world, job, event)).await
+        let (world, job, event) = (self.world.clone(), job.clone(), event.clone());
+        self.send("publish an event", move |_| crate::check::on_event(&world, &job, &event)).await
     }
 }
 
 #[async_trait]
 impl DeadLetters for Small {
     async fn send(&self, source: &str, reason: &str, _: Bytes) -> Result<(), WorldError> {
-        let world = self.world.clone();
+        let (world, source, reason) = (self.world.clone(), source.to_owned(), reason.to_owned());
         Small::send(self, "forward a dead letter", move |_| {
             world.trace(|| format!("dead letter of {source}: {reason}"));
             world.count("dead letters");

@@ -18,6 +18,7 @@ use rekindle_ports::store::{Stored as Kept, decode, encode};
 
 use crate::exec::lock;
 use crate::fault::Fault;
+use crate::flight::{self, Caller};
 use crate::roll::For;
 use crate::world::{STORE_HOP, World};
 
@@ -332,10 +333,39 @@ pub(crate) struct SimDocs(pub(crate) Arc<World>);
 impl SimDocs {
     async fn begin(&self) -> Result<(), DocsError> {
         self.0.hop(STORE_HOP).await;
+        self.arrive()
+    }
+
+    fn arrive(&self) -> Result<(), DocsError> {
         if self.0.goes_on(Fault::StoreOutage, None) || self.0.strikes(Fault::StoreUnavailable, For::Fault) {
             return Err(DocsError::Unavailable("503".into()));
         }
         Ok(())
+    }
+
+    /// A commit has arrived.
+    fn commit_now(&self, writes: Vec<Write>) -> Result<Revision, DocsError> {
+        self.arrive()?;
+        if self.0.strikes(Fault::StoreConflict, For::Fault) {
+            return Err(DocsError::Conflict { path: writes[0].path().to_owned() });
+        }
+        if self.0.strikes(Fault::StoreUnclearBefore, For::Fault) {
+            return Err(DocsError::Unclear("cut before".into()));
+        }
+        let done = {
+            let mut shelf = lock(&self.0.shelf);
+            let now = self.0.now();
+            if let Some(instead) = shelf.instead.as_mut() {
+                instead.apply(writes, now, |_| ())
+            } else {
+                let world = &self.0;
+                shelf.apply(writes, now, |changed| crate::check::on_commit(world, changed))
+            }
+        };
+        if done.is_ok() {
+            crate::check::after_commit(&self.0);
+        }
+        done
     }
 
     /// The document as it is read now: with the newest heartbeat of a healthy worker, committed when it came.
@@ -384,26 +414,11 @@ impl Docs for SimDocs {
             let texts = limits::check_commit(&writes)?;
             writes.iter_mut().zip(texts).for_each(|(write, text)| as_text(write, text));
         }
-        self.begin().await?;
-        if self.0.strikes(Fault::StoreConflict, For::Fault) {
-            return Err(DocsError::Conflict { path: writes[0].path().to_owned() });
-        }
-        if self.0.strikes(Fault::StoreUnclearBefore, For::Fault) {
-            return Err(DocsError::Unclear("cut before".into()));
-        }
-        let done = {
-            let mut shelf = lock(&self.0.shelf);
-            let now = self.0.now();
-            if let Some(instead) = shelf.instead.as_mut() {
-                instead.apply(writes, now, |_| ())
-            } else {
-                let world = &self.0;
-                shelf.apply(writes, now, |changed| crate::check::on_commit(world, changed))
-            }
-        };
-        if done.is_ok() {
-            crate::check::after_commit(&self.0);
-        }
+        let there = Self(self.0.clone());
+        let request = async move { there.commit_now(writes) };
+        let way = self.0.way(STORE_HOP);
+        let done = flight::send(&self.0, Caller::Handler, way, request).await;
+        let done = done.ok_or_else(|| DocsError::Unclear("deadline exceeded".into()))?;
         // The answer takes its way back: a crash here leaves a commit that its handler does not know of.
         self.0.exec.sleep(self.0.rolls.about(For::Latency, STORE_HOP / 2)).await;
         if self.0.strikes(Fault::StoreUnclearAfter, For::Fault) {

@@ -9,6 +9,7 @@ use rekindle_ports::tpu::{CreateRequest, Listing, SliceRef, TpuApi, TpuError};
 use crate::cloud::{self, bring_up, take_down};
 use crate::exec::lock;
 use crate::fault::Fault;
+use crate::flight::{self, Caller};
 use crate::plan::ZONES;
 use crate::roll::For;
 use crate::stage::Stage;
@@ -27,13 +28,32 @@ pub(crate) struct SimTpu {
 }
 
 impl SimTpu {
-    /// The way to the API. Errors that keep the call from having any effect.
-    async fn begin(&self) -> Result<(), TpuError> {
+    /// How long a call is on its way to the API.
+    fn way(&self) -> i64 {
+        let way = self.world.way(TPU_HOP);
         let slow = self.world.strikes(Fault::TpuSlow, For::Fault);
-        self.world.hop(TPU_HOP).await;
-        if slow {
-            self.world.exec.sleep(self.world.rolls.between(For::Latency, 0, SLOW_HOP)).await;
-        }
+        if slow { way + self.world.rolls.between(For::Latency, 0, SLOW_HOP) } else { way }
+    }
+
+    /// The way of a call that changes nothing.
+    async fn begin(&self) -> Result<(), TpuError> {
+        self.world.exec.sleep(self.way()).await;
+        self.arrive()
+    }
+
+    /// A call that changes something: it goes on by itself.
+    async fn send<T: Send + 'static>(
+        &self,
+        effect: impl FnOnce(&Self) -> Result<T, TpuError> + Send + 'static,
+    ) -> Result<T, TpuError> {
+        let there = Self { world: self.world.clone(), stage: self.stage.clone() };
+        let request = async move { there.arrive().and_then(|()| effect(&there)) };
+        let answer = flight::send(&self.world, Caller::Handler, self.way(), request).await;
+        self.end(answer.ok_or_else(|| TpuError::Unclear("deadline exceeded".into()))?).await
+    }
+
+    /// Errors that keep the call from having any effect.
+    fn arrive(&self) -> Result<(), TpuError> {
         if self.world.goes_on(Fault::TpuOutage, None) {
             return Err(TpuError::Unclear("503: the service is away".into()));
         }
@@ -77,31 +97,13 @@ impl SimTpu {
 #[async_trait]
 impl TpuApi for SimTpu {
     async fn create(&self, request: &CreateRequest) -> Result<String, TpuError> {
-        self.begin().await?;
-        let answer = match self.refusal(request) {
-            Some(error) => Err(error),
-            None => lock(&self.world.cloud).create(request, self.world.now()),
-        };
-        let answer = match answer {
-            Err(error) => Err(error),
-            Ok(slice) => {
-                self.world.count("creates");
-                self.world.trace(|| format!("cloud: create of {} in {} accepted", slice.name, slice.zone));
-                crate::check::on_create(&self.world, request);
-                if let Some(stage) = self.stage.upgrade() {
-                    let task = self.world.exec.spawn(bring_up(stage, slice.clone()));
-                    cloud::with(&self.world, &slice, |r| r.life.push(task));
-                }
-                cloud::with(&self.world, &slice, |r| r.operation.clone()).ok_or(TpuError::NotFound)
-            }
-        };
-        self.end(answer).await
+        let request = request.clone();
+        self.send(move |there| there.create_now(&request)).await
     }
 
     async fn delete(&self, slice: &SliceRef) -> Result<String, TpuError> {
-        self.begin().await?;
-        let answer = self.delete_now(slice);
-        self.end(answer).await
+        let slice = slice.clone();
+        self.send(move |there| there.delete_now(&slice)).await
     }
 
     async fn get(&self, slice: &SliceRef) -> Result<Option<SliceView>, TpuError> {
@@ -127,6 +129,21 @@ impl TpuApi for SimTpu {
 }
 
 impl SimTpu {
+    fn create_now(&self, request: &CreateRequest) -> Result<String, TpuError> {
+        if let Some(error) = self.refusal(request) {
+            return Err(error);
+        }
+        let slice = lock(&self.world.cloud).create(request, self.world.now())?;
+        self.world.count("creates");
+        self.world.trace(|| format!("cloud: create of {} in {} accepted", slice.name, slice.zone));
+        crate::check::on_create(&self.world, request);
+        if let Some(stage) = self.stage.upgrade() {
+            let task = self.world.exec.spawn(bring_up(stage, slice.clone()));
+            cloud::with(&self.world, &slice, |r| r.life.push(task));
+        }
+        cloud::with(&self.world, &slice, |r| r.operation.clone()).ok_or(TpuError::NotFound)
+    }
+
     fn delete_now(&self, slice: &SliceRef) -> Result<String, TpuError> {
         let world = &self.world;
         let state = cloud::with(world, slice, |r| (r.state.clone(), r.lying_deletes, r.foreign));

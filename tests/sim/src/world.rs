@@ -110,7 +110,8 @@ pub(crate) struct World {
 struct Odds {
     on: Vec<bool>,
     chances: Vec<f64>,
-    windows: Vec<Vec<Window>>,
+    /// Each with whether it has struck yet.
+    windows: Vec<Vec<(Window, AtomicBool)>>,
     /// Stretches in which no heartbeat is stored, in the order of the plan.
     outages: Vec<Window>,
     jobs: HashMap<String, usize, FixedState>,
@@ -118,7 +119,8 @@ struct Odds {
 
 impl Odds {
     fn of(plan: &Plan) -> Self {
-        let windows = |f: &Fault| plan.windows.iter().filter(|w| w.fault == *f).cloned().collect();
+        let fresh = |w: &Window| (w.clone(), AtomicBool::new(false));
+        let windows = |f: &Fault| plan.windows.iter().filter(|w| w.fault == *f).map(fresh).collect();
         let cuts = |w: &&Window| matches!(w.fault, Fault::ApiOutage | Fault::StoreOutage);
         Self {
             outages: plan.windows.iter().filter(cuts).cloned().collect(),
@@ -178,11 +180,16 @@ impl World {
 
     /// Whether a fault at a call strikes now. Counts it.
     pub(crate) fn strikes(&self, fault: Fault, purpose: For) -> bool {
-        if self.is_calm() || !self.rolls.chance(purpose, self.odds.chances[fault as usize]) {
-            return false;
+        let strikes = self.threatens(fault, purpose);
+        if strikes {
+            self.count_fault(fault);
         }
-        self.count_fault(fault);
-        true
+        strikes
+    }
+
+    /// Whether a fault at a call is to strike now: whoever asks counts it once it does.
+    pub(crate) fn threatens(&self, fault: Fault, purpose: For) -> bool {
+        !self.is_calm() && self.rolls.chance(purpose, self.odds.chances[fault as usize])
     }
 
     /// Whether the plan has a fault on.
@@ -190,19 +197,25 @@ impl World {
         self.odds.on[fault as usize]
     }
 
-    /// Whether a fault over time goes on now. Counts it.
+    /// Whether a fault over time goes on now. Counts each stretch that strikes, once.
     pub(crate) fn goes_on(&self, fault: Fault, zone: Option<&str>) -> bool {
-        if self.is_calm() || !self.in_window(fault, zone) {
+        if self.is_calm() {
             return false;
         }
-        self.count_fault(fault);
+        let now = self.now();
+        let Some((_, struck)) = self.odds.windows[fault as usize].iter().find(|(w, _)| w.has(now, zone)) else {
+            return false;
+        };
+        if !struck.swap(true, Ordering::Relaxed) {
+            self.count_fault(fault);
+        }
         true
     }
 
     /// Whether the plan lets a fault go on now, in a zone if it has one.
     pub(crate) fn in_window(&self, fault: Fault, zone: Option<&str>) -> bool {
         let now = self.now();
-        self.odds.windows[fault as usize].iter().any(|w| w.has(now, zone))
+        self.odds.windows[fault as usize].iter().any(|(w, _)| w.has(now, zone))
     }
 
     /// Stretches of the plan in which `api` or the store is away.
@@ -222,9 +235,13 @@ impl World {
 
     /// A wait of about so long, as a call over a network takes.
     pub(crate) async fn hop(&self, mean: i64) {
+        self.exec.sleep(self.way(mean)).await;
+    }
+
+    /// How long a call that takes about so long is on its way. Counts it.
+    pub(crate) fn way(&self, mean: i64) -> i64 {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        let wait = self.rolls.about(For::Latency, mean).max(1);
-        self.exec.sleep(wait).await;
+        self.rolls.about(For::Latency, mean).max(1)
     }
 
     /// The first broken promise is kept.
