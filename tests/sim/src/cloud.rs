@@ -52,6 +52,8 @@ pub(crate) struct Resource {
     pub(crate) metadata: BTreeMap<String, String>,
     /// Whether its VMs have power.
     pub(crate) powered: bool,
+    /// Its state says that it was taken away, and that some of its machines may still be on: a queued resource is SUSPENDING.
+    pub(crate) lingers: bool,
     /// Since when it has been READY.
     pub(crate) ready_at: Option<i64>,
     /// Of its workers, slice by slice.
@@ -72,7 +74,8 @@ impl Resource {
     /// As a read shows it.
     pub(crate) fn view(&self) -> SliceView {
         SliceView {
-            ended: matches!(self.state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped),
+            ended: !self.lingers
+                && matches!(self.state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped),
             state: self.state.clone(),
             health: self.health.clone(),
             addresses: if self.ready_at.is_some() { self.addresses.clone() } else { Shared::default() },
@@ -231,6 +234,7 @@ impl Cloud {
                 operation,
                 metadata: request.metadata.clone(),
                 powered: false,
+                lingers: false,
                 ready_at: None,
                 addresses: addresses(request.slices, known.workers),
                 foreign: false,
@@ -255,8 +259,12 @@ impl Cloud {
     }
 }
 
-/// Takes a resource away for good: 404 from here on.
-pub(crate) fn remove(world: &World, slice: &SliceRef) {
+/// A machine may be on for so long after the 404 of its slice.
+const OUTLIVES: i64 = 5 * SEC;
+
+/// Takes a resource away for good: 404 from here on. Its machines may be on for some seconds more.
+pub(crate) fn remove(stage: &Arc<Stage>, slice: &SliceRef) {
+    let world = &stage.world;
     let mut cloud = lock(&world.cloud);
     let now = world.now();
     let Some(resource) = cloud.resources.remove(slice) else { return };
@@ -273,7 +281,13 @@ pub(crate) fn remove(world: &World, slice: &SliceRef) {
     }
     drop(cloud);
     world.trace(|| format!("cloud: {} is gone", slice.name));
-    machine::power_off(world, slice);
+    if world.rolls.chance(For::Cloud, 0.5) {
+        machine::power_off(world, slice);
+    } else {
+        let (stage, slice) = (stage.clone(), slice.clone());
+        let exec = world.exec.clone();
+        exec.spawn(async move { machine::go_dark(&stage.world, &slice, OUTLIVES).await });
+    }
 }
 
 /// Changes a resource, if it is there.
@@ -330,8 +344,7 @@ pub(crate) async fn bring_up(stage: Arc<Stage>, slice: SliceRef) {
         if let Some(job) = with(world, &slice, |r| r.labels.job.clone()).and_then(|id| JobId::parse(&id).ok()) {
             crate::truth::on_loss(world, &job, Fault::PreemptedCreating);
         }
-        let text = "Cloud TPU received a bad request. update is not supported while in state PREEMPTED";
-        preempted_creating(world, &slice, error(CreateErrorKind::PreemptedWhileCreating, text));
+        preempted_creating(world, &slice);
         return;
     }
     if early {
@@ -361,14 +374,19 @@ fn has_room(world: &World, slice: &SliceRef) -> bool {
     cloud.busy(&slice.zone) + wanted <= cloud.chips
 }
 
-fn preempted_creating(world: &World, slice: &SliceRef, error: CreateError) {
+/// A slice is taken away while it is being made: the API's word comes with it.
+pub(crate) fn preempted_creating(world: &World, slice: &SliceRef) {
+    let text = "Cloud TPU received a bad request. update is not supported while in state PREEMPTED";
     let mut cloud = lock(&world.cloud);
     let Some(r) = cloud.get_mut(slice) else { return };
     r.powered = false;
     r.state = SliceState::Preempted;
-    let operation = r.operation.clone();
-    cloud.end_operation(&operation, Some(error));
+    let (operation, life) = (r.operation.clone(), std::mem::take(&mut r.life));
+    cloud.end_operation(&operation, Some(error(CreateErrorKind::PreemptedWhileCreating, text)));
     drop(cloud);
+    for task in life {
+        world.exec.kill(task);
+    }
     machine::power_off(world, slice);
 }
 
@@ -393,14 +411,14 @@ fn fail_create(stage: &Arc<Stage>, slice: &SliceRef, hidden: bool) {
     cloud.end_operation(&operation, Some(error));
     drop(cloud);
     if world.rolls.chance(For::Cloud, 0.8) {
-        remove(world, slice);
+        remove(stage, slice);
     } else {
         let later = world.rolls.between(For::Cloud, 10 * SEC, 5 * MIN);
         let (stage, slice) = (stage.clone(), slice.clone());
         let exec = stage.world.exec.clone();
         exec.spawn(async move {
             stage.world.exec.sleep(later).await;
-            remove(&stage.world, &slice);
+            remove(&stage, &slice);
         });
     }
 }
@@ -409,12 +427,14 @@ fn fail_create(stage: &Arc<Stage>, slice: &SliceRef, hidden: bool) {
 pub(crate) async fn take_down(stage: Arc<Stage>, slice: SliceRef) {
     let world = &stage.world;
     let time = world.plan.delete_us;
-    world.exec.sleep(world.rolls.between(For::Cloud, 0, (time / 2).min(20 * SEC))).await;
-    with(world, &slice, |r| r.powered = false);
-    machine::power_off(world, &slice);
+    // Now and then the machines are the last to go.
+    if !world.rolls.chance(For::Cloud, 0.2) {
+        machine::go_dark(world, &slice, (time / 2).min(20 * SEC)).await;
+        with(world, &slice, |r| r.powered = false);
+    }
     world.exec.sleep(world.rolls.between(For::Cloud, time / 2, time + time / 2)).await;
     deliver::cloud_event(&stage, &slice, "google.cloud.tpu.v2.Tpu.DeleteNode");
-    remove(world, &slice);
+    remove(&stage, &slice);
 }
 
 /// The zones that a list cannot read now.

@@ -20,6 +20,15 @@ use crate::stage::Stage;
 use crate::truth;
 use crate::world::{World, stamp};
 
+/// How long before a preemption the machines hear of it, if they do.
+const NOTICE: i64 = 30 * SEC;
+
+/// Machines are on for so long after the API has said that their slice was taken away.
+const LINGERS: i64 = 45 * SEC;
+
+/// The machines of one slice go off within so long of each other.
+const STAGGER: i64 = 10 * SEC;
+
 /// Lets every planned moment come.
 pub(crate) async fn befall(stage: Arc<Stage>) {
     let mut moments = stage.world.plan.moments.clone();
@@ -41,7 +50,7 @@ pub(crate) fn strike(stage: &Arc<Stage>, moment: &Moment) {
         Fault::Foreign => foreign(world, moment.pick),
         Fault::Orphan => orphan(world, moment.pick),
         Fault::Poison => poison(stage, moment.pick),
-        Fault::AgentRestart | Fault::AgentDead | Fault::Reboot => worker(stage, moment.fault, moment.pick),
+        Fault::AgentRestart | Fault::AgentDead | Fault::HostDead | Fault::Reboot => worker(stage, moment.fault, moment.pick),
         Fault::ExitGrpc
         | Fault::ExitKilled
         | Fault::ExitDevice
@@ -66,12 +75,21 @@ fn target(world: &World, fault: Fault, pick: u64) -> Option<SliceRef> {
     let cloud = lock(&world.cloud);
     let preempts = matches!(
         fault,
-        Fault::PreemptNotice | Fault::PreemptSilent | Fault::PreemptLag | Fault::NoticeFalse | Fault::PreemptedCreating
+        Fault::PreemptNotice
+            | Fault::PreemptSilent
+            | Fault::PreemptLag
+            | Fault::NoticeFalse
+            | Fault::NoticePartial
+            | Fault::NoticeShort
+            | Fault::SliceOfManyLost
+            | Fault::PreemptedCreating
     );
     let fits = |r: &&Resource| {
         let at_hand = r.powered && !r.foreign && r.state == SliceState::Ready && r.labels.job != "orphan";
         let kind = match fault {
             Fault::StoppedByHand => !r.preemptible && r.via_node(),
+            Fault::SliceOfManyLost => r.preemptible && r.slices > 1,
+            Fault::NoticePartial => r.preemptible && r.slices * r.workers > 1,
             _ => !preempts || r.preemptible,
         };
         at_hand && kind
@@ -99,13 +117,16 @@ fn slice_fault(stage: &Arc<Stage>, fault: Fault, slice: &SliceRef) -> bool {
     }
     match fault {
         Fault::PreemptNotice => later(stage, slice, preempt_with_notice),
+        Fault::NoticePartial => later(stage, slice, preempt_with_partial_notice),
+        Fault::NoticeShort => later(stage, slice, preempt_too_soon),
+        Fault::SliceOfManyLost => later(stage, slice, lose_one_of_many),
         Fault::PreemptSilent => later(stage, slice, preempt_silently),
         Fault::PreemptLag => later(stage, slice, preempt_shown_late),
-        Fault::Vanish => cloud::remove(world, slice),
+        Fault::Vanish => cloud::remove(stage, slice),
         Fault::LieReady => cut_power(world, slice),
-        Fault::Terminated => end_as(stage, slice, SliceState::Terminated),
-        Fault::StoppedByHand => end_as(stage, slice, SliceState::Stopped),
-        Fault::NoticeFalse => give_notice(world, slice, NoticeKind::Preemption, 30 * SEC),
+        Fault::Terminated => later(stage, slice, |stage, slice| end_as(stage, slice, SliceState::Terminated)),
+        Fault::StoppedByHand => later(stage, slice, |stage, slice| end_as(stage, slice, SliceState::Stopped)),
+        Fault::NoticeFalse => give_notice(world, slice, NoticeKind::Preemption, NOTICE),
         Fault::MaintenanceFar => give_notice(world, slice, NoticeKind::Maintenance, HOUR),
         Fault::MaintenanceNow => later(stage, slice, maintain_now),
         Fault::Unhealthy => later(stage, slice, unhealthy),
@@ -132,37 +153,119 @@ fn cut_power(world: &World, slice: &SliceRef) {
     machine::power_off(world, slice);
 }
 
-/// The API shows that the slice has ended.
-fn show(world: &World, slice: &SliceRef, state: SliceState) {
+/// The VMs die one after the other; what the API shows stays.
+async fn go_dark(world: &World, slice: &SliceRef, within: i64) {
+    machine::go_dark(world, slice, within).await;
+    cloud::with(world, slice, |r| r.powered = false);
+}
+
+/// The API shows that the slice has ended. `lingers`: and that some of its machines may still be on.
+fn show(world: &World, slice: &SliceRef, state: SliceState, lingers: bool) {
+    world.trace(|| format!("cloud: {} shows {state:?}{}", slice.name, if lingers { ", and is not off yet" } else { "" }));
     cloud::with(world, slice, |r| {
         if r.state != SliceState::Deleting {
-            r.state = state;
+            (r.state, r.lingers) = (state, lingers);
         }
     });
 }
 
-fn end_as(stage: &Arc<Stage>, slice: &SliceRef, state: SliceState) {
-    cut_power(&stage.world, slice);
-    show(&stage.world, slice, state);
+/// The API's word and the machines' end, in either order.
+async fn end_as(stage: Arc<Stage>, slice: SliceRef, state: SliceState) {
+    let world = &stage.world;
+    if world.rolls.chance(For::Cloud, 0.5) {
+        cut_power(world, &slice);
+        show(world, &slice, state, false);
+    } else {
+        show(world, &slice, state, false);
+        go_dark(world, &slice, LINGERS).await;
+    }
 }
 
 fn give_notice(world: &World, slice: &SliceRef, kind: NoticeKind, after: i64) {
+    give_notice_to(world, slice, kind, after, usize::MAX);
+}
+
+fn give_notice_to(world: &World, slice: &SliceRef, kind: NoticeKind, after: i64, most: usize) {
     let now = world.now();
     let notice = Notice { kind, seen_at: stamp(now), deadline: stamp(now + after) };
     cloud::with(world, slice, |r| r.notice = Some(notice.clone()));
-    machine::notify(world, slice, &notice);
+    machine::notify(world, slice, &notice, most);
 }
 
 async fn preempt_with_notice(stage: Arc<Stage>, slice: SliceRef) {
+    give_notice(&stage.world, &slice, NoticeKind::Preemption, NOTICE);
+    come_true(&stage, &slice).await;
+}
+
+async fn preempt_with_partial_notice(stage: Arc<Stage>, slice: SliceRef) {
     let world = &stage.world;
-    give_notice(world, &slice, NoticeKind::Preemption, 30 * SEC);
+    let workers = cloud::with(world, &slice, |r| r.slices * r.workers).unwrap_or(1);
+    let told = world.rolls.between(For::Cloud, 1, i64::from(workers) - 1);
+    give_notice_to(world, &slice, NoticeKind::Preemption, NOTICE, usize::try_from(told).unwrap_or(1));
+    come_true(&stage, &slice).await;
+}
+
+/// What a notice has announced comes at its deadline.
+async fn come_true(stage: &Arc<Stage>, slice: &SliceRef) {
+    let world = &stage.world;
+    tell_instances(stage, slice, "compute.instances.preempted");
+    if world.rolls.chance(For::Cloud, 0.5) {
+        // The word comes within the notice, the end with it.
+        let early = world.rolls.between(For::Cloud, 0, NOTICE);
+        world.exec.sleep(NOTICE - early).await;
+        taken(world, slice);
+        world.exec.sleep(early).await;
+        go_dark(world, slice, STAGGER).await;
+        suspended(world, slice).await;
+        return;
+    }
+    world.exec.sleep(NOTICE).await;
+    preempted(stage, slice, world.rolls.between(For::Cloud, 0, 20 * SEC)).await;
+}
+
+/// Shutdown is best effort: the machines may go before the notice is over.
+async fn preempt_too_soon(stage: Arc<Stage>, slice: SliceRef) {
+    let world = &stage.world;
+    give_notice(world, &slice, NoticeKind::Preemption, NOTICE);
     tell_instances(&stage, &slice, "compute.instances.preempted");
-    world.exec.sleep(30 * SEC).await;
-    preempted(&stage, &slice, world.rolls.between(For::Cloud, 0, 20 * SEC)).await;
+    world.exec.sleep(world.rolls.between(For::Cloud, SEC, NOTICE * 3 / 4)).await;
+    preempted(&stage, &slice, world.rolls.between(For::Cloud, 0, 40 * SEC)).await;
+}
+
+/// One slice of a multislice goes; its queued resource stays ACTIVE, for some minutes or for good.
+async fn lose_one_of_many(stage: Arc<Stage>, slice: SliceRef) {
+    let world = &stage.world;
+    let slices = cloud::with(world, &slice, |r| r.slices).unwrap_or(1);
+    let part = u32::try_from(world.rolls.between(For::Cloud, 0, i64::from(slices) - 1)).unwrap_or(0);
+    machine::go_dark_in_part(world, &slice, part, STAGGER).await;
+    world.exec.sleep(world.rolls.between(For::Cloud, 0, MIN)).await;
+    if world.rolls.chance(For::Cloud, 0.5) {
+        show(world, &slice, SliceState::Preempted, true);
+    } else {
+        let text = format!("ACTIVE, and the node of slice {part} is absent");
+        show(world, &slice, SliceState::InTransition(text), false);
+    }
+    if world.rolls.chance(For::Cloud, 0.5) {
+        world.exec.sleep(world.rolls.between(For::Cloud, MIN, 10 * MIN)).await;
+        taken(world, &slice);
+        go_dark(world, &slice, LINGERS).await;
+        suspended(world, &slice).await;
+    }
 }
 
 async fn preempt_silently(stage: Arc<Stage>, slice: SliceRef) {
+    let world = &stage.world;
+    if cloud::with(world, &slice, |r| r.state == SliceState::Creating) == Some(true) {
+        cloud::preempted_creating(world, &slice);
+        return;
+    }
     tell_instances(&stage, &slice, "compute.instances.preempted");
+    if world.rolls.chance(For::Cloud, 0.5) {
+        taken(world, &slice);
+        go_dark(world, &slice, LINGERS).await;
+        suspended(world, &slice).await;
+        return;
+    }
     preempted(&stage, &slice, 0).await;
 }
 
@@ -171,11 +274,27 @@ async fn preempt_shown_late(stage: Arc<Stage>, slice: SliceRef) {
     preempted(&stage, &slice, wait).await;
 }
 
+/// The machines go, the API's word comes so long after.
 async fn preempted(stage: &Arc<Stage>, slice: &SliceRef, shown_after: i64) {
     let world = &stage.world;
-    cut_power(world, slice);
+    let within = if world.rolls.chance(For::Cloud, 0.5) { STAGGER } else { 0 };
+    go_dark(world, slice, within).await;
     world.exec.sleep(shown_after).await;
-    show(world, slice, SliceState::Preempted);
+    taken(world, slice);
+    suspended(world, slice).await;
+}
+
+/// The API says that a slice is taken away: a node is PREEMPTED, a queued resource is SUSPENDING.
+fn taken(world: &World, slice: &SliceRef) {
+    show(world, slice, SliceState::Preempted, slice.via == Via::QueuedResource);
+}
+
+/// A queued resource whose machines are off is SUSPENDED some time later.
+async fn suspended(world: &World, slice: &SliceRef) {
+    if slice.via == Via::QueuedResource {
+        world.exec.sleep(world.rolls.between(For::Cloud, 0, MIN)).await;
+        show(world, slice, SliceState::Preempted, false);
+    }
 }
 
 async fn maintain_now(stage: Arc<Stage>, slice: SliceRef) {
@@ -183,7 +302,7 @@ async fn maintain_now(stage: Arc<Stage>, slice: SliceRef) {
     give_notice(world, &slice, NoticeKind::Maintenance, 45 * SEC);
     world.exec.sleep(45 * SEC).await;
     tell_instances(&stage, &slice, "compute.instances.terminateOnHostMaintenance");
-    end_as(&stage, &slice, SliceState::Terminated);
+    end_as(stage, slice, SliceState::Terminated).await;
 }
 
 async fn unhealthy(stage: Arc<Stage>, slice: SliceRef) {
@@ -260,6 +379,7 @@ fn worker(stage: &Arc<Stage>, fault: Fault, pick: u64) -> bool {
     match fault {
         Fault::AgentRestart => machine::end_agent(stage, id, false),
         Fault::AgentDead => machine::end_agent(stage, id, true),
+        Fault::HostDead => machine::switch_off(world, id),
         _ => machine::reboot(stage, id),
     }
     true
@@ -318,6 +438,7 @@ fn bare(world: &World, name: String, zone: &str, labels: SliceLabels, foreign: b
         operation: String::new(),
         metadata: std::collections::BTreeMap::default(),
         powered: true,
+        lingers: false,
         ready_at: Some(world.now()),
         addresses: cloud::addresses(1, 1),
         foreign,

@@ -89,6 +89,12 @@ faults! {
     PreemptSilent Moment "preempted-silently",
     /// Preempted, and READY is shown for some minutes more.
     PreemptLag Moment "preempted-shown-late",
+    /// A notice of 30 s reaches only some of the workers.
+    NoticePartial Moment "notice-partial",
+    /// Preempted before its notice is over.
+    NoticeShort Moment "notice-short",
+    /// One slice of a multislice is taken away; the others live on.
+    SliceOfManyLost Moment "slice-of-many-lost",
     /// The node is gone: 404.
     Vanish Moment "vanished",
     /// The VMs are dead, the API says READY for ever.
@@ -115,6 +121,8 @@ faults! {
     AgentRestart Moment "agent-restart",
     /// One agent is gone for good; its program lives.
     AgentDead Moment "agent-dead",
+    /// One worker's host is dead for good, and the API does not say so.
+    HostDead Moment "host-dead",
     /// One worker boots anew.
     Reboot Moment "reboot",
     /// A worker's program ends with a transport error.

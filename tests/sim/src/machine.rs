@@ -227,19 +227,52 @@ pub(crate) fn start_agent(stage: &Arc<Stage>, id: VmId, after: i64) {
 pub(crate) fn power_off(world: &World, slice: &SliceRef) {
     let ids = lock(&world.fleet).of_slice(slice);
     for id in ids {
-        crate::pulse::settle(world, id);
-        program::leave(world, id);
-        let gone = lock(&world.fleet).remove(id);
-        if let Some(task) = gone.and_then(|vm| vm.agent) {
-            world.exec.kill(task);
-        }
+        switch_off(world, id);
     }
 }
 
-/// A notice reaches the VMs of a slice.
-pub(crate) fn notify(world: &World, slice: &SliceRef, notice: &Notice) {
+/// A VM loses power, if it has any.
+pub(crate) fn switch_off(world: &World, id: VmId) {
+    crate::pulse::settle(world, id);
+    program::leave(world, id);
+    let gone = lock(&world.fleet).remove(id);
+    if let Some(task) = gone.and_then(|vm| vm.agent) {
+        world.exec.kill(task);
+    }
+}
+
+/// The VMs of a slice lose power one after the other, the last of them `within` so long.
+pub(crate) async fn go_dark(world: &World, slice: &SliceRef, within: i64) {
+    let ids = lock(&world.fleet).of_slice(slice);
+    dim(world, ids, within).await;
+}
+
+/// The same for one slice of a multislice.
+pub(crate) async fn go_dark_in_part(world: &World, slice: &SliceRef, part: u32, within: i64) {
+    let ids = {
+        let fleet = lock(&world.fleet);
+        let mut ids = fleet.of_slice(slice);
+        ids.retain(|id| fleet.vms.get(id).is_some_and(|vm| vm.key.slice == part));
+        ids
+    };
+    dim(world, ids, within).await;
+}
+
+async fn dim(world: &World, ids: Vec<VmId>, within: i64) {
+    let now = world.now();
+    let mut ends: Vec<(i64, VmId)> =
+        ids.into_iter().map(|id| (now + world.rolls.between(For::Cloud, 0, within), id)).collect();
+    ends.sort_unstable();
+    for (at, id) in ends {
+        world.exec.sleep_until(at).await;
+        switch_off(world, id);
+    }
+}
+
+/// A notice reaches the first `most` VMs of a slice.
+pub(crate) fn notify(world: &World, slice: &SliceRef, notice: &Notice, most: usize) {
     let mut fleet = lock(&world.fleet);
-    for id in fleet.of_slice(slice) {
+    for id in fleet.of_slice(slice).into_iter().take(most) {
         let Some(vm) = fleet.vms.get_mut(&id) else { continue };
         vm.notice = Some(notice.clone());
         vm.signal.raise();

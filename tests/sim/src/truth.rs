@@ -101,6 +101,9 @@ pub(crate) fn on_loss(world: &World, job: &JobId, fault: Fault) {
         Fault::PreemptNotice
             | Fault::PreemptSilent
             | Fault::PreemptLag
+            | Fault::NoticePartial
+            | Fault::NoticeShort
+            | Fault::SliceOfManyLost
             | Fault::Vanish
             | Fault::Storm
             | Fault::PreemptedCreating
