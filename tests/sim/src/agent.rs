@@ -306,7 +306,7 @@ fn close(world: &World, id: VmId, death: &Death) {
     let (job, number, instance) = (vm.job.clone(), a.number, vm.instance.clone());
     drop(fleet);
     world.trace(|| format!("worker: {job} attempt {number} ended on {instance}: {:?}", death.exit));
-    crate::truth::on_exit(world, &job, number, death);
+    crate::truth::on_exit(world, &job, number, key, death);
 }
 
 fn wanted(vm: &Vm, now: i64) -> Wanted {

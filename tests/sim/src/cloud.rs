@@ -10,6 +10,7 @@ use rekindle_core::observation::{
     CreateError, CreateErrorKind, Health, Notice, OperationView, SliceLabels, SliceState, SliceView,
 };
 use rekindle_core::shared::Shared;
+use rekindle_engine::act::metadata;
 use rekindle_ports::tpu::{CreateRequest, Listed, SliceRef, TpuError};
 
 use crate::deliver;
@@ -98,6 +99,12 @@ impl Resource {
             created_at: Some(stamp(self.created_at)),
         };
         self.shown.get_or_init(|| listed().into()).clone()
+    }
+
+    /// The job and the generation that it was made for; `None`: for none.
+    pub(crate) fn made_for(&self) -> Option<(JobId, u32)> {
+        let generation = self.metadata.get(metadata::GENERATION)?.parse().ok()?;
+        Some((JobId::parse(&self.labels.job).ok()?, generation))
     }
 
     /// Whether it is paid for now: READY, with power.
@@ -341,8 +348,8 @@ pub(crate) async fn bring_up(stage: Arc<Stage>, slice: SliceRef) {
     let taken = preemptible && world.strikes(Fault::PreemptedCreating, For::Cloud);
     world.exec.sleep(world.rolls.between(For::Cloud, time / 2, time + time / 2)).await;
     if taken {
-        if let Some(job) = with(world, &slice, |r| r.labels.job.clone()).and_then(|id| JobId::parse(&id).ok()) {
-            crate::truth::on_loss(world, &job, Fault::PreemptedCreating);
+        if let Some((job, generation)) = with(world, &slice, |r| r.made_for()).flatten() {
+            crate::truth::on_loss(world, &job, generation, Fault::PreemptedCreating);
         }
         preempted_creating(world, &slice);
         return;

@@ -50,7 +50,9 @@ pub(crate) fn strike(stage: &Arc<Stage>, moment: &Moment) {
         Fault::Foreign => foreign(world, moment.pick),
         Fault::Orphan => orphan(world, moment.pick),
         Fault::Poison => poison(stage, moment.pick),
-        Fault::AgentRestart | Fault::AgentDead | Fault::HostDead | Fault::Reboot => worker(stage, moment.fault, moment.pick),
+        Fault::AgentRestart | Fault::AgentDead | Fault::HostDead | Fault::Reboot => {
+            worker(stage, moment.fault, moment.pick)
+        }
         Fault::ExitGrpc
         | Fault::ExitKilled
         | Fault::ExitDevice
@@ -104,16 +106,16 @@ impl Resource {
     }
 }
 
-/// The job that a slice was made for.
-fn job_of(world: &World, slice: &SliceRef) -> Option<JobId> {
-    cloud::with(world, slice, |r| r.labels.job.clone()).and_then(|id| JobId::parse(&id).ok())
+/// The job and the generation that a slice was made for.
+fn made_for(world: &World, slice: &SliceRef) -> Option<(JobId, u32)> {
+    cloud::with(world, slice, |r| r.made_for()).flatten()
 }
 
 fn slice_fault(stage: &Arc<Stage>, fault: Fault, slice: &SliceRef) -> bool {
     let world = &stage.world;
     world.trace(|| format!("fault: {} on {}", fault.name(), slice.name));
-    if let Some(job) = job_of(world, slice) {
-        truth::on_loss(world, &job, fault);
+    if let Some((job, generation)) = made_for(world, slice) {
+        truth::on_loss(world, &job, generation, fault);
     }
     match fault {
         Fault::PreemptNotice => later(stage, slice, preempt_with_notice),
@@ -161,7 +163,9 @@ async fn go_dark(world: &World, slice: &SliceRef, within: i64) {
 
 /// The API shows that the slice has ended. `lingers`: and that some of its machines may still be on.
 fn show(world: &World, slice: &SliceRef, state: SliceState, lingers: bool) {
-    world.trace(|| format!("cloud: {} shows {state:?}{}", slice.name, if lingers { ", and is not off yet" } else { "" }));
+    world.trace(|| {
+        format!("cloud: {} shows {state:?}{}", slice.name, if lingers { ", and is not off yet" } else { "" })
+    });
     cloud::with(world, slice, |r| {
         if r.state != SliceState::Deleting {
             (r.state, r.lingers) = (state, lingers);
@@ -357,8 +361,8 @@ fn storm(stage: &Arc<Stage>, pick: u64) -> bool {
         cloud.resources.values().filter(fits).map(|r| r.slice.clone()).collect()
     };
     for slice in &all {
-        if let Some(job) = job_of(world, slice) {
-            truth::on_loss(world, &job, Fault::Storm);
+        if let Some((job, generation)) = made_for(world, slice) {
+            truth::on_loss(world, &job, generation, Fault::Storm);
         }
         later(stage, slice, preempt_silently);
     }
@@ -372,9 +376,10 @@ fn worker(stage: &Arc<Stage>, fault: Fault, pick: u64) -> bool {
         return false;
     }
     let id = all[usize::try_from(pick % all.len() as u64).unwrap_or(0)];
-    if let Some(job) = lock(&world.fleet).vms.get(&id).map(|vm| vm.job.clone()) {
+    let of = lock(&world.fleet).vms.get(&id).map(|vm| (vm.job.clone(), vm.generation));
+    if let Some((job, generation)) = of {
         world.trace(|| format!("fault: {} on a worker of {job}", fault.name()));
-        lock(&world.truth).of(&job).disturbed += 1;
+        truth::befalls(world, &job, generation, fault);
     }
     match fault {
         Fault::AgentRestart => machine::end_agent(stage, id, false),
@@ -404,11 +409,15 @@ fn hang(world: &World, pick: u64) -> bool {
     let Some(id) = running(world, pick) else { return false };
     let key = {
         let fleet = lock(&world.fleet);
-        fleet.vms.get(&id).and_then(|vm| Some((vm.job.clone(), vm.attempt.as_ref()?.number)))
+        fleet.vms.get(&id).and_then(|vm| Some(((vm.job.clone(), vm.attempt.as_ref()?.number), vm.generation)))
     };
-    let Some(key) = key else { return false };
+    let Some((key, generation)) = key else { return false };
     // Only programs that write progress are watched: a silent one that hangs would hang for ever.
-    world.job_plan(&key.0).is_some_and(|j| j.writes_progress) && program::hang(world, &key)
+    let hangs = world.job_plan(&key.0).is_some_and(|j| j.writes_progress) && program::hang(world, &key);
+    if hangs {
+        truth::befalls(world, &key.0, generation, Fault::Hang);
+    }
+    hangs
 }
 
 fn setup_fails(world: &World, pick: u64) -> bool {

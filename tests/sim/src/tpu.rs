@@ -78,7 +78,7 @@ impl SimTpu {
     fn refusal(&self, request: &CreateRequest) -> Option<TpuError> {
         let world = &self.world;
         let posts = lock(&world.cloud).post(world.now());
-        crate::check::on_post(world, posts);
+        crate::check::on_post(world, request, posts);
         let refused = |kind, message: &str| Some(TpuError::Refused(CreateError { kind, message: message.into() }));
         if posts > POSTS_PER_MINUTE || world.goes_on(Fault::RateLimit, None) {
             return refused(CreateErrorKind::RateLimit, "Maximum number of CreateNode requests per minute");

@@ -1,34 +1,39 @@
 //! What really happened to jobs, as only the world knows it: what ends and charges are measured against.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rekindle_core::classify::{Exit, Stage as During};
-use rekindle_core::ids::JobId;
+use rekindle_core::ids::{JobId, WorkerKey};
 
 use crate::exec::lock;
 use crate::fault::Fault;
 use crate::machine::Death;
-use crate::plan::{Fate, Told};
+use crate::plan::Told;
 use crate::program;
 use crate::world::World;
 
 /// What happened to one job.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {
-    /// Losses of slices: preemption, maintenance, lies, vanished nodes, notices (also false ones).
-    pub(crate) losses: u32,
-    /// Ends of programs that are the user's fault.
-    pub(crate) user_ends: u32,
-    /// Ends of programs by anything else, setup included.
-    pub(crate) other_ends: u32,
-    /// Attempts that ended by the program itself.
-    pub(crate) ends: BTreeMap<u32, &'static str>,
+    /// What befell each generation: faults of its slice and of its workers, in their order.
+    pub(crate) befell: BTreeMap<u32, Vec<Fault>>,
+    /// Attempts that ended by themselves or by a fault of one worker, and whose fault it was.
+    pub(crate) ends: BTreeMap<u32, Whose>,
+    /// Workers of each attempt that exited 0.
+    pub(crate) well: BTreeMap<u32, BTreeSet<WorkerKey>>,
     /// Commands that were given, accepted or not.
     pub(crate) told: Vec<Told>,
     /// `setup` is to fail next time.
     pub(crate) setup_fails: bool,
-    /// Disturbances of any kind.
-    pub(crate) disturbed: u32,
+}
+
+/// Whose fault the end of a program is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// The user's: the program or `setup` is wrong, or takes too much memory.
+    User,
+    /// Anybody else's.
+    Other,
 }
 
 /// All jobs.
@@ -58,26 +63,21 @@ pub(crate) fn mark(world: &World, job: &JobId, what: &'static str, at: i64) {
 }
 
 /// A program (or `setup`) ended on a worker.
-pub(crate) fn on_exit(world: &World, job: &JobId, attempt: u32, death: &Death) {
+pub(crate) fn on_exit(world: &World, job: &JobId, attempt: u32, worker: WorkerKey, death: &Death) {
+    let mut truth = lock(&world.truth);
+    let facts = truth.of(job);
+    if death.exit == Exit::Code(0) {
+        facts.well.entry(attempt).or_default().insert(worker);
+    }
     if death.ordered || death.exit == Exit::Code(0) || death.exit == Exit::Silent {
         return;
     }
-    let mut truth = lock(&world.truth);
-    let facts = truth.of(job);
-    let fails = world.job_plan(job).is_some_and(|j| matches!(j.fate, Fate::Fails { .. }));
     let user = death.oom || death.during == During::Setup || death.tail == program::TRACEBACK;
-    let word = if user || fails { "user" } else { "other" };
-    // The first worker's end is the cause, the others' its echo; one attempt counts once, as the worse.
-    let before = facts.ends.get(&attempt).copied();
-    match (before, word) {
-        (None, "user") => facts.user_ends += 1,
-        (None, _) => facts.other_ends += 1,
-        (Some("other"), "user") => {
-            facts.user_ends += 1;
-        }
-        (Some(_), _) => return,
+    // One attempt counts once: what the user did is the cause, the others' ends are its echo.
+    let whose = facts.ends.entry(attempt).or_insert(Whose::Other);
+    if user {
+        *whose = Whose::User;
     }
-    facts.ends.insert(attempt, word);
 }
 
 /// Whether the next `setup` of a job fails. Asked once for each.
@@ -88,13 +88,15 @@ pub(crate) fn takes_setup_failure(world: &World, job: &JobId, setup_done: bool) 
     std::mem::take(&mut lock(&world.truth).of(job).setup_fails)
 }
 
+/// A fault befalls a generation, or one of its workers.
+pub(crate) fn befalls(world: &World, job: &JobId, generation: u32, fault: Fault) {
+    lock(&world.truth).of(job).befell.entry(generation).or_default().push(fault);
+}
+
 /// A slice of a job is lost, or will be.
-pub(crate) fn on_loss(world: &World, job: &JobId, fault: Fault) {
-    let mut truth = lock(&world.truth);
-    let facts = truth.of(job);
-    facts.losses += 1;
-    facts.disturbed += 1;
-    drop(truth);
+pub(crate) fn on_loss(world: &World, job: &JobId, generation: u32, fault: Fault) {
+    crate::check::on_loss(world, job, generation, fault);
+    befalls(world, job, generation, fault);
     mark(world, job, "lost", world.now());
     let preempts = matches!(
         fault,

@@ -9,6 +9,7 @@ use rekindle_ports::tpu::CreateRequest;
 
 use super::Broken;
 use crate::exec::lock;
+use crate::fault::Fault;
 use crate::world::World;
 
 /// A notice, its deadline, the delete and its retries: two that bill longer than this are no hand-over.
@@ -43,7 +44,15 @@ pub(super) fn audit(world: &World, jobs: &BTreeMap<JobId, Arc<Job>>, billing: &m
     let cloud = lock(&world.cloud);
     let mut count: BTreeMap<&str, u32> = BTreeMap::new();
     for r in cloud.resources.values().filter(|r| !r.foreign && r.bills()) {
-        *count.entry(r.labels.job.as_str()).or_default() += 1;
+        let job = r.labels.job.as_str();
+        *count.entry(job).or_default() += 1;
+        let job = JobId::parse(job).ok().and_then(|id| jobs.get(&id)).filter(|_| !world.has(Fault::ClockSkew));
+        if job.is_some_and(|j| j.generations.iter().all(|g| g.name != r.slice.name)) {
+            return Some(("double-bill", format!("{} bills, and its job does not know of it", r.slice.name)));
+        }
+    }
+    if let Some((job, n)) = count.iter().find(|(job, n)| **n > 2 && **job != "orphan") {
+        return Some(("double-bill", format!("{n} generations of {job} bill at once")));
     }
     let mut minutes = BTreeMap::new();
     for id in jobs.keys().filter(|id| count.get(id.as_str()).is_some_and(|n| *n > 1)) {

@@ -1,6 +1,6 @@
 //! An acknowledged message is never lost, and the same message again changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -16,6 +16,15 @@ use crate::world::World;
 #[derive(Default)]
 pub(super) struct Messages {
     done: BTreeMap<(String, String), u32>,
+    /// Jobs whose cancel was acknowledged before their end.
+    cancelled: BTreeSet<JobId>,
+}
+
+impl Messages {
+    /// Whether a cancel of this job was acknowledged before its end.
+    pub(super) fn must_be_cancelled(&self, job: &JobId) -> bool {
+        self.cancelled.contains(job)
+    }
 }
 
 /// A history entry was written.
@@ -45,10 +54,13 @@ fn times_told(world: &World, job: &str, cause: &str) -> u32 {
 }
 
 /// A message was acknowledged: its effect is stored.
-pub(super) fn acknowledged(checks: &Checks, command: &str, data: &[u8]) -> Broken {
+pub(super) fn acknowledged(checks: &mut Checks, command: &str, data: &[u8]) -> Broken {
     let payload: Value = serde_json::from_slice(data).ok()?;
     let id = payload["id"].as_str()?;
     let job = JobId::parse(id).ok().and_then(|id| checks.jobs.get(&id));
+    if let Some(job) = job.filter(|j| command == "cancel" && j.desired == Desired::Cancel && j.outcome.is_none()) {
+        checks.messages.cancelled.insert(job.id.clone());
+    }
     match (command, job) {
         ("submit", None) if payload["tpu"]["accelerator"] != "v9-1" => {
             Some(("messages", format!("the submit of {id} was acknowledged and is lost")))

@@ -15,6 +15,7 @@ use rekindle_ports::store::{CreatesDoc, Stored, decode};
 use rekindle_ports::tpu::{CreateRequest, SliceRef};
 
 use crate::exec::lock;
+use crate::fault::Fault;
 use crate::machine::{self, Fleet, Vm};
 use crate::plan::Plan;
 use crate::store::Changed;
@@ -38,13 +39,17 @@ mod terminal;
 pub(crate) struct Checks {
     /// Every job as it was last committed.
     pub(crate) jobs: BTreeMap<JobId, Arc<Job>>,
-    changed: Vec<JobId>,
+    /// Jobs of this commit, each with whether its history must tell of it.
+    changed: Vec<(JobId, bool)>,
     running_us: i64,
     intents: intent::Intents,
     running: double_run::Running,
     leaks: leak::Leaks,
     billing: billing::Billing,
     messages: messages::Messages,
+    sure: charge::Sure,
+    histories: monotone::Histories,
+    permits: budget::Permits,
     events: BTreeMap<JobId, std::collections::BTreeSet<u64>>,
 }
 
@@ -77,7 +82,7 @@ pub(crate) fn on_commit(world: &World, changed: &Changed<'_>) {
     };
     if changed.path == "limits/creates" {
         if let Some(creates) = held::<CreatesDoc>(world, changed.path, &after.body) {
-            tell(world, budget::permits(&creates));
+            tell(world, lock(&world.checks).permits.given(&creates));
         }
         return;
     }
@@ -87,7 +92,10 @@ pub(crate) fn on_commit(world: &World, changed: &Changed<'_>) {
             tell(world, monotone::history(changed));
             let Some(entry) = held::<HistoryEntry>(world, changed.path, &after.body) else { return };
             count_entry(world, &entry);
-            let broken = messages::entry(world, &mut lock(&world.checks).messages, id, &entry.cause);
+            let mut checks = lock(&world.checks);
+            checks.histories.note(id, entry.revision);
+            let broken = messages::entry(world, &mut checks.messages, id, &entry.cause);
+            drop(checks);
             tell(world, broken);
         }
         return;
@@ -111,7 +119,7 @@ fn on_job_document(world: &World, changed: &Changed<'_>) {
     }
     if let Some(before) = before {
         tell(world, monotone::step(before, &job));
-        tell(world, charge::step(world, before, &job));
+        tell(world, charge::step(world, before, &job, &mut checks.sure));
     }
     tell(world, terminal::step(world, before, &job));
     checks.intents.step(&job, world.now());
@@ -123,7 +131,7 @@ fn on_job_document(world: &World, changed: &Changed<'_>) {
     if before.is_some_and(|b| b.last_end != job.last_end) {
         crate::truth::mark(world, &job.id, "decided", world.now());
     }
-    checks.changed.push(job.id.clone());
+    checks.changed.push((job.id.clone(), before.is_none_or(|b| monotone::is_history(b, &job))));
     checks.jobs.insert(job.id.clone(), job);
 }
 
@@ -165,8 +173,13 @@ fn held<T: Stored>(world: &World, path: &str, body: &Body) -> Option<Arc<T>> {
 
 /// After a commit, with nothing locked: agents learn of it at their next poll.
 pub(crate) fn after_commit(world: &World) {
-    let changed = std::mem::take(&mut lock(&world.checks).changed);
-    for job in changed {
+    let mut checks = lock(&world.checks);
+    let changed = std::mem::take(&mut checks.changed);
+    let told = changed.iter().filter(|(_, is_history)| *is_history);
+    let broken = told.filter_map(|(id, _)| checks.jobs.get(id)).find_map(|job| checks.histories.lacks(job));
+    drop(checks);
+    tell(world, broken);
+    for (job, _) in changed {
         machine::poke(world, &job);
     }
 }
@@ -185,8 +198,17 @@ pub(crate) fn on_create(world: &World, request: &CreateRequest) {
 }
 
 /// A create request arrived, the so-many-th of the minute.
-pub(crate) fn on_post(world: &World, in_minute: usize) {
-    tell(world, budget::posts(in_minute));
+pub(crate) fn on_post(world: &World, request: &CreateRequest, in_minute: usize) {
+    tell(world, budget::posts(in_minute).or_else(|| lock(&world.checks).permits.used(&request.name)));
+}
+
+/// A slice is about to be lost.
+pub(crate) fn on_loss(world: &World, job: &JobId, generation: u32, fault: Fault) {
+    let mut checks = lock(&world.checks);
+    let checks = &mut *checks;
+    if let Some(job) = checks.jobs.get(job) {
+        charge::lost(world, job, generation, fault, &mut checks.sure);
+    }
 }
 
 /// A delete was accepted.
@@ -243,7 +265,7 @@ pub(crate) fn on_tick(world: &World, report: &TickReport) {
 
 /// A message was acknowledged.
 pub(crate) fn on_message_ack(world: &World, command: &str, data: &[u8]) {
-    let broken = messages::acknowledged(&lock(&world.checks), command, data);
+    let broken = messages::acknowledged(&mut lock(&world.checks), command, data);
     tell(world, broken);
 }
 
