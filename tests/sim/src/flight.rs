@@ -58,3 +58,45 @@ pub(crate) async fn send<T: Send + 'static>(
     flight.landed.wait().await;
     lock(&flight.answer).take()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Plan, START_US};
+
+    /// A request on its way for 20 ms, whose caller is switched off after 10 ms; when it arrived, and what the caller heard.
+    fn sent(plan: Plan, is_killed: bool) -> (Option<i64>, Option<bool>) {
+        let world = World::new(plan, false);
+        let (arrived, heard) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None)));
+        let (there, here, world2) = (arrived.clone(), heard.clone(), world.clone());
+        let caller = world.exec.spawn(async move {
+            let world3 = world2.clone();
+            let request = async move { *lock(&there) = Some(world3.now() - START_US) };
+            let answer = send(&world2, Caller::Agent, 20_000, request).await;
+            *lock(&here) = Some(answer.is_some());
+        });
+        world.exec.run_until(START_US + 10_000, || false);
+        if is_killed {
+            world.exec.kill(caller);
+        }
+        world.exec.run_until(START_US + LIFE, || false);
+        let (arrived, heard) = (*lock(&arrived), *lock(&heard));
+        world.exec.clear();
+        (arrived, heard)
+    }
+
+    #[test]
+    fn a_request_arrives_though_its_caller_is_gone() {
+        assert_eq!(sent(Plan::calm(1), false), (Some(20_000), Some(true)));
+        assert_eq!(sent(Plan::calm(1), true), (Some(20_000), None));
+    }
+
+    #[test]
+    fn a_late_request_arrives_after_its_caller_gave_up() {
+        let mut plan = Plan::calm(1);
+        plan.on.insert(Fault::ArrivesLate, 1.0);
+        let (arrived, heard) = sent(plan, false);
+        assert_eq!(heard, Some(false));
+        assert!(arrived.is_some_and(|at| (LATE..=LIFE).contains(&at)), "{arrived:?}");
+    }
+}
