@@ -124,6 +124,7 @@ fn wrong(world: &World, before: &Job, after: &Job, end: &LastEnd, facts: &Facts)
                 || world.has(Fault::ClockSkew)
                 || hidden(world, now - OUTAGE_TELLS, now + 1)
                 || limit_passed(world, before, after, end)
+                || waits_unheard(world, before, after, end)
         }
     };
     (!fits).then(|| {
@@ -135,6 +136,12 @@ fn wrong(world: &World, before: &Job, after: &Job, end: &LastEnd, facts: &Facts)
             befell.iter().map(|f| f.name()).collect::<Vec<_>>(),
         )
     })
+}
+
+/// Whether the attempt had not started: workers that wait send no heartbeats here, except in the seeds that send each one.
+fn waits_unheard(world: &World, before: &Job, after: &Job, end: &LastEnd) -> bool {
+    let find = |job: &Job| job.attempts.iter().find(|a| a.number == end.attempt).cloned();
+    !world.has(Fault::Heartbeats) && find(after).or_else(|| find(before)).is_some_and(|a| a.started_at.is_none())
 }
 
 fn is_silent(world: &World, job: &Job) -> bool {
