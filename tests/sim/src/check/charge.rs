@@ -163,6 +163,8 @@ fn takes_away(fault: Fault) -> bool {
             | Fault::Storm
             | Fault::Vanish
             | Fault::Terminated
+            // A VM that was taken away shows STOPPED or TERMINATED, whoever did it.
+            | Fault::StoppedByHand
             | Fault::MaintenanceFar
             | Fault::MaintenanceNow
     )

@@ -1,5 +1,7 @@
-//! A slice with a notice is not deleted while its program saves: only when every worker has ended, or the notice is over.
+//! A slice with a notice is not deleted while its program saves: only when every worker has ended, the notice is over, or the API says that it
+//! is lost.
 
+use rekindle_core::observation::SliceState;
 use rekindle_ports::tpu::SliceRef;
 
 use super::Broken;
@@ -11,7 +13,12 @@ use crate::world::{World, micros};
 
 /// A delete was accepted.
 pub(super) fn delete(world: &World, slice: &SliceRef) -> Broken {
-    let notice = crate::cloud::with(world, slice, |r| r.notice.clone())??;
+    let (notice, state) = crate::cloud::with(world, slice, |r| (r.notice.clone(), r.state.clone()))?;
+    let notice = notice?;
+    // The API's word for it that nothing is left to wait for; here its machines may go on for some seconds more.
+    if matches!(state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped) {
+        return None;
+    }
     let left = micros(notice.deadline) - world.now();
     // A person's cancel gives `stop_grace`, which may end before a notice an hour away.
     if left <= SEC || left > 35 * SEC || world.has(Fault::ClockSkew) {
