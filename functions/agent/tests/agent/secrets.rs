@@ -56,15 +56,25 @@ fn asks(inner: &mut Inner, value: Option<&str>) {
 /// Every file below a folder that holds a text.
 fn holding(folder: &Path, text: &str) -> Vec<String> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+    for entry in there(std::fs::read_dir(folder)).into_iter().flatten().flatten() {
         let (path, kind) = (entry.path(), entry.file_type().unwrap());
         if kind.is_dir() {
             found.extend(holding(&path, text));
-        } else if kind.is_file() && std::fs::read(&path).unwrap().windows(text.len()).any(|w| w == text.as_bytes()) {
+        } else if kind.is_file()
+            && there(std::fs::read(&path)).is_some_and(|bytes| bytes.windows(text.len()).any(|w| w == text.as_bytes()))
+        {
             found.push(path.display().to_string());
         }
     }
     found
+}
+
+/// `None`: the agent, which is at work, has replaced or removed it meanwhile.
+fn there<T>(read: std::io::Result<T>) -> Option<T> {
+    match read {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        read => Some(read.unwrap()),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -148,7 +148,8 @@ mod tests {
         let text = refused(&["w10", "w2"], "9");
         assert!(text.contains("no outputs are of a worker \"9\"") && text.contains("are 2, 10;"), "{text}");
         assert!(refused(&["s0w0", "s1w3"], "1-0").contains("are 0-0, 1-3;"));
-        assert!(refused(&["w0"], "w0").contains("are 0;"));
-        assert!(refused(&[], "w0").contains("SLICE-INDEX"));
+        assert_eq!(found(&["w0", "w1"], "w1"), ["w1"], "as the output names it");
+        assert!(refused(&["w0"], "x0").contains("are 0;"));
+        assert!(refused(&[], "x0").contains("SLICE-INDEX"));
     }
 }
