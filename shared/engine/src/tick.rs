@@ -183,9 +183,9 @@ impl Engine {
         if broken(doc.tick_at) {
             doc.tick_since = Some(now);
         }
-        // Of an earlier version's document nobody knows how long its gaps were.
+        // Of an earlier version's document nobody knows how long its gaps were. Before its first tick a store was in charge since its birth.
         if doc.watched_since.is_none() || last.is_none_or(|last| now >= last + self.settings.orphan_grace) {
-            doc.watched_since = Some(now);
+            doc.watched_since = Some(if last.is_none() { self.installation.born_at.min(now) } else { now });
         }
         doc.tick_at = Some(now);
         if api {

@@ -213,6 +213,14 @@ async fn a_store_that_was_brought_back_from_a_copy_deletes_no_live_slice_however
 }
 
 #[tokio::test]
+async fn what_was_made_between_the_birth_of_a_store_and_its_first_tick_is_swept() {
+    let rig = Rig::new().await;
+    let orphan = put(&rig, "abcdef", "early", Via::Node, SignedDuration::ZERO);
+    ticks(&rig, 12).await;
+    assert_eq!(deleted(&rig), [orphan]);
+}
+
+#[tokio::test]
 async fn a_job_of_which_a_history_alone_is_left_was_lost_and_keeps_its_slice() {
     let mut rig = Rig::new().await;
     let id = rig.submit(json!({})).await;
