@@ -16,7 +16,9 @@ pub(super) fn delete(world: &World, slice: &SliceRef) -> Broken {
     let (notice, state) = crate::cloud::with(world, slice, |r| (r.notice.clone(), r.state.clone()))?;
     let notice = notice?;
     // The API's word for it that nothing is left to wait for; here its machines may go on for some seconds more.
-    if matches!(state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped) {
+    let is_lost = matches!(state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped);
+    // One that is sent again changes nothing.
+    if is_lost || state == SliceState::Deleting {
         return None;
     }
     let left = micros(notice.deadline) - world.now();
