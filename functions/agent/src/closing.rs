@@ -21,8 +21,8 @@ use crate::shim::{Ended, Papers};
 use crate::state::{Attempt, Step};
 use crate::steps::TPU_LOG_DIR;
 
-/// After everything is dead, the shim gets so long to write down how the program ended.
-const LAST_WORD: Duration = Duration::from_secs(2);
+/// After everything is dead, the shim gets so long to write down how the program ended and what it said last.
+pub(crate) const LAST_WORD: Duration = Duration::from_secs(2);
 /// After the outputs are collected, what was said about them gets so long to be sent.
 const SAID_WAIT: Duration = Duration::from_secs(2);
 
@@ -66,10 +66,27 @@ impl Machine {
         }
     }
 
-    /// Nothing is written to an attempt's output any more.
+    /// Closes the output of an attempt: once what its shim still holds, where the disk is full, is written.
     pub(crate) fn close_output(&self, number: u32) {
-        if let Err(error) = std::fs::write(self.parts.layout.attempt(number).join(CLOSED), "") {
-            tracing::warn!(%error, "cannot close the attempt's output");
+        let (folder, taken_over) = (self.parts.layout.attempt(number), self.taken_over.clone());
+        tokio::spawn(async move {
+            program::is_written(&folder, &taken_over, None).await;
+            if let Err(error) = std::fs::write(folder.join(CLOSED), "") {
+                tracing::warn!(%error, "cannot close the attempt's output");
+            }
+        });
+    }
+
+    /// Closes what the last agent has not closed.
+    pub(crate) fn resume_closing(&self) {
+        let Some(attempt) = &self.state.attempt else { return };
+        let is_current_over = attempt.exit.is_some() && !attempt.is_collecting;
+        let last = if is_current_over { attempt.number + 1 } else { attempt.number };
+        let layout = &self.parts.layout;
+        for number in layout.attempts().into_iter().filter(|number| *number < last) {
+            if !layout.attempt(number).join(CLOSED).exists() {
+                self.close_output(number);
+            }
         }
     }
 }

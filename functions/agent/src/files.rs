@@ -105,9 +105,10 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     name.push(format!(".{}.new", std::process::id()));
     let new = path.with_file_name(name);
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(bytes)?;
+    let done = file.write_all(bytes);
     drop(file);
-    fs::rename(&new, path)
+    // A full disk is not made fuller.
+    done.and_then(|()| fs::rename(&new, path)).inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
 /// [`replace`] with JSON.

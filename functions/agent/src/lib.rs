@@ -28,8 +28,10 @@ mod progress;
 mod reporter;
 mod secrets;
 mod shim;
+mod spool;
 mod state;
 mod steps;
+mod stream;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Output: read from the program's files as they grow, and put to `api` in numbered chunks.
 //!
-//! The program writes to plain files (in memory, where the machine has a buffer) and never waits for us. **Invariant:**
-//! what a chunk holds is written down before it is sent, so a number always stands for the same bytes, also after a
+//! The shim writes to plain files (in memory, where the machine has a buffer), and the program never waits for us.
+//! **Invariant:** what a chunk holds is written down before it is sent, so a number always stands for the same bytes, also after a
 //! restart in between. What was sent is freed (a hole in the file), except for its end, which is evidence. What waits is
 //! bounded, over all attempts: above the backlog its oldest part is freed too, and a line with the count of its bytes
 //! stands in its place.
@@ -23,6 +23,7 @@ use crate::backoff;
 use crate::evidence::TAIL_MAX;
 use crate::files::{self, CLOSED, Layout};
 use crate::metadata::Node;
+use crate::spool;
 
 /// In an attempt's folder: how far its output was sent.
 const PAPER: &str = "logs.json";
@@ -33,7 +34,8 @@ const CHUNK_MAX: u64 = 256 << 10;
 /// Of an earlier attempt that waits at least half of this is kept, whatever a later one says: why it ended stands there.
 const END_KEPT: u64 = 128 << 10;
 /// Freed on the disk in pieces of at least this, so that the file system is not asked for each line.
-const HOLE_STEP: u64 = 1 << 20;
+// On a full disk what is freed is all the room for what follows: less than what the shim keeps free (`shim::RESERVE`).
+const HOLE_STEP: u64 = 128 << 10;
 /// Between two looks whether what waits is still within its bound, also while `api` is out of reach.
 const BOUND_EACH: Duration = Duration::from_millis(500);
 /// Names of the streams, of their files and in addresses.
@@ -272,9 +274,7 @@ impl Shipper {
             Stop::Later
         })?;
         if pending.dropped > 0 {
-            let told =
-                format!("\nrekindle: {} bytes of output were dropped here: api was out of reach\n", pending.dropped);
-            bytes.splice(0..0, told.into_bytes());
+            bytes.splice(0..0, spool::mark(pending.dropped, "api was out of reach").into_bytes());
         }
         let name = ChunkName { node: &self.node, attempt, stream, number: cursor.number };
         match self.api.put_log(&token, name, bytes).await {
@@ -297,8 +297,8 @@ fn waiting(path: &Path, cursor: &Cursor) -> u64 {
 fn bound(path: &Path, cursor: &mut Cursor, backlog_max: u64) -> Option<(u64, u64)> {
     let size = std::fs::metadata(path).ok()?.len();
     if size < cursor.waits_from() {
-        // Somebody opened `/dev/stdout` to write it anew, which empties the file behind it.
-        tracing::warn!(path = %path.display(), "the program emptied its output file");
+        // The program has a pipe, but the folder is open to it: somebody emptied the file in there.
+        tracing::warn!(path = %path.display(), "somebody emptied an output file");
         *cursor = cursor.anew();
     }
     let from = cursor.waits_from();

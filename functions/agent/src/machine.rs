@@ -36,6 +36,7 @@ use crate::secrets::Secrets;
 use crate::shim::{Ended, Papers, Started};
 use crate::state::{Attempt, State, Step};
 use crate::steps::flush;
+use crate::stream::TakenOver;
 use crate::{logs, procs};
 
 /// Between looks at files that grow (progress, output).
@@ -167,6 +168,7 @@ pub(crate) struct Machine {
     pub(crate) doing: Doing,
     pub(crate) live: Option<Live>,
     pub(crate) reaped: Reaped,
+    pub(crate) taken_over: TakenOver,
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) lows: Lows,
     pub(crate) kernel: Kernel,
@@ -198,6 +200,7 @@ impl Machine {
             doing: Doing::Nothing,
             live: None,
             reaped,
+            taken_over: TakenOver::default(),
             events,
             lows: Lows::default(),
             kernel,

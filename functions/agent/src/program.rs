@@ -13,8 +13,10 @@ use jiff::Timestamp;
 use rekindle_core::classify::Exit;
 
 use crate::files;
+use crate::machine::Name;
 use crate::procs::Birth;
 use crate::shim::{Ended, Papers, SECRET, Spec, Started};
+use crate::stream::TakenOver;
 
 /// A shim that has not started its program after so long never will: the disk hangs, or the binary is gone.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -97,9 +99,10 @@ pub(crate) async fn start(
     }
 }
 
-/// Waits until a program has ended, and says how.
-pub(crate) async fn end_of(papers: Papers, started: Started, reaped: Reaped) -> Ended {
+/// Waits until a program has ended, and says how. Its output is taken over meanwhile, if its shim dies.
+pub(crate) async fn end_of(papers: Papers, started: Started, reaped: Reaped, taken_over: TakenOver) -> Ended {
     let paper = papers.ended();
+    let mut is_kept = true;
     for look in 0_u32.. {
         // The shim's word comes at the end; everything else is only needed for a shim that was killed.
         if paper.exists() || look.is_multiple_of(LOOKS_UNTIL_CLOSER) {
@@ -115,12 +118,33 @@ pub(crate) async fn end_of(papers: Papers, started: Started, reaped: Reaped) -> 
                     if !program.is_alive() {
                         return Ended { exit: Exit::Silent, at: Timestamp::now() };
                     }
+                    if std::mem::take(&mut is_kept) {
+                        taken_over.begin(started.pipes, papers.folder());
+                    }
                 }
             }
         }
         tokio::time::sleep(LOOK_EACH).await;
     }
     Ended { exit: Exit::Silent, at: Timestamp::now() }
+}
+
+/// Waits until nobody adds to the output of the attempt in this folder any more: no shim, and not the agent for one. True
+/// if that is so before `limit`.
+pub(crate) async fn is_written(folder: &Path, taken_over: &TakenOver, limit: Option<Duration>) -> bool {
+    let limit = limit.map(|limit| Instant::now() + limit);
+    let claims = [Name::Setup, Name::Run].map(|name| Papers::new(folder, name.as_str()).claim());
+    let is_writing = || {
+        let mut shims = claims.iter().filter_map(|claim| files::read_json::<Birth>(claim));
+        taken_over.is_any() || shims.any(Birth::is_alive)
+    };
+    while is_writing() {
+        if limit.is_some_and(|limit| Instant::now() >= limit) {
+            return false;
+        }
+        tokio::time::sleep(LOOK_EACH / 4).await;
+    }
+    true
 }
 
 /// Exit statuses of children that the agent reaped.

@@ -1,34 +1,51 @@
-//! The shim: the parent of one program. It starts it, waits for it and writes down how it ended, so that the exit
-//! status survives a restart of the agent.
+//! The shim: the parent of one program. It starts it, keeps its output (see `stream`), waits for it and writes down how it
+//! ended, so that exit status and output survive a restart of the agent.
 //!
 //! It has a session of its own and is the subreaper of everything the program starts, so that nothing escapes the
-//! process tree; it leaves when no descendant is left. It must stay tiny: no network, no threads, no dependence on the
-//! agent.
+//! process tree. It leaves when no descendant is left and the output is in its files, whoever else holds the pipes. It
+//! must stay small: no network, one thread beside the two that write, no dependence on the agent.
 //!
-//! **Invariant:** for one folder and name, at most one program is ever started: the claim file is made exclusively
-//! before the start.
+//! It can be killed. Its program goes on then: it holds both ends of its pipes, so no signal ends it, and the agent takes
+//! them over within a second (`stream::TakenOver`) and says in the output that some of it may be missing.
+//!
+//! **Invariants:** for one folder and name, at most one program is ever started: the claim file is made exclusively
+//! before the start. What the program wrote is in its files before its end is told, unless the disk takes nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write as _;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
 use procfs::process::Process;
+use rustix::fs::FallocateFlags;
 use rustix::process::{WaitOptions, set_child_subreaper, setsid, wait};
 use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
 
 use rekindle_core::classify::Exit;
 
 use crate::files;
 use crate::procs::{Birth, Family};
+use crate::stream::{KEPT, Stream};
 
 /// Before the name of a variable that the shim hands on to its program.
 // Under their own names they would be the shim's too: `LD_PRELOAD`, say.
 pub(crate) const SECRET: &str = "REKINDLE_SECRET_";
+
+/// Kept free on the disk for the end of the program: its last words and how it ended.
+// At least half of it goes to one stream: 128 KiB more than the agent keeps of what it sent, so that what it sends makes
+// room for the rest, however much that is.
+const RESERVE: u64 = 512 << 10;
+/// The end of a program is told so long after it at most, where the disk does not take its last words.
+const MOMENT: Duration = Duration::from_millis(500);
+/// Between two tries to write down how a program ended.
+const RETRY: Duration = Duration::from_millis(200);
 
 /// What to start.
 #[derive(Debug, Serialize, Deserialize)]
@@ -62,6 +79,11 @@ impl Papers {
         Self { folder: folder.to_owned(), name }
     }
 
+    /// The attempt's folder.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// A [`Spec`], by the agent.
     pub(crate) fn spec(&self) -> PathBuf {
         self.folder.join(format!("{}.spec.json", self.name))
@@ -80,6 +102,11 @@ impl Papers {
     /// [`Ended`], once it has ended.
     pub(crate) fn ended(&self) -> PathBuf {
         self.folder.join(format!("{}.ended.json", self.name))
+    }
+
+    /// Room on the disk for its end.
+    fn reserve(&self) -> PathBuf {
+        self.folder.join(format!("{}.reserve", self.name))
     }
 
     /// Forgets the program, so that it can be started again.
@@ -106,6 +133,9 @@ pub(crate) struct Started {
     pub(crate) family: Family,
     /// When.
     pub(crate) at: Timestamp,
+    /// The kernel's numbers of the pipes of its standard output and error.
+    #[serde(default)]
+    pub(crate) pipes: [u64; 2],
 }
 
 /// How a program ended.
@@ -131,31 +161,46 @@ pub(crate) fn run(spec_path: &Path) -> anyhow::Result<ExitCode> {
     }
     setsid().context("cannot make a session")?;
     set_child_subreaper(Some(rustix::process::getpid())).context("cannot become a subreaper")?;
-    // Signals to the shim are taken and dropped: only the program's group is ever told to stop, and a shim that dies
-    // early takes the exit status with it. Handlers, unlike ignored signals, are not inherited by the program.
-    let signals = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let _entered = signals.enter();
-    let _held = [
-        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?,
-        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?,
-        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup())?,
-    ];
-    let program = match start(&spec) {
-        Ok(program) => program,
-        Err(error) => {
-            complain(&spec, &error);
-            let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
-            files::replace_json(&papers.ended(), &Ended { exit: Exit::Code(code), at: Timestamp::now() })?;
-            return Ok(ExitCode::SUCCESS);
-        }
-    };
-    files::replace_json(&papers.started(), &Started { family: Family { shim: me, program }, at: Timestamp::now() })?;
-    reap(program.pid, &papers)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(keep(&spec, me, &papers))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn start(spec: &Spec) -> std::io::Result<Birth> {
-    let append = |path: &Path| fs::OpenOptions::new().append(true).create(true).open(path);
+/// Starts the program and keeps it to its end.
+async fn keep(spec: &Spec, me: Birth, papers: &Papers) -> anyhow::Result<()> {
+    // Signals to the shim are taken and dropped: only the program's group is ever told to stop, and a shim that dies
+    // early takes the exit status with it. Handlers, unlike ignored signals, are not inherited by the program.
+    let _held = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?];
+    let mut ends = signal(SignalKind::child())?;
+    let (stdout, out) = Stream::new(spec.stdout.clone()).context("cannot make a pipe")?;
+    let (stderr, err) = Stream::new(spec.stderr.clone()).context("cannot make a pipe")?;
+    let pipes = [stdout.number(), stderr.number()];
+    let kept = Kept { streams: [Arc::new(stdout), Arc::new(stderr)], papers };
+    kept.make_room();
+    let started = match start(spec, out, err) {
+        Ok(program) => Ok(Started { family: Family { shim: me, program }, at: Timestamp::now(), pipes }),
+        Err(error) => {
+            kept.streams[1].say(complaint(spec, &error).as_bytes());
+            Err(Exit::Code(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }))
+        }
+    };
+    let mut ended = None;
+    match started {
+        Ok(started) => {
+            kept.write_down(&papers.started(), &started).context("cannot write down the start")?;
+            let pumps = kept.streams.clone().map(|stream| tokio::spawn(async move { stream.pump().await }));
+            kept.reap(started.family.program.pid, &mut ends, &mut ended).await?;
+            for pump in pumps {
+                pump.abort();
+            }
+        }
+        Err(exit) => kept.on_end(exit, &mut ended).await,
+    }
+    kept.leave(ended).await;
+    Ok(())
+}
+
+fn start(spec: &Spec, out: OwnedFd, err: OwnedFd) -> std::io::Result<Birth> {
     let (program, arguments) = spec.argv.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
     let mut command = Command::new(program);
     command
@@ -165,8 +210,8 @@ fn start(spec: &Spec) -> std::io::Result<Birth> {
         .envs(spec.secrets.iter().filter_map(|name| Some((name, std::env::var_os(format!("{SECRET}{name}"))?))))
         .current_dir(&spec.cwd)
         .stdin(Stdio::null())
-        .stdout(append(&spec.stdout)?)
-        .stderr(append(&spec.stderr)?)
+        .stdout(out)
+        .stderr(err)
         .process_group(0);
     // The agent and its shims are kept from the kernel's out-of-memory killer; the program must not inherit that.
     let me = Process::myself().ok();
@@ -184,24 +229,101 @@ fn start(spec: &Spec) -> std::io::Result<Birth> {
 }
 
 /// Tells the person what a shell would, where they look for it.
-fn complain(spec: &Spec, error: &std::io::Error) {
+fn complaint(spec: &Spec, error: &std::io::Error) -> String {
     let what =
         if spec.cwd.is_dir() { spec.argv.first().cloned().unwrap_or_default() } else { spec.cwd.display().to_string() };
-    if let Ok(mut file) = fs::OpenOptions::new().append(true).create(true).open(&spec.stderr) {
-        let _ = writeln!(file, "rekindle: cannot start {what:?}: {error}");
-    }
+    format!("rekindle: cannot start {what:?}: {error}\n")
 }
 
-fn reap(program: i32, papers: &Papers) -> anyhow::Result<()> {
-    loop {
-        match wait(WaitOptions::empty()) {
-            Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == program => {
-                files::replace_json(&papers.ended(), &Ended { exit: exit_of(status), at: Timestamp::now() })?;
-            }
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::CHILD) => return Ok(()),
-            Err(error) => return Err(error).context("cannot wait"),
+/// What is kept of a program.
+struct Kept<'a> {
+    streams: [Arc<Stream>; 2],
+    papers: &'a Papers,
+}
+
+impl Kept<'_> {
+    /// Makes the reserve. A disk that has no room for it has none for much else: the program is started all the same.
+    fn make_room(&self) {
+        let make = || -> std::io::Result<()> {
+            let file = fs::File::create(self.papers.reserve())?;
+            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVE)?;
+            Ok(())
+        };
+        if make().is_err() {
+            self.give_room();
         }
+    }
+
+    fn give_room(&self) {
+        let _ = fs::remove_file(self.papers.reserve());
+    }
+
+    /// Writes a paper, into the reserve where there is no other room.
+    fn write_down<T: Serialize>(&self, path: &Path, value: &T) -> std::io::Result<()> {
+        files::replace_json(path, value).or_else(|_| {
+            self.give_room();
+            files::replace_json(path, value)
+        })
+    }
+
+    /// Waits until no descendant is left.
+    async fn reap(
+        &self,
+        program: i32,
+        ends: &mut tokio::signal::unix::Signal,
+        untold: &mut Option<Ended>,
+    ) -> anyhow::Result<()> {
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == program => {
+                    self.on_end(exit_of(status), untold).await;
+                }
+                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(None) if untold.is_some() => {
+                    let _ = tokio::time::timeout(RETRY, ends.recv()).await;
+                    self.tell(untold);
+                }
+                Ok(None) => {
+                    ends.recv().await;
+                }
+                Err(rustix::io::Errno::CHILD) => return Ok(()),
+                Err(error) => return Err(error).context("cannot wait"),
+            }
+        }
+    }
+
+    /// The program has ended: its last words come first, then the word of its end.
+    async fn on_end(&self, exit: Exit, untold: &mut Option<Ended>) {
+        *untold = Some(Ended { exit, at: Timestamp::now() });
+        self.give_room();
+        let [out, err] = &self.streams;
+        out.catch_up();
+        err.catch_up();
+        tokio::join!(out.settled(MOMENT), err.settled(MOMENT));
+        self.tell(untold);
+    }
+
+    fn tell(&self, untold: &mut Option<Ended>) {
+        if let Some(ended) = untold
+            && self.write_down(&self.papers.ended(), ended).is_ok()
+        {
+            *untold = None;
+        }
+    }
+
+    /// Nothing of the program is left: what is still in the pipes is the last.
+    async fn leave(&self, mut untold: Option<Ended>) {
+        let [out, err] = &self.streams;
+        out.catch_up();
+        err.catch_up();
+        let told = async {
+            self.tell(&mut untold);
+            while untold.is_some() {
+                tokio::time::sleep(RETRY).await;
+                self.tell(&mut untold);
+            }
+        };
+        let _ = tokio::join!(tokio::time::timeout(KEPT, told), out.settled(KEPT), err.settled(KEPT));
     }
 }
 

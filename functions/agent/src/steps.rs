@@ -14,7 +14,7 @@ use rekindle_core::orders::notice_is_urgent;
 use rekindle_core::spec::CommandLine;
 use rekindle_wire::agent::{ExitReport, Notice, Work};
 
-use crate::closing::{Closing, collect};
+use crate::closing::{Closing, LAST_WORD, collect};
 use crate::devices::{self, Devices};
 use crate::evidence::Since;
 use crate::files::{self, Layout};
@@ -44,6 +44,7 @@ impl Machine {
             self.make_folders(number);
         }
         self.resume_collecting(is_same_boot);
+        self.resume_closing();
         if let Some(attempt) = self.state.attempt.as_ref().filter(|_| is_same_boot) {
             self.parts.exec.tell_lost(attempt.number, self.state.last_exec);
         }
@@ -264,9 +265,9 @@ impl Machine {
             Ok(Standing::Running(started)) => {
                 tracing::info!(program = name.as_str(), pid = started.family.program.pid, "runs");
                 self.live = Some(Live { name, started });
-                let (events, reaped) = (self.events.clone(), self.reaped.clone());
+                let (events, reaped, taken_over) = (self.events.clone(), self.reaped.clone(), self.taken_over.clone());
                 tokio::spawn(async move {
-                    let ended = program::end_of(papers, started, reaped).await;
+                    let ended = program::end_of(papers, started, reaped, taken_over).await;
                     let _ = events.send(Event::Ended(name, ended)).await;
                 });
             }
@@ -383,8 +384,11 @@ impl Machine {
             watch: self.watch.clone(),
             family,
         };
+        let taken_over = self.taken_over.clone();
         tokio::spawn(async move {
             procs::end(home, family, is_told, kill_at).await;
+            // What was said last is on its way to the files.
+            program::is_written(&closing.folder, &taken_over, Some(LAST_WORD)).await;
             let ended = match ended {
                 Some(ended) => ended,
                 None => closing.last_word().await,

@@ -434,12 +434,14 @@ impl Worker {
         }
     }
 
-    /// A machine whose disk holds 8 MiB, and whose output is buffered elsewhere; `None` where nothing may be mounted.
-    pub(crate) fn with_small_disk(cloud: &Cloud, buffer: &Path) -> Option<Self> {
+    /// A machine whose disk holds 8 MiB, and whose output is buffered there or elsewhere; `None` where nothing may be
+    /// mounted, which root may.
+    pub(crate) fn with_small_disk(cloud: &Cloud, buffer: Option<&Path>) -> Option<Self> {
         let mut worker = Self::bare(cloud);
         let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(worker.home()).status();
         worker.is_mounted = mount.is_ok_and(|status| status.success());
-        worker.settings.push(("REKINDLE_BUFFER_DIR", buffer.display().to_string()));
+        worker.settings.extend(buffer.map(|buffer| ("REKINDLE_BUFFER_DIR", buffer.display().to_string())));
+        assert!(worker.is_mounted || !rustix::process::geteuid().is_root(), "root may mount a disk of its own");
         worker.is_mounted.then(|| {
             worker.start_agent();
             worker

@@ -6,6 +6,7 @@ mod cloud;
 mod evidence;
 mod logs;
 mod machine;
+mod output;
 mod programs;
 mod secrets;
 mod startup;
