@@ -8,7 +8,7 @@ locals {
   # Above the ports of TPU runtimes; the workers listen there on their own addresses.
   bell_port = 8478
   bucket    = "${var.project}-rekindle"
-  regions   = toset([for c in var.capacity : regex("^(.+)-[a-z]$", c.zone)[0]])
+  regions   = toset([for c in var.capacity : regex("^(.+)-[a-z0-9]+$", c.zone)[0]])
 
   # gcloud's own client: the audience of a person's `gcloud auth print-identity-token`, which cannot be told another.
   gcloud_client = "32555940559.apps.googleusercontent.com"

@@ -37,7 +37,7 @@ variable "capacity" {
     error_message = "The kind is spot, preemptible, on_demand or reserved."
   }
   validation {
-    condition     = alltrue([for c in var.capacity : length(regexall("^[a-z]+-[a-z]+[0-9]+-[a-z]$", c.zone)) == 1])
+    condition     = alltrue([for c in var.capacity : length(regexall("^[a-z]+-[a-z]+[0-9]+-[a-z0-9]+$", c.zone)) == 1])
     error_message = "A zone looks like us-central1-a."
   }
 }

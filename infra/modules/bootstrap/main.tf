@@ -4,6 +4,10 @@ locals {
   apis = toset([
     "artifactregistry.googleapis.com",
     "billingbudgets.googleapis.com",
+    # Without it the provider is not told the project's billing account, and makes no budget.
+    "cloudbilling.googleapis.com",
+    # `gcloud beta quotas`, of which `rekindle doctor` asks.
+    "cloudquotas.googleapis.com",
     "cloudresourcemanager.googleapis.com",
     "cloudscheduler.googleapis.com",
     "cloudtasks.googleapis.com",
@@ -11,6 +15,8 @@ locals {
     "eventarc.googleapis.com",
     "firestore.googleapis.com",
     "iam.googleapis.com",
+    # Tokens of the services' accounts, as which `rekindle doctor` asks what they may do.
+    "iamcredentials.googleapis.com",
     "iap.googleapis.com",
     "logging.googleapis.com",
     "monitoring.googleapis.com",

@@ -130,5 +130,11 @@ resource "google_cloud_run_v2_service" "service" {
     }
   }
 
+  # Said, so that an apply ends what `gcloud run services update-traffic` began: left out, the provider keeps whatever is there.
+  traffic {
+    type    = "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST"
+    percent = 100
+  }
+
   depends_on = [var.ready]
 }

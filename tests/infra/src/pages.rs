@@ -24,6 +24,45 @@ pub fn pages() -> Vec<PathBuf> {
     found
 }
 
+/// Where a page's fences are wrong: one that does not begin its line, or one without its pair. What stands behind such a fence is
+/// neither shown as commands nor seen by [`lines`].
+pub fn faults_of_fences(page: &str) -> Vec<String> {
+    let fences = page.lines().enumerate().filter(|(_, line)| line.contains("```"));
+    let mut faults: Vec<String> = fences
+        .clone()
+        .filter(|(_, line)| !line.starts_with("```"))
+        .map(|(at, line)| format!("line {}: a fence begins its line: {line}", at + 1))
+        .collect();
+    let mut inside = false;
+    for (at, line) in fences.filter(|(_, line)| line.starts_with("```")) {
+        if inside && line != "```" {
+            faults.push(format!("line {}: a block begins in another: {line}", at + 1));
+        }
+        inside = !inside;
+    }
+    if inside {
+        faults.push("the last block has no end".to_owned());
+    }
+    faults
+}
+
+/// Which variables a line of shell sets for the lines after it: by `export`, by assignment, by `for` and by `read`.
+pub fn sets(line: &str) -> Vec<String> {
+    let name = |word: &str| -> Option<String> {
+        let (name, _) = word.split_once('=')?;
+        let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        is_name.then(|| name.to_owned())
+    };
+    let words: Vec<&str> = line.split([' ', ';']).filter(|word| !word.is_empty()).collect();
+    match words.split_first() {
+        Some((&"export", rest)) => rest.iter().map_while(|word| name(word)).collect(),
+        Some((&"for", rest)) => rest.first().map(|word| (*word).to_owned()).into_iter().collect(),
+        Some((&"read", rest)) => rest.last().map(|word| (*word).to_owned()).into_iter().collect(),
+        Some((first, _)) => name(first).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
 /// The lines of the shell blocks of a page.
 pub fn lines(page: &str) -> Vec<String> {
     let mut inside = false;

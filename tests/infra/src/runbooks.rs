@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::files::{root, text};
 use crate::gcloud;
-use crate::pages::{all_lines, commands, lines, pages};
+use crate::pages::{all_lines, commands, faults_of_fences, lines, pages, sets};
 use crate::recorder::Recorder;
 use crate::tools::skip;
 use regex::Regex;
@@ -58,7 +58,7 @@ fn every_other_command_is_there() {
                     root().join(original(folder)).is_dir() && (terraform.is_none() || is_terraforms(&words[2..]))
                 }
                 // Those of `rekindle` the command line's own tests parse, each of them; gcloud's are looked at above.
-                "rekindle" | "gcloud" | "cat" | "cp" | "rm" | "date" | "for" | "printf" | "done" => true,
+                "rekindle" | "gcloud" | "cat" | "cp" | "rm" | "date" | "for" | "printf" | "read" | "done" => true,
                 other => other.starts_with("infra/") && root().join(other).is_file(),
             };
             if !is_there {
@@ -104,6 +104,47 @@ fn a_flag_that_terraform_does_not_have_is_found() {
     for wrong in ["aply", "apply -targets=module.store", "output -raws server", "init -backend=x -copy"] {
         assert!(!is_terraforms(&words(wrong)), "{wrong}");
     }
+}
+
+#[test]
+fn every_block_of_a_page_begins_and_ends_on_a_line_of_its_own() {
+    for page in pages() {
+        let faults = faults_of_fences(&std::fs::read_to_string(&page).unwrap());
+        assert!(faults.is_empty(), "{}: {}", page.display(), faults.join("\n"));
+    }
+    for wrong in ["Do this: ```sh\nls\n```\n", "```sh\nls\n", "```sh\nls\n```sh\nls\n```\n"] {
+        assert!(!faults_of_fences(wrong).is_empty(), "{wrong}");
+    }
+    assert!(faults_of_fences("Do this:\n\n```sh\nls\n```\n").is_empty());
+}
+
+/// The variables that the lines of a page use before any of them sets them, `REKINDLE_SERVER` among them for whoever calls the server.
+fn unset(lines: &[String]) -> Vec<String> {
+    let used = Regex::new(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)").unwrap();
+    let mut set = BTreeSet::new();
+    let mut found = Vec::new();
+    for line in lines {
+        set.extend(sets(line));
+        let mut names: BTreeSet<String> = used.captures_iter(line).map(|found| found[1].to_owned()).collect();
+        if commands(line).iter().any(|words| words[0] == "rekindle") {
+            names.insert("REKINDLE_SERVER".to_owned());
+        }
+        found.extend(names.difference(&set).map(|name| format!("{name} in: {line}")));
+    }
+    found
+}
+
+#[test]
+fn every_variable_of_a_page_is_set_on_it_before_it_is_used() {
+    for page in pages() {
+        let lines = lines(&std::fs::read_to_string(&page).unwrap());
+        let unset = unset(&lines);
+        assert!(unset.is_empty(), "{}: nothing sets {}", page.display(), unset.join("\n"));
+    }
+    let of = |lines: &[&str]| unset(&lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>()).len();
+    assert_eq!(of(&["rekindle ps", "gcloud x --project=\"$PROJECT\""]), 2);
+    assert_eq!(of(&["export REKINDLE_SERVER=x PROJECT=y", "rekindle ps --owner=\"$PROJECT\""]), 0);
+    assert_eq!(of(&["read -rs NEW", "for name in a b; do echo \"$name\" \"${NEW}\"; done"]), 0);
 }
 
 #[test]

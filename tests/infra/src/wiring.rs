@@ -174,6 +174,9 @@ fn the_services_run_one_image_each_as_itself() {
             assert!(routes.contains(path), "{name}: no {path}");
         }
         assert_eq!(service.values["custom_audiences"], json!([url(name)]));
+        // Said explicitly: else an apply would leave the traffic where `gcloud run services update-traffic` sent it.
+        let newest = json!([{"type": "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST", "percent": 100}]);
+        assert_eq!(service.values["traffic"], newest, "{name}");
         let environment = environment(service);
         assert_eq!(environment["REKINDLE_AUDIENCES"], url(name));
         assert_eq!(environment["REKINDLE_AUTH"], "platform", "the mode for services behind Cloud Run's own check");
@@ -276,6 +279,77 @@ fn the_catalogues_regions_all_have_addresses() {
     let missing: Vec<&&str> =
         regions.iter().filter(|r| !Regex::new(&format!(r"(?m)^\s+{r}\s+= \d+$")).unwrap().is_match(&network)).collect();
     assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn every_zone_of_the_catalogue_is_taken_and_has_its_region() {
+    let mut variables = example_variables();
+    let zones = catalog::zones();
+    assert!(zones.iter().any(|zone| zone.ends_with("-ai1b")), "{zones:?}");
+    let entry =
+        |zone: &&str| format!("{{ accelerator = \"*\", zone = \"{zone}\", kind = \"spot\", usd_per_chip_hour = 0.5 }}");
+    let list: Vec<String> = zones.iter().map(entry).collect();
+    variables.extend(crate::plan::tfvars(&format!("capacity = [{}]", list.join(", "))));
+    let plan = plan(&infra().join("envs/example"), &variables);
+    let of_workers = plan.of("google_compute_subnetwork").filter(|s| s.values["name"] == "rekindle");
+    let made: BTreeSet<&str> = of_workers.map(|s| s.values["region"].as_str().unwrap()).collect();
+    assert_eq!(made, zones.iter().map(|zone| catalog::region_of(zone)).collect::<BTreeSet<_>>());
+}
+
+#[test]
+fn every_api_is_turned_on_that_is_called() {
+    let variables = crate::plan::tfvars("project = \"p\"\nregion = \"us-central1\"\nbucket_locations = [\"US\"]");
+    let bootstrap = plan(&infra().join("envs/example/bootstrap"), &variables);
+    let on: BTreeSet<&str> =
+        bootstrap.of("google_project_service").map(|r| r.values["service"].as_str().unwrap()).collect();
+    // The APIs of every gcloud command of the pages, by its first word.
+    let of_group =
+        |words: &[String]| match words.iter().find(|word| !["alpha", "beta"].contains(&word.as_str()))?.as_str() {
+            "quotas" => Some("cloudquotas.googleapis.com"),
+            "scheduler" => Some("cloudscheduler.googleapis.com"),
+            "tasks" => Some("cloudtasks.googleapis.com"),
+            "artifacts" => Some("artifactregistry.googleapis.com"),
+            "secrets" => Some("secretmanager.googleapis.com"),
+            "projects" => Some("cloudresourcemanager.googleapis.com"),
+            "services" => Some("serviceusage.googleapis.com"),
+            "iam" => Some("iam.googleapis.com"),
+            "run" => Some("run.googleapis.com"),
+            "pubsub" => Some("pubsub.googleapis.com"),
+            "eventarc" => Some("eventarc.googleapis.com"),
+            "logging" => Some("logging.googleapis.com"),
+            "firestore" => Some("firestore.googleapis.com"),
+            "storage" => Some("storage.googleapis.com"),
+            // TPUs are asked of their own API, routers of Compute Engine.
+            "compute" if words.contains(&"tpus".to_owned()) => Some("tpu.googleapis.com"),
+            "compute" => Some("compute.googleapis.com"),
+            "config" | "auth" => None,
+            other => panic!("which API does gcloud {other} call?"),
+        };
+    let mut needed = BTreeSet::new();
+    for (_, line) in crate::pages::all_lines() {
+        let commands = crate::pages::commands(&line);
+        needed.extend(commands.iter().filter(|w| w[0] == "gcloud").filter_map(|words| of_group(&words[1..])));
+    }
+    assert!(needed.len() > 12, "{needed:?}");
+    // What no page calls: the provider looks up the billing account and makes the budget, doctor asks as the services' accounts.
+    needed.extend(["cloudbilling.googleapis.com", "billingbudgets.googleapis.com", "iamcredentials.googleapis.com"]);
+    needed.extend(["monitoring.googleapis.com", "iap.googleapis.com"]);
+    let off: Vec<&&str> = needed.difference(&on).collect();
+    assert!(off.is_empty(), "off: {off:?}");
+}
+
+#[test]
+fn calls_of_every_environment_count_against_its_own_project() {
+    for folder in ["envs/example", "envs/example/bootstrap"] {
+        let module = Module::read(&infra().join(folder));
+        for provider in module.of("provider") {
+            let is = |name: &str, value: &str| {
+                attribute(provider.body(), name).is_some_and(|expr| expr.to_string() == value)
+            };
+            let counts = is("user_project_override", "true") && is("billing_project", "var.project");
+            assert!(counts, "{folder}: the machine's login may name no project, or another");
+        }
+    }
 }
 
 #[test]

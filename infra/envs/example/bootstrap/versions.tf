@@ -15,4 +15,7 @@ terraform {
 provider "google" {
   project = var.project
   region  = var.region
+  # Calls count against this project, whatever project the machine's own login (`gcloud auth application-default login`) names, or none.
+  user_project_override = true
+  billing_project       = var.project
 }
