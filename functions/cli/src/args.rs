@@ -231,6 +231,9 @@ pub(crate) struct Doctor {
     /// Its Firestore database
     #[arg(long, default_value = "rekindle", value_name = "NAME")]
     pub(crate) database: String,
+    /// State folder of a `rekindle dev` on this machine, for its disk [default: ~/.local/state/rekindle/dev]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
 }
 
 /// `run`.

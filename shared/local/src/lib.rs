@@ -14,6 +14,6 @@ mod topic;
 pub use bells::UdpBells;
 pub use objects::{FileObjects, UploadRefused, is_name};
 pub use ports::{HttpProbe, LocalDeadLetters, LocalEvents, LocalHints, RandomIds, ScaledClock, SystemClock};
-pub use store::{FILE_SCHEMA, OpenError, RedbDocs};
+pub use store::{FILE_SCHEMA, OpenError, ROOM_MIN as STORE_ROOM_MIN, RedbDocs};
 pub use timers::{LocalTicker, LocalWakeups};
 pub use topic::{LocalTopic, Subscription};

@@ -9,18 +9,23 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use redb::{Database, DatabaseError};
 use rekindle_ports::docs::{Doc, Docs, DocsError, Page, Query, Revision, Write};
 use rekindle_ports::limits;
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
 mod layout;
 mod read;
+mod slot;
 #[cfg(test)]
 mod tests;
 mod write;
+
+pub use slot::ROOM_MIN;
+use slot::Slot;
 
 /// Version of the file's layout.
 pub const FILE_SCHEMA: u64 = 1;
@@ -30,6 +35,9 @@ const QUEUE: usize = 256;
 
 /// Most commits in one transaction: bounds what one failed flush makes unclear, and the time to the first answer.
 const GROUP_MAX: usize = 64;
+
+/// Between two tries to open the file anew, where the first did not do.
+const REOPEN_EACH: Duration = Duration::from_millis(500);
 
 /// Why the file could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -66,10 +74,10 @@ struct Request {
 
 /// Documents in one file. Needs a tokio runtime around every call.
 ///
-/// After a failed flush (a full disk) redb takes no more writes: commits answer `Unavailable` until the file is opened
-/// again.
+/// On a full disk commits answer `Unavailable`, and reads go on. After an error of the disk redb neither takes nor gives
+/// anything: the writer then opens the file anew, and until that is done everything answers `Unavailable`.
 pub struct RedbDocs {
-    db: Arc<Database>,
+    slot: Arc<Slot>,
     seen: Arc<read::Seen>,
     requests: Option<mpsc::Sender<Request>>,
     writer: Option<JoinHandle<()>>,
@@ -79,33 +87,24 @@ impl RedbDocs {
     /// Opens the file, or makes it. Its folder must exist. Blocks; a file that was not closed is checked first.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let name = || path.display().to_string();
-        let broken = |why: String| OpenError::Broken { path: name(), why };
-        let db = match Database::create(path) {
-            Ok(db) => Arc::new(db),
-            Err(DatabaseError::DatabaseAlreadyOpen) => return Err(OpenError::InUse(name())),
-            Err(error) => return Err(broken(error.to_string())),
-        };
-        let (found, last) = write::prepare(&db).map_err(|e| broken(e.to_string()))?;
-        if found != FILE_SCHEMA {
-            return Err(OpenError::Newer { path: name(), found });
-        }
+        let (slot, last) = Slot::open(path)?;
+        let slot = Arc::new(slot);
         let (requests, queue) = mpsc::channel(QUEUE);
         let writer = std::thread::Builder::new()
             .name("rekindle-store".into())
             .spawn({
-                let db = Arc::clone(&db);
-                move || write_groups(&db, queue, last)
+                let slot = Arc::clone(&slot);
+                move || write_groups(&slot, queue, last)
             })
-            .map_err(|e| broken(e.to_string()))?;
-        Ok(Self { db, seen: Arc::new(read::nothing_seen()), requests: Some(requests), writer: Some(writer) })
+            .map_err(|e| OpenError::Broken { path: path.display().to_string(), why: e.to_string() })?;
+        Ok(Self { slot, seen: Arc::new(read::nothing_seen()), requests: Some(requests), writer: Some(writer) })
     }
 
     async fn read<T: Send + 'static>(
         &self,
         of: impl FnOnce(&read::Snapshot<'_>) -> Result<T, redb::Error> + Send + 'static,
     ) -> Result<T, DocsError> {
-        let (db, seen) = (Arc::clone(&self.db), Arc::clone(&self.seen));
+        let (db, seen) = (self.slot.get().map_err(DocsError::Unavailable)?, Arc::clone(&self.seen));
         let read = tokio::task::spawn_blocking(move || of(&read::Snapshot::take(&db, &seen)?)).await;
         match read {
             Ok(Ok(answer)) => Ok(answer),
@@ -127,33 +126,71 @@ impl Drop for RedbDocs {
     }
 }
 
-fn write_groups(db: &Database, mut queue: mpsc::Receiver<Request>, mut last: i64) {
-    while let Some(first) = queue.blocking_recv() {
+fn write_groups(slot: &Slot, mut queue: mpsc::Receiver<Request>, mut last: i64) {
+    loop {
+        if let Err(why) = slot.get() {
+            match queue.try_recv() {
+                Ok(request) => drop(request.answer.send(Err(DocsError::Unavailable(why)))),
+                Err(TryRecvError::Disconnected) => return,
+                Err(TryRecvError::Empty) => {
+                    std::thread::sleep(REOPEN_EACH);
+                    reopen(slot, &mut last);
+                }
+            }
+            continue;
+        }
+        let Some(first) = queue.blocking_recv() else { return };
         let mut group = vec![first];
         while group.len() < GROUP_MAX
             && let Ok(more) = queue.try_recv()
         {
             group.push(more);
         }
-        let mut answers = Vec::with_capacity(group.len());
-        let mut commits = Vec::with_capacity(group.len());
-        for request in group {
-            answers.push(request.answer);
-            commits.push((request.writes, request.bodies));
+        if write_group(slot, group, &mut last).is_err() {
+            reopen(slot, &mut last);
         }
-        let outcome = write::group(db, commits, &mut last);
-        if let Err(error) = &outcome {
-            tracing::error!(%error, "the store did not write");
+    }
+}
+
+/// Writes a group and answers each of it. An error tells that the file must be opened anew.
+fn write_group(slot: &Slot, group: Vec<Request>, last: &mut i64) -> Result<(), ()> {
+    let mut answers = Vec::with_capacity(group.len());
+    let mut commits = Vec::with_capacity(group.len());
+    for request in group {
+        answers.push(request.answer);
+        commits.push((request.writes, request.bodies));
+    }
+    let (outcome, done) = match slot.room().and_then(|()| slot.get()) {
+        Err(why) => (Err(write::GroupError::Nothing(why)), Ok(())),
+        Ok(db) => {
+            let outcome = write::group(&db, commits, last);
+            let done = if outcome.is_ok() { Ok(()) } else { Err(()) };
+            (outcome, done)
         }
-        for (at, answer) in answers.into_iter().enumerate() {
-            let result = match &outcome {
-                Ok(results) => results[at].clone().map_err(|path| DocsError::Conflict { path }),
-                Err(write::GroupError::Nothing(why)) => Err(DocsError::Unavailable(why.clone())),
-                Err(write::GroupError::Unclear(why)) => Err(DocsError::Unclear(why.clone())),
-            };
-            // A caller that has gone away does not want the answer; its commit stands.
-            let _gone = answer.send(result);
+    };
+    if let Err(error) = &outcome {
+        tracing::error!(%error, "the store did not write");
+    }
+    for (at, answer) in answers.into_iter().enumerate() {
+        let result = match &outcome {
+            Ok(results) => results[at].clone().map_err(|path| DocsError::Conflict { path }),
+            Err(write::GroupError::Nothing(why)) => Err(DocsError::Unavailable(why.clone())),
+            Err(write::GroupError::Unclear(why)) => Err(DocsError::Unclear(why.clone())),
+        };
+        // A caller that has gone away does not want the answer; its commit stands.
+        let _gone = answer.send(result);
+    }
+    done
+}
+
+/// Opens the file anew. Revisions go on from where they were.
+fn reopen(slot: &Slot, last: &mut i64) {
+    match slot.reopen() {
+        Ok(found) => {
+            tracing::warn!("the store was opened anew");
+            *last = found.max(*last);
         }
+        Err(error) => tracing::error!(%error, "the store cannot be opened anew; it is tried again"),
     }
 }
 

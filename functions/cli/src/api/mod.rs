@@ -415,7 +415,9 @@ fn next_step(status: StatusCode, path: &str) -> Option<&'static str> {
         _ if status.is_redirection() => {
             Some("check the address: what answers there sends elsewhere, as a login page or a proxy does")
         }
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Some("try again in a few seconds"),
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+            Some("try again in a few seconds; if it stays, `rekindle doctor` tells why")
+        }
         _ if status.is_server_error() => Some("try again; if it stays, the server's log tells why"),
         _ => None,
     }

@@ -3,18 +3,20 @@
 mod cloud;
 
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 use owo_colors::OwoColorize as _;
+use rekindle_local::STORE_ROOM_MIN;
 use rekindle_wire::v1::VersionView;
 
 use super::Context;
 use crate::answers::CheckLine;
 use crate::api::typed;
 use crate::args::Doctor;
+use crate::dev::places::Places;
 use crate::exit::Exit;
 use crate::fault::Result;
 
@@ -69,6 +71,7 @@ pub(crate) async fn run(context: &Context, options: &Doctor) -> Result<ExitCode>
         processes(std::fs::read_to_string("/proc/self/stat").map(drop)),
         disk(&std::env::temp_dir(), free(&std::env::temp_dir())),
     ]);
+    checks.extend(state_folder(options).map(|folder| state(&folder, free(&folder))));
     match (&options.project, &options.region) {
         (Some(project), Some(region)) => {
             let place = cloud::Place { project, region, database: &options.database };
@@ -234,6 +237,32 @@ fn disk(folder: &Path, free: std::io::Result<u64>) -> Check {
             bad("disk", format!("{shown}: {error}"), format!("`mkdir -p {shown}`, or `export TMPDIR=FOLDER`"))
         }
     }
+}
+
+/// The state folder of the local mode: the one that was named, else the usual one if there ever was a `rekindle dev`.
+fn state_folder(options: &Doctor) -> Option<PathBuf> {
+    let usual = || Places::usual().ok().filter(|folder| folder.is_dir());
+    options.state.clone().or_else(usual)
+}
+
+/// Without room there, the local mode takes no change, and what is said by its programs waits in memory.
+fn state(folder: &Path, free: std::io::Result<u64>) -> Check {
+    let shown = folder.display();
+    let free = match free {
+        Ok(free) => free,
+        Err(error) => {
+            let next = "`rekindle doctor --state=DIR` with the folder that `rekindle dev` was given";
+            return bad("state", format!("{shown}: {error}"), next);
+        }
+    };
+    let next = format!(
+        "`du -xh --max-depth=2 {shown} | sort -h` tells what fills it; with room, `rekindle dev` goes on by itself"
+    );
+    if free < STORE_ROOM_MIN {
+        return bad("state", format!("the disk of {shown} is full ({} KiB free)", free >> 10), next);
+    }
+    let found = format!("{:.1} GiB free in {shown}", free as f64 / (1_u64 << 30) as f64);
+    if free < DISK_FREE_MIN { warning("state", found, next) } else { good("state", found) }
 }
 
 #[cfg(test)]

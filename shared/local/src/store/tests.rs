@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rekindle_ports::docs::{Content, Cursor, Docs, Index, IndexValue, Op, Precondition, Query, Write};
+use rekindle_ports::docs::{Content, Cursor, Docs, DocsError, Index, IndexValue, Op, Precondition, Query, Write};
 
 use super::{OpenError, RedbDocs, layout};
 
@@ -146,4 +146,83 @@ async fn commits_of_many_callers_share_flushes_and_keep_their_own_answers() {
     revisions.sort();
     revisions.dedup();
     assert_eq!(revisions.len(), 100, "each commit has a revision of its own");
+}
+
+/// A disk of this size; `None` where nothing may be mounted, which root may.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    fn new(mib: u64) -> Option<Self> {
+        let disk = Self(tempfile::tempdir().unwrap());
+        let size = format!("size={mib}m");
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &size, "none"]).arg(disk.0.path());
+        let is_mounted = mount.status().is_ok_and(|status| status.success());
+        assert!(is_mounted || !rustix::process::geteuid().is_root(), "root may mount a disk of its own");
+        is_mounted.then_some(disk)
+    }
+
+    fn free(&self) -> u64 {
+        let stat = rustix::fs::statvfs(self.0.path()).unwrap();
+        stat.f_bavail * stat.f_frsize
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[tokio::test]
+async fn a_store_whose_disk_was_full_goes_on_when_there_is_room() {
+    let Some(disk) = Disk::new(32) else { return };
+    let docs = RedbDocs::open(disk.0.path().join("store.redb")).unwrap();
+    let first = docs.commit(vec![put("jobs/a", &[], Precondition::Absent)]).await.unwrap();
+    let fill = disk.0.path().join("fill");
+    std::fs::write(&fill, vec![1; (disk.free() - (6 << 20)) as usize]).unwrap();
+    // More than there is room for, and it is seen only while it is written.
+    let large = |n: usize| {
+        let body = serde_json::json!({"pad": "x".repeat(800_000)}).into();
+        let content = Content { body, index: Index::new().into() };
+        Write::Put { path: format!("large/{n}"), content, when: Precondition::Absent }
+    };
+    let failed = docs.commit((0..16).map(large).collect()).await.unwrap_err().to_string();
+    assert!(failed.contains("No space left"), "it was tried: {failed}");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let read = loop {
+        match docs.get("jobs/a").await {
+            Ok(read) => break read.unwrap(),
+            Err(error) => assert!(Instant::now() < deadline, "reads go on while the disk is full: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await; // between two looks
+    };
+    assert_eq!(read.revision, first);
+    if disk.free() < 4 << 20 {
+        let refused = docs.commit(vec![put("jobs/b", &[], Precondition::Absent)]).await.unwrap_err().to_string();
+        assert!(refused.contains("is full") && refused.contains("make room on it"), "{refused}");
+    }
+    std::fs::remove_file(&fill).unwrap();
+    let second = docs.commit(vec![put("jobs/a", &[], Precondition::At(first))]).await.unwrap();
+    assert!(second > first);
+    drop(docs);
+    let docs = RedbDocs::open(disk.0.path().join("store.redb")).unwrap();
+    assert_eq!(docs.get("jobs/a").await.unwrap().unwrap().revision, second);
+    let there: Vec<String> = (0..16).map(|n| format!("large/{n}")).collect();
+    let (large, _) = docs.get_many(&there).await.unwrap();
+    assert!(large.iter().all(Option::is_none) || large.iter().all(Option::is_some), "all of a commit or nothing");
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_before_anything_is_tried() {
+    let Some(disk) = Disk::new(16) else { return };
+    let docs = RedbDocs::open(disk.0.path().join("store.redb")).unwrap();
+    let first = docs.commit(vec![put("jobs/a", &[], Precondition::Absent)]).await.unwrap();
+    let fill = disk.0.path().join("fill");
+    std::fs::write(&fill, vec![1; (disk.free() - (1 << 20)) as usize]).unwrap();
+    let refused = docs.commit(vec![put("jobs/a", &[], Precondition::At(first))]).await.unwrap_err();
+    assert!(matches!(&refused, DocsError::Unavailable(why) if why.contains("is full")), "{refused}");
+    assert_eq!(docs.get("jobs/a").await.unwrap().unwrap().revision, first);
+    std::fs::remove_file(&fill).unwrap();
+    docs.commit(vec![put("jobs/a", &[], Precondition::At(first))]).await.unwrap();
 }

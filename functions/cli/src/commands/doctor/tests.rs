@@ -16,8 +16,13 @@ fn every_fault_names_a_command_that_mends_it() {
     let none = || Error::from(ErrorKind::NotFound);
     let address = Ipv4Addr::LOCALHOST;
     let server = VersionView { version: "9.9.9".into(), installation: "abcdef".into() };
-    let place = Doctor { project: Some("p".into()), region: Some("us-central1".into()), database: "rekindle".into() };
-    let nowhere = Doctor { project: None, region: None, database: "rekindle".into() };
+    let place = Doctor {
+        project: Some("p".into()),
+        region: Some("us-central1".into()),
+        database: "rekindle".into(),
+        state: None,
+    };
+    let nowhere = Doctor { project: None, region: None, database: "rekindle".into(), state: None };
     let checks = [
         answers("http://s", ANSWER_SLOW * 2),
         same_version(&server),
@@ -28,6 +33,9 @@ fn every_fault_names_a_command_that_mends_it() {
         processes(Err(none())),
         disk(Path::new("/x"), Ok(DISK_FREE_MIN - 1)),
         disk(Path::new("/x"), Err(none())),
+        state(Path::new("/x"), Ok(DISK_FREE_MIN - 1)),
+        state(Path::new("/x"), Ok(STORE_ROOM_MIN - 1)),
+        state(Path::new("/x"), Err(none())),
     ];
     let tree = rekindle_infra_tests::gcloud::tree();
     for check in &checks {
@@ -53,8 +61,19 @@ fn what_is_well_needs_nothing() {
         loopback(Ipv4Addr::LOCALHOST, Ok(())),
         processes(Ok(())),
         disk(Path::new("/x"), Ok(DISK_FREE_MIN)),
+        state(Path::new("/x"), Ok(DISK_FREE_MIN)),
     ];
     for check in checks {
         assert!(check.verdict == Verdict::Good && check.next.is_none(), "{}", check.name);
     }
+}
+
+#[test]
+fn a_full_disk_of_the_state_is_bad_and_a_fuller_one_a_warning() {
+    let full = state(Path::new("/s"), Ok(STORE_ROOM_MIN - 1));
+    assert_eq!((full.verdict, full.found.as_str()), (Verdict::Bad, "the disk of /s is full (4095 KiB free)"));
+    assert!(full.next.unwrap().contains("`du -xh --max-depth=2 /s"));
+    assert_eq!(state(Path::new("/s"), Ok(STORE_ROOM_MIN)).verdict, Verdict::Warning);
+    let named = Doctor { project: None, region: None, database: "rekindle".into(), state: Some("/s".into()) };
+    assert_eq!(state_folder(&named).as_deref(), Some(Path::new("/s")));
 }
