@@ -122,7 +122,13 @@ async fn fetch(metadata: &Metadata, code: &str, digest: &str, to: &Path) -> anyh
         _ => bail!("{code} is no gs://, file://, http:// or https:// address"),
     }
     let found = hash_file(&part).await?;
-    ensure!(found == digest, "the bundle has digest {found}, not the {digest} of its name");
+    if found != digest {
+        // Short, for the line is shown as evidence; and with the next step, since nobody sends what has the name already.
+        let (found, named) = (&found[..12], &digest[..12]);
+        bail!(
+            "the bundle has digest {found}…, not {named}… as its name says: remove it, and `rekindle run` sends it anew"
+        );
+    }
     tokio::fs::rename(&part, to).await.context("cannot keep the bundle")
 }
 

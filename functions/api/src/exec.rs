@@ -131,8 +131,9 @@ fn action_of(api: &Api, body: &ExecBody) -> Result<ExecAction, Problem> {
         (None, Some(unpack)) if is_bundle(api, &unpack.code) => {
             ExecAction::Unpack { code: unpack.code.clone(), to: unpack.to.clone() }
         }
+        (Some(_), None) => return Err(faulty("`run` is empty; give the command to run")),
         (None, Some(_)) => return Err(faulty("`unpack.code` is no bundle of this deployment")),
-        _ => return Err(faulty("give one of `run` and `unpack`")),
+        (Some(_), Some(_)) | (None, None) => return Err(faulty("give one of `run` and `unpack`")),
     };
     if serde_json::to_vec(&action).map_or(0, |bytes| bytes.len()) > ORDER_MAX {
         return Err(faulty(&format!("an order has at most {ORDER_MAX} bytes; bring a script by `sync`, and run that")));

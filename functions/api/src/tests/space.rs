@@ -143,7 +143,8 @@ async fn an_order_that_cannot_be_carried_out_is_refused_with_the_reason() {
     for (body, why) in [
         (json!({}), "give one of"),
         (json!({"run": "a", "unpack": {"code": "x", "to": ""}}), "give one of"),
-        (json!({"run": []}), "give one of"),
+        (json!({"run": []}), "`run` is empty; give the command to run"),
+        (json!({"run": " "}), "`run` is empty"),
         (json!({"unpack": {"code": "gs://other/x.tar.zst", "to": ""}}), "no bundle"),
         (json!({"run": "x".repeat(20_000)}), "at most"),
         (json!({"run": "a", "worker": "4"}), "there are 0 to 3"),

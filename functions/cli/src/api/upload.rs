@@ -1,8 +1,8 @@
 //! PUT of a file to an upload address: of our own server in the local mode, of Cloud Storage (a resumable session)
 //! else. The address is the right to write; no token goes with it.
 
+use std::fs::File;
 use std::io::SeekFrom;
-use std::path::Path;
 
 use indicatif::ProgressBar;
 use reqwest::{StatusCode, header};
@@ -35,7 +35,7 @@ impl Api {
     pub(crate) async fn upload(
         &self,
         address: &str,
-        file: &Path,
+        file: &File,
         from: u64,
         size: u64,
         bar: &ProgressBar,
@@ -88,13 +88,13 @@ impl Api {
     }
 }
 
-async fn body(file: &Path, from: u64, bar: &ProgressBar) -> Result<reqwest::Body> {
+async fn body(file: &File, from: u64, bar: &ProgressBar) -> Result<reqwest::Body> {
     let cannot = |error: std::io::Error| {
         Fault::unexpected("cannot read the bundle")
             .caused_by(&error)
             .next("run the command again; it packs the folder anew")
     };
-    let mut file = tokio::fs::File::open(file).await.map_err(cannot)?;
+    let mut file = tokio::fs::File::from_std(file.try_clone().map_err(cannot)?);
     file.seek(SeekFrom::Start(from)).await.map_err(cannot)?;
     let stream = futures::stream::try_unfold((file, bar.clone()), |(mut file, bar)| async move {
         let mut piece = vec![0; PIECE];
@@ -122,11 +122,12 @@ mod tests {
         let router = axum::Router::new().fallback(async move || refusal);
         let server = tokio::spawn(async move { axum::serve(listener, router).await });
         let api = Api::new(Server { url: url.clone(), origin: Origin::Given, token_command: None }, None).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let (file, none) = (folder.path().join("bundle"), folder.path().join("none"));
-        std::fs::write(&file, "bytes").unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, b"bytes").unwrap();
+        let (pipe, _end) = std::io::pipe().unwrap();
+        let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
         for (address, file, causes, next, may_pass) in [
-            (url.as_str(), &none, ["cannot read the bundle", "No such file"], "packs the folder anew", false),
+            (url.as_str(), &pipe, ["cannot read the bundle", "Illegal seek"], "packs the folder anew", false),
             (&url, &file, ["the upload was answered 403", "signature has expired"], "holds for a while", false),
             ("http://127.0.0.1:1", &file, ["the upload broke off", "Connection refused"], "check the network", true),
         ] {

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use ignore::WalkBuilder;
 
 use crate::fault::{Fault, Result};
 use crate::human;
 
+/// Ignore rules of git.
+const GIT_IGNORE_FILE: &str = ".gitignore";
 /// Ignore rules of ours; they win over `.gitignore`.
 const IGNORE_FILE: &str = ".rekindleignore";
 /// Never taken: of no use to a program, and different on each machine.
@@ -69,11 +72,46 @@ fn is_within_repository(root: &Path) -> bool {
     !is_root(root) && root.ancestors().any(is_root)
 }
 
+/// A file of rules in a folder that is neither file nor folder, if there is one: reading a pipe or a device may never end.
+fn endless_rules(folder: &Path) -> Option<PathBuf> {
+    [GIT_IGNORE_FILE, IGNORE_FILE].map(|name| folder.join(name)).into_iter().find(|path| {
+        // Where a link leads to is what would be read.
+        path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
+    })
+}
+
+/// Refuses rules above a folder that cannot be read to an end.
+fn refuse_endless_rules(root: &Path, is_within: bool) -> Result<()> {
+    let mut above = root.ancestors().take(if is_within { usize::MAX } else { 1 });
+    above.find_map(endless_rules).map_or(Ok(()), |path| Err(no_rules(&path)))
+}
+
+fn no_rules(path: &Path) -> Fault {
+    Fault::input(format!("{} is no file: it is a pipe, a socket or a device", path.display()))
+        .next("remove it, or put a file with the rules in its place")
+}
+
+/// Whether an entry is looked at. Rules in it that have no end are kept in `endless`.
+fn is_taken(entry: &ignore::DirEntry, endless: &OnceLock<PathBuf>) -> bool {
+    if NEVER.iter().any(|name| entry.file_name() == *name) {
+        return false;
+    }
+    // The rules of a folder are read before anything in it is seen.
+    let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+    let Some(path) = is_folder.then(|| endless_rules(entry.path())).flatten() else { return true };
+    // The first is enough to refuse the whole.
+    let _known = endless.set(path);
+    false
+}
+
 /// Walks a folder.
 pub(super) fn folder(root: &Path) -> Result<Found> {
     let mut found = Found::default();
     // What counts above the folder ends at the repository's root, as for git; without one nothing above it counts.
     let is_within = is_within_repository(root);
+    refuse_endless_rules(root, is_within)?;
+    let endless: Arc<OnceLock<PathBuf>> = Arc::default();
+    let seen = Arc::clone(&endless);
     let walk = WalkBuilder::new(root)
         // Hidden files are part of programs; rules hold also where there is no repository.
         .hidden(false)
@@ -85,7 +123,7 @@ pub(super) fn folder(root: &Path) -> Result<Found> {
         .git_exclude(false)
         .follow_links(false)
         .add_custom_ignore_filename(IGNORE_FILE)
-        .filter_entry(|entry| !NEVER.iter().any(|name| entry.file_name() == *name))
+        .filter_entry(move |entry| is_taken(entry, &seen))
         .build();
     let cannot = |error: &(dyn std::error::Error + 'static)| {
         Fault::input(format!("cannot read the folder {}", root.display()))
@@ -121,6 +159,9 @@ pub(super) fn folder(root: &Path) -> Result<Found> {
         if found.entries.len() > ENTRIES_MAX {
             return Err(too_many(root));
         }
+    }
+    if let Some(path) = endless.get() {
+        return Err(no_rules(path));
     }
     found.entries.sort_by(|a, b| a.path.as_os_str().as_bytes().cmp(b.path.as_os_str().as_bytes()));
     Ok(found)
@@ -198,6 +239,26 @@ mod tests {
         assert_eq!(found.entries[6].kind, Kind::Link("a.py".into()));
         assert_eq!(found.skipped.len(), 1, "{:?}", found.skipped);
         assert!(found.skipped[0].contains("lib/out"), "{:?}", found.skipped);
+    }
+
+    #[test]
+    fn rules_in_a_pipe_are_refused_and_not_waited_for() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "repo/.git/HEAD", "");
+        write(root.path(), "repo/sub/deep/a.py", "");
+        for (rules, from) in [
+            ("repo/.gitignore", "repo/sub"),
+            ("repo/sub/.rekindleignore", "repo/sub"),
+            ("repo/sub/deep/.gitignore", "repo"),
+        ] {
+            let rules = root.path().join(rules);
+            let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+            rustix::fs::mknodat(rustix::fs::CWD, &rules, kind, mode, 0).unwrap();
+            let text = folder(&root.path().join(from)).unwrap_err().text();
+            assert!(text.contains(&format!("{} is no file", rules.display())) && text.contains("remove it"), "{text}");
+            std::fs::remove_file(rules).unwrap();
+        }
+        assert!(folder(&root.path().join("repo")).is_ok());
     }
 
     fn taken(root: &Path) -> Vec<String> {

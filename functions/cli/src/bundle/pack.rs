@@ -6,7 +6,6 @@ use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sha2::{Digest as _, Sha256};
-use tempfile::NamedTempFile;
 
 use super::collect::{Entry, Kind};
 use crate::fault::{Fault, Result};
@@ -17,9 +16,10 @@ const MTIME: u64 = 946_684_800;
 /// Fast, and small enough: code is small.
 const LEVEL: i32 = 6;
 
-/// A packed folder, in a file that goes with it.
+/// A packed folder.
 pub(super) struct Packed {
-    pub(super) file: NamedTempFile,
+    /// It has no name, so that nothing is left of it however the command ends.
+    pub(super) file: File,
     /// sha256 of the bytes, in lower-case hex.
     pub(super) digest: String,
     /// Bytes.
@@ -49,8 +49,8 @@ pub(super) fn bar(printer: Printer, bytes: u64, word: &'static str, at_least: u6
 /// Packs the entries of a folder, in their order.
 pub(super) fn pack(root: &Path, entries: &[Entry], bar: &ProgressBar) -> Result<Packed> {
     let cannot = |error: io::Error| unwritable(&error);
-    let file = tempfile::Builder::new().prefix("rekindle-bundle-").tempfile().map_err(cannot)?;
-    let (digest, size) = write(file.as_file(), root, entries, bar)?;
+    let file = tempfile::tempfile().map_err(cannot)?;
+    let (digest, size) = write(&file, root, entries, bar)?;
     bar.finish_and_clear();
     Ok(Packed { file, digest, size })
 }
@@ -153,6 +153,7 @@ impl<W: Write> Write for Hashing<W> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Seek as _;
     use std::os::unix::fs::PermissionsExt as _;
     use std::time::{Duration, SystemTime};
 
@@ -184,7 +185,9 @@ mod tests {
         make(other.path(), 100_000);
         let (a, b) = (packed(one.path()), packed(other.path()));
         assert_eq!(a.digest, b.digest);
-        let bytes = std::fs::read(a.file.path()).unwrap();
+        let mut bytes = Vec::new();
+        (&a.file).seek(io::SeekFrom::Start(0)).unwrap();
+        (&a.file).read_to_end(&mut bytes).unwrap();
         assert_eq!((bytes.len() as u64, hex::encode(Sha256::digest(&bytes))), (a.size, a.digest));
         let to = tempfile::tempdir().unwrap();
         let mut archive = tar::Archive::new(zstd::Decoder::new(&bytes[..]).unwrap());

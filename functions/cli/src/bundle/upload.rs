@@ -23,6 +23,11 @@ pub(super) async fn place(api: &Api, digest: &str) -> Result<(String, bool)> {
     Ok((view.code, view.present))
 }
 
+/// Whether the bundle is known to be there by now.
+async fn is_there(api: &Api, digest: &str) -> bool {
+    place(api, digest).await.is_ok_and(|(_, is_present)| is_present)
+}
+
 /// Sends a bundle unless it is there.
 pub(super) async fn send(api: &Api, packed: &Packed, printer: Printer) -> Result<(String, bool)> {
     let path = format!("/v1/bundles/{}", packed.digest);
@@ -50,8 +55,10 @@ pub(super) async fn send(api: &Api, packed: &Packed, printer: Printer) -> Result
     let mut pause = PAUSE_FIRST;
     for attempt in 1..=TRIES {
         bar.set_position(from);
-        match api.upload(&address, packed.file.path(), from, packed.size, &bar).await {
+        match api.upload(&address, &packed.file, from, packed.size, &bar).await {
             Ok(()) => break,
+            // Its answer may be all that was lost, or somebody else was faster.
+            Err(_) if is_there(api, &packed.digest).await => break,
             Err(fault) if attempt == TRIES || !fault.may_pass => {
                 if !fault.may_pass {
                     // The address may be the cause.

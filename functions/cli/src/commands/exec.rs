@@ -24,12 +24,16 @@ const OUTAGE_MAX: Duration = Duration::from_mins(5);
 
 /// Runs a command and shows what it says.
 pub(crate) async fn run(context: &Context, options: &Exec) -> Result<ExitCode> {
-    let (id, _) = workspace::live(context, &options.name).await?;
     let command = match options.command.as_slice() {
         // As `ssh` does, so that pipes and variables work.
         [line] => CommandLine::Shell(line.clone()),
         words => CommandLine::Argv(words.to_vec()),
     };
+    if command.is_empty() {
+        return Err(Fault::input("the command to run is empty")
+            .next(format!("write it behind `--`: `rekindle exec {} -- COMMAND`", options.name)));
+    }
+    let (id, _) = workspace::live(context, &options.name).await?;
     let body = ExecBody { run: Some(command), unpack: None, worker: worker(&options.worker) };
     let mut screen = Screen { context, rest: BTreeMap::new(), has_prefix: false };
     let view = carry_out(context, &id, &body, &mut screen).await?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rekindle_core::spec::CommandLine;
 use rekindle_wire::v1::{ExecBody, ExecView, ExecWorkerView, UnpackBody};
@@ -79,8 +79,10 @@ async fn fetch(context: &Context, options: &Sync, name: &str, from: &str) -> Res
         let place = if view.workers.len() > 1 { to.join(worker) } else { to.to_owned() };
         std::fs::create_dir_all(&place).map_err(cannot)?;
         file.seek(SeekFrom::Start(0)).map_err(cannot)?;
-        // The crate refuses entries that would leave the folder.
-        tar::Archive::new(file).unpack(&place).map_err(cannot)?;
+        for special in unpack(file, &place).map_err(cannot)? {
+            let path = human::tame(&special.to_string_lossy());
+            context.printer.warn(&format!("{worker}: {path} is neither file, folder nor link; it was not brought"));
+        }
         bytes += size;
     }
     if !whole.is_empty() {
@@ -89,6 +91,30 @@ async fn fetch(context: &Context, options: &Sync, name: &str, from: &str) -> Res
         said(context, &format!("{} from {from} is in {}", human::bytes(bytes), to.display()), &view)?;
     }
     check(&view, &archives.errors, "not every worker could send the files")
+}
+
+/// Unpacks an archive. Answers what was left out: pipes and devices, which the crate would make into files.
+fn unpack(file: File, to: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut archive = tar::Archive::new(file);
+    let (mut folders, mut special) = (Vec::new(), Vec::new());
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let kind = entry.header().entry_type();
+        if kind.is_fifo() || kind.is_character_special() || kind.is_block_special() {
+            special.push(entry.path()?.into_owned());
+        } else if kind.is_dir() {
+            // At the end, with their permissions: one may forbid writing into it.
+            folders.push(entry);
+        } else {
+            // Entries that would leave the folder are left out.
+            entry.unpack_in(to)?;
+        }
+    }
+    folders.sort_by(|a, b| b.path_bytes().cmp(&a.path_bytes()));
+    for mut folder in folders {
+        folder.unpack_in(to)?;
+    }
+    Ok(special)
 }
 
 fn said(context: &Context, text: &str, view: &ExecView) -> Result<()> {
@@ -166,6 +192,28 @@ impl Sink for Archives {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pipes_and_devices_are_left_out_and_named() {
+        let mut archive = tar::Builder::new(tempfile::tempfile().unwrap());
+        let mut add = |name: &str, kind: tar::EntryType, mode: u32, bytes: &[u8]| {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_mode(mode);
+            header.set_size(bytes.len() as u64);
+            archive.append_data(&mut header, name, bytes).unwrap();
+        };
+        add("closed", tar::EntryType::Directory, 0o555, b"");
+        add("closed/pipe", tar::EntryType::Fifo, 0o644, b"");
+        add("null", tar::EntryType::Char, 0o644, b"");
+        add("closed/a.txt", tar::EntryType::Regular, 0o644, b"a");
+        let mut file = archive.into_inner().unwrap();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        let to = tempfile::tempdir().unwrap();
+        assert_eq!(unpack(file, to.path()).unwrap(), [Path::new("closed/pipe"), Path::new("null")]);
+        assert_eq!(std::fs::read(to.path().join("closed/a.txt")).unwrap(), b"a");
+        assert!(!to.path().join("closed/pipe").exists() && !to.path().join("null").exists());
+    }
 
     #[test]
     fn a_place_in_a_workspace_begins_with_its_name() {

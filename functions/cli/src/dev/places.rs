@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::{Fault, Result};
 
+/// Beginning of the name of a copy that is not whole yet; the process that makes it follows.
+const COPY: &str = ".new-";
+
 /// The state folder.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
@@ -100,6 +103,17 @@ impl Places {
         fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, self.ports())).map_err(|error| fault(&error))
     }
 
+    /// Removes the halves of copies whose makers were killed.
+    fn remove_left_copies(&self) {
+        for entry in fs::read_dir(self.bin()).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let maker = name.to_str().and_then(|name| name.strip_prefix(COPY));
+            if maker.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
     /// A copy of this binary under its digest: supervisors, agents and programs go on with it, whatever becomes of
     /// the file that was started.
     pub(crate) fn own_binary(&self) -> Result<Binary> {
@@ -116,13 +130,18 @@ impl Places {
         if fs::metadata(&path).is_ok_and(|found| found.len() == bytes.len() as u64) {
             return Ok(Binary { path, sha256, bytes });
         }
-        let beside = self.bin().join(format!(".new-{}", std::process::id()));
+        self.remove_left_copies();
+        let beside = self.bin().join(format!("{COPY}{}", std::process::id()));
         let write = || {
             fs::write(&beside, &bytes)?;
             fs::set_permissions(&beside, fs::Permissions::from_mode(0o755))?;
             fs::rename(&beside, &path)
         };
-        write().map_err(|error| fault(&error))?;
+        write().map_err(|error| {
+            // A full disk is not made fuller.
+            let _ = fs::remove_file(&beside);
+            fault(&error)
+        })?;
         Ok(Binary { path, sha256, bytes })
     }
 }

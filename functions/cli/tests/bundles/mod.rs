@@ -173,19 +173,32 @@ async fn an_upload_that_breaks_off_goes_on_where_it_was() {
 }
 
 #[tokio::test]
+async fn an_upload_of_which_only_the_answer_was_lost_is_not_sent_again() {
+    let (server, folder) = (server::start().await, folder());
+    server.lose_answers();
+    let output = super::rekindle_in(&server, folder.path(), "rekindle run --tpu v5litepod-8 -- bash train.sh").await;
+    let said = text(&output);
+    assert!(output.status.success() && said.contains("sent 5 files") && !said.contains("trying again"), "{said}");
+    assert_eq!(server.uploads(), ["1: all"], "it is there");
+}
+
+#[tokio::test]
 async fn an_upload_whose_command_was_killed_is_gone_on_with_by_the_next() {
     let (server, folder, home) = (server::start().await, folder(), tempfile::tempdir().unwrap());
+    let temporary = tempfile::tempdir().unwrap();
     server.stall_next_upload();
     let run = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rekindle"));
         command.args(["run", "--tpu", "v5litepod-8", "--", "bash", "train.sh"]).current_dir(folder.path());
         command.env("REKINDLE_SERVER", server.url()).env("HOME", home.path()).env_remove("XDG_STATE_HOME");
+        command.env("TMPDIR", temporary.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command
     };
     let mut first = run().spawn().unwrap();
     tokio::time::timeout(DEADLINE, server.stalled()).await.expect("no upload began");
     first.kill().await.unwrap();
+    assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0, "no bundle is left behind");
     let again = tokio::time::timeout(DEADLINE, run().output()).await.expect("the command hangs").unwrap();
     assert!(again.status.success() && text(&again).contains("sent 5 files"), "{}", text(&again));
     // The server checks that the second part goes to the first address, from where that is on.

@@ -74,12 +74,24 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     ("TMPDIR=/nowhere $REKINDLE sync half: out", &["cannot keep what came", "No such file"], "TMPDIR"),
     ("$REKINDLE ssh sliced", &["sliced has 2 slices, and gcloud finds them one by one"], "tpu-vm list"),
     ("$REKINDLE exec worn -- true", &["worn was made and deleted 500 times"], "another name"),
+    ("$REKINDLE exec box -- ''", &["the command to run is empty"], "rekindle exec box -- COMMAND"),
     // Disks and limits.
     ("TMPDIR=/nowhere $REKINDLE run job.yaml", &["cannot write the bundle", "No such file"], "TMPDIR"),
     (
         "head -c 3000000 /dev/urandom >big; trap '' XFSZ; ulimit -f 1; exec $REKINDLE run job.yaml",
         &["cannot write the bundle", "File too large"],
         "disk with room",
+    ),
+    (
+        "trap '' XFSZ; ulimit -f 100; $REKINDLE dev --state s --port 0 --tpu-port 0; CODE=$?
+        ls -A s/bin | grep . && exit 9; exit $CODE",
+        &["cannot copy this program", "File too large"],
+        "--state",
+    ),
+    (
+        "mkfifo .gitignore; $REKINDLE run job.yaml",
+        &[".gitignore", "is no file: it is a pipe, a socket or a device"],
+        "remove it",
     ),
     ("$REKINDLE ps >/dev/full", &["cannot write the output", "No space left on device"], "disk has room"),
     ("ulimit -n 4; exec $REKINDLE ps", &["cannot start", "Too many open files"], "rekindle doctor"),

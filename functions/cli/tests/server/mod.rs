@@ -28,6 +28,7 @@ struct Seen {
     addresses: u32,
     uploads: Vec<String>,
     stall: Option<Arc<tokio::sync::Notify>>,
+    loses_answers: bool,
     pages: Vec<String>,
 }
 
@@ -62,7 +63,12 @@ impl Server {
         self.log.lock().unwrap().stall = Some(Arc::default());
     }
 
-    /// Waits until it has.
+    /// Uploads arrive from now on, and their answers do not.
+    pub(crate) fn lose_answers(&self) {
+        self.log.lock().unwrap().loses_answers = true;
+    }
+
+    /// Waits until the upload has stopped.
     pub(crate) async fn stalled(&self) {
         let stall = self.log.lock().unwrap().stall.clone().unwrap();
         stall.notified().await;
@@ -292,6 +298,10 @@ async fn upload(
         match (part, range) {
             (None, None) => {
                 log.uploads.push(format!("{address}: all"));
+                if log.loses_answers {
+                    log.bundles.insert(sha256, body);
+                    return StatusCode::BAD_GATEWAY.into_response();
+                }
                 log.bundles.insert(key, body.slice(..body.len() / 2));
                 let Some(stall) = log.stall.clone() else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
                 stall

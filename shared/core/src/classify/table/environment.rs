@@ -4,6 +4,23 @@ use crate::classify::signature::{Row, Trust};
 use crate::failure::FailureKind::Environment;
 
 pub(super) const ROWS: &[Row] = &[
+    Row::new("bundle-digest", Environment, Trust::High, &["the bundle has digest"])
+        .also(r"^rekindle: cannot fetch the bundle \S+: the bundle has digest ")
+        .says(
+            "the bundle with the code is damaged, or another file lies under its name",
+            &["rekindle: cannot fetch the bundle gs://b/bundles/00000000.tar.zst: the bundle has digest \
+                 0123456789ab…, not 000000000000… as its name says: remove it, and `rekindle run` sends it anew"],
+            &["checking that the bundle has digest 0123456789ab"],
+        ),
+    Row::new("bundle", Environment, Trust::High, &["rekindle: cannot fetch the bundle"])
+        .also(r"^rekindle: cannot fetch the bundle ")
+        .unless("the bundle has digest")
+        .says(
+            "the bundle with the code cannot be fetched",
+            &["rekindle: cannot fetch the bundle gs://b/bundles/00000000.tar.zst: HTTP status client error \
+                 (404 Not Found)"],
+            &["INFO cannot fetch the bundle; will try again"],
+        ),
     Row::new(
         "import",
         Environment,
