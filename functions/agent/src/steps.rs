@@ -489,6 +489,8 @@ fn environment(work: &Work, layout: &Layout, attempt: u32, home: &Path) -> BTree
     let fallback = [
         ("HOME", if rustix::process::geteuid().is_root() { "/root".to_owned() } else { home.display().to_string() }),
         ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
+        // Python holds back 8 KiB of what it says to a file, and loses them with the machine.
+        ("PYTHONUNBUFFERED", "1".to_owned()),
     ];
     for (key, value) in fallback {
         env.entry(key.to_owned()).or_insert(value);

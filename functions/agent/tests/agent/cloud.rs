@@ -462,6 +462,8 @@ impl Worker {
             .env("REKINDLE_LOG_FLUSH_MS", "50")
             .env("RUST_LOG", "debug,hyper=info,reqwest=info,hyper_util=info")
             .envs(self.settings.iter().map(|(name, value)| (name, value)))
+            // A worker has none of its own, whatever the machine of the test has.
+            .env_remove("PYTHONUNBUFFERED")
             .stdin(Stdio::null());
     }
 

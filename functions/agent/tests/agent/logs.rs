@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 
 use rekindle_core::classify::Exit;
+use rekindle_core::spec::CommandLine;
 use rekindle_wire::agent::{Want, WorkerState};
 
 use crate::cloud::{Cloud, Inner, Worker, order, poll, work};
@@ -44,6 +45,37 @@ async fn every_byte_of_output_arrives_once_and_in_order() {
     assert_eq!(changed, 0, "a number always stands for the same bytes");
     cloud.want(Want::Retire);
     assert_eq!(worker.agent_exit().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plain_print_of_python_arrives_while_it_runs_and_is_kept_when_it_is_ended() {
+    // As most programs are: neither flushes, nor ends by its own exit.
+    let program = "import os, signal, time\nprint('step 1')\nwhile True: time.sleep(0.02)";
+    let cloud = Cloud::start(&format!("exec python3 -c \"{program}\"")).await;
+    cloud.set(|inner| {
+        let setup = "python3 -c \"import os; print('set up'); os.kill(os.getpid(), 9)\"; true";
+        inner.order.work.as_mut().unwrap().setup = Some(CommandLine::Shell(setup.into()));
+    });
+    let _worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    let said = |inner: &Inner| (inner.output(1, "stdout")? == b"set up\nstep 1\n").then_some(());
+    cloud.until("what was printed, with nothing flushed", said).await;
+    cloud.want(Want::Stop);
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Signal(15), true));
+    assert!(exit.evidence.tail.contains("step 1"), "{}", exit.evidence.tail);
+
+    // The job's own word holds, also an empty one.
+    let show = "echo \"<${PYTHONUNBUFFERED-unset}>\"";
+    for (attempt, own) in [(2, ""), (3, "0")] {
+        cloud.set(|inner| {
+            let mut work = work(attempt, show);
+            work.env.insert("PYTHONUNBUFFERED".into(), own.into());
+            inner.order = order(attempt, Want::Run, Some(work));
+        });
+        let due = format!("<{own}>\n").into_bytes();
+        cloud.until("the job's own", |inner| (inner.output(attempt, "stdout")? == due).then_some(())).await;
+    }
 }
 
 /// Bytes that the marks in an output count. All else must be what was said, in order.

@@ -47,8 +47,25 @@ pub(crate) async fn run(context: &Context, options: &Logs) -> Result<()> {
         ("since", since(options).map(|since| since.to_string())),
     ];
     let mut writer = Writer::new(context.printer, options);
-    context.api.get_text(&path, &query, |piece| writer.write(piece)).await?;
-    writer.end()
+    let mut has_output = false;
+    let write = |piece: &[u8]| {
+        has_output |= !piece.is_empty();
+        writer.write(piece)
+    };
+    context.api.get_text(&path, &query, write).await?;
+    writer.end()?;
+    if !has_output {
+        context.printer.talk(&none_of(options));
+    }
+    Ok(())
+}
+
+/// Why nothing is shown: an empty answer looks like a fault.
+fn none_of(options: &Logs) -> String {
+    let job = &options.job;
+    let is_part = options.attempt.is_some() || options.since.is_some() || options.worker != "all";
+    let what = if is_part { "that part of " } else { "" };
+    format!("there is no output of {what}{job}; `rekindle show {job}` tells what it is at")
 }
 
 fn since(options: &Logs) -> Option<Timestamp> {

@@ -545,6 +545,9 @@ async fn logs(
             if (590..660).contains(&Timestamp::now().duration_since(since).as_secs()) { "recent" } else { "odd" };
         return format!("[w0] the {recent} lines\n").into_response();
     }
+    if id == "waits" {
+        return "".into_response();
+    }
     if !query.contains_key("follow") {
         let text = "== attempt 1 ==\n[w0] step 1\n[w1] step 1\n== attempt 2 ==\n[w0] step 2\nno worker\n";
         return text.into_response();
