@@ -117,6 +117,7 @@ pub(crate) enum Client {
     #[command(alias = "check", alias = "list", alias = "ls")]
     Ps(Ps),
     /// One job: phase, TPU, progress, counters, cost
+    #[command(alias = "info")]
     Show(Show),
     /// Why a job is where it is, and what happens next
     Explain(OneJob),
@@ -133,6 +134,7 @@ pub(crate) enum Client {
     Cancel(Control),
     /// Give the TPUs of jobs back and keep the jobs
     #[command(
+        alias = "zz",
         after_help = "Examples:\n  rekindle pause train-1\n  rekindle pause dev\n\n`rekindle unpause` goes on from the last checkpoint, `rekindle up` brings a workspace back."
     )]
     Pause(Control),
@@ -190,9 +192,10 @@ pub(crate) enum Client {
     /// Keep an interactive TPU alive: a workspace, made or brought back
     Up(Box<Up>),
     /// Workspaces and what they are at
+    #[command(alias = "st")]
     Status(Status),
     /// End workspaces and give their TPUs back
-    #[command(alias = "down")]
+    #[command(alias = "down", alias = "rm")]
     Delete(Delete),
     /// Run a command on the workers of a workspace
     Exec(Exec),

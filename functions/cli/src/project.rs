@@ -130,8 +130,14 @@ impl Project {
             return Ok(format!("--{bare}={value}"));
         }
         let fault = Fault::input(format!("{key:?} is no known argument"));
-        Err(match nearest(key, self.aliases.keys()) {
-            Some(near) => fault.next(format!("did you mean {near}={value}? ({near} is {})", self.aliases[near])),
+        // By what they stand for, too: `learning_rate` is `lr`.
+        let near = nearest(bare, self.aliases.iter().flat_map(|(alias, full)| [alias.as_str(), last_part(full)]));
+        let alias = near.and_then(|near| {
+            let stands = |(alias, full): &(&String, &String)| alias.as_str() == near || last_part(full) == near;
+            self.aliases.iter().find(stands)
+        });
+        Err(match alias {
+            Some((near, full)) => fault.next(format!("did you mean {near}={value}? ({near} is {full})")),
             None => fault.next(format!(
                 "aliases are {}; a full name begins with {FULL}; others go into [aliases] of {FILE}, or into the program's own words",
                 self.aliases.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
@@ -150,7 +156,7 @@ impl Project {
         }
         let known: Vec<String> = self.presets.keys().cloned().chain(recovery.map(str::to_owned)).collect();
         let fault = Fault::input(format!("there is no preset {name:?}"));
-        Err(match nearest(name, known.iter()) {
+        Err(match nearest(name, known.iter().map(String::as_str)) {
             Some(near) => fault.next(format!("did you mean {near}?")),
             None => fault.next(format!("known are {}; more go into [presets.NAME] of {FILE}", known.join(", "))),
         })
@@ -218,11 +224,16 @@ fn read(path: &Path) -> Result<File> {
 }
 
 /// The most similar of the known words, if one is similar at all.
-fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a String>) -> Option<&'a str> {
+fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     const LEAST: f64 = 0.75;
-    let scored = known.map(|known| (strsim::jaro_winkler(word, known), known.as_str()));
+    let scored = known.map(|known| (strsim::jaro_winkler(word, known), known));
     let best = scored.max_by(|one, other| one.0.total_cmp(&other.0))?;
     (best.0 >= LEAST).then_some(best.1)
+}
+
+/// `learning_rate` of `--config.training.learning_rate`.
+fn last_part(full: &str) -> &str {
+    full.rsplit('.').next().unwrap_or(full)
 }
 
 /// Puts a part of a job over another one: maps are joined, everything else is replaced.

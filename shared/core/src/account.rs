@@ -286,10 +286,11 @@ fn bills(job: &Job, usage: &Usage) -> BTreeMap<Date, Bill> {
     }
     let usd = usage.cost_usd_micros.saturating_sub(known.total().usd_micros);
     let bill = bills.entry(week_of(job.created_at)).or_default();
+    let not_running = usage.waiting_chip_secs + usage.idle_chip_secs;
     for (sort, of, had) in [
         (Sort::Useful, usage.useful_chip_secs, known.useful.chip_secs),
         (Sort::Repeated, usage.repeated_chip_secs, known.repeated.chip_secs),
-        (Sort::Waiting, usage.waiting_chip_secs, known.waiting.chip_secs + known.idle.chip_secs),
+        (Sort::Waiting, not_running, known.waiting.chip_secs + known.idle.chip_secs),
     ] {
         let chip_secs = of.saturating_sub(had);
         let share = u128::from(usd) * u128::from(chip_secs) / u128::from(rest);

@@ -442,8 +442,12 @@ pub struct Usage {
     pub useful_chip_secs: u64,
     /// Of these, while the program repeated steps it had done before.
     pub repeated_chip_secs: u64,
-    /// Of these, with no program running.
+    /// Of these, before the program ran: set-up, and the wait for the other workers.
     pub waiting_chip_secs: u64,
+    /// Of these, after the program had ended or was told to, until the slice was gone. Counted with `waiting` before
+    /// this was kept.
+    #[serde(default)]
+    pub idle_chip_secs: u64,
     /// Cost in micro US dollars.
     pub cost_usd_micros: u64,
     /// Up to when this was counted.

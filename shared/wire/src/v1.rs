@@ -156,8 +156,11 @@ pub struct ChipHoursView {
     pub useful: f64,
     /// While it repeated steps.
     pub repeated: f64,
-    /// While no program ran.
+    /// Before the program ran: set-up, and the wait for the other workers.
     pub waiting: f64,
+    /// After it had ended, until the slice was gone. Servers of earlier versions count it as waiting.
+    #[serde(default)]
+    pub idle: f64,
 }
 
 /// The judged end of an attempt.
@@ -214,6 +217,7 @@ impl JobView {
                 useful: hours(usage.useful_chip_secs),
                 repeated: hours(usage.repeated_chip_secs),
                 waiting: hours(usage.waiting_chip_secs),
+                idle: hours(usage.idle_chip_secs),
             },
             last_end: job.last_end.as_ref().map(end),
             created_at: job.created_at,

@@ -119,7 +119,7 @@ function facts(job) {
     ["Attempt, generation", `${job.attempt}, ${job.generation}`],
     ["Preempted", job.counters.preemptions], ["Failures", `${job.counters.infra_failures} of the infrastructure, ${job.counters.user_failures} of the program`],
     ["Step", job.progress.step ?? "-"], ["Loss", job.progress.loss ?? "-"], ["Steps repeated", job.counters.steps_repeated],
-    ["Chip hours", `${hours.total.toFixed(2)}: ${hours.useful.toFixed(2)} useful, ${hours.repeated.toFixed(2)} repeated, ${hours.waiting.toFixed(2)} waiting`],
+    ["Chip hours", `${hours.total.toFixed(2)}: ${hours.useful.toFixed(2)} useful, ${hours.repeated.toFixed(2)} repeated, ${hours.waiting.toFixed(2)} waiting, ${(hours.idle ?? 0).toFixed(2)} idle`],
     ["Cost", usd(job.cost_usd)], ["TPUs", of.join("; ") || "none"],
   ];
   if (job.last_end) rows.push(["Last end", `attempt ${job.last_end.attempt}: ${job.last_end.summary}`]);
@@ -152,14 +152,24 @@ function timeline(entries, job, attempts) {
     const words = `attempt ${attempt.attempt} repeats steps for ${span((until - from) / 1000)}`;
     marks.push(el("rect", { x: x(from), y: row(entries[run].generation), width: Math.max(x(until) - x(from), 0.5), height: 16, class: "repeats" }, el("title", {}, words)));
   }
+  for (const attempt of attempts) {
+    const from = lostFrom(attempt, attempts);
+    const run = entries.findLastIndex((entry) => entry.to === "running" && entry.attempt === attempt.attempt);
+    if (from === null || run < 0) continue;
+    const begun = Math.max(from, Date.parse(entries[run].at));
+    const until = run + 1 < entries.length ? Date.parse(entries[run + 1].at) : end;
+    if (until <= begun) continue;
+    const words = `what attempt ${attempt.attempt} did in its last ${span((until - begun) / 1000)} is lost: no checkpoint held it`;
+    marks.push(el("rect", { x: x(begun), y: row(entries[run].generation), width: Math.max(x(until) - x(begun), 0.5), height: 16, class: "lost" }, el("title", {}, words)));
+  }
   const names = Array.from({ length: Math.min(last, 200) }, (_, index) => el("text", { x: 4, y: row(index + 1) + 12 }, `TPU ${index + 1}`));
   const height = row(Math.min(last, 200)) + 44;
-  const label = `${last} TPUs and ${job.attempt} attempts in ${span(total / 1000)}`;
+  const label = `${last} ${last === 1 ? "TPU" : "TPUs"} and ${job.attempt} ${job.attempt === 1 ? "attempt" : "attempts"} in ${span(total / 1000)}`;
   return el("div", {},
     el("div", { class: "scroll" }, el("svg", { viewBox: `0 0 1000 ${height}`, role: "img", "aria-label": label, id: "timeline" }, names, marks,
       el("line", { class: "axis", x1: 60, x2: 990, y1: height - 22, y2: height - 22 }),
       el("text", { x: 60, y: height - 6 }, "0"), el("text", { x: 990, y: height - 6, "text-anchor": "end" }, span(total / 1000)))),
-    el("p", { class: "legend" }, el("span", { class: "runs" }, "runs"), el("span", { class: "make" }, "is made, starts"), el("span", { class: "again" }, "recovers"), el("span", { class: "repeats" }, "repeats steps")));
+    el("p", { class: "legend" }, el("span", { class: "runs" }, "runs"), el("span", { class: "make" }, "is made, starts"), el("span", { class: "again" }, "recovers"), el("span", { class: "repeats" }, "repeats steps"), el("span", { class: "lost" }, "lost")));
 }
 
 /** When an attempt passed the highest step of those before it; null when it repeated nothing. */
@@ -168,6 +178,13 @@ function repeatedUntil(attempt, attempts) {
   const highest = Math.max(...earlier.map((other) => other.points.at(-1).step));
   if (!earlier.length || !attempt.points.length || attempt.points[0].step > highest) return null;
   return Date.parse((attempt.points.find((point) => point.step > highest) ?? attempt.points.at(-1)).at);
+}
+
+/** Since when no checkpoint held what an attempt did: the next one began before its last step. Null when nothing was lost. */
+function lostFrom(attempt, attempts) {
+  const resumed = attempts.find((other) => other.attempt === attempt.attempt + 1)?.points[0]?.step;
+  const kept = attempt.points.findLast((point) => point.step < resumed);
+  return kept && attempt.points.at(-1).step >= resumed ? Date.parse(kept.at) : null;
 }
 
 /** The loss over the steps, a line for each attempt: where one goes back, its steps were repeated. Without a loss, the steps over time. */

@@ -25,9 +25,15 @@ function route() {
   }
 }
 
-/** The next page of jobs; the newest are first. */
-export async function more() {
-  const query = new URLSearchParams({ view: "list", page_size: "100" });
+let coming = null;
+/** The next page of jobs; the newest are first. Whoever asks while one is on its way gets that one. */
+export function more(size = 100) {
+  coming ??= nextPage(size).finally(() => { coming = null; });
+  return coming;
+}
+
+async function nextPage(size) {
+  const query = new URLSearchParams({ view: "list", page_size: String(size) });
   if (known.next) query.set("page_token", known.next);
   const list = await get(`/v1/jobs?${query}`);
   for (const job of list.jobs) merge(job, false);

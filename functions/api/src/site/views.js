@@ -18,19 +18,36 @@ const JOBS = [
 ];
 /** Rows that are drawn at once; more come as one scrolls. */
 const ROWS = 200;
+/** Jobs that are loaded at once while a filter looks for some among all. */
+const LOOKED = 500;
+/** How long typing must rest before older jobs are loaded for it, in milliseconds. */
+const REST_MS = 300;
 
 export function jobsView(main, known) {
   let rows = ROWS;
-  const find = el("input", { type: "search", id: "find", size: 36, placeholder: "id, owner, tag, phase, message", "aria-label": "Filter jobs", oninput: () => { rows = ROWS; draw(); } });
+  const find = el("input", { type: "search", id: "find", size: 36, placeholder: "id, owner, tag, phase, message", "aria-label": "Filter jobs", oninput: () => { rows = ROWS; draw(); later(); } });
   const count = el("span", { role: "status" });
-  const button = el("button", { type: "button", onclick: () => more().catch((error) => say(error.message)) }, "Load older jobs");
+  const button = el("button", { type: "button", onclick: () => load() }, "Load older jobs");
   const shown = table("Jobs, newest first", JOBS, [], { id: "jobs" });
   const body = shown.querySelector("tbody");
   const end = el("div", {});
   main.append(el("h2", {}, "Jobs"), el("div", { class: "bar" }, find, count), shown, el("div", { class: "bar" }, button), end);
-  const watcher = new IntersectionObserver((entries) => { if (entries[0].isIntersecting && rows < known.jobs.size) { rows += ROWS; draw(); } });
+  const watcher = new IntersectionObserver((entries) => {
+    if (!entries[0].isIntersecting || !known.jobs.size) return;
+    if (rows < known.jobs.size) { rows += ROWS; draw(); } else if (!known.isWhole) load();
+  });
   watcher.observe(end);
 
+  let isClosed = false;
+  let rest = null;
+  const load = (size) => more(size).catch((error) => say(error.message));
+  // A filter is for all jobs, not for those that happen to be here: older ones come until enough match.
+  function later() {
+    clearTimeout(rest);
+    if (!isClosed && find.value.trim() && !known.isWhole && matching < ROWS) rest = setTimeout(() => load(LOOKED), REST_MS);
+  }
+
+  let matching = 0;
   const drawn = new Map();
   function draw() {
     const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -48,14 +65,15 @@ export function jobsView(main, known) {
       return node;
     });
     redraw(body, ...nodes);
+    matching = jobs.length;
     count.textContent = `${jobs.length} of ${known.jobs.size} jobs${known.isWhole ? "" : " so far"}`;
     button.hidden = known.isWhole;
   }
   let due = null;
   // A storm of changes draws once a frame.
-  const changed = () => { due ??= requestAnimationFrame(() => { due = null; draw(); }); };
+  const changed = () => { due ??= requestAnimationFrame(() => { due = null; draw(); later(); }); };
   draw();
-  return { changed, close: () => watcher.disconnect() };
+  return { changed, close: () => { isClosed = true; clearTimeout(rest); watcher.disconnect(); } };
 }
 
 const FLEET = [

@@ -25,9 +25,9 @@ pub(crate) struct Up {
     /// Folder to begin with, on each new TPU; `rekindle sync` brings more [default: `folder` of the preset, else none]
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
-    /// Pause it when nobody has used it for so long, or `none`
-    #[arg(long, value_name = "TIME", default_value = "8h")]
-    pub(crate) idle: String,
+    /// Pause it when nobody has used it for so long, or `none` [default: 8h]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) idle: Option<String>,
     /// Part of a job by name, such as spot-v6e; may be repeated
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) preset: Vec<String>,
@@ -37,6 +37,23 @@ pub(crate) struct Up {
     /// Do not wait until it can be used
     #[arg(long)]
     pub(crate) no_wait: bool,
+}
+
+impl Up {
+    /// The options that define a workspace, as far as they were given.
+    pub(crate) fn given(&self) -> Vec<&'static str> {
+        let given = [
+            ("--tpu", !self.tpu.is_empty()),
+            ("--zone", !self.zone.is_empty()),
+            ("--capacity", !self.capacity.is_empty()),
+            ("--setup", self.setup.is_some()),
+            ("--folder", self.folder.is_some()),
+            ("--idle", self.idle.is_some()),
+            ("--preset", !self.preset.is_empty()),
+            ("--set", !self.set.is_empty()),
+        ];
+        given.into_iter().filter(|(_, is)| *is).map(|(name, _)| name).collect()
+    }
 }
 
 const UP_EXAMPLES: &str = "\
@@ -113,8 +130,8 @@ Examples:
 pub(crate) struct Ssh {
     /// The workspace, or any job with a TPU
     pub(crate) name: String,
-    /// The worker
-    #[arg(long, value_name = "N", default_value = "0")]
+    /// The worker: its index, or SLICE-INDEX; `all` is every worker of a TPU of one slice
+    #[arg(long, value_name = "N|all", default_value = "0")]
     pub(crate) worker: String,
     /// Bring ports 6006 (TensorBoard) and 8888 (Jupyter) here
     #[arg(long)]

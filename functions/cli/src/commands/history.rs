@@ -18,12 +18,8 @@ pub(super) const PAGE: &str = "500";
 
 /// Shows the history, page by page, as it comes.
 pub(crate) async fn run(context: &Context, options: &History) -> Result<()> {
-    let path = job_path(&options.job, "/history")?;
-    let mut token: Option<String> = None;
-    loop {
-        let query = [("page_size", Some(PAGE.to_owned())), ("page_token", token)];
-        let mut value = context.api.get(&path, &query).await?;
-        let entries: Vec<Value> = typed(value.get_mut("entries").map(Value::take).unwrap_or_default())?;
+    let mut pages = Pages::of(&options.job)?;
+    while let Some(entries) = pages.next(context).await? {
         for entry in entries {
             if context.printer.is_json {
                 context.printer.json_line(&entry)?;
@@ -31,10 +27,33 @@ pub(crate) async fn run(context: &Context, options: &History) -> Result<()> {
                 context.printer.data(&text(&typed::<HistoryEntry>(entry)?, options.verbose))?;
             }
         }
-        token = value.get("next_page_token").and_then(Value::as_str).map(str::to_owned);
-        if token.is_none() {
-            return Ok(());
+    }
+    Ok(())
+}
+
+/// The whole history of a job, oldest first, page by page.
+pub(super) struct Pages {
+    path: String,
+    token: Option<String>,
+    is_over: bool,
+}
+
+impl Pages {
+    /// Of that job.
+    pub(super) fn of(job: &str) -> Result<Self> {
+        Ok(Self { path: job_path(job, "/history")?, token: None, is_over: false })
+    }
+
+    /// The next page; `None` after the last.
+    pub(super) async fn next(&mut self, context: &Context) -> Result<Option<Vec<Value>>> {
+        if self.is_over {
+            return Ok(None);
         }
+        let query = [("page_size", Some(PAGE.to_owned())), ("page_token", self.token.take())];
+        let mut value = context.api.get(&self.path, &query).await?;
+        self.token = value.get("next_page_token").and_then(Value::as_str).map(str::to_owned);
+        self.is_over = self.token.is_none();
+        typed(value.get_mut("entries").map(Value::take).unwrap_or_default()).map(Some)
     }
 }
 

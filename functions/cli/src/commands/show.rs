@@ -140,12 +140,13 @@ fn counters(job: &JobView) -> String {
 fn cost(job: &JobView) -> String {
     let hours = &job.chip_hours;
     format!(
-        "{} for {:.2} chip hours: {:.2} useful, {:.2} repeated, {:.2} waiting",
+        "{} for {:.2} chip hours: {:.2} useful, {:.2} repeated, {:.2} waiting, {:.2} idle",
         human::usd(job.cost_usd),
         hours.total,
         hours.useful,
         hours.repeated,
-        hours.waiting
+        hours.waiting,
+        hours.idle
     )
 }
 

@@ -2,8 +2,10 @@
 
 use std::process::ExitCode;
 
+use rekindle_core::ids::JobId;
 use rekindle_core::job::Phase;
-use rekindle_wire::v1::JobView;
+use rekindle_core::names;
+use rekindle_wire::v1::{JobView, ResourceView, worker_key};
 
 use super::{Context, job_path, workspace};
 use crate::api::typed;
@@ -46,12 +48,9 @@ fn words(view: &JobView, options: &Ssh) -> Result<Vec<String>> {
         let next = format!("rekindle {word} {id}");
         return Err(Fault::input(format!("{id} has no TPU now: it is {}", view.phase.as_str())).next(next));
     };
-    if tpu.kind != "node" {
-        return Err(Fault::input(format!("{id} has {} slices, and gcloud finds them one by one", tpu.slices))
-            .next("list their nodes: gcloud compute tpus tpu-vm list"));
-    }
-    let mut words = ["compute", "tpus", "tpu-vm", "ssh", &tpu.name].map(str::to_owned).to_vec();
-    words.extend([format!("--zone={}", tpu.zone), format!("--worker={}", options.worker)]);
+    let (node, worker) = place(id, tpu, &options.worker)?;
+    let mut words = ["compute", "tpus", "tpu-vm", "ssh", &node].map(str::to_owned).to_vec();
+    words.extend([format!("--zone={}", tpu.zone), format!("--worker={worker}")]);
     let flags =
         [("--internal-ip", options.internal_ip), ("--tunnel-through-iap", options.iap), ("--plain", options.plain)];
     words.extend(flags.iter().filter(|(_, is)| *is).map(|(flag, _)| (*flag).to_owned()));
@@ -65,4 +64,29 @@ fn words(view: &JobView, options: &Ssh) -> Result<Vec<String>> {
         words.extend(rest);
     }
     Ok(words)
+}
+
+/// The node, and the worker there.
+fn place(id: &JobId, tpu: &ResourceView, worker: &str) -> Result<(String, String)> {
+    if worker == "all" {
+        if tpu.slices > 1 {
+            return Err(Fault::input(format!("{id} has {} slices, and gcloud goes to one", tpu.slices))
+                .next("name one worker as SLICE-INDEX: --worker 1-0"));
+        }
+        return Ok((tpu.name.clone(), worker.to_owned()));
+    }
+    let each = tpu.workers / tpu.slices.max(1);
+    let known = worker_key(worker).filter(|key| key.slice < tpu.slices && key.worker < each);
+    let Some(key) = known else {
+        let last = each.saturating_sub(1);
+        let (form, most) = if tpu.slices > 1 {
+            ("SLICE-INDEX", format!("{}-{last}", tpu.slices - 1))
+        } else {
+            ("a number", last.to_string())
+        };
+        return Err(Fault::input(format!("{id} has no worker {worker:?}"))
+            .next(format!("--worker takes {form}; the last is {most}")));
+    };
+    let node = if tpu.slices > 1 { names::slice_name(&tpu.name, key.slice) } else { tpu.name.clone() };
+    Ok((node, key.worker.to_string()))
 }

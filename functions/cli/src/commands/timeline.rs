@@ -4,19 +4,16 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use owo_colors::OwoColorize as _;
-use rekindle_core::history::HistoryEntry;
+use rekindle_core::history::{AttemptEnd, HistoryEntry};
 use rekindle_core::job::Phase;
 use rekindle_wire::seeing::{AttemptProgress, ProgressList};
 use rekindle_wire::v1::JobView;
-use serde_json::Value;
 
-use super::{Context, job_path};
+use super::{Context, history, job_path};
 use crate::api::typed;
 use crate::fault::Result;
 use crate::human;
 
-/// Entries of the history that are drawn, in one page.
-const ENTRIES: &str = "500";
 /// Rows that are drawn: the newest.
 const ROWS_MAX: usize = 12;
 /// Width of the bars where there is no terminal, and at most.
@@ -27,6 +24,8 @@ const BESIDE: usize = 32;
 
 /// How the steps look that an earlier attempt had done already.
 const REPEATED: char = 'r';
+/// How the steps look that came after the last checkpoint, and that the next attempt had to do again.
+const LOST: char = 'l';
 
 /// What a stretch of time went into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +33,8 @@ enum Part {
     In(Phase),
     /// The program ran, and repeated steps.
     Repeated,
+    /// The program ran, and no checkpoint holds what it did.
+    Lost,
 }
 
 /// A stretch of time.
@@ -50,14 +51,17 @@ struct Row {
     attempt: u32,
     generation: u32,
     stretches: Vec<Stretch>,
+    /// How it ended, once that is judged.
+    ended: Option<AttemptEnd>,
 }
 
 /// The timeline of a job; empty when nothing has happened yet.
 pub(super) async fn of(context: &Context, job: &JobView, now: Timestamp) -> Result<String> {
-    let query = [("page_size", Some(ENTRIES.to_owned()))];
-    let mut value = context.api.get(&job_path(job.id.as_str(), "/history")?, &query).await?;
-    let entries: Vec<Value> = typed(value.get_mut("entries").map(Value::take).unwrap_or_default())?;
-    let entries = entries.into_iter().map(typed).collect::<Result<Vec<HistoryEntry>>>()?;
+    let mut pages = history::Pages::of(job.id.as_str())?;
+    let mut entries: Vec<HistoryEntry> = Vec::new();
+    while let Some(page) = pages.next(context).await? {
+        entries.extend(page.into_iter().map(typed).collect::<Result<Vec<HistoryEntry>>>()?);
+    }
     let end = if job.phase.is_terminal() { job.phase_since } else { now };
     let progress = context.api.get(&job_path(job.id.as_str(), "/progress")?, &[]).await;
     // A server of an earlier version has none: then nothing is known to be repeated.
@@ -65,6 +69,7 @@ pub(super) async fn of(context: &Context, job: &JobView, now: Timestamp) -> Resu
     let width = context.printer.width().map_or(WIDTH, |width| width.saturating_sub(BESIDE).clamp(WIDTH_MIN, WIDTH));
     let mut rows = rows(&entries, end);
     mark_repeated(&mut rows, &progress);
+    mark_lost(&mut rows, &progress);
     Ok(draw(&rows, width))
 }
 
@@ -75,11 +80,16 @@ fn rows(entries: &[HistoryEntry], end: Timestamp) -> Vec<Row> {
     while let Some(entry) = entries.next() {
         let to = entries.peek().map_or(end, |next| next.at).max(entry.at);
         let attempt = entry.attempt.max(1);
+        if let Some(end) = &entry.ended
+            && let Some(row) = rows.iter_mut().rev().find(|row| row.attempt == end.attempt)
+        {
+            row.ended = Some(end.clone());
+        }
         if entry.to.is_terminal() {
             continue;
         }
         if rows.last().is_none_or(|row| row.attempt < attempt) {
-            rows.push(Row { attempt, generation: entry.generation, stretches: Vec::new() });
+            rows.push(Row { attempt, generation: entry.generation, stretches: Vec::new(), ended: None });
         }
         let Some(row) = rows.last_mut() else { continue };
         row.generation = entry.generation.max(row.generation);
@@ -114,10 +124,32 @@ fn mark_repeated(rows: &mut [Row], progress: &[AttemptProgress]) {
     }
 }
 
+/// What an attempt did after the step at which the next one began is lost.
+fn mark_lost(rows: &mut [Row], progress: &[AttemptProgress]) {
+    for row in rows {
+        let points = |attempt: u32| progress.iter().find(|of| of.attempt == attempt).map(|of| of.points.as_slice());
+        let (Some(own), Some(next)) = (points(row.attempt), points(row.attempt + 1)) else { continue };
+        let Some(resumed) = next.first() else { continue };
+        // An attempt tells of a step when it is done: from there on the same ones were done again.
+        let Some(kept) = own.iter().rev().find(|point| point.step < resumed.step).map(|point| point.at) else {
+            continue;
+        };
+        if own.last().is_none_or(|last| last.step < resumed.step) {
+            continue;
+        }
+        let running = |stretch: &&mut Stretch| stretch.part == Part::In(Phase::Running);
+        let Some(run) = row.stretches.iter_mut().rev().find(running) else { continue };
+        let lost = Stretch { part: Part::Lost, from: kept.clamp(run.from, run.to), to: run.to };
+        run.to = lost.from;
+        row.stretches.push(lost);
+    }
+}
+
 /// How a part looks: something also without colours.
 const fn mark(part: Part) -> char {
     let phase = match part {
         Part::Repeated => return REPEATED,
+        Part::Lost => return LOST,
         Part::In(phase) => phase,
     };
     match phase {
@@ -152,29 +184,42 @@ fn draw(rows: &[Row], width: usize) -> String {
             cells[from..to].fill(Some(stretch.part));
         }
         let bar: String = cells.iter().map(|cell| cell.map_or_else(|| " ".to_owned(), painted)).collect();
-        let secs = |part: Part| -> i64 {
-            let of = row.stretches.iter().filter(|s| s.part == part);
-            of.map(|s| s.to.duration_since(s.from).as_secs()).sum()
-        };
-        let (new, repeated) = (secs(Part::In(Phase::Running)), secs(Part::Repeated));
-        let ran = if new + repeated > 0 { format!(" ran {}", human::duration(new + repeated)) } else { String::new() };
-        let ran = if repeated > 0 { format!("{ran}, {} repeated", human::duration(repeated)) } else { ran };
-        let _ = writeln!(out, "    {:<9}|{bar}|{ran}", format!("a{} g{}", row.attempt, row.generation));
+        let _ = writeln!(out, "    {:<9}|{bar}|{}", format!("a{} g{}", row.attempt, row.generation), beside(row));
     }
     let legend = [Phase::Pending, Phase::Provisioning, Phase::Starting, Phase::Running, Phase::Recovering];
     let mut legend: Vec<String> =
         legend.iter().map(|phase| format!("{} {}", painted(Part::In(*phase)), phase.as_str())).collect();
-    if stretches().any(|stretch| stretch.part == Part::Repeated) {
-        legend.push(format!("{} repeats", painted(Part::Repeated)));
+    for (part, word) in [(Part::Repeated, "repeats"), (Part::Lost, "lost")] {
+        if stretches().any(|stretch| stretch.part == part) {
+            legend.push(format!("{} {word}", painted(part)));
+        }
     }
     let _ = writeln!(out, "    {:<9} {}", "", legend.join("  "));
     out
+}
+
+/// How long it ran, what of that was in vain, and what ended it.
+fn beside(row: &Row) -> String {
+    let secs = |part: Part| -> i64 {
+        let of = row.stretches.iter().filter(|s| s.part == part);
+        of.map(|s| s.to.duration_since(s.from).as_secs()).sum()
+    };
+    let (repeated, lost) = (secs(Part::Repeated), secs(Part::Lost));
+    let ran = secs(Part::In(Phase::Running)) + repeated + lost;
+    let parts = [(ran, "ran "), (repeated, ""), (lost, "")].into_iter().zip(["", " repeated", " lost"]);
+    let mut words: Vec<String> = parts
+        .filter(|((secs, _), _)| *secs > 0)
+        .map(|((secs, before), after)| format!("{before}{}{after}", human::duration(secs)))
+        .collect();
+    words.extend(row.ended.as_ref().and_then(|end| end.kind).map(|kind| kind.as_str().to_owned()));
+    if words.is_empty() { String::new() } else { format!(" {}", words.join(", ")) }
 }
 
 fn painted(part: Part) -> String {
     let colour = match part {
         Part::In(phase) => phase,
         Part::Repeated => Phase::Recovering,
+        Part::Lost => Phase::Failed,
     };
     human::paint(colour, &mark(part).to_string())
 }
@@ -243,6 +288,35 @@ mod tests {
         let mut rows = super::rows(&entries, Timestamp::from_second(100).unwrap());
         let before = rows.clone();
         mark_repeated(&mut rows, &[of(1, &[(10, 10), (40, 40)]), of(2, &[(55, 41)])]);
+        assert_eq!(rows, before);
+    }
+
+    #[test]
+    fn work_that_no_checkpoint_held_is_drawn_as_lost_with_what_ended_it() {
+        let mut entries = [
+            entry(0, "running", 1, 1),
+            entry(40, "recovering", 1, 1),
+            entry(50, "running", 2, 2),
+            entry(100, "succeeded", 2, 2),
+        ];
+        entries[1].ended = serde_json::from_value(json!({"attempt": 1, "kind": "lost", "summary": "gone"})).unwrap();
+        let of = |attempt: u32, points: &[(i64, u64)]| {
+            let point = |(at, step): &(i64, u64)| {
+                rekindle_core::series::Point::new(Timestamp::from_second(*at).unwrap(), *step, None)
+            };
+            AttemptProgress { attempt, points: points.iter().map(point).collect() }
+        };
+        let mut rows = rows(&entries, Timestamp::from_second(100).unwrap());
+        let progress = [of(1, &[(10, 10), (20, 20), (30, 30), (40, 40)]), of(2, &[(55, 21), (75, 41), (95, 61)])];
+        mark_repeated(&mut rows, &progress);
+        mark_lost(&mut rows, &progress);
+        let plain = anstream::adapter::strip_str(&draw(&rows, 20)).to_string();
+        assert!(plain.contains("a1 g1    |####llllxx          | ran 40s, 20s lost, lost\n"), "{plain}");
+        assert!(plain.contains("r repeats  l lost"), "{plain}");
+        // What the next attempt went on from is not lost.
+        let mut rows = super::rows(&entries, Timestamp::from_second(100).unwrap());
+        let before = rows.clone();
+        mark_lost(&mut rows, &[of(1, &[(10, 10), (40, 40)]), of(2, &[(55, 41)])]);
         assert_eq!(rows, before);
     }
 

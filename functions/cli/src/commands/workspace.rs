@@ -21,6 +21,8 @@ use crate::table::{Table, text};
 
 /// Between two looks at a workspace that is coming up.
 const LOOK_EACH: Duration = Duration::from_millis(500);
+/// A workspace that nobody has used for so long is paused, unless it says otherwise.
+const IDLE: &str = "8h";
 /// Workspaces of one name, one after the other.
 const SAME_NAME_MAX: u32 = 500;
 
@@ -80,9 +82,11 @@ pub(crate) async fn up(context: &Context, options: Up) -> Result<()> {
     let mut view = match view {
         None => make(context, options, &id).await?,
         Some(view) => {
-            if !options.tpu.is_empty() || options.setup.is_some() || options.folder.is_some() {
+            let given = options.given();
+            if !given.is_empty() {
                 context.printer.warn(&format!(
-                    "{id} is defined already, and stays as it is; `rekindle delete {}` and `up` define it anew",
+                    "{id} is defined already, and stays as it is without {}; `rekindle delete {}` and `up` define it anew",
+                    given.join(", "),
                     options.name
                 ));
             }
@@ -155,7 +159,7 @@ async fn make(context: &Context, options: Up, id: &str) -> Result<JobView> {
     job.insert("workspace".to_owned(), json!(true));
     let limits = job.entry("limits").or_insert_with(|| json!({}));
     if let Some(limits) = limits.as_object_mut() {
-        limits.entry("idle").or_insert_with(|| json!(options.idle));
+        limits.entry("idle").or_insert_with(|| json!(options.idle.as_deref().unwrap_or(IDLE)));
     }
     if let Some(folder) = folder {
         check(context, &job).await?;

@@ -72,7 +72,9 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     ),
     ("touch file; $REKINDLE sync half: file", &["cannot unpack what came into file", "directory"], "may write to"),
     ("TMPDIR=/nowhere $REKINDLE sync half: out", &["cannot keep what came", "No such file"], "TMPDIR"),
-    ("$REKINDLE ssh sliced", &["sliced has 2 slices, and gcloud finds them one by one"], "tpu-vm list"),
+    ("$REKINDLE ssh sliced --worker all", &["sliced has 2 slices, and gcloud goes to one"], "--worker 1-0"),
+    ("$REKINDLE ssh sliced --worker 2-0", &["sliced has no worker \"2-0\""], "the last is 1-1"),
+    ("$REKINDLE ssh train-1 --worker 9", &["train-1 has no worker \"9\""], "the last is 3"),
     ("$REKINDLE exec worn -- true", &["worn was made and deleted 500 times"], "another name"),
     ("$REKINDLE exec box -- ''", &["the command to run is empty"], "rekindle exec box -- COMMAND"),
     // Disks and limits.

@@ -169,7 +169,7 @@ fn job(id: &str, change: &[(&str, Value)]) -> Value {
         },
         "progress": {"step": 1200, "step_at": null, "loss": "2.31", "checkpoint": 1175},
         "cost_usd": 1.234,
-        "chip_hours": {"total": 5.0, "useful": 4.5, "repeated": 0.1, "waiting": 0.4},
+        "chip_hours": {"total": 5.0, "useful": 4.5, "repeated": 0.1, "waiting": 0.3, "idle": 0.1},
         "last_end": {
             "attempt": 1, "generation": 1, "at": ago(1750), "kind": "preempted",
             "summary": "The provider took the slice back.",
@@ -229,6 +229,7 @@ fn known(id: &str) -> Option<Value> {
         "box" | "left" | "full" | "half" | "none" => Some(space::workspace(id)),
         "stuck" => Some(space::stuck()),
         "sliced" => Some(space::sliced()),
+        "queued" => Some(space::queued()),
         id if id.starts_with("worn") => Some(space::worn(id)),
         "mute" => Some(seeing::mute()),
         "good" | "moved" | "odd" | "cut" => Some(ended(id, "succeeded", "All 4 workers ended well.")),

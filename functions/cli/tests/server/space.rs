@@ -30,6 +30,13 @@ pub(super) fn worn(id: &str) -> Value {
     job(id, &[("spec", spec()), ("phase", json!("cancelled")), ("outcome", json!("cancelled"))])
 }
 
+/// One that came through the queue.
+pub(super) fn queued() -> Value {
+    let mut job = job("queued", &[]);
+    job["resources"][0]["kind"] = json!("queued_resource");
+    job
+}
+
 /// One of two slices.
 pub(super) fn sliced() -> Value {
     let mut job = job("sliced", &[]);

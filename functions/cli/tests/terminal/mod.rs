@@ -71,10 +71,11 @@ async fn ssh_goes_to_the_first_worker_and_through_the_proxy_where_it_is_told_to(
     let gcloud = home.path().join("gcloud");
     std::fs::write(&gcloud, "#!/bin/bash\nprintf '%s\\n' \"$@\"\nexit 7\n").unwrap();
     std::fs::set_permissions(&gcloud, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let ssh = async |words: &str| {
-        let line = format!("PATH=$PWD:$PATH exec \"$REKINDLE\" ssh train-1 {words}");
+    let to = async |words: &str| {
+        let line = format!("PATH=$PWD:$PATH exec \"$REKINDLE\" ssh {words}");
         shell(&server, home.path(), &line).await
     };
+    let ssh = async |words: &str| to(&format!("train-1 {words}")).await;
     let plain = ["compute", "tpus", "tpu-vm", "ssh", "rk-abc123-train-1-g2", "--zone=us-central1-a", "--worker=0"];
     let output = ssh("").await;
     assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), plain);
@@ -82,6 +83,17 @@ async fn ssh_goes_to_the_first_worker_and_through_the_proxy_where_it_is_told_to(
     let output = ssh("--iap -- -L 9000:localhost:9000").await;
     let proxied = [&plain[..], &["--tunnel-through-iap", "--", "-L", "9000:localhost:9000"]].concat();
     assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), proxied);
+    // What came through the queue is a node too, and one of several slices has its own name.
+    for (words, node, worker) in [
+        ("queued --worker w3", "queued-g2", 3),
+        ("sliced", "sliced-g2-0", 0),
+        ("sliced --worker 1-1", "sliced-g2-1", 1),
+    ] {
+        let output = to(words).await;
+        let node = format!("rk-abc123-{node}");
+        let want = ["compute", "tpus", "tpu-vm", "ssh", &node, "--zone=us-central1-a", &format!("--worker={worker}")];
+        assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), want, "{words}");
+    }
     let output = ssh("--iap --internal-ip").await;
     assert_eq!(output.status.code(), Some(2), "one way or the other");
     assert!(stdout(&output).is_empty(), "{output:?}");

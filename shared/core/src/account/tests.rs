@@ -88,8 +88,8 @@ fn chips_are_useful_repeated_waiting_or_idle_by_what_the_program_does() {
         let mut want = Bill::default();
         want.add(sort, Meter { chip_secs: 960, usd_micros: 60_000 });
         assert_eq!(usage.weeks, BTreeMap::from([(week_of(noon()), want)]), "{name}");
-        let not_running = usage.waiting_chip_secs;
-        assert_eq!(not_running > 0, matches!(sort, Sort::Waiting | Sort::Idle), "{name}");
+        assert_eq!(usage.waiting_chip_secs > 0, sort == Sort::Waiting, "{name}");
+        assert_eq!(usage.idle_chip_secs > 0, sort == Sort::Idle, "{name}");
         assert_eq!((usage.paid_chip_secs, usage.cost_usd_micros), (960, 60_000), "{name}");
     }
 }

@@ -65,7 +65,9 @@ fn count(usage: &mut Usage, g: &Generation, sort: Sort, from: Timestamp, secs: u
         *match sort {
             Sort::Useful => &mut usage.useful_chip_secs,
             Sort::Repeated => &mut usage.repeated_chip_secs,
-            Sort::Waiting | Sort::Idle | Sort::Orphan => &mut usage.waiting_chip_secs,
+            Sort::Waiting => &mut usage.waiting_chip_secs,
+            // An orphan is no job's.
+            Sort::Idle | Sort::Orphan => &mut usage.idle_chip_secs,
         } += meter.chip_secs;
     }
 }

@@ -115,11 +115,12 @@ fn usage(job: &Job) -> String {
     // The first minutes of a small slice cost less than a cent.
     let digits = if usd > 0.0 && usd < 0.01 { 4 } else { 2 };
     format!(
-        "cost so far {usd:.digits$} US dollars for {:.2} chip hours ({:.2} useful, {:.2} repeated, {:.2} waiting)",
+        "cost so far {usd:.digits$} US dollars for {:.2} chip hours ({:.2} useful, {:.2} repeated, {:.2} waiting, {:.2} idle)",
         hours(usage.paid_chip_secs),
         hours(usage.useful_chip_secs),
         hours(usage.repeated_chip_secs),
-        hours(usage.waiting_chip_secs)
+        hours(usage.waiting_chip_secs),
+        hours(usage.idle_chip_secs)
     )
 }
 
