@@ -11,7 +11,7 @@ use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
-use crate::job::{Job, Usage};
+use crate::job::Job;
 
 const DAY_SECS: i64 = 86_400;
 const WEEK_SECS: i64 = 7 * DAY_SECS;
@@ -39,6 +39,29 @@ impl AddAssign for Meter {
         self.chip_secs = self.chip_secs.saturating_add(other.chip_secs);
         self.usd_micros = self.usd_micros.saturating_add(other.usd_micros);
     }
+}
+
+/// Chip time, in chip-seconds, and money.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Chip-seconds of generations that were READY, up to `through`.
+    pub paid_chip_secs: u64,
+    /// Of these, while the program ran new steps.
+    pub useful_chip_secs: u64,
+    /// Of these, while the program repeated steps it had done before.
+    pub repeated_chip_secs: u64,
+    /// Of these, before the program ran: set-up, and the wait for the other workers.
+    pub waiting_chip_secs: u64,
+    /// Of these, after its end until the slice was gone; in older documents part of `waiting_chip_secs`.
+    #[serde(default)]
+    pub idle_chip_secs: u64,
+    /// Cost in micro US dollars.
+    pub cost_usd_micros: u64,
+    /// Up to when this was counted.
+    pub through: Option<Timestamp>,
+    /// The same by the Monday (UTC) of the week, finer: one entry for each week in which something was paid for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub weeks: BTreeMap<Date, Bill>,
 }
 
 /// What paid chips did.

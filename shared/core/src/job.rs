@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
-use crate::account::Bill;
+pub use crate::account::Usage;
 use crate::classify::Verdict;
 use crate::exec::ExecOrder;
 use crate::failure::FailureKind;
@@ -431,30 +430,6 @@ pub struct Barred {
     pub error: CreateError,
     /// How often in a row.
     pub times: u32,
-}
-
-/// Chip time, in chip-seconds, and money.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
-    /// Chip-seconds of generations that were READY, up to `through`.
-    pub paid_chip_secs: u64,
-    /// Of these, while the program ran new steps.
-    pub useful_chip_secs: u64,
-    /// Of these, while the program repeated steps it had done before.
-    pub repeated_chip_secs: u64,
-    /// Of these, before the program ran: set-up, and the wait for the other workers.
-    pub waiting_chip_secs: u64,
-    /// Of these, after the program had ended or was told to, until the slice was gone. Counted with `waiting` before
-    /// this was kept.
-    #[serde(default)]
-    pub idle_chip_secs: u64,
-    /// Cost in micro US dollars.
-    pub cost_usd_micros: u64,
-    /// Up to when this was counted.
-    pub through: Option<Timestamp>,
-    /// The same by the Monday (UTC) of the week, finer: one entry for each week in which something was paid for.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub weeks: BTreeMap<Date, Bill>,
 }
 
 /// An outgoing event that is committed but may not be published yet.
