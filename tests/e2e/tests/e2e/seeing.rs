@@ -80,8 +80,9 @@ fn masked(text: &str) -> String {
         }
         out
     };
-    // Lengths of time that have words of their own.
-    let text = text.replace("just now", "for 0s").replace("less than a second", "0s");
+    // Lengths of time that have words of their own, also where a line ends among them.
+    let moment = ["less than a second", "less than a\nsecond", "less than\na second", "less\nthan a second"];
+    let text = moment.iter().fold(text.replace("just now", "for 0s"), |text, words| text.replace(words, "0s"));
     let lines: Vec<String> = text.lines().map(line).collect();
     lines.join(" ")
 }
