@@ -1,5 +1,6 @@
 //! The end of an attempt: what its exit report is made of, and the outputs that are collected after it.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -20,11 +21,15 @@ use crate::program::{self, Standing};
 use crate::shim::{Ended, Papers};
 use crate::state::{Attempt, Step};
 use crate::steps::TPU_LOG_DIR;
+use crate::stream::TakenOver;
 
 /// After everything is dead, the shim gets so long to write down how the program ended and what it said last.
 pub(crate) const LAST_WORD: Duration = Duration::from_secs(2);
 /// After the outputs are collected, what was said about them gets so long to be sent.
 const SAID_WAIT: Duration = Duration::from_secs(2);
+
+/// Between two rounds of sending, a shim gets so long to fill the room that was made.
+const SHIM_WAIT: Duration = Duration::from_millis(50);
 
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
@@ -103,6 +108,25 @@ pub(crate) async fn collect(
     // What was left out is said in the output, and once this is told the machine may be gone within the second.
     logs::all_sent(&flushes, SAID_WAIT).await;
     let _ = events.send(Event::Collected(number)).await;
+}
+
+/// Waits until everything that the program said is sent, also what its shim still holds for want of room on the disk: what
+/// is sent makes some. Gives up after `patience`, and then it is sent when it can be.
+pub(crate) async fn all_told(
+    flushes: &mpsc::Sender<logs::Flush>,
+    folder: &Path,
+    taken_over: &TakenOver,
+    patience: Duration,
+) {
+    let limit = Instant::now() + patience;
+    loop {
+        // Looked at before: what is written until then is sent by this.
+        let is_written = program::is_written(folder, taken_over, Some(SHIM_WAIT)).await;
+        logs::all_sent(flushes, limit.saturating_duration_since(Instant::now())).await;
+        if is_written || Instant::now() >= limit {
+            return;
+        }
+    }
 }
 
 /// Everything that an exit report is made of.

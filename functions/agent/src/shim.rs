@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -38,10 +39,13 @@ use crate::stream::{KEPT, Stream};
 // Under their own names they would be the shim's too: `LD_PRELOAD`, say.
 pub(crate) const SECRET: &str = "REKINDLE_SECRET_";
 
-/// Kept free on the disk for the end of the program: its last words and how it ended.
+/// Kept free on the disk for the program's last words.
 // At least half of it goes to one stream: 128 KiB more than the agent keeps of what it sent, so that what it sends makes
 // room for the rest, however much that is.
 const RESERVE: u64 = 512 << 10;
+/// Bytes of the paper that is made beforehand for how it ended: on a disk that its output has filled there is no room for
+/// another.
+const BLANK: usize = 512;
 /// The end of a program is told so long after it at most, where the disk does not take its last words.
 const MOMENT: Duration = Duration::from_millis(500);
 /// Between two tries to write down how a program ended.
@@ -107,6 +111,11 @@ impl Papers {
     /// Room on the disk for its end.
     fn reserve(&self) -> PathBuf {
         self.folder.join(format!("{}.reserve", self.name))
+    }
+
+    /// What becomes [`Papers::ended`].
+    fn blank(&self) -> PathBuf {
+        self.folder.join(format!("{}.blank", self.name))
     }
 
     /// Forgets the program, so that it can be started again.
@@ -187,7 +196,12 @@ async fn keep(spec: &Spec, me: Birth, papers: &Papers) -> anyhow::Result<()> {
     let mut ended = None;
     match started {
         Ok(started) => {
-            kept.write_down(&papers.started(), &started).context("cannot write down the start")?;
+            // It may have filled the disk by now.
+            let written = files::replace_json(&papers.started(), &started).or_else(|_| {
+                kept.give_room();
+                files::replace_json(&papers.started(), &started)
+            });
+            written.context("cannot write down the start")?;
             let pumps = kept.streams.clone().map(|stream| tokio::spawn(async move { stream.pump().await }));
             kept.reap(started.family.program.pid, &mut ends, &mut ended).await?;
             for pump in pumps {
@@ -252,18 +266,22 @@ impl Kept<'_> {
         if make().is_err() {
             self.give_room();
         }
+        let _ = fs::write(self.papers.blank(), [b' '; BLANK]);
     }
 
     fn give_room(&self) {
         let _ = fs::remove_file(self.papers.reserve());
     }
 
-    /// Writes a paper, into the reserve where there is no other room.
-    fn write_down<T: Serialize>(&self, path: &Path, value: &T) -> std::io::Result<()> {
-        files::replace_json(path, value).or_else(|_| {
-            self.give_room();
-            files::replace_json(path, value)
-        })
+    /// Writes down how the program ended, over the blank if there is one.
+    fn write_end(&self, ended: &Ended) -> std::io::Result<()> {
+        let over_blank = || -> std::io::Result<()> {
+            let mut bytes = serde_json::to_vec(ended)?;
+            bytes.resize(bytes.len().max(BLANK), b' ');
+            fs::OpenOptions::new().write(true).open(self.papers.blank())?.write_all(&bytes)?;
+            fs::rename(self.papers.blank(), self.papers.ended())
+        };
+        over_blank().or_else(|_| files::replace_json(&self.papers.ended(), ended))
     }
 
     /// Waits until no descendant is left.
@@ -305,7 +323,7 @@ impl Kept<'_> {
 
     fn tell(&self, untold: &mut Option<Ended>) {
         if let Some(ended) = untold
-            && self.write_down(&self.papers.ended(), ended).is_ok()
+            && self.write_end(ended).is_ok()
         {
             *untold = None;
         }

@@ -14,7 +14,7 @@ use rekindle_core::orders::notice_is_urgent;
 use rekindle_core::spec::CommandLine;
 use rekindle_wire::agent::{ExitReport, Notice, Work};
 
-use crate::closing::{Closing, LAST_WORD, collect};
+use crate::closing::{Closing, LAST_WORD, all_told, collect};
 use crate::devices::{self, Devices};
 use crate::evidence::Since;
 use crate::files::{self, Layout};
@@ -387,8 +387,8 @@ impl Machine {
         let taken_over = self.taken_over.clone();
         tokio::spawn(async move {
             procs::end(home, family, is_told, kill_at).await;
-            // What was said last is on its way to the files.
-            program::is_written(&closing.folder, &taken_over, Some(LAST_WORD)).await;
+            // What was said last is on its way to the files. On a full disk it takes longer, and the others are to know.
+            program::is_written(&closing.folder, &taken_over, Some(LAST_WORD / 2)).await;
             let ended = match ended {
                 Some(ended) => ended,
                 None => closing.last_word().await,
@@ -401,9 +401,10 @@ impl Machine {
             let goes_in =
                 |n: Notice| Duration::try_from(n.deadline.duration_since(Timestamp::now())).unwrap_or_default();
             let patience = logs::patience(ended.exit, notice.map(goes_in));
+            let folder = closing.folder.clone();
             let report = tokio::task::spawn_blocking(move || closing.report(ended));
             // Once the last worker's exit is known the machine may be gone within the second.
-            let (report, ()) = tokio::join!(report, logs::all_sent(&flushes, patience));
+            let (report, ()) = tokio::join!(report, all_told(&flushes, &folder, &taken_over, patience));
             let is_after = matches!(when, When::After(_)) && collecting.is_due();
             if let Ok(report) = report {
                 let _ = events.send(Event::Closed(Some(Box::new(report)), is_after)).await;

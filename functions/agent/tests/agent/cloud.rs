@@ -436,8 +436,13 @@ impl Worker {
 
     /// A machine whose disk holds 8 MiB, and whose output is buffered there or elsewhere; `None` where nothing may be
     /// mounted, which root may.
-    pub(crate) fn with_small_disk(cloud: &Cloud, buffer: Option<&Path>) -> Option<Self> {
+    pub(crate) fn with_small_disk(
+        cloud: &Cloud,
+        buffer: Option<&Path>,
+        settings: Vec<(&'static str, String)>,
+    ) -> Option<Self> {
         let mut worker = Self::bare(cloud);
+        worker.settings = settings;
         let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(worker.home()).status();
         worker.is_mounted = mount.is_ok_and(|status| status.success());
         worker.settings.extend(buffer.map(|buffer| ("REKINDLE_BUFFER_DIR", buffer.display().to_string())));

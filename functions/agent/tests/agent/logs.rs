@@ -177,7 +177,7 @@ async fn a_full_disk_holds_nothing_up_and_loses_nothing() {
     let buffer = tempfile::tempdir_in("/dev/shm").unwrap();
     let mark = buffer.path().file_name().unwrap().to_str().unwrap();
     let cloud = Cloud::start(&run.replace("$MARK", &format!("{mark}/go"))).await;
-    let Some(mut worker) = Worker::with_small_disk(&cloud, Some(buffer.path())) else { return };
+    let Some(mut worker) = Worker::with_small_disk(&cloud, Some(buffer.path()), Vec::new()) else { return };
     cloud.until_running(1).await;
     cloud.until("the disk is full", |inner| (inner.output(1, "stderr")? == b"full\n").then_some(())).await;
     worker.kill_agent();

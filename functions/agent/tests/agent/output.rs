@@ -64,7 +64,7 @@ async fn a_line_without_an_end_is_sent_within_a_short_notice() {
 async fn on_a_disk_that_stays_full_the_last_words_and_the_end_are_told() {
     let run = "cat /dev/zero >fill 2>/dev/null; seq 1 300000; printf 'no end' >&2; exit 3";
     let cloud = Cloud::start(run).await;
-    let Some(mut worker) = Worker::with_small_disk(&cloud, None) else { return };
+    let Some(mut worker) = Worker::with_small_disk(&cloud, None, Vec::new()) else { return };
     cloud.until_state(1, WorkerState::Ready).await;
     cloud.want(Want::Run);
     let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
@@ -81,13 +81,26 @@ async fn on_a_disk_that_stays_full_the_last_words_and_the_end_are_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_success_is_told_when_what_the_full_disk_held_up_is_sent() {
+    let cloud = Cloud::start("cat /dev/zero >fill 2>/dev/null; seq 1 1000000").await;
+    let flush = ("REKINDLE_LOG_FLUSH_MS", "600000".to_owned());
+    let Some(_worker) = Worker::with_small_disk(&cloud, None, vec![flush]) else { return };
+    cloud.until_state(1, WorkerState::Ready).await;
+    cloud.want(Want::Run);
+    cloud.until_state(1, WorkerState::Exited).await;
+    // Ten times the room that there is: each part was sent to make some for the next.
+    let out = cloud.set(|inner| inner.output(1, "stdout").unwrap());
+    assert!(out == numbers(1, 1_000_000), "{} bytes", out.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_full_disk_costs_stands_in_the_output_with_its_count() {
     // More than may wait in memory, at once and without waiting for the disk.
-    let run = "seq 1 1000; cat /dev/zero >fill 2>/dev/null; seq 1001 6000000; echo said >$MARK/said
+    let run = "seq 1 1000; cat /dev/zero >fill 2>/dev/null; seq 1001 3000000; echo said >$MARK/said
         until [ -e $MARK/go ]; do sleep 0.02; done; rm fill; echo bye; exit 3";
     let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
     let cloud = Cloud::start(&run.replace("$MARK", &elsewhere.path().display().to_string())).await;
-    let Some(_worker) = Worker::with_small_disk(&cloud, None) else { return };
+    let Some(_worker) = Worker::with_small_disk(&cloud, None, Vec::new()) else { return };
     // What was sent would make room.
     cloud.set(|inner| inner.takes_no_logs = true);
     cloud.until_state(1, WorkerState::Ready).await;
@@ -98,7 +111,7 @@ async fn what_a_full_disk_costs_stands_in_the_output_with_its_count() {
     let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
     assert_eq!(exit.evidence.exit, Exit::Code(3));
     let out = cloud.until("the end", |inner| inner.output(1, "stdout").filter(|out| out.ends_with(b"\nbye\n"))).await;
-    let due = [numbers(1, 6_000_000), b"bye\n".to_vec()].concat();
+    let due = [numbers(1, 3_000_000), b"bye\n".to_vec()].concat();
     let marked = marked(&out, &due, "the worker's disk was full");
     assert!(marked > 8 << 20, "{marked} of {} bytes", due.len());
 }
