@@ -59,7 +59,7 @@ pub(crate) async fn command(
         Ok(Commanded::AlreadyHolds(job)) => (job, StatusCode::OK),
         Ok(Commanded::NoSense(no)) => {
             let phase = no.phase.as_str();
-            return Err(problem(StatusCode::CONFLICT, "phase", no.to_string()).with("phase", phase));
+            return Err(problem(StatusCode::CONFLICT, "phase", format!("job {id}: {no}")).with("phase", phase));
         }
         Ok(Commanded::WrongAttempt(attempt)) => {
             let why = format!("job {id} is at attempt {attempt}; `if_attempt` names another");

@@ -102,7 +102,7 @@ pub(crate) async fn order(
                 (job, given)
             }
             Ok(Commanded::NoSense(no)) => {
-                let why = format!("{id} has no workers now: it is {}", no.phase.as_str());
+                let why = format!("job {id} has no workers now: {no}");
                 return Err(problem(StatusCode::CONFLICT, "phase", why).with("phase", no.phase.as_str()));
             }
             Ok(Commanded::WrongAttempt(_) | Commanded::OtherUnderKey(_) | Commanded::NoSuchJob) => {

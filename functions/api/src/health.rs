@@ -27,7 +27,10 @@ pub(crate) async fn ready(State(api): State<Api>) -> Response {
 
 /// Version and installation.
 pub(crate) async fn version(State(api): State<Api>, headers: HeaderMap) -> Response {
-    let version =
-        VersionView { version: env!("CARGO_PKG_VERSION").into(), installation: api.engine.installation.id.to_string() };
+    let version = VersionView {
+        version: env!("CARGO_PKG_VERSION").into(),
+        installation: api.engine.installation.id.to_string(),
+        is_local: api.engine.deployment.is_local(),
+    };
     etag::json(&headers, &version)
 }

@@ -1,6 +1,7 @@
 //! What `--json` prints where the server's own words are not enough. `JSON.md` is made from these types and their
 //! comments, and from those of the wire.
 
+use rekindle_core::spec::fields::Field;
 use rekindle_wire::v1::{ExecWorkerView, VersionView};
 use serde::Serialize;
 use serde_json::Value;
@@ -60,6 +61,41 @@ impl<'a> ServerVersion<'a> {
     /// What the server at an address says.
     pub(crate) fn of(url: &'a str, view: &'a VersionView) -> Self {
         Self { url, version: &view.version, installation: &view.installation }
+    }
+}
+
+/// Fields of a job.
+#[derive(Debug, Serialize)]
+pub(crate) struct Fields<'a> {
+    /// In the order in which they stand in a job.
+    pub(crate) fields: Vec<FieldLine<'a>>,
+}
+
+/// A field of a job.
+#[derive(Debug, Serialize)]
+pub(crate) struct FieldLine<'a> {
+    /// Its path, such as `tpu.zones`; `[]` after a list of maps.
+    pub(crate) field: &'a str,
+    /// What its value is.
+    pub(crate) is: &'a str,
+    /// What its absence means; `required` where it is refused.
+    pub(crate) default: &'a str,
+    /// A value that is accepted, as JSON; empty for what this version refuses.
+    pub(crate) example: &'a str,
+    /// What it is for.
+    pub(crate) meaning: &'a str,
+}
+
+impl FieldLine<'static> {
+    /// The line of a field.
+    pub(crate) fn of(field: &'static Field) -> Self {
+        Self {
+            field: field.name,
+            is: field.is,
+            default: field.absent.words(),
+            example: field.example,
+            meaning: field.meaning,
+        }
     }
 }
 

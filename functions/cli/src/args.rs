@@ -102,6 +102,8 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Tell why a program failed, from its output or a case file
     Classify(Classify),
+    /// What may stand in a job: each field, its default, its meaning
+    Fields(Fields),
     /// Completion for a shell
     Completion(Completion),
     /// Manual pages
@@ -403,6 +405,14 @@ pub(crate) struct WebhookSecret {
     /// Of this owner's jobs; for admins [default: you]
     #[arg(long)]
     pub(crate) owner: Option<String>,
+}
+
+/// `fields`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle fields\n  rekindle fields limits\n  rekindle fields tpu.capacity")]
+pub(crate) struct Fields {
+    /// Only this field, or this section
+    pub(crate) field: Option<String>,
 }
 
 /// `completion`.

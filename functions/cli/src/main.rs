@@ -13,6 +13,8 @@ mod exit;
 mod fault;
 mod human;
 #[cfg(test)]
+mod job_page;
+#[cfg(test)]
 mod json_page;
 mod printer;
 mod project;

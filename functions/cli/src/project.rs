@@ -327,6 +327,24 @@ mod tests {
     }
 
     #[test]
+    fn the_preset_of_the_readme_goes_over_the_fields_it_names_and_leaves_the_others() {
+        let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
+        let part = |begin: &str| readme.split_once(begin).unwrap().1.split("```").next().unwrap().to_owned();
+        let job = format!("id: llama{}", part("\nid: llama"));
+        let mut job: Map<String, Value> = serde_saphyr::from_str(&job).unwrap();
+        assert!(readme.contains("--preset big: over these fields of the file, lists whole"));
+        let (_folder, project) = project(&part("```toml\n").replace('~', "/nonexistent"));
+        join(&mut job, project.preset("big").unwrap().unwrap());
+        let tpu = json!({
+            "accelerator": "v5litepod-64", "zones": ["us-central1-a", "us-west4-a"], "capacity": ["spot"],
+        });
+        assert_eq!(job["tpu"], tpu);
+        let part = json!({"tpu": {"zones": ["us-east5-b"]}});
+        join(&mut job, part.as_object().unwrap());
+        assert_eq!(job["tpu"]["zones"], json!(["us-east5-b"]), "a list is replaced");
+    }
+
+    #[test]
     fn the_users_default_folder_yields_to_the_projects() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);

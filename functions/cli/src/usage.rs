@@ -25,6 +25,8 @@ pub(crate) fn fault(error: &Error, words: &[String]) -> Option<Fault> {
     let (mut causes, mut tips) = (Vec::new(), Vec::new());
     for line in lines {
         match line.strip_prefix("tip: ") {
+            // What no help shows is not what was meant.
+            Some(tip) if hidden().iter().any(|name| tip.contains(&format!("'{name}'"))) => {}
             Some(tip) => tips.push(tip.to_owned()),
             None => causes.push(line.trim_start_matches("error: ").to_owned()),
         }
@@ -42,6 +44,14 @@ fn command(words: &[String]) -> String {
         Some(command) => format!("rekindle {}", command.get_name()),
         None => "rekindle".to_owned(),
     }
+}
+
+/// Options that no help shows.
+fn hidden() -> Vec<String> {
+    let all = Cli::command();
+    let commands = std::iter::once(&all).chain(all.get_subcommands());
+    let options = commands.flat_map(|command| command.get_arguments().filter(|option| option.is_hide_set()));
+    options.filter_map(|option| Some(format!("--{}", option.get_long()?))).collect()
 }
 
 #[cfg(test)]
@@ -88,6 +98,12 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn an_option_that_no_help_shows_is_not_proposed() {
+        let text = anstream::adapter::strip_str(&found("man --to pages").unwrap().text()).to_string();
+        assert!(text.contains("'--to'") && !text.contains("--token"), "{text}");
     }
 
     #[test]

@@ -147,7 +147,7 @@ async fn unusable_messages_are_recorded_and_forwarded_and_block_nobody() {
         ("g", Some("cancel"), json!({}), "missing field `id`"),
         ("h", Some("cancel"), json!({"id": "taken", "x": 1}), "unknown field"),
         ("i", Some("cancel"), json!({"id": "taken", "new_slice": true}), "belong to `restart`"),
-        ("j", Some("restart"), json!({"id": "taken"}), "makes no sense"),
+        ("j", Some("restart"), json!({"id": "taken"}), "job taken: `restart` is for jobs that are starting"),
         ("k", Some("restart"), json!({"id": "taken", "if_attempt": 7}), "attempt 0"),
         ("l", None, other, "taken by another spec"),
     ];

@@ -241,3 +241,10 @@ pub struct Deployment {
     /// Node metadata that every worker gets, such as the agent's address and digest.
     pub worker_metadata: BTreeMap<String, String>,
 }
+
+impl Deployment {
+    /// Whether everything is on one machine: workers are processes that share its folders, and no cloud is near.
+    pub fn is_local(&self) -> bool {
+        self.bucket.starts_with("file://")
+    }
+}

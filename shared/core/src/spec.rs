@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::PolicyTable;
 
+pub mod fields;
 mod hash;
 mod limits;
 mod parse;

@@ -453,6 +453,9 @@ pub struct VersionView {
     pub version: String,
     /// Installation id.
     pub installation: String,
+    /// Whether it is a local mode: its workers are processes of its own machine.
+    #[serde(default, rename = "local", skip_serializing_if = "std::ops::Not::not")]
+    pub is_local: bool,
 }
 
 /// Body of a command; all fields are optional.

@@ -1,5 +1,6 @@
 //! The HTTP API (v1) as its client sees it. Knows addresses, tokens and problems; nothing of how answers are shown.
 
+mod next;
 mod sse;
 mod token;
 mod upload;
@@ -261,8 +262,10 @@ impl Api {
     async fn problem(&self, path: &str, response: reqwest::Response) -> Fault {
         let status = response.status();
         let text = response.text().await.unwrap_or_default();
-        let fault = match serde_json::from_str::<Problem>(&text) {
-            Ok(problem) => {
+        let problem = serde_json::from_str::<Problem>(&text).ok();
+        let step = next::step(status, path, problem.as_ref());
+        let fault = match problem {
+            Some(problem) => {
                 let what = if problem.detail.is_empty() { problem.title } else { problem.detail };
                 let told = problem.errors.into_iter().map(|error| match error.field.as_str() {
                     "" => error.message,
@@ -272,11 +275,11 @@ impl Api {
                 let causes: Vec<String> = told.filter(|cause| *cause != what).collect();
                 causes.into_iter().fold(Fault::input(what), Fault::because)
             }
-            Err(_) => Fault::input(format!("{}{path} answered {status}", self.url())).because(excerpt(&text)),
+            None => Fault::input(format!("{}{path} answered {status}", self.url())).because(excerpt(&text)),
         };
         let fault = fault.with_status(status.as_u16());
         let fault = if status.is_server_error() { fault.exits(Exit::Unexpected) } else { fault };
-        match next_step(status, path) {
+        match step {
             Some(step) => fault.next(step),
             None => fault,
         }
@@ -397,30 +400,6 @@ fn is_loopback(url: &str) -> bool {
 fn excerpt(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("(no text)");
     crate::human::tame(&line.chars().take(200).collect::<String>())
-}
-
-fn next_step(status: StatusCode, path: &str) -> Option<&'static str> {
-    match status {
-        StatusCode::UNAUTHORIZED => Some("log in with `gcloud auth login`, or set REKINDLE_TOKEN"),
-        StatusCode::FORBIDDEN => Some("ask an administrator of this installation for the right to do this"),
-        StatusCode::NOT_FOUND if path.starts_with("/v1/jobs/") => Some("`rekindle ps` lists the jobs"),
-        StatusCode::CONFLICT if path == "/v1/jobs" => Some("choose another --id, or leave it out to get a new one"),
-        StatusCode::CONFLICT => Some("`rekindle explain JOB` tells what it does now"),
-        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY if path == "/v1/jobs" => {
-            Some("change the job and submit it again; `rekindle catalog` shows what can be asked for")
-        }
-        StatusCode::BAD_REQUEST if path.ends_with("/logs") => Some("`rekindle show JOB` tells its TPU and attempts"),
-        StatusCode::PAYLOAD_TOO_LARGE => Some("make it smaller: what is large belongs into a bucket"),
-        StatusCode::METHOD_NOT_ALLOWED | StatusCode::GONE => Some("compare `rekindle version` on both sides"),
-        _ if status.is_redirection() => {
-            Some("check the address: what answers there sends elsewhere, as a login page or a proxy does")
-        }
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-            Some("try again in a few seconds; if it stays, `rekindle doctor` tells why")
-        }
-        _ if status.is_server_error() => Some("try again; if it stays, the server's log tells why"),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

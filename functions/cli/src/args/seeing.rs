@@ -68,7 +68,7 @@ pub(crate) struct Account {
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=520))]
     pub(crate) weeks: u32,
     /// CSV on stdout, for a spreadsheet
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long)]
     pub(crate) csv: bool,
 }
 

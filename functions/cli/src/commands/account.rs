@@ -6,7 +6,7 @@ use rekindle_wire::account::{AccountRow, AccountView};
 use super::Context;
 use crate::api::typed;
 use crate::args::{Account, By};
-use crate::fault::Result;
+use crate::fault::{Fault, Result};
 use crate::human;
 use crate::table::{Column, Table, number, text};
 
@@ -22,6 +22,10 @@ pub(crate) async fn run(context: &Context, options: &Account) -> Result<()> {
         ("format", options.csv.then(|| "csv".to_owned())),
     ];
     if options.csv {
+        // Of the options that every command takes clap does not see a conflict where they stand before the command.
+        if context.printer.is_json {
+            return Err(Fault::input("--csv and --json are two forms of one answer").next("leave one of them out"));
+        }
         return context.api.get_text(PATH, &query, |piece| context.printer.bytes(piece)).await;
     }
     let value = context.api.get(PATH, &query).await?;

@@ -7,6 +7,7 @@ mod control;
 mod doctor;
 mod exec;
 mod explain;
+mod fields;
 mod fleet;
 mod freeze;
 mod history;
@@ -62,6 +63,7 @@ pub(crate) fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
         Command::Dev(options) => crate::dev::run(&options, printer),
         Command::Demo(options) => crate::demo::run(&options, printer),
         Command::Classify(options) => classify::run(&options, printer),
+        Command::Fields(options) => fields::run(&options, printer),
         Command::Completion(options) => pages::completion(&options, printer),
         Command::Man(options) => pages::man(&options, printer),
         Command::Client(client) => {

@@ -21,7 +21,11 @@ use crate::project::Project;
 pub(crate) async fn run(context: &Context, options: &Run) -> Result<ExitCode> {
     let here = current_folder()?;
     let project = Project::load(&here, context.config.as_deref())?;
-    let mut message = message::message(options, &project)?;
+    let (mut message, replaced) = message::whole(options, &project)?;
+    if let Some(program) = replaced.filter(|_| !context.printer.is_json) {
+        let program = human::tame(&program);
+        context.printer.talk(&format!("note: the program behind `--` runs instead of the file's `run` ({program})"));
+    }
     let folder = folder(options, &project, &message)?;
     if folder.is_some() && !options.is_dry {
         check(context, &message).await?;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use rekindle_core::ids::JobId;
 use rekindle_core::job::Phase;
 use rekindle_core::names;
-use rekindle_wire::v1::{JobView, ResourceView, worker_key};
+use rekindle_wire::v1::{JobView, ResourceView, VersionView, worker_key};
 
 use super::{Context, job_path, workspace};
 use crate::api::typed;
@@ -18,6 +18,7 @@ const PORTS: [u16; 2] = [6006, 8888];
 /// Opens a shell, and ends as it does.
 pub(crate) async fn run(context: &Context, options: &Ssh) -> Result<ExitCode> {
     let view = look(context, &options.name).await?;
+    refuse_local(context, &view).await?;
     let words = words(&view, options)?;
     let mut command = std::process::Command::new("gcloud");
     command.args(&words);
@@ -30,6 +31,28 @@ pub(crate) async fn run(context: &Context, options: &Ssh) -> Result<ExitCode> {
     })?;
     Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)))
 }
+
+/// The workers of `rekindle dev` are processes here. Who points gcloud to its emulator knows that, and means it.
+async fn refuse_local(context: &Context, view: &JobView) -> Result<()> {
+    let server: VersionView = typed(context.api.get("/version", &[]).await?)?;
+    if !server.is_local || std::env::var_os(EMULATOR).is_some() {
+        return Ok(());
+    }
+    let id = &view.id;
+    let next = if view.spec["workspace"] == true {
+        format!("run commands there: rekindle exec {id} -- COMMAND")
+    } else {
+        format!(
+            "follow what it prints: rekindle logs -f {id}; `rekindle up NAME` makes a workspace for `rekindle exec`"
+        )
+    };
+    Err(Fault::input(format!("{id} has no machine to log in to"))
+        .because(format!("{} is `rekindle dev`: its workers are processes of its own machine", context.api.url()))
+        .next(next))
+}
+
+/// Where gcloud finds another Cloud TPU API than Google's.
+const EMULATOR: &str = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU";
 
 /// Any job with a TPU; of a workspace's name the one that is there.
 async fn look(context: &Context, name: &str) -> Result<JobView> {
@@ -46,7 +69,9 @@ fn words(view: &JobView, options: &Ssh) -> Result<Vec<String>> {
     let Some(tpu) = ready else {
         let word = if view.phase == Phase::Paused { "up" } else { "explain" };
         let next = format!("rekindle {word} {id}");
-        return Err(Fault::input(format!("{id} has no TPU now: it is {}", view.phase.as_str())).next(next));
+        let phase = view.phase.as_str();
+        let state = if view.phase.is_terminal() { format!("has ended ({phase})") } else { format!("is {phase}") };
+        return Err(Fault::input(format!("{id} has no TPU now: it {state}")).next(next));
     };
     let (node, worker) = place(id, tpu, &options.worker)?;
     let mut words = ["compute", "tpus", "tpu-vm", "ssh", &node].map(str::to_owned).to_vec();

@@ -37,8 +37,14 @@ async fn find(context: &Context, name: &str) -> Result<(String, Option<JobView>)
         };
         let view: JobView = typed(value)?;
         if !is_workspace(&view) {
-            return Err(Fault::input(format!("{id} is a job with a program, no workspace"))
-                .next(format!("choose another name, or see it with `rekindle show {id}`")));
+            let state = if view.phase.is_terminal() {
+                format!("; it has ended ({})", view.phase.as_str())
+            } else {
+                String::new()
+            };
+            return Err(Fault::input(format!("{id} is a job with a program, no workspace{state}")).next(format!(
+                "see it with `rekindle show {id}` and `rekindle logs {id}`; a workspace has another name (`rekindle status`)"
+            )));
         }
         if !view.phase.is_terminal() && view.desired != Desired::Cancel {
             return Ok((id, Some(view)));
@@ -55,9 +61,17 @@ fn is_workspace(view: &JobView) -> bool {
 pub(super) async fn live(context: &Context, name: &str) -> Result<(String, JobView)> {
     match find(context, name).await? {
         (id, Some(view)) => Ok((id, view)),
-        (_, None) => Err(Fault::input(format!("there is no workspace {name}")).next(format!(
-            "make it: rekindle up {name} --tpu v5litepod-8; `rekindle status` lists those that are there"
-        ))),
+        (id, None) => {
+            let make = format!("rekindle up {name} --tpu v5litepod-8");
+            // Only after one that has ended is another id the next that is free.
+            Err(if id == name {
+                Fault::input(format!("there is no workspace {name}"))
+                    .next(format!("make it: {make}; `rekindle status` lists those that are there"))
+            } else {
+                Fault::input(format!("the workspace {name} has ended"))
+                    .next(format!("make another: {make}; `rekindle explain {name}` tells why it ended"))
+            })
+        }
     }
 }
 

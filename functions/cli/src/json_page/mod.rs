@@ -25,6 +25,8 @@ const SOURCES: &[(&str, &[&str])] = &[
             "WaitEnd",
             "Versions",
             "ServerVersion",
+            "Fields",
+            "FieldLine",
             "LogLine",
             "ExecLine",
             "ExecEnd",

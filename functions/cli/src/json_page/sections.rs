@@ -97,6 +97,7 @@ pub(super) const SECTIONS: &[Section] = &[
     one("dev", "Places", "rekindle dev --json", "As soon as it answers; then it runs on."),
     one("demo", "Demonstration", "rekindle demo --json", "At its end; what happens on the way is told on stderr."),
     lines("classify", &["Report"], "rekindle classify train.py --json", "A line for each file."),
+    one("fields", "Fields", "rekindle fields limits.total --json", "The same as a page: [JOB.md](JOB.md)."),
     one("completion", "Script", "rekindle completion bash --json | head -c 30", "Here only how it begins."),
     one("man", "ManPage", "rekindle man --json | head -c 30", "Without a folder; here only how it begins."),
     one("man DIR", "ManPages", "rekindle man pages --json", ""),

@@ -173,6 +173,23 @@ async fn each_answer_of_a_server_names_the_cause_and_the_next_step() {
 }
 
 #[tokio::test]
+async fn the_local_mode_has_no_machines_to_log_in_to() {
+    let server = server::start_local().await;
+    for (job, next) in [("box", "rekindle exec box -- COMMAND"), ("train-1", "rekindle logs -f train-1")] {
+        let output = shell(&server, project().path(), &format!("PATH= $REKINDLE ssh {job}")).await;
+        let said = String::from_utf8(output.stderr).unwrap();
+        let cause = format!("error: {job} has no machine to log in to\n  - {} is `rekindle dev`", server.url());
+        assert!(said.starts_with(&cause) && said.contains("\nnext: ") && said.contains(next), "{said}");
+        // Who points gcloud to the emulator means it.
+        let script =
+            format!("export CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU=http://127.0.0.1:1/; PATH= $REKINDLE ssh {job}");
+        let output = shell(&server, project().path(), &script).await;
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("cannot start gcloud"), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn an_output_that_breaks_off_is_told_of_and_gone_on_with() {
     let server = server::start().await;
     let output = shell(&server, project().path(), "$REKINDLE logs cut -f").await;

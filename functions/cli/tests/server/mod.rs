@@ -3,20 +3,22 @@
 mod faulty;
 mod seeing;
 mod space;
+mod uploads;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use jiff::{SignedDuration, Timestamp};
+use rekindle_core::decide::NoSense;
+use rekindle_core::job::Phase;
 use rekindle_wire::v1::{JobView, Problem};
 use serde_json::{Value, json};
-use sha2::Digest as _;
 
 /// What came in.
 #[derive(Default)]
@@ -96,14 +98,23 @@ impl Server {
 }
 
 pub(crate) async fn start() -> Server {
+    start_as(json!({"version": "0.1.0", "installation": "abc123"})).await
+}
+
+/// One that says that it is `rekindle dev`.
+pub(crate) async fn start_local() -> Server {
+    start_as(json!({"version": "0.1.0", "installation": "abc123", "local": true})).await
+}
+
+async fn start_as(version: Value) -> Server {
     let log = Log::default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let router = Router::new()
         .route("/v1/jobs", get(list).post(submit))
         .route("/v1/jobs/{id}", get(show).patch(label))
-        .route("/v1/bundles/{sha256}", get(bundle).post(bundle))
-        .route("/objects/{sha256}/{address}", put(upload))
+        .route("/v1/bundles/{sha256}", get(uploads::bundle).post(uploads::bundle))
+        .route("/objects/{sha256}/{address}", put(uploads::upload))
         .route("/v1/webhook-secret", get(async || Json(json!({"owner": "ada@example.com", "secret": "whsec_AAAA"}))))
         .route("/v1/jobs/{id}/explain", get(explain))
         .route("/v1/jobs/{id}/history", get(history))
@@ -120,7 +131,7 @@ pub(crate) async fn start() -> Server {
         .route("/v1/fleet", get(fleet))
         .route("/v1/freeze", post(async || Json(json!({"frozen": true, "by": "me", "at": null}))))
         .route("/v1/thaw", post(async || Json(json!({"frozen": false, "by": "me", "at": null}))))
-        .route("/version", get(async || Json(json!({"version": "0.1.0", "installation": "abc123"}))))
+        .route("/version", get(async move || Json(version)))
         .layer(axum::extract::DefaultBodyLimit::disable())
         .with_state(log.clone());
     let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
@@ -128,12 +139,17 @@ pub(crate) async fn start() -> Server {
 }
 
 fn problem(status: u16, detail: &str, errors: &[(&str, &str)]) -> Response {
+    problem_with(status, detail, errors, &[])
+}
+
+fn problem_with(status: u16, detail: &str, errors: &[(&str, &str)], more: &[(&str, &str)]) -> Response {
     let errors = errors.iter().map(|(field, message)| json!({"field": field, "message": message}));
-    let problem: Problem = serde_json::from_value(json!({
+    let mut problem: Problem = serde_json::from_value(json!({
         "type": "about:blank", "title": "refused", "status": status, "detail": detail,
         "errors": errors.collect::<Vec<_>>(),
     }))
     .unwrap();
+    problem.more.extend(more.iter().map(|(name, value)| ((*name).to_owned(), json!(value))));
     let headers = [(header::CONTENT_TYPE, "application/problem+json")];
     (StatusCode::from_u16(status).unwrap(), headers, Json(problem)).into_response()
 }
@@ -227,6 +243,7 @@ fn known(id: &str) -> Option<Value> {
         "train-1" | "guarded" | "past" => Some(job(id, &[])),
         "waits" => Some(waiting()),
         "box" | "left" | "full" | "half" | "none" => Some(space::workspace(id)),
+        "old" => Some(space::ended()),
         "stuck" => Some(space::stuck()),
         "sliced" => Some(space::sliced()),
         "queued" => Some(space::queued()),
@@ -266,66 +283,6 @@ fn many(log: &Log, query: &BTreeMap<String, String>) -> Response {
     };
     let jobs: Vec<Value> = (from..to).map(named).collect();
     Json(json!({"jobs": jobs, "next_page_token": (to < 5000).then(|| to.to_string())})).into_response()
-}
-
-/// Knows what was uploaded; says where to put what is not.
-async fn bundle(State(log): State<Log>, Path(sha256): Path<String>, method: Method, headers: HeaderMap) -> Response {
-    let mut log = log.lock().unwrap();
-    let is_there = log.bundles.contains_key(&sha256);
-    log.addresses += 1;
-    let code = format!("gs://bucket/bundles/{sha256}.tar.zst");
-    let host = headers[header::HOST].to_str().unwrap();
-    let upload =
-        (method == Method::POST && !is_there).then(|| format!("http://{host}/objects/{sha256}/{}", log.addresses));
-    let status = if upload.is_some() { StatusCode::CREATED } else { StatusCode::OK };
-    let view = json!({"code": code, "upload": upload, "present": is_there});
-    let _: rekindle_wire::v1::BundleView = serde_json::from_value(view.clone()).unwrap();
-    (status, Json(view)).into_response()
-}
-
-/// Breaks the first try of each upload off, and takes the second from where it was.
-async fn upload(
-    State(log): State<Log>,
-    Path((sha256, address)): Path<(String, u32)>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    assert!(headers.get(header::AUTHORIZATION).is_none(), "the address is the right");
-    let stall = {
-        let mut log = log.lock().unwrap();
-        let key = format!("part of {sha256} at {address}");
-        let part = log.bundles.get(&key).cloned();
-        let range = headers.get(header::CONTENT_RANGE).map(|range| range.to_str().unwrap().to_owned());
-        match (part, range) {
-            (None, None) => {
-                log.uploads.push(format!("{address}: all"));
-                if log.loses_answers {
-                    log.bundles.insert(sha256, body);
-                    return StatusCode::BAD_GATEWAY.into_response();
-                }
-                log.bundles.insert(key, body.slice(..body.len() / 2));
-                let Some(stall) = log.stall.clone() else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
-                stall
-            }
-            (Some(part), Some(range)) if range.starts_with("bytes */") => {
-                log.uploads.push(format!("{address}: how far?"));
-                let range = format!("bytes=0-{}", part.len() - 1);
-                return (StatusCode::PERMANENT_REDIRECT, [(header::RANGE, range)]).into_response();
-            }
-            (Some(part), Some(range)) => {
-                log.uploads.push(format!("{address}: the rest"));
-                let total = part.len() + body.len();
-                assert_eq!(range, format!("bytes {}-{}/{total}", part.len(), total - 1));
-                let whole = [&part[..], &body[..]].concat();
-                assert_eq!(hex::encode(sha2::Sha256::digest(&whole)), sha256);
-                log.bundles.insert(sha256, whole.into());
-                return StatusCode::OK.into_response();
-            }
-            other => panic!("{other:?}"),
-        }
-    };
-    stall.notify_one();
-    std::future::pending().await
 }
 
 async fn label(Path(id): Path<String>, Json(body): Json<Value>) -> Response {
@@ -426,7 +383,8 @@ async fn command(
     match (known(&id), command.as_str()) {
         (None, _) => no_such_job(&id),
         (Some(job), "cancel") if job["phase"] == "succeeded" => {
-            problem(409, &format!("{id} has ended (succeeded); it cannot be cancelled."), &[])
+            let no = NoSense { command: "cancel", phase: Phase::Succeeded };
+            problem_with(409, &format!("job {id}: {no}"), &[], &[("phase", no.phase.as_str())])
         }
         (Some(job), "pause") => (StatusCode::OK, Json(job)).into_response(),
         (Some(mut job), _) => {

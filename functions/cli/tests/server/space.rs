@@ -37,6 +37,12 @@ pub(super) fn queued() -> Value {
     job
 }
 
+/// One that was deleted.
+pub(super) fn ended() -> Value {
+    let end = [("phase", json!("cancelled")), ("outcome", json!("cancelled")), ("resources", json!([]))];
+    job("old", &[&[("spec", spec())][..], &end].concat())
+}
+
 /// One of two slices.
 pub(super) fn sliced() -> Value {
     let mut job = job("sliced", &[]);

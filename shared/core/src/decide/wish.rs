@@ -43,14 +43,42 @@ impl Command {
     }
 }
 
-/// The command makes no sense in this phase.
+/// The command makes no sense in this phase. Its text says for which jobs the command is, and what to do instead; whoever
+/// shows it names the job before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{command} makes no sense while the job is {}", .phase.as_str())]
+#[error("`{command}` is for jobs that {}; this one {}", whom(.command), state(*.phase))]
 pub struct NoSense {
     /// The command.
     pub command: &'static str,
     /// The job's phase.
     pub phase: Phase,
+}
+
+/// The jobs that a command is for.
+fn whom(command: &str) -> &'static str {
+    match command {
+        "cancel" => "have not ended",
+        "pause" => "are neither stopping nor have ended",
+        "unpause" => "are paused",
+        "restart" => "are starting, running, recovering or paused",
+        "wake" => "wait for a time",
+        _ => "run",
+    }
+}
+
+/// Where a job is, and what can be done with one that is there.
+fn state(phase: Phase) -> String {
+    let name = phase.as_str();
+    match phase {
+        Phase::Succeeded | Phase::Failed | Phase::Cancelled => {
+            format!("has ended ({name}): to run it again, submit it under another id")
+        }
+        Phase::Stopping => "is stopping: wait until it has, or submit it under another id".to_owned(),
+        Phase::Paused => "is paused: `unpause` brings it back".to_owned(),
+        Phase::Pending | Phase::Provisioning | Phase::Starting | Phase::Running | Phase::Recovering => {
+            format!("is {name}")
+        }
+    }
 }
 
 /// Pauses wait so long for the program to save.

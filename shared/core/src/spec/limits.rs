@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::reader::{self, Bound, Faults, Object};
 use super::{Budgets, Limits, STOP_GRACE_MAX};
 
-const BUDGETS: &[&str] = &["user_failures", "infra_failures", "preemptions", "no_progress"];
+pub(super) const BUDGETS: &[&str] = &["user_failures", "infra_failures", "preemptions", "no_progress"];
 
-const LIMITS: &[&str] = &["total", "attempt", "queue", "start", "stall", "stop_grace", "cost_usd", "idle"];
+pub(super) const LIMITS: &[&str] = &["total", "attempt", "queue", "start", "stall", "stop_grace", "cost_usd", "idle"];
 
 /// A workspace that nobody has used for so long is paused, unless it says otherwise.
 // A night: what is forgotten in the evening costs nothing any more in the morning.

@@ -48,7 +48,7 @@ pub struct Submit {
 }
 
 /// Fields of the whole spec.
-const FIELDS: &[&str] = &[
+pub(super) const FIELDS: &[&str] = &[
     "id",
     "run",
     "setup",
@@ -71,6 +71,9 @@ const FIELDS: &[&str] = &[
     "notify",
     "source",
 ];
+
+/// Fields of a webhook.
+pub(super) const HOOK: &[&str] = &["webhook", "events", "shape"];
 
 /// Fields that the outside interface names and this version does not build, and what to do instead.
 const NOT_BUILT: &[(&str, &str)] = &[("image", "leave it out and install what the program needs in `setup`")];
@@ -260,8 +263,7 @@ fn code(top: &Object<'_>, deployment: &Deployment, faults: &mut Faults) -> Optio
 fn is_address(address: &str, path: &str, deployment: &Deployment, faults: &mut Faults) -> bool {
     let rest = address.strip_prefix("gs://").or_else(|| {
         // Files are for the local mode, where workers share the machine.
-        let local = deployment.bucket.starts_with("file://");
-        local.then(|| address.strip_prefix("file:///")).flatten()
+        deployment.is_local().then(|| address.strip_prefix("file:///")).flatten()
     });
     let in_bucket = !deployment.bucket.is_empty() && address.starts_with(&deployment.bucket);
     // A folder on one's own machine may have spaces in its name, a bucket's may not.
@@ -409,7 +411,7 @@ fn borrowed(spec: &JobSpec, deployment: &Deployment, faults: &mut Faults) {
         let told = format!("{} is not lent to {}; leave it out, or ask an admin", quote(account), quote(&spec.owner));
         faults.add("tpu.service_account", told);
     }
-    secrets::borrowed(&spec.secrets, &spec.owner, lent, faults);
+    secrets::borrowed(spec, deployment, lent, faults);
     // Only once everything else is right: without a candidate for another reason, that one was told.
     if faults.count() == 0 && placement::candidates(spec, deployment).is_empty() {
         let told = format!("nothing of the capacity list that this asks for is lent to {}", quote(&spec.owner));
@@ -426,7 +428,7 @@ fn notify(top: &Object<'_>, faults: &mut Faults) -> Vec<Notify> {
     let mut notify = Vec::new();
     for (index, item) in items.iter().enumerate() {
         let path = format!("notify[{index}]");
-        let Some(object) = Object::open(item, &path, &["webhook", "events", "shape"], faults) else { continue };
+        let Some(object) = Object::open(item, &path, HOOK, faults) else { continue };
         let webhook = object.text("webhook", faults);
         match &webhook {
             Some(webhook) if !is_webhook(webhook) => {

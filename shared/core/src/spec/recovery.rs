@@ -9,6 +9,8 @@ use super::{Budgets, limits};
 use crate::failure::FailureKind;
 use crate::policy::{self, Action, Charge, PolicyTable, Preset, Rule};
 
+pub(super) const FIELDS: &[&str] = &["preset", "overrides"];
+
 /// The section `recovery`; without a preset, the one given.
 ///
 /// Where no failure of the user's is allowed, the table says `fail` for them, as the budget would: it is what people
@@ -26,8 +28,7 @@ pub(super) fn read(top: &Object<'_>, default: Preset, budgets: &Budgets, faults:
 }
 
 fn table(top: &Object<'_>, default: Preset, faults: &mut Faults) -> PolicyTable {
-    let opened =
-        top.get("recovery").and_then(|value| Object::open(value, "recovery", &["preset", "overrides"], faults));
+    let opened = top.get("recovery").and_then(|value| Object::open(value, "recovery", FIELDS, faults));
     let Some(object) = opened else { return PolicyTable::preset(default) };
     let mut preset = default;
     if let Some(name) = object.text("preset", faults) {

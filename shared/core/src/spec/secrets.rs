@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::JobSpec;
 use super::parse::{faulty_name, object_of};
 use super::reader::{Faults, Object, quote};
 use crate::access::Borrow;
+use crate::settings::Deployment;
 
 /// Most secrets of a job; each worker makes a call for each of them in each attempt.
 const SECRETS_MAX: usize = 50;
@@ -32,10 +34,19 @@ pub(super) fn read(top: &Object<'_>, env: &BTreeMap<String, String>, faults: &mu
 }
 
 /// What the job would read must be lent to its owner.
-pub(super) fn borrowed(secrets: &BTreeMap<String, String>, owner: &str, lent: &Borrow, faults: &mut Faults) {
-    for (name, version) in secrets.iter().filter(|(_, version)| !lent.lends_secret(version)) {
-        let told = format!("{} is not lent to {}; leave it out, or ask an admin", quote(version), quote(owner));
-        faults.add(format!("secrets.{name}"), told);
+pub(super) fn borrowed(spec: &JobSpec, deployment: &Deployment, lent: &Borrow, faults: &mut Faults) {
+    for (name, version) in spec.secrets.iter().filter(|(_, version)| !lent.lends_secret(version)) {
+        let path = format!("secrets.{name}");
+        if deployment.is_local() {
+            // Its policy lends everything that there is.
+            faults.add(
+                path,
+                format!("the local mode has no Secret Manager; give the value in `env`, as `--env {name}` does"),
+            );
+            continue;
+        }
+        let told = format!("{} is not lent to {}; leave it out, or ask an admin", quote(version), quote(&spec.owner));
+        faults.add(path, told);
     }
 }
 

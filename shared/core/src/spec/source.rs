@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Source;
 use super::reader::{Faults, Object};
 
-const FIELDS: &[&str] = &["folder", "commit", "branch", "dirty"];
+pub(super) const FIELDS: &[&str] = &["folder", "commit", "branch", "dirty"];
 
 /// Longest text of a field, in bytes: it is shown on one line.
 const TEXT_MAX: usize = 256;

@@ -8,7 +8,7 @@ use crate::catalog::{self, Accelerator};
 use crate::placement;
 use crate::settings::Deployment;
 
-const FIELDS: &[&str] = &[
+pub(super) const FIELDS: &[&str] = &[
     "accelerator",
     "zones",
     "capacity",

@@ -15,7 +15,7 @@ fn gclouds(check: &Check) -> Vec<Vec<String>> {
 fn every_fault_names_a_command_that_mends_it() {
     let none = || Error::from(ErrorKind::NotFound);
     let address = Ipv4Addr::LOCALHOST;
-    let server = VersionView { version: "9.9.9".into(), installation: "abcdef".into() };
+    let server = VersionView { version: "9.9.9".into(), installation: "abcdef".into(), is_local: false };
     let place = Doctor {
         project: Some("p".into()),
         region: Some("us-central1".into()),
@@ -53,7 +53,7 @@ fn every_fault_names_a_command_that_mends_it() {
 
 #[test]
 fn what_is_well_needs_nothing() {
-    let own = VersionView { version: env!("CARGO_PKG_VERSION").into(), installation: "abcdef".into() };
+    let own = VersionView { version: env!("CARGO_PKG_VERSION").into(), installation: "abcdef".into(), is_local: false };
     let checks = [
         answers("http://s", ANSWER_SLOW),
         same_version(&own),

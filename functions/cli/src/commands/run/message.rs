@@ -16,6 +16,11 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 ///
 /// Weakest first: the file, presets, options, `--set`, arguments of the program.
 pub(in crate::commands) fn message(options: &Run, project: &Project) -> Result<Map<String, Value>> {
+    whole(options, project).map(|(job, _)| job)
+}
+
+/// The same, and the program of the file or of a preset that the one behind `--` takes the place of.
+pub(super) fn whole(options: &Run, project: &Project) -> Result<(Map<String, Value>, Option<String>)> {
     let (file, pairs) = words(&options.words);
     let mut job = match file {
         Some(path) => from_file(Path::new(path))?,
@@ -32,6 +37,7 @@ pub(in crate::commands) fn message(options: &Run, project: &Project) -> Result<M
             None => place(&mut job, "recovery.preset", Value::from(name.as_str()))?,
         }
     }
+    let replaced = job.get("run").filter(|_| !options.command.is_empty()).map(program);
     overlay(&mut job, options)?;
     for assignment in &options.set {
         set(&mut job, assignment)?;
@@ -40,7 +46,18 @@ pub(in crate::commands) fn message(options: &Run, project: &Project) -> Result<M
         let argument = project.argument(pair)?;
         append(&mut job, &argument)?;
     }
-    Ok(job)
+    Ok((job, replaced))
+}
+
+/// A program on one line.
+fn program(run: &Value) -> String {
+    match run {
+        Value::String(line) => line.clone(),
+        Value::Array(words) => {
+            words.iter().map(|word| quoted(word.as_str().unwrap_or_default())).collect::<Vec<_>>().join(" ")
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => run.to_string(),
+    }
 }
 
 /// The job file, if there is one, and what follows it. A word with `=` is a file only if there is one of that name.

@@ -46,6 +46,11 @@ fn only_what_is_lent_to_the_owner_may_be_read() {
     let (field, told) = fault(&deployment, &others);
     assert_eq!(field, "secrets.K");
     assert!(told.contains("sales-crm") && told.contains("is not lent to"), "{told}");
+    deployment.bucket = "file:///state/bucket".into();
+    let (field, told) = fault(&deployment, &others);
+    assert_eq!(field, "secrets.K");
+    assert!(told.contains("the local mode has no Secret Manager") && told.contains("`--env K`"), "{told}");
+    deployment.bucket = open_deployment().bucket;
     deployment.access = Access::default();
     assert_eq!(fault(&deployment, &with(&["secrets"], json!({"K": WANDB}))).0, "secrets.K", "nothing by default");
 }

@@ -1,0 +1,129 @@
+//! What a person does next about an answer of the server that is no success.
+
+use rekindle_core::job::Phase;
+use rekindle_core::spec::fields;
+use rekindle_wire::v1::Problem;
+use reqwest::StatusCode;
+
+/// Sections and fields of a job that are about what can be had where.
+const OFFERED: [&str; 8] = [
+    "tpu.accelerator",
+    "tpu.zones",
+    "tpu.capacity",
+    "tpu.queued",
+    "tpu.reservation",
+    "tpu.runtime_version",
+    "tpu.topology",
+    "tpu.slices",
+];
+
+/// The next step; `None`: nobody here knows better than the command's help. `path` is what was asked for.
+pub(super) fn step(status: StatusCode, path: &str, problem: Option<&Problem>) -> Option<String> {
+    let job = job_of(path);
+    let text = match status {
+        StatusCode::UNAUTHORIZED => "log in with `gcloud auth login`, or set REKINDLE_TOKEN",
+        StatusCode::FORBIDDEN => "ask an administrator of this installation for the right to do this",
+        StatusCode::NOT_FOUND if job.is_some() => "`rekindle ps` lists the jobs",
+        StatusCode::CONFLICT if path == "/v1/jobs" => "choose another --id, or leave it out to get a new one",
+        StatusCode::CONFLICT => {
+            let job = job.unwrap_or("JOB");
+            let phase = problem.and_then(|problem| problem.more.get("phase")?.as_str()).and_then(Phase::parse);
+            return Some(if phase.is_some_and(Phase::is_terminal) {
+                format!("`rekindle explain {job}` tells why it ended; `rekindle run` with another --id runs it again")
+            } else {
+                format!("`rekindle explain {job}` tells what it does now")
+            });
+        }
+        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY if path == "/v1/jobs" => {
+            return Some(submit(problem));
+        }
+        StatusCode::BAD_REQUEST if path.ends_with("/logs") => "`rekindle show JOB` tells its TPU and attempts",
+        StatusCode::PAYLOAD_TOO_LARGE => "make it smaller: what is large belongs into a bucket",
+        StatusCode::METHOD_NOT_ALLOWED | StatusCode::GONE => "compare `rekindle version` on both sides",
+        _ if status.is_redirection() => {
+            "check the address: what answers there sends elsewhere, as a login page or a proxy does"
+        }
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+            "try again in a few seconds; if it stays, `rekindle doctor` tells why"
+        }
+        _ if status.is_server_error() => "try again; if it stays, the server's log tells why",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+/// The job that a path is of.
+fn job_of(path: &str) -> Option<&str> {
+    path.strip_prefix("/v1/jobs/")?.split('/').next()
+}
+
+/// By the fields that are wrong: where it is told what stands in each.
+fn submit(problem: Option<&Problem>) -> String {
+    let wrong = problem.map_or(&[][..], |problem| problem.errors.as_slice());
+    let offered = |field: &str| OFFERED.iter().any(|known| field == *known || field.starts_with(&format!("{known}[")));
+    let mut told = Vec::new();
+    if wrong.iter().any(|fault| offered(&fault.field) || fault.field == "tpu") {
+        told.push("`rekindle catalog` shows what can be asked for".to_owned());
+    }
+    let mut sections: Vec<&str> = wrong
+        .iter()
+        .filter(|fault| !offered(&fault.field))
+        .filter_map(|fault| fault.field.split(['.', '[']).next())
+        .filter(|section| fields::named(section).next().is_some())
+        .collect();
+    sections.sort_unstable();
+    sections.dedup();
+    match sections.as_slice() {
+        [] if !told.is_empty() => {}
+        [one] => told.push(format!("`rekindle fields {one}` tells what stands there")),
+        _ => told.push("`rekindle fields` tells what stands in each field".to_owned()),
+    }
+    format!("change the job and submit it again; {}", told.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn problem(fields: &[&str], phase: Option<&str>) -> Problem {
+        let errors: Vec<_> = fields.iter().map(|field| json!({"field": field, "message": "is wrong"})).collect();
+        let mut value = json!({"type": "t", "title": "t", "status": 400, "detail": "d", "errors": errors});
+        if let Some(phase) = phase {
+            value["phase"] = json!(phase);
+        }
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_refused_job_is_told_where_the_field_is_told_of() {
+        for (fields, told, not) in [
+            (&["tpu.zones[1]"][..], "`rekindle catalog`", "`rekindle fields"),
+            (&["limits.total"], "`rekindle fields limits` tells", "catalog"),
+            (&["notify[0].webhook"], "`rekindle fields notify` tells", "catalog"),
+            (&["tpu.labels.x"], "`rekindle fields tpu` tells", "catalog"),
+            (&["run", "env.LR"], "`rekindle fields` tells", "catalog"),
+            (&["colour"], "`rekindle fields` tells", "catalog"),
+            (
+                &["tpu.accelerator", "limits.total"],
+                "`rekindle catalog` shows what can be asked for, `rekindle fields l",
+                "x",
+            ),
+        ] {
+            let step = step(StatusCode::BAD_REQUEST, "/v1/jobs", Some(&problem(fields, None))).unwrap();
+            assert!(step.contains(told) && !step.contains(not), "{fields:?}: {step}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_makes_no_sense_names_the_job_again() {
+        let told = |phase| step(StatusCode::CONFLICT, "/v1/jobs/a-1/pause", Some(&problem(&[], Some(phase)))).unwrap();
+        assert!(
+            told("failed").contains("`rekindle explain a-1` tells why it ended; `rekindle run`"),
+            "{}",
+            told("failed")
+        );
+        assert_eq!(told("pending"), "`rekindle explain a-1` tells what it does now");
+    }
+}
