@@ -23,9 +23,11 @@ use crate::access::seen;
 use crate::jobs::{job_id, load};
 use crate::{Api, agents, streams};
 
+mod form;
 mod name;
 mod reader;
 
+use form::Writer;
 use name::Chunk;
 use reader::{Filter, Position, Reader, StreamKey};
 
@@ -74,6 +76,8 @@ pub(crate) struct LogsQuery {
     follow: Option<String>,
     /// With `follow`, for pages that stay open: see [`streams::is_brief`].
     brief: Option<bool>,
+    /// `text` (as it is without), or `lines`: a JSON object ([`v1::OutputLine`]) for each line.
+    form: Option<String>,
     /// Only what came in from then on (RFC 3339), to the granularity of a flush.
     since: Option<Timestamp>,
 }
@@ -96,6 +100,11 @@ pub(crate) async fn read(
         Some("" | "true" | "1") => true,
         Some(other) => return Err(faulty_query("follow", &format!("{other:?} is neither true nor false"))),
     };
+    let has_objects = match query.form.as_deref() {
+        None | Some("" | "text") => false,
+        Some("lines") => true,
+        Some(other) => return Err(faulty_query("form", &format!("{other:?} is neither text nor lines"))),
+    };
     if let Some(stream) = query.stream.as_deref().filter(|s| !["", "stdout", "stderr"].contains(s)) {
         return Err(faulty_query("stream", &format!("{stream:?} is none; stdout or stderr")));
     }
@@ -107,67 +116,20 @@ pub(crate) async fn read(
         stream: query.stream.filter(|s| !s.is_empty()),
         attempt: query.attempt,
         since_ms: query.since.map(Timestamp::as_millisecond),
+        has_bars: follow,
     };
     let workers = workers_each(&job) * job.spec.tpu.slices;
-    let style = Style { has_prefix: worker.is_none() && workers > 1, has_slices: job.spec.tpu.slices > 1 };
+    let has_slices = job.spec.tpu.slices > 1;
+    let writer = Writer { workers, has_slices, has_prefix: worker.is_none() && workers > 1, has_objects, open: None };
     if !follow {
-        return Ok(text(&api, &job, filter, style));
+        return Ok(text(&api, &job, filter, writer));
     }
     let from = streams::last_id(&headers, Position::parse)?.unwrap_or_default();
     let is_brief = streams::is_brief(&api, query.brief);
     // It has no id: who has been told nothing begins again.
     let hello = is_brief.then(|| Ok(Event::default().retry(BRIEF_RETRY)));
-    let events = events(api, job, filter, style, (from, is_brief));
+    let events = events(api, job, filter, writer, (from, is_brief));
     Ok(streams::answer(stream::iter(hello).chain(events)))
-}
-
-/// How lines look.
-#[derive(Debug, Clone, Copy)]
-struct Style {
-    has_prefix: bool,
-    has_slices: bool,
-}
-
-/// Puts pieces of several streams one behind the other: the worker before each line, if there are several, and none amid
-/// the parts of a long one.
-#[derive(Debug)]
-struct Joiner {
-    style: Style,
-    /// The stream whose last line is not at its end.
-    open: Option<StreamKey>,
-}
-
-impl Joiner {
-    fn new(style: Style) -> Self {
-        Self { style, open: None }
-    }
-
-    fn join(&mut self, of: &StreamKey, text: &[u8]) -> Vec<u8> {
-        let goes_on = self.open.as_ref() == Some(of);
-        let mut out = Vec::with_capacity(text.len() + 64);
-        if self.open.is_some() && !goes_on {
-            out.push(b'\n');
-        }
-        let prefix = self.style.prefix(of.0);
-        for (at, line) in text.split_inclusive(|b| *b == b'\n').enumerate() {
-            if at > 0 || !goes_on {
-                out.extend_from_slice(prefix.as_bytes());
-            }
-            out.extend_from_slice(line);
-        }
-        self.open = (!text.ends_with(b"\n")).then(|| of.clone());
-        out
-    }
-}
-
-impl Style {
-    fn prefix(self, key: WorkerKey) -> String {
-        match (self.has_prefix, self.has_slices) {
-            (false, _) => String::new(),
-            (true, true) => format!("[s{}w{}] ", key.slice, key.worker),
-            (true, false) => format!("[w{}] ", key.worker),
-        }
-    }
 }
 
 /// Workers of a slice, of the largest that the spec takes; the generation may be gone.
@@ -202,18 +164,15 @@ fn check_attempt(job: &Job, attempt: u32, follow: bool) -> Result<(), Problem> {
     Err(faulty_query("attempt", &format!("{attempt} is none; {has}")))
 }
 
-fn heading(attempt: u32) -> String {
-    format!("== attempt {attempt} ==\n")
-}
-
 /// Everything there is, attempt by attempt, chunk by chunk; memory holds one chunk.
-fn text(api: &Api, job: &Job, filter: Filter, style: Style) -> Response {
+fn text(api: &Api, job: &Job, filter: Filter, writer: Writer) -> Response {
     let all = filter.attempt.is_none() && job.last_attempt > 1;
     let position = Position::start(filter.attempt.unwrap_or(1));
     let reader = Reader::new(api.engine.ports.objects.clone(), job.id.clone(), filter, position);
     let last = job.last_attempt;
-    let state = (reader, Joiner::new(style), all, false);
-    let body = stream::try_unfold(state, move |(mut reader, mut joiner, mut heading_due, mut ended)| async move {
+    let kind = if writer.has_objects { "application/x-ndjson" } else { "text/plain; charset=utf-8" };
+    let state = (reader, writer, all, false);
+    let body = stream::try_unfold(state, move |(mut reader, mut writer, mut heading_due, mut ended)| async move {
         loop {
             if ended {
                 return Ok::<_, std::io::Error>(None);
@@ -224,10 +183,10 @@ fn text(api: &Api, job: &Job, filter: Filter, style: Style) -> Response {
                 None => reader.rest(),
             };
             if let Some((key, text)) = piece {
-                let mut out = if heading_due { heading(reader.attempt()).into_bytes() } else { Vec::new() };
-                heading_due = false;
-                out.extend(joiner.join(&key, &text));
-                return Ok(Some((bytes::Bytes::from(out), (reader, joiner, heading_due, ended))));
+                let begins = std::mem::take(&mut heading_due);
+                let mut out = if begins { writer.heading(reader.attempt()) } else { Vec::new() };
+                out.extend(writer.piece(reader.attempt(), &key, &text));
+                return Ok(Some((bytes::Bytes::from(out), (reader, writer, heading_due, ended))));
             }
             if reader.filter().attempt.is_some() || reader.attempt() >= last {
                 ended = true;
@@ -237,7 +196,7 @@ fn text(api: &Api, job: &Job, filter: Filter, style: Style) -> Response {
             }
         }
     });
-    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], Body::from_stream(body)).into_response()
+    ([(header::CONTENT_TYPE, kind)], Body::from_stream(body)).into_response()
 }
 
 /// State of one follow.
@@ -245,7 +204,7 @@ struct Follow {
     api: Api,
     id: JobId,
     reader: Reader,
-    style: Style,
+    writer: Writer,
     heading_due: bool,
     heard: Instant,
     ended: bool,
@@ -257,7 +216,7 @@ fn events(
     api: Api,
     job: Job,
     filter: Filter,
-    style: Style,
+    writer: Writer,
     (from, is_brief): (Position, bool),
 ) -> impl Stream<Item = Result<Event, Infallible>> {
     let attempt = filter.attempt.unwrap_or(from.attempt.max(1));
@@ -265,7 +224,7 @@ fn events(
     let position = if from.attempt == attempt { from } else { Position::start(attempt) };
     let heading_due = filter.attempt.is_none() && is_new;
     let reader = Reader::new(api.engine.ports.objects.clone(), job.id.clone(), filter, position);
-    let follow = Follow { id: job.id, api, reader, style, heading_due, heard: Instant::now(), ended: false, is_brief };
+    let follow = Follow { id: job.id, api, reader, writer, heading_due, heard: Instant::now(), ended: false, is_brief };
     stream::unfold(follow, |mut follow| async move { follow.next().await.map(|event| (Ok(event), follow)) })
 }
 
@@ -283,8 +242,10 @@ impl Follow {
                 if let Some(event) = self.look().await? {
                     return Some(event);
                 }
-                if let Some((key, text)) = self.reader.rest() {
-                    return Some(self.piece(&key, &text));
+                while let Some((key, text)) = self.reader.rest() {
+                    if let Some(event) = self.piece(&key, &text) {
+                        return Some(event);
+                    }
                 }
                 if self.reader.filter().attempt.is_none() && self.reader.attempt() < job.last_attempt {
                     self.reader.go_on();
@@ -306,25 +267,37 @@ impl Follow {
 
     /// New lines, if there are any; the outer `None` ends the stream.
     async fn look(&mut self) -> Option<Option<Event>> {
-        match self.reader.next().await {
-            Ok(piece) => Some(piece.map(|(key, text)| self.piece(&key, &text))),
-            Err(error) => {
-                tracing::warn!(job = %self.id, %error, "output cannot be read; the client comes back");
-                None
+        loop {
+            match self.reader.next().await {
+                Ok(Some((key, text))) => {
+                    if let Some(event) = self.piece(&key, &text) {
+                        return Some(Some(event));
+                    }
+                }
+                Ok(None) => return Some(None),
+                Err(error) => {
+                    tracing::warn!(job = %self.id, %error, "output cannot be read; the client comes back");
+                    return None;
+                }
             }
         }
     }
 
-    fn piece(&mut self, of: &StreamKey, text: &[u8]) -> Event {
+    /// What is to be told of a piece; `None`: nothing is to be seen of it.
+    fn piece(&mut self, of: &StreamKey, text: &[u8]) -> Option<Event> {
         self.heard = Instant::now();
-        let mut out = String::new();
-        if std::mem::take(&mut self.heading_due) {
-            out.push_str(&heading(self.reader.attempt()));
+        let (attempt, states) = (self.reader.attempt(), form::newest(text));
+        if states.is_empty() {
+            return None;
         }
-        out.push_str(&String::from_utf8_lossy(&Joiner::new(self.style).join(of, text)));
-        // `data` may not hold carriage returns (progress bars write them), and the last line feed is the event's own.
-        let data = out.strip_suffix('\n').unwrap_or(&out).replace("\r\n", "\n").replace('\r', "\n");
-        self.event("", &data)
+        let begins = std::mem::take(&mut self.heading_due);
+        let mut out = if begins { self.writer.heading(attempt) } else { Vec::new() };
+        for (state, is_open) in states {
+            out.extend(self.writer.state(attempt, of, state, is_open));
+        }
+        // The last line feed is the event's own.
+        let out = String::from_utf8_lossy(&out);
+        Some(self.event("", out.strip_suffix('\n').unwrap_or(&out)))
     }
 
     fn event(&self, kind: &str, data: &str) -> Event {

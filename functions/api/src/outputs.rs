@@ -14,7 +14,7 @@ use http::{HeaderMap, StatusCode, header};
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, problem};
 use rekindle_wire::agent::{OutputAddress, OutputPlace};
-use rekindle_wire::v1::{OutputList, OutputView};
+use rekindle_wire::v1::{OutputList, OutputView, worker_label};
 
 use crate::access::seen;
 use crate::jobs::{job_id, load};
@@ -30,7 +30,7 @@ fn folder(job: &JobId) -> String {
 }
 
 fn worker_folder(key: WorkerKey, has_slices: bool) -> String {
-    if has_slices { format!("s{}w{}", key.slice, key.worker) } else { format!("w{}", key.worker) }
+    worker_label(key, has_slices)
 }
 
 /// A path as part of an object's name. `None`: it leaves its folder, or has no name.

@@ -19,9 +19,11 @@ use rekindle_core::spec::CapacityKind;
 use crate::spec_view;
 
 mod fleet;
+mod output;
 mod space;
 
 pub use fleet::*;
+pub use output::*;
 pub use space::*;
 
 /// A job as people see it.

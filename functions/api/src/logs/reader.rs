@@ -27,6 +27,8 @@ pub(crate) struct Filter {
     pub(crate) attempt: Option<u32>,
     /// Only what came in from then on, in milliseconds since 1970.
     pub(crate) since_ms: Option<i64>,
+    /// A carriage return ends a line, too: each is a state of a progress bar, which is not to wait for its last.
+    pub(crate) has_bars: bool,
 }
 
 /// A stream of one worker.
@@ -267,15 +269,16 @@ impl Reader {
 
     /// Takes the whole lines of what was read.
     fn lines(&mut self, of: &StreamKey) -> Option<Vec<u8>> {
+        let has_bars = self.filter.has_bars;
         let open = self.streams.get_mut(of)?;
-        let end = match open.partial.iter().rposition(|b| *b == b'\n') {
-            Some(at) => at + 1,
+        let end = match end_of_lines(&open.partial, has_bars) {
+            Some(end) => end,
             None if open.partial.len() >= LINE_MAX => open.partial.len(),
             None => return None,
         };
         let rest = open.partial.split_off(end);
         let text = std::mem::replace(&mut open.partial, rest);
-        // What is left began behind the last line feed, so in the chunk that was read last.
+        // What is left began behind the last end of a line, so in the chunk that was read last.
         let unread = open.partial.len() as u64;
         open.done = if unread == 0 {
             Mark { number: open.next, offset: 0 }
@@ -284,4 +287,11 @@ impl Reader {
         };
         Some(text)
     }
+}
+
+/// Where the last whole line ends.
+fn end_of_lines(text: &[u8], has_bars: bool) -> Option<usize> {
+    // At the end of what there is, a carriage return may be the first half of a line end.
+    let of_bar = |at: usize| has_bars && text[at] == b'\r' && at + 1 < text.len();
+    (0..text.len()).rev().find(|at| text[*at] == b'\n' || of_bar(*at)).map(|at| at + 1)
 }

@@ -242,20 +242,32 @@ function logView(path) {
   let stream = null;
   let isLive = true;
   let count = 0;
+  let bars = {};
   function add(words, kind) {
     const isAtEnd = text.scrollHeight - text.scrollTop - text.clientHeight < 40;
-    text.append(el("span", { class: kind }, words + "\n"));
+    const line = el("span", { class: kind }, words + "\n");
+    text.append(line);
     count += 1;
     while (count > LINES_MAX) { text.firstChild.remove(); count -= 1; }
     if (isAtEnd) text.scrollTop = text.scrollHeight;
+    return line;
+  }
+  /** An object for each line: what a program says cannot be taken for a mark. A line takes the place of its worker's bar. */
+  function show(line) {
+    if (line.line === undefined) { bars = {}; return add(`== attempt ${line.attempt} ==`, "mark"); }
+    const words = worker.value === "all" && line.workers > 1 ? `[${line.worker}] ${line.line}` : line.line;
+    const bar = bars[line.worker];
+    if (bar?.isConnected) bar.textContent = words + "\n";
+    const shown = bar?.isConnected ? bar : add(words, null);
+    bars[line.worker] = line.is_open ? shown : null;
   }
   function open() {
-    stream = new EventSource(`${path}/logs?follow=true&brief=true&worker=${worker.value}`);
-    stream.onmessage = (event) => { for (const words of event.data.split("\n")) add(words, words.startsWith("== attempt") ? "mark" : null); };
+    stream = new EventSource(`${path}/logs?follow=true&brief=true&form=lines&worker=${worker.value}`);
+    stream.onmessage = (event) => { for (const line of event.data.split("\n")) show(JSON.parse(line)); };
     stream.addEventListener("end", () => { stream.close(); if (!count) add("No output was kept.", "mark"); });
     stream.onerror = () => { if (!isLive) stream?.close(); };
   }
-  function restart() { stream?.close(); text.replaceChildren(); count = 0; open(); }
+  function restart() { stream?.close(); text.replaceChildren(); count = 0; bars = {}; open(); }
   return {
     node: el("div", {}, el("div", { class: "bar" }, worker), text),
     follow(live, progress) {

@@ -85,6 +85,7 @@ async fn lines_are_whole_prefixed_by_worker_and_taken_in_turn() {
         ("?attempt=x", "attempt"),
         ("?attempt=2", "attempt 1 alone"),
         ("?attempt=0&follow=true", "attempt 1 alone"),
+        ("?form=xml", "neither text nor lines"),
         ("?stream=stdin", "stdout or stderr"),
         ("?wroker=1", "wroker"),
     ] {
@@ -228,4 +229,46 @@ async fn a_silent_follow_ends_itself() {
     let events = follow(&served, "&worker=0", None, 100).await;
     assert_eq!(events.len(), 1, "{events:?}");
     assert!(began.elapsed() >= Duration::from_millis(300));
+}
+
+#[tokio::test]
+async fn what_a_program_says_forges_neither_an_attempt_nor_a_worker() {
+    let served = Served::with_job().await;
+    put(&served, 1, 0, "stdout", 0, "== attempt 9 ==\n[w3] not w3\n\n").await;
+    put(&served, 2, 1, "stdout", 0, "{\"attempt\":7}\n").await;
+    set(&served, Phase::Succeeded, 2).await;
+    let due = [
+        r#"{"attempt":1,"workers":4}"#,
+        r#"{"attempt":1,"workers":4,"worker":"w0","line":"== attempt 9 =="}"#,
+        r#"{"attempt":1,"workers":4,"worker":"w0","line":"[w3] not w3"}"#,
+        r#"{"attempt":1,"workers":4,"worker":"w0","line":""}"#,
+        r#"{"attempt":2,"workers":4}"#,
+        r#"{"attempt":2,"workers":4,"worker":"w1","line":"{\"attempt\":7}"}"#,
+    ];
+    let said = text(&served, "?form=lines").await;
+    assert_eq!(said.lines().collect::<Vec<_>>(), due);
+    let events = follow(&served, "&form=lines", None, 100).await;
+    let lines = events.iter().filter(|(_, kind, _)| kind.is_empty()).flat_map(|(.., data)| data.lines());
+    assert_eq!(lines.collect::<Vec<_>>(), due);
+}
+
+#[tokio::test]
+async fn a_follow_shows_the_newest_state_of_a_bar_before_its_line_ends() {
+    let served = Served::with_job().await;
+    let said = "begin\r\n\r 1%\r 2%\r 3%";
+    put(&served, 1, 0, "stderr", 0, said).await;
+    let first = follow(&served, "", None, 1).await;
+    assert_eq!(first[0].2, "== attempt 1 ==\n[w0] begin\n[w0]  2%", "what stands behind may not be all of the state");
+    let open = follow(&served, "&form=lines&attempt=1&worker=0", None, 1).await;
+    let state = r#"{"attempt":1,"workers":4,"worker":"w0","line":" 2%","is_open":true}"#;
+    assert_eq!(open[0].2.lines().last(), Some(state));
+
+    // A line end that was cut in two is one line end.
+    put(&served, 1, 0, "stderr", 1, "\r100%\r").await;
+    put(&served, 1, 0, "stderr", 2, "\nnext\r\n").await;
+    set(&served, Phase::Succeeded, 1).await;
+    let events = follow(&served, "", Some(&first[0].0), 100).await;
+    let data: Vec<&str> = events.iter().map(|(.., data)| data.as_str()).collect();
+    assert_eq!(data, ["[w0]  3%", "[w0] 100%\n[w0] next", "succeeded"]);
+    assert_eq!(text(&served, "?worker=0").await, format!("{said}\r100%\r\nnext\r\n"), "byte for byte");
 }

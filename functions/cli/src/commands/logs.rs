@@ -4,12 +4,11 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use owo_colors::{AnsiColors, OwoColorize as _};
-use regex::bytes::Regex;
-use rekindle_wire::v1::JobView;
+use rekindle_wire::v1::{JobView, OutputLine};
 
 use super::{Context, job_path, wait};
 use crate::answers::LogLine;
-use crate::api::typed;
+use crate::api::{read, typed};
 use crate::args::Logs;
 use crate::exit::Exit;
 use crate::fault::Result;
@@ -41,19 +40,21 @@ pub(crate) async fn run(context: &Context, options: &Logs) -> Result<()> {
         return follow_as(context, options).await;
     }
     let path = job_path(&options.job, "/logs")?;
+    let mut writer = Writer::new(context.printer, options);
+    // What is shown as it is has no need of objects.
+    let is_plain = !writer.is_coloured && !context.printer.is_json && options.grep.is_none();
     let query = [
         ("attempt", options.attempt.map(|n| n.to_string())),
         ("worker", wanted(&options.worker)),
         ("since", since(options).map(|since| since.to_string())),
+        ("form", (!is_plain).then(|| "lines".to_owned())),
     ];
-    let mut writer = Writer::new(context.printer, options);
     let mut has_output = false;
     let write = |piece: &[u8]| {
         has_output |= !piece.is_empty();
-        writer.write(piece)
+        if is_plain { context.printer.bytes(piece) } else { writer.write(piece) }
     };
     context.api.get_text(&path, &query, write).await?;
-    writer.end()?;
     if !has_output {
         context.printer.talk(&none_of(options));
     }
@@ -106,6 +107,7 @@ async fn output(context: &Context, options: &Logs) -> Result<()> {
         ("attempt", options.attempt.map(|n| n.to_string())),
         ("worker", wanted(&options.worker)),
         ("since", since.map(|since| since.to_string())),
+        ("form", Some("lines".to_owned())),
     ];
     let mut writer = Writer::new(context.printer, options);
     let mut last_id: Option<String> = None;
@@ -115,14 +117,19 @@ async fn output(context: &Context, options: &Logs) -> Result<()> {
         let ended = match context.api.events(&path, &query, last_id.as_deref()).await {
             Ok(mut events) => loop {
                 match events.next().await {
-                    Ok(Some(event)) if event.kind == "end" => return end(context, options, &mut ends).await,
+                    Ok(Some(event)) if event.kind == "end" => {
+                        writer.close()?;
+                        return end(context, options, &mut ends).await;
+                    }
                     Ok(Some(event)) => {
                         (pause, heard) = (AGAIN_FIRST, Instant::now());
-                        for line in event.data.split('\n') {
-                            if let Some(began) = heading(line) {
-                                ends.before(began).await;
+                        for line in event.data.lines() {
+                            let line = read(&path, line.as_bytes())?;
+                            if is_heading(&line) {
+                                writer.close()?;
+                                ends.before(line.attempt).await;
                             }
-                            writer.line(line.as_bytes())?;
+                            writer.line(line)?;
                         }
                         last_id = Some(event.id).filter(|id| !id.is_empty());
                     }
@@ -147,9 +154,9 @@ async fn output(context: &Context, options: &Logs) -> Result<()> {
     }
 }
 
-/// The attempt whose output begins with this line.
-fn heading(line: &str) -> Option<u32> {
-    line.strip_prefix("== attempt ")?.strip_suffix(" ==")?.parse().ok()
+/// The output of an attempt begins.
+fn is_heading(line: &OutputLine) -> bool {
+    line.line.is_none()
 }
 
 /// Says how the job ended, or the attempt that alone was asked for.
@@ -166,119 +173,82 @@ async fn end(context: &Context, options: &Logs, ends: &mut Ends<'_>) -> Result<(
 struct Writer<'a> {
     printer: Printer,
     is_coloured: bool,
-    grep: Option<&'a Regex>,
-    /// Of the lines that come; the server names attempts only where there are several.
-    attempt: u32,
-    /// Of the last line that named one; the server names workers only where there are several.
-    worker: String,
+    options: &'a Logs,
     /// The heading of an attempt of which no line was shown yet.
-    heading: Option<Vec<u8>>,
-    /// The beginning of a line whose end has not come yet.
+    heading: Option<u32>,
+    /// The worker whose progress bar stands at the end of the screen: its next line takes that place.
+    bar: Option<String>,
+    /// The beginning of an object whose end has not come yet.
     partial: Vec<u8>,
 }
 
 impl<'a> Writer<'a> {
     fn new(printer: Printer, options: &'a Logs) -> Self {
-        Self {
-            printer,
-            is_coloured: crate::printer::has_colours(),
-            grep: options.grep.as_ref(),
-            attempt: options.attempt.unwrap_or(1),
-            worker: label_of(&options.worker),
-            heading: None,
-            partial: Vec::new(),
-        }
+        let is_coloured = crate::printer::has_colours();
+        Self { printer, is_coloured, options, heading: None, bar: None, partial: Vec::new() }
     }
 
-    /// Takes bytes cut anywhere.
+    /// Takes objects, a line each, cut anywhere.
     fn write(&mut self, piece: &[u8]) -> Result<()> {
-        if !self.is_coloured && !self.printer.is_json && self.grep.is_none() {
-            return self.printer.bytes(piece);
-        }
         self.partial.extend_from_slice(piece);
         let Some(end) = self.partial.iter().rposition(|byte| *byte == b'\n') else { return Ok(()) };
         let rest = self.partial.split_off(end + 1);
         let whole = std::mem::replace(&mut self.partial, rest);
-        whole.split_inclusive(|byte| *byte == b'\n').try_for_each(|line| self.line(&line[..line.len() - 1]))
-    }
-
-    /// Writes what is left without an end.
-    fn end(&mut self) -> Result<()> {
-        let rest = std::mem::take(&mut self.partial);
-        if rest.is_empty() { Ok(()) } else { self.line(&rest) }
+        let mut lines = whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        lines.try_for_each(|line| self.line(read("a line of output", line)?))
     }
 
     /// One line; with `--grep` only if it matches, its heading only if something below it does.
-    fn line(&mut self, line: &[u8]) -> Result<()> {
-        let text = std::str::from_utf8(line).ok();
-        if let Some(began) = text.and_then(heading) {
-            self.attempt = began;
-            if self.grep.is_some() {
-                self.heading = Some(line.to_vec());
-                return Ok(());
-            }
-        } else if let Some(grep) = self.grep {
-            // Not in the worker's name.
-            let said = text.and_then(worker_of).map_or(line, |(_, rest)| rest.as_bytes());
-            if !grep.is_match(said) {
-                return Ok(());
-            }
-            if let Some(heading) = self.heading.take() {
-                self.show(&heading)?;
-            }
-        }
-        self.show(line)
-    }
-
-    fn show(&mut self, line: &[u8]) -> Result<()> {
-        let text = std::str::from_utf8(line).ok();
-        let began = text.and_then(heading);
-        if self.printer.is_json {
-            if began.is_some() {
-                return Ok(());
-            }
-            let text = String::from_utf8_lossy(line);
-            let said = if let Some((worker, rest)) = worker_of(&text) {
-                worker.clone_into(&mut self.worker);
-                rest
-            } else {
-                &*text
-            };
-            let line = LogLine { attempt: self.attempt, worker: &self.worker, line: said };
-            return self.printer.json_line(&line);
-        }
-        let shown = match (self.is_coloured, text, began) {
-            (true, Some(text), Some(_)) => Some(text.bold().to_string()),
-            (true, Some(text), None) => worker_of(text).map(|(worker, rest)| {
-                // A program's own colours must not run into the next line.
-                let reset = if rest.contains('\u{1b}') { "\u{1b}[0m" } else { "" };
-                format!("{} {rest}{reset}", format!("[{worker}]").color(colour_of(worker)))
-            }),
-            _ => None,
+    fn line(&mut self, line: OutputLine) -> Result<()> {
+        let Some(said) = line.line else {
+            self.heading = Some(line.attempt);
+            return if self.options.grep.is_none() { self.begin() } else { Ok(()) };
         };
-        let mut bytes = shown.map_or_else(|| line.to_vec(), String::into_bytes);
-        bytes.push(b'\n');
-        self.printer.bytes(&bytes)
+        if self.options.grep.as_ref().is_some_and(|grep| !grep.is_match(said.as_bytes())) {
+            return Ok(());
+        }
+        self.begin()?;
+        if self.printer.is_json {
+            return self.printer.json_line(&LogLine { attempt: line.attempt, worker: &line.worker, line: &said });
+        }
+        let is_named = self.options.worker == "all" && line.workers > 1;
+        let shown = match (is_named, self.is_coloured) {
+            (false, _) => said,
+            (true, false) => format!("[{}] {said}", line.worker),
+            (true, true) => {
+                // A program's own colours must not run into the next line.
+                let reset = if said.contains('\u{1b}') { "\u{1b}[0m" } else { "" };
+                format!("{} {said}{reset}", format!("[{}]", line.worker).color(colour_of(&line.worker)))
+            }
+        };
+        self.show(&shown, line.is_open, &line.worker)
     }
-}
 
-/// `[w3] text` or `[s1w3] text`: the worker and the text.
-fn worker_of(line: &str) -> Option<(&str, &str)> {
-    let (worker, text) =
-        line.strip_prefix('[')?.split_once("] ").or_else(|| Some((line.strip_prefix('[')?.strip_suffix(']')?, "")))?;
-    let (slice, number) = worker.split_once('w')?;
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let has_slice = slice.is_empty() || slice.strip_prefix('s').is_some_and(digits);
-    (has_slice && digits(number)).then_some((worker, text))
-}
+    /// The heading that is due.
+    fn begin(&mut self) -> Result<()> {
+        let Some(attempt) = self.heading.take().filter(|_| !self.printer.is_json) else { return Ok(()) };
+        self.close()?;
+        let text = format!("== attempt {attempt} ==");
+        let text = if self.is_coloured { text.bold().to_string() } else { text };
+        self.printer.bytes(format!("{text}\n").as_bytes())
+    }
 
-/// How the server names the worker that was asked for.
-fn label_of(wanted: &str) -> String {
-    match wanted.split_once('-') {
-        _ if wanted == "all" => "w0".to_owned(),
-        Some(("0", worker)) => format!("w{worker}"),
-        Some((slice, worker)) => format!("s{slice}w{worker}"),
-        None => format!("w{wanted}"),
+    /// A line in place of the same worker's bar, if that stands at the end. A bar stays open where it fits in the width.
+    fn show(&mut self, shown: &str, is_bar: bool, worker: &str) -> Result<()> {
+        let begin = match self.bar.take() {
+            Some(of) if of == worker => "\r\u{1b}[K",
+            Some(_) => "\n",
+            None => "",
+        };
+        let fits = |width: usize| anstream::adapter::strip_str(shown).to_string().chars().count() < width;
+        self.bar = (is_bar && self.printer.width().is_some_and(fits)).then(|| worker.to_owned());
+        let end = if self.bar.is_some() { "" } else { "\n" };
+        self.printer.bytes(format!("{begin}{shown}{end}").as_bytes())
+    }
+
+    /// Leaves a bar that stands at the end as it is.
+    fn close(&mut self) -> Result<()> {
+        if self.bar.take().is_some() { self.printer.bytes(b"\n") } else { Ok(()) }
     }
 }
 
@@ -286,25 +256,4 @@ fn colour_of(worker: &str) -> AnsiColors {
     let sum: usize =
         worker.bytes().filter(u8::is_ascii_digit).fold(0, |sum, digit| sum * 10 + usize::from(digit - b'0'));
     COLOURS[sum % COLOURS.len()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_worker_stands_before_its_line() {
-        for (line, want) in [
-            ("[w3] step 1", Some(("w3", "step 1"))),
-            ("[s1w12] [w0] x", Some(("s1w12", "[w0] x"))),
-            ("[w3]", Some(("w3", ""))),
-            ("[warn] x", None),
-            ("[w] x", None),
-            ("w3 x", None),
-        ] {
-            assert_eq!(worker_of(line), want, "{line}");
-        }
-        assert_eq!(heading("== attempt 12 =="), Some(12));
-        assert_eq!(heading("== attempt x =="), None);
-    }
 }

@@ -1,6 +1,7 @@
 //! A server with a few jobs in known states, in the shapes of the wire.
 
 mod faulty;
+mod objects;
 mod seeing;
 mod space;
 mod uploads;
@@ -249,7 +250,7 @@ fn known(id: &str) -> Option<Value> {
         "queued" => Some(space::queued()),
         id if id.starts_with("worn") => Some(space::worn(id)),
         "mute" => Some(seeing::mute()),
-        "good" | "moved" | "odd" | "cut" => Some(ended(id, "succeeded", "All 4 workers ended well.")),
+        "good" | "moved" | "odd" | "cut" | "forger" => Some(ended(id, "succeeded", "All 4 workers ended well.")),
         "bad" => Some(ended(id, "failed", "ModuleNotFoundError: No module named 'flax' (environment).")),
         "gone" => Some(ended(id, "cancelled", "ada@example.com cancelled it.")),
         "rude" => Some(job(id, &[("message", json!("\u{1b}[2Jcleared"))])),
@@ -508,16 +509,19 @@ async fn logs(
         return "".into_response();
     }
     if !query.contains_key("follow") {
-        let text = "== attempt 1 ==\n[w0] step 1\n[w1] step 1\n== attempt 2 ==\n[w0] step 2\nno worker\n";
-        return text.into_response();
+        let text = "== attempt 1 ==\n[w0] step 1\n[w1] step 1\n== attempt 2 ==\n[w0] step 2\n[w1] no worker\n";
+        return if query.contains_key("form") { objects::lines(text).into_response() } else { text.into_response() };
     }
     if id == "moved" || id == "mute" {
         let stream =
             if id == "moved" { seeing::MOVED.to_owned() } else { seeing::output_of_mute(query.get("attempt")) };
-        return ([(header::CONTENT_TYPE, "text/event-stream")], stream).into_response();
+        return ([(header::CONTENT_TYPE, "text/event-stream")], objects::events(&stream)).into_response();
+    }
+    if id == "forger" {
+        return ([(header::CONTENT_TYPE, "text/event-stream")], objects::FORGED).into_response();
     }
     if id == "cut" && !headers.contains_key("last-event-id") {
-        return faulty::broken_off("id: 1;a\ndata: [w0] step 1\n\nid: 1;b\ndata: [w0] cut");
+        return faulty::broken_off(&objects::events("id: 1;a\ndata: [w0] step 1\n\nid: 1;b\ndata: [w0] cut"));
     }
     let stream = match headers.get("last-event-id").map(|id| id.to_str().unwrap()) {
         None => "id: 1;a\ndata: == attempt 1 ==\ndata: [w0] step 1\ndata: [w1] step 1\n\nid: 1;b\ndata: [w0] cut",
@@ -527,7 +531,7 @@ async fn logs(
         }
         Some(other) => panic!("{other}"),
     };
-    ([(header::CONTENT_TYPE, "text/event-stream")], stream).into_response()
+    ([(header::CONTENT_TYPE, "text/event-stream")], objects::events(stream)).into_response()
 }
 
 async fn fleet() -> Json<Value> {

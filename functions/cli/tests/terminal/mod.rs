@@ -65,6 +65,20 @@ async fn a_run_that_is_waited_for_tells_its_end_as_json_and_as_exit_code() {
 }
 
 #[tokio::test]
+async fn a_bar_of_the_program_is_drawn_over_itself_on_a_terminal() {
+    let server = server::start().await;
+    let follow = "$REKINDLE logs -f forger --color never 2>/dev/null";
+    let in_terminal =
+        |columns| format!("export TERM=xterm; script -qefc 'stty rows 24 cols {columns}; {follow}' /dev/null");
+    let wide = stdout(&shell(&server, project().path(), &in_terminal(100)).await);
+    let bars = "[w1]  10%\r\u{1b}[K[w1]  20%\r\n[w2] between\r\n[w1]  30%\r\u{1b}[K[w1] 100%\r\n";
+    assert!(wide.ends_with(bars), "{wide:?}");
+    // What does not fit cannot be drawn over.
+    let narrow = stdout(&shell(&server, project().path(), &in_terminal(9)).await);
+    assert!(narrow.ends_with("[w1]  10%\r\n[w1]  20%\r\n[w2] between\r\n[w1]  30%\r\n[w1] 100%\r\n"), "{narrow:?}");
+}
+
+#[tokio::test]
 async fn ssh_goes_to_the_first_worker_and_through_the_proxy_where_it_is_told_to() {
     let server = server::start().await;
     let home = project();

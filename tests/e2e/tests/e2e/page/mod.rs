@@ -154,6 +154,7 @@ async fn the_page_is_for_everyone_and_shows_what_the_server_tells() -> Result<()
     let Some(page) = Browser::start().await? else { return Ok(()) };
     let result = scenario("the page for everyone", Options::speed(5.0), async |dev| {
         views::logs_of_any_worker(dev, &page).await.context("logs of any worker")?;
+        views::a_bar_of_the_program(dev, &page).await.context("a progress bar")?;
         let stage = views::Stage::set(dev).await.context("the stage")?;
         views::fleet(dev, &page, &stage).await.context("fleet")?;
         people::keyboard(dev, &page).await.context("keyboard")?;

@@ -73,6 +73,23 @@ pub(super) async fn logs_of_any_worker(dev: &Dev, page: &Browser) -> Result<()> 
     page.sees("#log", "the output of one", |text| text.trim() == "== attempt 1 ==\nthis is slice 1").await
 }
 
+/// A progress bar is seen before its line ends, each state in the place of the one before; words that look like ours are
+/// the program's.
+pub(super) async fn a_bar_of_the_program(dev: &Dev, page: &Browser) -> Result<()> {
+    let go = dev.root().join("bar-goes-on");
+    let run = "echo '== attempt 9 =='; printf '\\r 10%%\\r 20%%\\r 30%%'; until [ -e $GO ]; do sleep 0.05; done; printf '\\r100%%\\n'";
+    let tpu = json!({"accelerator": "v5litepod-4"});
+    dev.submit(&json!({"id": "bar", "run": run, "env": {"GO": go}, "tpu": tpu})).await?;
+    page.client.goto(&format!("{}/#/job/bar", dev.url)).await?;
+    page.sees("#log", "the newest state", |text| text.contains(" 20%")).await?;
+    std::fs::write(&go, "")?;
+    dev.phase("bar", "succeeded").await?;
+    page.sees("#log", "the end in its place", |text| text.trim() == "== attempt 1 ==\n== attempt 9 ==\n100%").await?;
+    let marks = page.script("return document.querySelectorAll('#log .mark').length").await?;
+    ensure!(marks == 1, "{marks} headings, of one attempt");
+    Ok(())
+}
+
 /// The table as text: for each row its cells by the title of their column.
 const ROWS: &str = "
     const titles = [...document.querySelectorAll('#fleet th')].map((th) => th.textContent);
