@@ -5,6 +5,8 @@
 #
 #   PROJECT=my-project ZONE=us-west4-a REGION=us-central1 infra/certify.sh OUT_FOLDER
 #
+# NETWORK and SUBNETWORK name where its nodes stand, without external addresses, such as `rekindle` for both after an apply; else it is the
+# network `default` of the project, which not every project has.
 # TPU_API names another endpoint, such as the emulator's, and PLATFORM_API another one for all other services; the others are asked
 # only in the cloud, or where PLATFORM_API is set. Needs curl, and gcloud for the token.
 # Everything that it makes begins with `rk-certify-` and is deleted at the end, however it ends.
@@ -34,6 +36,9 @@ api="${TPU_API:-https://tpu.googleapis.com/}"
 api="${api%/}"
 accelerator="${ACCELERATOR:-v5litepod-4}"
 runtime="${RUNTIME:-v2-alpha-tpuv5-lite}"
+wrong_runtime="${WRONG_RUNTIME:-no-such-runtime}"
+network="${NETWORK:-}"
+subnetwork="${SUBNETWORK:-$network}"
 # Between two looks, in seconds; the emulator is faster than the cloud.
 pause="${PAUSE:-5}"
 # Seconds for all questions together, and for cleaning up after them. Half an hour holds both, with a minute for gcloud's token.
@@ -44,6 +49,7 @@ own="rk-certify-$(date +%s)"
 node="$own-a"
 queued_node="$own-b"
 rate_node="$own-r"
+wrong_node="$own-w"
 request="$own-q"
 region="${REGION:-us-central1}"
 platform="${PLATFORM_API:-}"
@@ -140,7 +146,7 @@ finish() {
   done
   deadline=$((SECONDS + cleaning))
   call end-request DELETE "v2/$parent/queuedResources/$request?force=true"
-  for name in "$node" "$queued_node" "$rate_node"; do call "end-$name" DELETE "v2/$parent/nodes/$name"; done
+  for name in "$node" "$queued_node" "$rate_node" "$wrong_node"; do call "end-$name" DELETE "v2/$parent/nodes/$name"; done
   if [[ -n "${queue:-}" ]]; then at cloudtasks end-queue DELETE "v2/$queue"; fi
   if [[ -n "${job:-}" ]]; then at cloudscheduler end-job DELETE "$job"; fi
   # The last minute is for telling what is left.
@@ -149,7 +155,7 @@ finish() {
     call left-queuedResources GET "v2/projects/$project/locations/-/queuedResources"
     grep -q "$own" "$out/left-nodes.txt" "$out/left-queuedResources.txt" || break
     # A delete that was refused while a node was made is asked again.
-    for name in "$node" "$queued_node" "$rate_node"; do call "end-$name" DELETE "v2/$parent/nodes/$name"; done
+    for name in "$node" "$queued_node" "$rate_node" "$wrong_node"; do call "end-$name" DELETE "v2/$parent/nodes/$name"; done
     call end-request DELETE "v2/$parent/queuedResources/$request?force=true"
     sleep "$pause"
   done
@@ -168,11 +174,21 @@ trap finish EXIT
 trap 'exit 130' INT TERM HUP
 
 node_body="\"acceleratorType\":\"$accelerator\",\"runtimeVersion\":\"$runtime\""
+if [[ -n "$network" ]]; then
+  node_body+=",\"networkConfig\":{\"network\":\"$network\",\"subnetwork\":\"$subnetwork\",\"enableExternalIps\":false}"
+fi
 spot="{$node_body,\"schedulingConfig\":{\"spot\":true}}"
 
 # entries NAME FILTER FRESHNESS: what Cloud Logging has of it, newest first.
 entries() {
   at logging "$1" POST v2/entries:list "{\"resourceNames\":[\"projects/$project\"],\"filter\":\"${2//\"/\\\"} AND timestamp>=\\\"$(date -u -d "-$3" +%FT%TZ)\\\"\",\"orderBy\":\"timestamp desc\",\"pageSize\":20}"
+}
+# said NAME FIELD NEED: what a look into old entries has found, or what it takes for there to be something.
+said() {
+  local found
+  found="$(fields "$1" "$2")"
+  if [[ $status = 200 && -z "$found" ]]; then found="nothing found: it $3"; fi
+  say "$1: $status $found"
 }
 # skus NAME SERVICE_ID WORDS: the prices of a service whose description has these words.
 skus() {
@@ -203,10 +219,10 @@ platform_now() {
   at cloudtasks task-again-at-once POST "v2/$queue/tasks" "$task"
   say "task-names: $status at once after the delete"
   entries preempted-entry 'protoPayload.methodName="compute.instances.preempted" AND protoPayload.resourceName:"/instances/t1v-n-"' 30days
-  say "preempted-entry: $status $(fields preempted-entry resourceName)"
+  said preempted-entry resourceName "needs a preemption of a TPU in the last 30 days: ask again after one"
   # Services in mode platform say once what kind of token comes.
   entries token-signatures 'resource.type="cloud_run_revision" AND jsonPayload.message:"identity tokens come"' 7days
-  say "token-signatures: $status $(fields token-signatures message)"
+  said token-signatures message "needs a deployed Rekindle that was called in the last 7 days: ask again after an apply"
   service='{"template":{"containers":[{"image":"us-docker.pkg.dev/cloudrun/container/hello"}]}}'
   services="v2/projects/$project/locations/$region/services?serviceId=rk-certify&validateOnly=true"
   at run run-timeout-usual POST "$services" "$service"
@@ -228,11 +244,24 @@ prices() {
   say "ironwood-price: $(skus ironwood-price 6F81-5844-456A 'ironwood|tpu ?7x|tpu-?v7') $(skus ironwood-tpu E000-3F24-B8AA 'ironwood|tpu ?7x|tpu-?v7')"
 }
 
+# A runtime version that there is not is refused at once, or by the create's operation. Under a name of its own: the next create shall not meet it.
+runtime_version() {
+  local operation ended=""
+  call wrong-runtime POST "v2/$parent/nodes?nodeId=$wrong_node" "${spot/$runtime/$wrong_runtime}"
+  say "runtime-version: $status $(fields wrong-runtime message)"
+  if [[ $status != 200 ]]; then return 0; fi
+  operation="$(field name)"
+  while is_time && [[ -z "$ended" ]]; do
+    call wrong-runtime-operation GET "v2/$operation"
+    if last | grep -qE '"done": *true'; then ended=1; else sleep "$pause"; fi
+  done
+  say "runtime-version: its operation: ${ended:+done} $(fields wrong-runtime-operation code message) $(details wrong-runtime-operation)"
+  call end-wrong-runtime DELETE "v2/$parent/nodes/$wrong_node"
+}
+
 # A node is deleted while it is made, and its name used again.
 name_again() {
   local created deleted made again=""
-  call wrong-runtime POST "v2/$parent/nodes?nodeId=$node" "${spot/$runtime/no-such-runtime}"
-  say "runtime-version: $status $(fields wrong-runtime message)"
   call create-first POST "v2/$parent/nodes?nodeId=$node" "$spot"
   created="$(field name)"
   say "metadata-type: create $status, metadata of type $(field @type)"
@@ -306,11 +335,16 @@ platform_later() {
   entries audit "protoPayload.serviceName=\"tpu.googleapis.com\" AND protoPayload.resourceName:\"$own\"" 1hour
   say "audit-delay: $status $(fields audit timestamp receiveTimestamp)"
   at cloudtasks task-again POST "v2/$queue/tasks" "$task"
-  say "task-names: $status $((SECONDS - named)) s after the delete"
+  if [[ $status = 409 ]]; then
+    say "task-names: 409 still, so for more than $(((SECONDS - named) / 60)) minutes after the delete"
+  else
+    say "task-names: $status $((SECONDS - named)) s after the delete"
+  fi
 }
 
 # With the cleaning and the minute for the token at most half an hour: a test adds them up.
-if [[ $asks_platform = 1 ]]; then section platform_now 120; section prices 120; fi
+if [[ $asks_platform = 1 ]]; then section platform_now 90; section prices 90; fi
+section runtime_version 60
 section name_again 420
 section queued 660
 section creates_a_minute 60

@@ -40,11 +40,12 @@ fn keep(made: &Made, method: &Method, uri: &Uri, body: &str) -> String {
 }
 
 /// All other services, as far as the script looks at their answers.
-async fn platform(made: Made) -> String {
+async fn platform(made: Made, has_logs: bool) -> String {
     let answer = async move |method: Method, uri: Uri, body: String| {
         let left = keep(&made, &method, &uri, &body);
         let is_again = method == Method::POST && uri.path().ends_with("/tasks");
         let told = match uri.path() {
+            "/v2/entries:list" if !has_logs => "{}",
             "/v2/entries:list" if body.contains("preempted") => {
                 r#"{"entries": [{"protoPayload": {"resourceName": "projects/secret-project/zones/z/instances/t1v-n-1-w-0", "requestMetadata": {"callerIp": "2001:db8::17", "callerSuppliedUserAgent": "314159265358 fe80:1:2:3:4:5:6:7"}}}]}"#
             }
@@ -86,15 +87,20 @@ fn script() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../infra/certify.sh")
 }
 
+/// A project in which nothing has happened yet.
+const FRESH: (&str, &str) = ("FRESH", "1");
+
 /// Runs the script to its end, with more of its environment.
 async fn certify(bench: &Bench, out: &Path, made: &Made, more: &[(&str, &str)]) -> Output {
+    // A project in which nothing was deployed yet has nothing to find in its log.
+    let has_logs = !more.contains(&FRESH);
     tokio::process::Command::new("bash")
         .arg(script())
         .arg(out)
         .env("PROJECT", "secret-project")
         .env("ZONE", ZONE)
         .env("TPU_API", bench.endpoint())
-        .env("PLATFORM_API", platform(made.clone()).await)
+        .env("PLATFORM_API", platform(made.clone(), has_logs).await)
         .env("ACCELERATOR", "v5litepod-4")
         .env("PAUSE", "0.1")
         .envs(more.iter().copied())
@@ -132,6 +138,7 @@ async fn the_certification_asks_everything_and_leaves_nothing() {
         ("request-without-force: 400 while ACTIVE", "it is not deleted without force"),
         ("request-without-force: with force 200", "it is deleted with force"),
         ("task-names: 409 at once", "a name is taken after its delete"),
+        ("task-names: 409 still, so for more than 0 minutes", "what was not seen to end is told so"),
         (
             "audit-delay: 200 timestamp \"2026-11-20T12:02:01Z\";receiveTimestamp \"2026-11-20T12:02:09Z\"",
             "delays are told",
@@ -193,6 +200,38 @@ async fn a_certification_without_time_says_what_it_did_not_ask_and_cleans_up() {
     bench.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_create_that_only_its_operation_refuses_is_followed_and_no_other_name_is_taken_by_it() {
+    let bench = Bench::with(|config| config.speed = 50.0).await;
+    let out = tempfile::tempdir().unwrap();
+    let made = Made::default();
+    // A version that the emulator takes stands for one whose create is accepted and then ends.
+    let more = [("WRONG_RUNTIME", "v2-alpha-tpuv5-lite"), ("NETWORK", "rekindle"), FRESH];
+    let run = certify(&bench, out.path(), &made, &more).await;
+    let told = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{told}");
+    for (line, why) in [
+        ("runtime-version: 200", "the create is accepted"),
+        ("runtime-version: its operation: done", "its operation is followed to the end"),
+        ("metadata-type: create 200", "the next create has a name of its own"),
+        ("name-again: delete while it is made: 200", "and is asked what it should be"),
+        ("preempted-entry: 200 nothing found: it needs a preemption", "an empty log is no answer"),
+        ("token-signatures: 200 nothing found: it needs a deployed Rekindle", "nor is this one"),
+    ] {
+        assert!(told.contains(line), "{why}: {told}");
+    }
+    let node = std::fs::read_to_string(out.path().join("node-ready.txt")).unwrap();
+    assert!(
+        node.contains("\"network\": \"rekindle\"")
+            || node.contains("networks/rekindle")
+            || node.contains("\"network\":\"rekindle\""),
+        "{node}"
+    );
+    let (status, list) = bench.get(&format!("v2/projects/secret-project/locations/{ZONE}/nodes")).await;
+    assert!(status == 200 && !list.to_string().contains("rk-certify"), "{list}");
+    bench.end().await;
+}
+
 #[test]
 fn the_shares_of_time_are_within_half_an_hour() {
     let text = std::fs::read_to_string(script()).unwrap();
@@ -202,7 +241,7 @@ fn the_shares_of_time_are_within_half_an_hour() {
     };
     let sections = number(r"(?m)\bsection [a-z_]+ (\d+)");
     let (limit, cleaning) = (number(r"(?m)^limit=.*:-(\d+)\}")[0], number(r"(?m)^cleaning=(\d+)$")[0]);
-    assert_eq!(sections.len(), 6, "{sections:?}");
+    assert_eq!(sections.len(), 7, "{sections:?}");
     assert!(sections.iter().sum::<u64>() <= limit, "no section takes another's time: {sections:?}");
     assert!(limit + cleaning <= 1800, "{limit} + {cleaning}");
     // Nothing waits by another clock, and each request has an end.
