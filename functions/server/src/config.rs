@@ -110,7 +110,8 @@ pub struct Config {
     #[arg(long, env = "REKINDLE_AUTH", value_parser = mode)]
     pub auth: Mode,
 
-    /// Audiences that tokens may have: the root addresses of the services.
+    /// Audiences that tokens may have: the root addresses of the services. One `*` stands for the part of a Cloud Run address that
+    /// nobody chooses (`https://NAME-*.a.run.app`), in mode `platform` alone.
     #[arg(long, env = "REKINDLE_AUDIENCES", value_delimiter = ',')]
     pub audiences: Vec<String>,
 

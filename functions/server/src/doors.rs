@@ -36,6 +36,9 @@ impl OidcDoors {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, BadOidcSettings> {
         let mode = settings.mode;
+        if let Some(open) = audiences.iter().find(|taken| mode == Mode::Verify && oidc::audience::is_open(taken)) {
+            return Err(BadOidcSettings::OpenAudience(open.clone()));
+        }
         let verifier = oidc::Verifier::new(settings, clock)?;
         let admins = callers.admins.iter().map(|email| email.to_ascii_lowercase()).collect();
         let expects = DOORS.map(|door| expected(door, &audiences, &callers));

@@ -10,6 +10,14 @@ locals {
   bucket    = "${var.project}-rekindle"
   regions   = toset([for c in var.capacity : regex("^(.+)-[a-z0-9]+$", c.zone)[0]])
 
+  # The policy lends accounts and secrets to owners. A job reads its secrets as the account that it runs as, so this account must be able to
+  # read what is lent to whoever may name it; a prefix may be of a secret's name, or of one of its versions.
+  lent_secrets = { for account in var.worker_accounts : account => [for secret in var.worker_secrets : secret if anytrue([
+    for lent in values(var.policy.borrow) : (contains(lent.service_accounts, account) || contains(lent.service_accounts, "*")) && anytrue([
+      for prefix in lent.secrets : startswith("projects/${var.project}/secrets/${secret}/versions/", prefix) || startswith(prefix, "projects/${var.project}/secrets/${secret}/versions/")
+    ])
+  ])] }
+
   # gcloud's own client: the audience of a person's `gcloud auth print-identity-token`, which cannot be told another.
   gcloud_client = "32555940559.apps.googleusercontent.com"
 }
@@ -52,6 +60,7 @@ module "identity" {
   worker_accounts           = var.worker_accounts
   worker_prefixes           = var.worker_prefixes
   worker_secrets            = var.worker_secrets
+  lent_secrets              = local.lent_secrets
 }
 
 module "service" {

@@ -225,11 +225,14 @@ resource "google_artifact_registry_repository_iam_member" "worker" {
   member     = each.value
 }
 
+# The usual account reads all that may be borrowed; a further one only what is lent to those whose jobs may run as it.
 resource "google_secret_manager_secret_iam_member" "worker" {
-  for_each = toset(var.worker_secrets)
+  for_each = merge([for name, member in local.workers : {
+    for secret in(name == "worker" ? var.worker_secrets : lookup(var.lent_secrets, name, [])) : "${name}-${secret}" => { member = member, secret = secret }
+  }]...)
 
   project   = var.project
-  secret_id = each.value
+  secret_id = each.value.secret
   role      = "roles/secretmanager.secretAccessor"
-  member    = local.member["worker"]
+  member    = each.value.member
 }

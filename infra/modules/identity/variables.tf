@@ -77,3 +77,8 @@ variable "worker_secrets" {
   description = "Ids of the secrets that jobs may borrow."
   type        = list(string)
 }
+
+variable "lent_secrets" {
+  description = "Of each further worker account, the ids of those of these secrets that the policy lends to owners whose jobs may run as it."
+  type        = map(list(string))
+}

@@ -11,6 +11,7 @@ locals {
       concurrency = 200
       timeout     = "900s"
       instances   = 10
+      audiences   = []
       callers     = {}
     }
     # Decode, look up, publish.
@@ -19,6 +20,9 @@ locals {
       concurrency = 80
       timeout     = "60s"
       instances   = 10
+      # Eventarc chooses the audience of its tokens: it may name the address that Cloud Run chose, whose middle is known only afterwards.
+      # Cloud Run has checked by then that it is this service's.
+      audiences = ["https://rekindle-events-*.a.run.app"]
       callers = {
         REKINDLE_PUSH_CALLERS     = var.emails["push"]
         REKINDLE_EVENTARC_CALLERS = var.emails["eventarc"]
@@ -30,6 +34,7 @@ locals {
       concurrency = 40
       timeout     = "60s"
       instances   = 5
+      audiences   = []
       callers = {
         REKINDLE_PUSH_CALLERS      = var.emails["push"]
         REKINDLE_TASKS_CALLERS     = var.emails["tasks"]
@@ -46,7 +51,7 @@ locals {
       REKINDLE_RECONCILE_URL = local.urls["reconcile"]
       # Cloud Run checks the signature and takes it off; the service checks account, audience and expiry.
       REKINDLE_AUTH      = "platform"
-      REKINDLE_AUDIENCES = local.urls[name]
+      REKINDLE_AUDIENCES = join(",", concat([local.urls[name]], s.audiences))
     },
   ) }
 }

@@ -27,13 +27,16 @@ fn text<'a>(planned: &'a Planned, name: &str) -> &'a str {
     planned.values[name].as_str().unwrap_or_else(|| panic!("{} has no {name}", planned.address))
 }
 
+/// The example's further worker account, one for all that there may be.
+const RESEARCH: &str = "research@my-project.iam.gserviceaccount.com";
+
 /// The name by which the file knows a principal of the example.
 fn principal(member: &str) -> String {
     let (kind, email) = member.split_once(':').unwrap();
     let name = match email {
         "ada@example.com" | "ci@my-project.iam.gserviceaccount.com" => "people",
         "cron@my-project.iam.gserviceaccount.com" => "publishers",
-        "research@my-project.iam.gserviceaccount.com" => "rekindle-worker",
+        RESEARCH => "worker accounts",
         "service-123456789012@gcp-sa-pubsub.iam.gserviceaccount.com" => "pubsub agent",
         "service-123456789012@gcp-sa-logging.iam.gserviceaccount.com" => "sink writer",
         other => other.strip_suffix("@my-project.iam.gserviceaccount.com").unwrap_or_else(|| panic!("who is {other}?")),
@@ -56,7 +59,8 @@ fn resource(planned: &Planned) -> String {
         "google_project_iam_member" => "project".to_owned(),
         "google_service_account_iam_member" => {
             let account = last("service_account_id");
-            format!("account {}", principal(&format!("serviceAccount:{account}")))
+            let named = principal(&format!("serviceAccount:{account}"));
+            if account == RESEARCH { named } else { format!("account {named}") }
         }
         "google_cloud_tasks_queue_iam_member" => format!("queue {}", of("name")),
         "google_pubsub_topic_iam_member" => format!("topic {}", of("topic")),
@@ -64,6 +68,9 @@ fn resource(planned: &Planned) -> String {
         "google_cloud_run_v2_service_iam_member" => format!("service {}", of("name")),
         "google_storage_bucket_iam_member" => "bucket".to_owned(),
         "google_artifact_registry_repository_iam_member" => format!("repository {}", of("repository")),
+        "google_secret_manager_secret_iam_member" if of("member").ends_with(RESEARCH) => {
+            "secrets lent to whoever may name it".to_owned()
+        }
         "google_secret_manager_secret_iam_member" => "secrets that jobs may borrow".to_owned(),
         other => panic!("{other} is a kind of edge that this test does not know"),
     };
@@ -194,7 +201,8 @@ fn workers_call_only_api_and_write_only_below_jobs() {
     };
     let mut called = BTreeSet::new();
     let mut written = BTreeSet::new();
-    for (edge, _) in planned(&plan).into_iter().filter(|(e, _)| e.principal == "rekindle-worker") {
+    let is_worker = |e: &Edge| e.principal == "rekindle-worker" || e.principal == "worker accounts";
+    for (edge, _) in planned(&plan).into_iter().filter(|(e, _)| is_worker(e)) {
         if edge.role == "roles/run.invoker" {
             called.insert(edge.resource.clone());
         }
@@ -205,6 +213,35 @@ fn workers_call_only_api_and_write_only_below_jobs() {
     }
     assert_eq!(called, BTreeSet::from(["service rekindle-api".to_owned()]));
     assert_eq!(written, BTreeSet::from(["bucket if rekindle-jobs".to_owned()]));
+}
+
+#[test]
+fn a_worker_account_reads_the_secrets_that_are_lent_to_whoever_may_name_it() {
+    let plan = example();
+    let of = |account: &str| -> BTreeSet<String> {
+        let edges = plan.of("google_secret_manager_secret_iam_member").filter(|r| text(r, "member").ends_with(account));
+        edges.map(|r| text(r, "secret_id").to_owned()).collect()
+    };
+    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(of(":rekindle-worker@my-project.iam.gserviceaccount.com"), set(&["wandb", "research-key", "other-key"]));
+    // Not what is lent to somebody who may not name it.
+    assert_eq!(of(RESEARCH), set(&["research-key"]));
+}
+
+#[test]
+fn each_worker_account_has_every_edge_of_the_usual_one() {
+    let edges: Vec<(String, String)> = listed()
+        .into_iter()
+        .filter(|e| e.role != "roles/secretmanager.secretAccessor")
+        .filter_map(|e| match e.principal.as_str() {
+            who @ ("rekindle-worker" | "worker accounts") => {
+                Some((who.to_owned(), format!("{},{}", e.role, e.resource)))
+            }
+            _ => None,
+        })
+        .collect();
+    let of = |who: &str| edges.iter().filter(|(own, _)| own == who).map(|(_, edge)| edge).collect::<BTreeSet<_>>();
+    assert_eq!(of("rekindle-worker"), of("worker accounts"));
 }
 
 #[test]

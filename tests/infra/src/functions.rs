@@ -14,6 +14,7 @@ pub(crate) fn declare(context: &mut Context<'_>) {
     type Function = fn(FuncArgs) -> Answer;
     let fixed: &[(&str, usize, Function)] = &[
         ("alltrue", 1, alltrue),
+        ("anytrue", 1, anytrue),
         ("ceil", 1, ceil),
         ("cidrsubnet", 3, cidrsubnet),
         ("contains", 2, contains),
@@ -30,6 +31,7 @@ pub(crate) fn declare(context: &mut Context<'_>) {
         ("regex", 2, regex),
         ("regexall", 2, regexall),
         ("split", 2, split),
+        ("startswith", 2, startswith),
         ("tostring", 1, tostring),
         ("toset", 1, toset),
         ("upper", 1, upper),
@@ -61,6 +63,15 @@ fn two_texts(args: &FuncArgs) -> Result<(String, String), String> {
 
 fn alltrue(args: FuncArgs) -> Answer {
     Ok(list(&args[0])?.iter().all(|v| v.as_bool() == Some(true)).into())
+}
+
+fn anytrue(args: FuncArgs) -> Answer {
+    Ok(list(&args[0])?.iter().any(|v| v.as_bool() == Some(true)).into())
+}
+
+fn startswith(args: FuncArgs) -> Answer {
+    let (text, begin) = two_texts(&args)?;
+    Ok(text.starts_with(&begin).into())
 }
 
 fn number(value: &Value) -> Result<f64, String> {

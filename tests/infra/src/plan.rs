@@ -114,7 +114,17 @@ pub(crate) fn example_variables() -> Map<String, Value> {
         publishers      = ["cron@my-project.iam.gserviceaccount.com"]
         worker_accounts = ["research@my-project.iam.gserviceaccount.com"]
         worker_prefixes = {{ "research@my-project.iam.gserviceaccount.com" = "research-" }}
-        worker_secrets  = ["wandb"]
+        worker_secrets  = ["wandb", "research-key", "other-key"]
+        policy = {{
+          rules  = [{{ who = ["*"], whose = ["*"], may = ["see"] }}]
+          borrow = {{
+            "bob@example.com" = {{
+              service_accounts = ["research@my-project.iam.gserviceaccount.com"]
+              secrets          = ["projects/my-project/secrets/research-"]
+            }}
+            "eve@example.com" = {{ service_accounts = [], secrets = ["projects/my-project/secrets/other-key/versions/2"] }}
+          }}
+        }}
         "#,
         "5".repeat(64)
     )));

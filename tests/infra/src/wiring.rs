@@ -178,7 +178,11 @@ fn the_services_run_one_image_each_as_itself() {
         let newest = json!([{"type": "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST", "percent": 100}]);
         assert_eq!(service.values["traffic"], newest, "{name}");
         let environment = environment(service);
-        assert_eq!(environment["REKINDLE_AUDIENCES"], url(name));
+        let audiences: Vec<&str> = environment["REKINDLE_AUDIENCES"].split(',').collect();
+        assert_eq!(audiences[0], url(name));
+        // Eventarc alone chooses whose address its tokens name, and only `events` hears it.
+        let more: &[&str] = if name == "events" { &["https://rekindle-events-*.a.run.app"] } else { &[] };
+        assert_eq!(&audiences[1..], more, "{name}");
         assert_eq!(environment["REKINDLE_AUTH"], "platform", "the mode for services behind Cloud Run's own check");
     }
     assert_eq!(images.len(), 1);
@@ -239,6 +243,24 @@ fn the_capacity_list_reaches_the_server_as_it_reads_it() {
     assert_eq!(entries[0].max_chips, Some(64));
     assert_eq!(environment["REKINDLE_MAX_CHIPS"], "64");
     environment["REKINDLE_MAX_USD_PER_DAY"].parse::<f64>().unwrap();
+}
+
+#[test]
+fn a_multi_region_of_the_bucket_holds_its_zones() {
+    for (location, near, far) in [
+        ("US", "us-central1-a", "europe-west4-b"),
+        ("EU", "europe-west4-b", "us-east5-b"),
+        ("ASIA", "asia-east1-c", "us-east5-b"),
+    ] {
+        let mut variables = example_variables();
+        variables.extend(crate::plan::tfvars(&format!("bucket_locations = [\"{location}\"]")));
+        let plan = plan(&infra().join("envs/example"), &variables);
+        let told = environment(services(&plan)["reconcile"])["REKINDLE_BUCKET_REGIONS"].clone();
+        assert_eq!(told, location.to_ascii_lowercase());
+        let regions = [told];
+        let is_in = |zone| rekindle_core::placement::is_in_regions(zone, &regions);
+        assert!(is_in(near) && !is_in(far), "{location}");
+    }
 }
 
 #[test]

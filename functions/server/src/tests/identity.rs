@@ -246,3 +246,25 @@ async fn gclouds_own_audience_is_for_people_who_are_named_and_for_nothing_else()
     let eve = world.token_with("eve@example.com", "aud", json!(GCLOUD));
     assert_eq!(world.send(&submit(), &bearer(&eve)).await.status, 403);
 }
+
+#[tokio::test]
+async fn an_audience_with_an_open_part_is_taken_in_mode_platform_alone() {
+    let rig = Rig::new().await;
+    let made = |mode: Mode| {
+        let callers = Callers {
+            push: Vec::new(),
+            eventarc: Vec::new(),
+            tasks: Vec::new(),
+            scheduler: Vec::new(),
+            people: Vec::new(),
+            people_audiences: Vec::new(),
+            admins: Vec::new(),
+        };
+        let settings = OidcSettings::google(mode, mode == Mode::Platform);
+        let open = vec!["https://rekindle-events-*.a.run.app".to_owned()];
+        OidcDoors::new(settings, open, callers, rig.fakes.clock.clone())
+    };
+    assert!(made(Mode::Platform).is_ok());
+    let why = made(Mode::Verify).err().unwrap().to_string();
+    assert!(why.contains("REKINDLE_AUDIENCES") && why.contains("-*."), "{why}");
+}

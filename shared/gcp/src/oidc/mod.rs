@@ -20,6 +20,7 @@ use crate::http::Http;
 use keys::{KeyError, Keys};
 use seen::{Read, Seen};
 
+pub mod audience;
 mod keys;
 mod seen;
 #[cfg(test)]
@@ -106,12 +107,17 @@ pub enum BadOidcSettings {
     /// `platform` elsewhere.
     #[error("the platform is to check callers (mode platform), and this is not Cloud Run")]
     PlatformElsewhere,
+    /// An audience with an open part, and nobody before us who tells this service from others of its name.
+    #[error(
+        "the audience {0} holds *, which only the mode platform takes; name the whole address in REKINDLE_AUDIENCES"
+    )]
+    OpenAudience(String),
 }
 
 /// What a route demands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expect {
-    /// Audiences of which the token must carry one, exactly.
+    /// Audiences of which the token must carry one: exactly, or as [`audience::takes`] says.
     pub audiences: Vec<String>,
     /// Who may call.
     pub emails: Emails,
@@ -343,7 +349,7 @@ fn check(claims: &Claims, issuers: &[String], expect: &Expect, now: Timestamp) -
     if !issuers.contains(&claims.iss) {
         return Err(bad("it is of another issuer"));
     }
-    if !expect.audiences.contains(&claims.aud) {
+    if !expect.audiences.iter().any(|taken| audience::takes(taken, &claims.aud)) {
         return Err(bad("its audience is not this service"));
     }
     if claims.exp <= now.saturating_sub(LEEWAY_SECS) {

@@ -104,7 +104,8 @@ fn why(answer: &Result<Identity, AuthError>) -> String {
 fn bad_claims() -> Vec<(&'static str, Value, u16, &'static str)> {
     vec![
         ("another audience", with("aud", json!("https://api.example.app")), 401, "audience"),
-        ("an audience with a slash more", with("aud", json!(format!("{AUDIENCE}/"))), 401, "audience"),
+        ("an audience with two slashes more", with("aud", json!(format!("{AUDIENCE}//"))), 401, "audience"),
+        ("an audience with a path", with("aud", json!(format!("{AUDIENCE}/x"))), 401, "audience"),
         ("no audience", with("aud", Value::Null), 401, "claim"),
         ("a list of audiences", with("aud", json!([AUDIENCE])), 401, "claim"),
         ("another issuer", with("iss", json!("https://evil.example.com")), 401, "issuer"),
@@ -130,6 +131,7 @@ fn bad_claims() -> Vec<(&'static str, Value, u16, &'static str)> {
 fn good_claims() -> Vec<(&'static str, Value)> {
     vec![
         ("as Google signs it", claims()),
+        ("an audience with a slash more", with("aud", json!(format!("{AUDIENCE}/")))),
         ("the short issuer", with("iss", json!("accounts.google.com"))),
         ("just expired", with("exp", json!(now() - 59))),
         ("from a clock that is fast", with("iat", json!(now() + 59))),

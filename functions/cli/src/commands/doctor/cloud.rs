@@ -103,6 +103,12 @@ fn of_environment(place: &Place<'_>, of: &judge::Environment) -> Vec<Question> {
         let judge = Box::new(move |answer: &Value, place: &Place<'_>| judge::bucket(answer, place, &regions));
         questions.push(Question { name: "bucket", words, judge });
     }
+    let taken = of.audiences.clone();
+    questions.push(Question {
+        name: "audiences",
+        words: words(place, &["pubsub", "subscriptions", "list"]),
+        judge: Box::new(move |answer: &Value, place: &Place<'_>| judge::audiences(answer, place, &taken)),
+    });
     if let Some(agent) = &of.agent {
         let words = words(place, &["storage", "objects", "describe", agent]);
         questions.push(Question { name: "agent", words, judge: Box::new(judge::agent) });

@@ -3,18 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use rekindle_core::placement;
 use serde_json::Value;
 use sha2::Digest as _;
 
 use super::super::{Verdict, mending};
 use super::Place;
 
+mod audiences;
 mod invokers;
 
+pub(super) use audiences::audiences;
 pub(super) use invokers::invokers;
 
-/// What the functions call; the rest of `infra/modules/bootstrap` is for Terraform.
-const APIS: [&str; 10] = [
+/// What the functions call, and what doctor itself asks; the rest of `infra/modules/bootstrap` is for Terraform.
+const APIS: [&str; 13] = [
     "tpu.googleapis.com",
     "run.googleapis.com",
     "firestore.googleapis.com",
@@ -25,6 +28,9 @@ const APIS: [&str; 10] = [
     "storage.googleapis.com",
     "logging.googleapis.com",
     "compute.googleapis.com",
+    "cloudresourcemanager.googleapis.com",
+    "cloudquotas.googleapis.com",
+    "iamcredentials.googleapis.com",
 ];
 const TOPICS: [&str; 5] =
     ["rekindle-jobs", "rekindle-hints", "rekindle-events", "rekindle-tpu-events", "rekindle-dead-letter"];
@@ -124,23 +130,30 @@ pub(super) struct Environment {
     pub(super) bucket: Option<String>,
     pub(super) agent: Option<String>,
     pub(super) regions: Vec<String>,
+    /// Audiences that `events` takes.
+    pub(super) audiences: Vec<String>,
     zones: Vec<String>,
 }
 
 impl Environment {
-    /// From the service that creates TPUs.
+    /// From the service that creates TPUs, and from the one that hears Eventarc.
     pub(super) fn of(services: &Value) -> Self {
         let ours = ours(services);
-        let Some(reconcile) = ours.get("rekindle-reconcile") else { return Self::default() };
-        let pairs = reconcile.pointer("/spec/template/spec/containers/0/env").map_or(&[][..], list);
-        let get = |name: &str| pairs.iter().find(|pair| text(pair, "/name") == name).map(|pair| text(pair, "/value"));
+        let told = |service: &str, name: &str| -> Option<&str> {
+            let pairs = ours.get(service)?.pointer("/spec/template/spec/containers/0/env").map_or(&[][..], list);
+            pairs.iter().find(|pair| text(pair, "/name") == name).map(|pair| text(pair, "/value"))
+        };
+        let get = |name: &str| told("rekindle-reconcile", name);
+        let parts = |text: &str| -> Vec<String> {
+            text.split(',').filter(|part| !part.is_empty()).map(str::to_owned).collect()
+        };
         let capacity: Value =
             get("REKINDLE_CAPACITY").and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        let regions = get("REKINDLE_BUCKET_REGIONS").unwrap_or_default();
         Self {
             bucket: get("REKINDLE_BUCKET").map(str::to_owned),
             agent: get("REKINDLE_AGENT_URL").map(str::to_owned),
-            regions: regions.split(',').filter(|region| !region.is_empty()).map(str::to_owned).collect(),
+            regions: parts(get("REKINDLE_BUCKET_REGIONS").unwrap_or_default()),
+            audiences: parts(told("rekindle-events", "REKINDLE_AUDIENCES").unwrap_or_default()),
             zones: list(&capacity).iter().map(|entry| text(entry, "/zone").to_owned()).collect(),
         }
     }
@@ -151,11 +164,10 @@ pub(super) fn zones(of: &Environment) -> Judged {
     if of.zones.is_empty() {
         return bad("the capacity list is empty: nothing can be created", format!("set `capacity`, then {APPLY}"));
     }
-    let region = |zone: &str| zone.rsplit_once('-').map_or(zone, |(region, _)| region).to_owned();
     let far: BTreeSet<&str> = of
         .zones
         .iter()
-        .filter(|zone| *zone != "*" && !of.regions.is_empty() && !of.regions.contains(&region(zone)))
+        .filter(|zone| *zone != "*" && !of.regions.is_empty() && !placement::is_in_regions(zone, &of.regions))
         .map(String::as_str)
         .collect();
     if far.is_empty() {
@@ -364,6 +376,8 @@ pub(super) fn bucket(answer: &Value, _: &Place<'_>, regions: &[String]) -> Judge
     let pair: Vec<String> = pair.iter().filter_map(Value::as_str).map(str::to_ascii_lowercase).collect();
     let is_in = |region: &String| match location.as_str() {
         _ if !pair.is_empty() => pair.contains(region),
+        // A multi-region is told as such.
+        same if same == region.as_str() => true,
         "us" => region.starts_with("us-"),
         "eu" => region.starts_with("europe-"),
         "asia" => region.starts_with("asia-"),

@@ -177,7 +177,9 @@ mod tests {
                 let (who, role, on) = (parts.next()?, parts.next()?, parts.next()?);
                 let is_service = ["rekindle-api", "rekindle-events", "rekindle-reconcile"].contains(&who);
                 let last = if on == "project" { "p" } else { on.rsplit(' ').next()? };
-                (is_service && !on.contains(" if ")).then(|| format!("{who} {} {last}", role_of(role)))
+                // Further accounts are not known here.
+                (is_service && !on.contains(" if ") && on != "worker accounts")
+                    .then(|| format!("{who} {} {last}", role_of(role)))
             })
             .collect();
         let asked: Vec<String> = NEEDS

@@ -53,6 +53,10 @@ fn zones_lie_in_the_regions_of_the_bucket() {
     let far = zones(&env("us-central1"));
     assert!(far.verdict == Verdict::Warning && far.found.contains("europe-west4-b"), "{}", far.found);
     assert_eq!(zones(&env("us-central1,europe-west4")).verdict, Verdict::Good);
+    // As Terraform tells a bucket in US or EU.
+    assert_eq!(zones(&env("us,eu")).verdict, Verdict::Good);
+    assert_eq!(zones(&env("us")).found.matches("-a,").count(), 0, "{}", zones(&env("us")).found);
+    assert_eq!(zones(&env("us")).verdict, Verdict::Warning);
     assert_eq!(zones(&Environment::default()).verdict, Verdict::Bad);
 }
 
@@ -60,6 +64,9 @@ fn zones_lie_in_the_regions_of_the_bucket() {
 fn apis_and_topics_that_are_missing_are_named_with_their_command() {
     let all: Vec<Value> = APIS.iter().map(|name| json!({"config": {"name": name}})).collect();
     assert_eq!(apis(&json!(all), &PLACE).verdict, Verdict::Good);
+    let bootstrap = include_str!("../../../../../../../infra/modules/bootstrap/main.tf");
+    let unmade: Vec<&&str> = APIS.iter().filter(|name| !bootstrap.contains(&format!("    \"{name}\",\n"))).collect();
+    assert!(unmade.is_empty(), "bootstrap turns these on never: {unmade:?}");
     let off = apis(&json!(all[1..]), &PLACE);
     assert_eq!(next(&off), "`gcloud services enable tpu.googleapis.com --project=p`");
     let there: Vec<Value> = TOPICS.iter().map(|name| json!({"name": format!("projects/p/topics/{name}")})).collect();
@@ -98,6 +105,34 @@ fn pushes_carry_identity_audience_and_dead_letters_and_never_expire() {
     expiring["expirationPolicy"] = json!({"ttl": "2678400s"});
     assert!(subscriptions(&all(expiring), &PLACE).found.contains("expires"));
     assert!(subscriptions(&json!([]), &PLACE).found.contains("dead letters are lost"));
+}
+
+#[test]
+fn the_audience_that_eventarc_chose_is_told_and_mended() {
+    let taken =
+        ["https://rekindle-events-1.us-central1.run.app", "https://rekindle-events-*.a.run.app"].map(str::to_owned);
+    let judge = |audience: &str| {
+        let trigger = json!({
+            "name": "projects/p/subscriptions/eventarc-global-rekindle-deletenode-sub-123",
+            "pushConfig": {
+                "pushEndpoint": "https://rekindle-events-abc-uc.a.run.app/functions/tpu-events?__GCP_CloudEventsMode=CE_PUBSUB_BINDING",
+                "oidcToken": {"serviceAccountEmail": "eventarc@p", "audience": audience},
+            },
+        });
+        let own = json!({"name": "projects/p/subscriptions/rekindle-jobs-push"});
+        audiences(&json!([own, trigger]), &PLACE, &taken)
+    };
+    for good in ["https://rekindle-events-1.us-central1.run.app/", "https://rekindle-events-abc-uc.a.run.app"] {
+        let judged = judge(good);
+        assert!(judged.verdict == Verdict::Good && judged.found.contains(good), "{}", judged.found);
+    }
+    // Without an audience of its own a token is for the whole address.
+    for wrong in ["https://elsewhere.run.app", ""] {
+        let judged = judge(wrong);
+        let mends = next(&judged).contains("--push-auth-token-audience=https://rekindle-events-1.us-central1.run.app`");
+        assert!(judged.verdict == Verdict::Bad && mends, "{}", next(&judged));
+    }
+    assert_eq!(audiences(&json!([]), &PLACE, &taken).verdict, Verdict::Good);
 }
 
 #[test]
@@ -160,6 +195,9 @@ fn the_bucket_is_where_the_services_think_it_is() {
     let pair = json!({"location": "US", "data_locations": ["US-CENTRAL1", "US-WEST1"]});
     for (answer, regions, is_good) in [
         (json!({"location": "US"}), &["us-central1", "us-east5"][..], true),
+        (json!({"location": "US"}), &["us"], true),
+        (json!({"location": "US-CENTRAL1"}), &["us"], false),
+        (json!({"location": "ASIA"}), &["asia"], true),
         (json!({"location": "US"}), &["europe-west4"], false),
         (json!({"location": "EU"}), &["europe-west4"], true),
         (json!({"location": "NAM4"}), &["us-central1", "us-east1"], true),

@@ -1,0 +1,153 @@
+//! A deployment that is well in every point: `doctor` says so, and ends with 0.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use sha2::Digest as _;
+
+/// Answers a question by the file that is named after its first words; what no file answers is refused.
+const GCLOUD: &str = r#"#!/bin/bash
+here=$(dirname "$0")
+case "$1 $2" in
+  "auth print-access-token") echo "of:${3#*=}"; exit ;;
+  "storage cat") printf abc; exit ;;
+esac
+file="$here/$1 $2 $3"
+[ "$1 $2" = "logging read" ] && file="$here/$1 $2"
+[ "$1 $2 $3" = "run services get-iam-policy" ] && file="$file $4"
+[ -f "$file" ] || { echo "ERROR: (gcloud.$1.$2) no answer to $*" >&2; exit 1; }
+cat "$file"
+"#;
+
+const URL: &str = "https://rekindle-events-1.us-central1.run.app";
+
+fn account(name: &str) -> String {
+    format!("serviceAccount:rekindle-{name}@p.iam.gserviceaccount.com")
+}
+
+/// The services, as one bucket in the multi-region US has them told.
+fn services() -> Value {
+    let digest = hex::encode(sha2::Sha256::digest(b"abc"));
+    let env = json!([
+        {"name": "REKINDLE_BUCKET", "value": "gs://b"},
+        {"name": "REKINDLE_BUCKET_REGIONS", "value": "us"},
+        {"name": "REKINDLE_CAPACITY", "value": r#"[{"zone": "us-central1-a"}, {"zone": "us-south1-ai1b"}]"#},
+        {"name": "REKINDLE_AGENT_URL", "value": format!("gs://b/agents/{digest}")},
+        {"name": "REKINDLE_AUDIENCES", "value": format!("{URL},https://rekindle-events-*.a.run.app")},
+    ]);
+    let service = |name: &str| {
+        json!({
+            "metadata": {"name": name},
+            "spec": {"template": {"spec": {"containers": [{"image": "r/i@sha256:1", "env": env}]}}},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        })
+    };
+    json!(["rekindle-api", "rekindle-events", "rekindle-reconcile"].map(service))
+}
+
+fn subscriptions() -> Value {
+    let push = |topic: &str| {
+        json!({
+            "name": format!("projects/p/subscriptions/rekindle-{topic}-push"),
+            "pushConfig": {
+                "pushEndpoint": format!("{URL}/functions/{topic}"),
+                "oidcToken": {"serviceAccountEmail": "rekindle-push@p.iam.gserviceaccount.com", "audience": URL},
+            },
+            "deadLetterPolicy": {"deadLetterTopic": "projects/p/topics/rekindle-dead-letter"},
+        })
+    };
+    let eventarc = json!({
+        "name": "projects/p/subscriptions/eventarc-global-rekindle-deletenode-sub-1",
+        "pushConfig": {"pushEndpoint": format!("{URL}/functions/tpu-events"), "oidcToken": {"audience": "https://rekindle-events-a-uc.a.run.app"}},
+    });
+    let pull = json!({"name": "projects/p/subscriptions/rekindle-dead-letter-pull"});
+    json!([push("jobs"), push("hints"), push("events"), push("tpu-events"), pull, eventarc])
+}
+
+fn names(kind: &str, all: &[&str]) -> Value {
+    all.iter().map(|name| json!({"name": format!("projects/p/{kind}/{name}")})).collect()
+}
+
+/// Every answer, by the first words of its question. The APIs are those that bootstrap turns on.
+fn answers() -> Vec<(&'static str, Value)> {
+    let bootstrap = include_str!("../../../../infra/modules/bootstrap/main.tf");
+    let apis = bootstrap.lines().filter_map(|line| line.trim().strip_prefix('"')?.strip_suffix("\","));
+    let apis: Vec<Value> = apis.map(|name| json!({"config": {"name": name}})).collect();
+    let indexes: Value = serde_json::from_str(include_str!("../../../../infra/firestore.indexes.json")).unwrap();
+    let mut indexes = indexes["indexes"].clone();
+    indexes.as_array_mut().unwrap().iter_mut().for_each(|index| index["state"] = json!("READY"));
+    let binding = |role: &str, members: &[&str]| {
+        let members: Vec<String> = members.iter().map(|name| account(name)).collect();
+        json!({"bindings": [{"role": role, "members": members}]})
+    };
+    let invoker = |members: &[&str]| binding("roles/run.invoker", members);
+    let digest = hex::encode(sha2::Sha256::digest(b"abc"));
+    let topics = ["rekindle-jobs", "rekindle-hints", "rekindle-events", "rekindle-tpu-events", "rekindle-dead-letter"];
+    vec![
+        ("run services list", services()),
+        ("run services get-iam-policy rekindle-api", invoker(&["reconcile", "worker"])),
+        ("run services get-iam-policy rekindle-events", invoker(&["push", "eventarc"])),
+        ("run services get-iam-policy rekindle-reconcile", invoker(&["push", "tasks", "scheduler"])),
+        ("services list --enabled", json!(apis)),
+        ("pubsub topics list", names("topics", &topics)),
+        ("pubsub subscriptions list", subscriptions()),
+        ("scheduler jobs describe", json!({"state": "ENABLED", "lastAttemptTime": jiff::Timestamp::now().to_string()})),
+        ("tasks queues describe", json!({"state": "RUNNING"})),
+        ("eventarc triggers list", names("locations/global/triggers", &["rekindle-deletenode"])),
+        (
+            "logging sinks describe",
+            json!({"destination": "pubsub.googleapis.com/projects/p/topics/rekindle-tpu-events"}),
+        ),
+        ("logging read", json!([])),
+        ("firestore indexes composite", indexes),
+        ("projects get-iam-policy p", binding("projects/p/roles/rekindleTpu", &["reconcile"])),
+        ("beta quotas info", json!([{"quotaId": "TPUV5litePod", "dimensionsInfos": [{"details": {"value": "16"}}]}])),
+        ("storage buckets describe", json!({"location": "US"})),
+        ("storage objects describe", json!({"name": format!("agents/{digest}"), "size": "8000000"})),
+    ]
+}
+
+fn write(folder: &Path) {
+    let gcloud = folder.join("gcloud");
+    std::fs::write(&gcloud, GCLOUD).unwrap();
+    std::fs::set_permissions(&gcloud, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for (words, answer) in answers() {
+        std::fs::write(folder.join(words), answer.to_string()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_project_that_is_well_ends_with_0() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path());
+    let (apis, _) = super::apis("").await;
+    let (code, checks) = super::doctor(folder.path(), &apis).await;
+    let of_project = [
+        "services",
+        "zones",
+        "apis",
+        "topics",
+        "pushes",
+        "tick",
+        "wake-ups",
+        "triggers",
+        "sink",
+        "indexes",
+        "roles",
+        "quotas",
+        "callers",
+        "invokers",
+        "bucket",
+        "audiences",
+        "agent",
+        "digest",
+        "permissions",
+    ];
+    for name in of_project {
+        let found: Vec<&Value> = checks.iter().filter(|check| check["check"] == name).collect();
+        assert!(!found.is_empty(), "{name} is not checked");
+        assert!(found.iter().all(|check| check["verdict"] == "good"), "{found:#?}");
+    }
+    assert_eq!(code, Some(0), "{checks:#?}");
+}
