@@ -18,23 +18,68 @@ use super::*;
 
 /// The tick takes no body for a word: it does what is due, whatever it is sent.
 const TICK: &str = "/functions/tick";
-/// Methods and paths that take a body.
-const BODIES: [(&str, &str); 14] = [
-    ("POST", "/functions/jobs"),
-    ("POST", "/functions/tpu-events"),
-    ("POST", "/functions/notify"),
-    ("POST", "/functions/reconcile"),
-    ("POST", TICK),
-    ("POST", "/v1/jobs"),
-    ("POST", "/v1/jobs/x/cancel"),
-    ("POST", "/v1/jobs/x/exec"),
-    ("POST", "/v1/bundles/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"),
-    ("POST", "/agent/v1/hello"),
-    ("POST", "/agent/v1/report"),
-    ("POST", "/agent/v1/outputs"),
-    ("PUT", "/agent/v1/logs/x/1/0-0/stdout/0?generation=1&instance=i"),
-    ("PUT", "/agent/v1/exec/x/1/0-0/stdout/0?generation=1&instance=i"),
-];
+/// They take no body either: whoever may say so has said it.
+const FREEZES: [&str; 2] = ["/v1/freeze", "/v1/thaw"];
+
+/// Methods and paths of every route that takes a body, each with names in its open parts that may be there.
+fn bodies() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for function in ["api", "jobs", "notify", "reconcile", "tick", "tpu_events"] {
+        let file = format!("{}/../{function}/src/lib.rs", env!("CARGO_MANIFEST_DIR"));
+        let source = std::fs::read_to_string(file).unwrap();
+        for route in source.split(".route(\"").skip(1) {
+            let (path, rest) = route.split_once('"').unwrap();
+            let handlers = rest.lines().next().unwrap();
+            for method in ["post", "put", "patch", "delete"] {
+                // Objects are served here only where no bucket is.
+                if handlers.contains(&format!("{method}(")) && !path.starts_with("/objects/") {
+                    found.push((method.to_uppercase(), named(path)));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// A path with its open parts filled.
+fn named(path: &str) -> String {
+    let digest = "0123456789abcdef".repeat(4);
+    let mut path = path.to_owned();
+    for (part, name) in [
+        ("{id}", "x"),
+        ("{job}", "x"),
+        ("{command}", "cancel"),
+        ("{sha256}", digest.as_str()),
+        ("{attempt}", "1"),
+        ("{order}", "1"),
+        ("{worker}", "0-0"),
+        ("{stream}", "stdout"),
+        ("{number}", "0"),
+    ] {
+        path = path.replace(part, name);
+    }
+    assert!(!path.contains('{'), "what is in {path}?");
+    let is_chunk = path.starts_with("/agent/") && path.contains("/0-0/");
+    if is_chunk { path + "?generation=1&instance=i" } else { path }
+}
+
+#[test]
+fn every_route_with_a_body_is_asked() {
+    let all = bodies();
+    let has = |method: &str, path: &str| all.iter().any(|(m, p)| m == method && p.starts_with(path));
+    for (method, path) in [
+        ("POST", "/functions/jobs"),
+        ("POST", TICK),
+        ("PATCH", "/v1/jobs/x"),
+        ("POST", FREEZES[0]),
+        ("POST", "/agent/v1/ping"),
+        ("PUT", "/agent/v1/exec/x/1/0-0/stdout/0?generation=1"),
+    ] {
+        assert!(has(method, path), "{method} {path}: {all:?}");
+    }
+    assert!(all.len() >= 18, "{all:?}");
+}
+
 const TYPES: [&str; 7] = [
     "application/json",
     "application/cloudevents+json",
@@ -94,9 +139,11 @@ fn may_change(path: &str, status: u16, is_job: bool, before: &World, after: &Wor
     let same_jobs = match path {
         // It grants permits and publishes what is due.
         TICK => jobs(before) == jobs(after),
+        // It wakes those that waited for it.
+        path if FREEZES.contains(&path) => jobs(before) == jobs(after),
         _ => (&before.docs, before.hints) == (&after.docs, after.hints),
     };
-    let same_meta = before.meta == after.meta || path == TICK || path.starts_with("/agent/");
+    let same_meta = before.meta == after.meta || path == TICK || path.starts_with("/agent/") || FREEZES.contains(&path);
     // What is acknowledged and unusable is recorded, once over all redeliveries, and forwarded; what is refused is neither.
     let is_recorded = status == 204 && path.starts_with("/functions/") && path != TICK;
     let records = after.dead.0.len() - before.dead.0.len();
@@ -126,12 +173,13 @@ fn any_bytes_at_any_path_get_a_2xx_or_4xx_and_change_nothing_unless_they_are_val
     let router = routers(Role::All, parts);
     let bytes =
         prop_oneof![vec(any::<u8>(), 0..300), "[{\\[\"a-z:,0-9}\\]]{0,60}".prop_map(String::into_bytes), spoiled()];
-    let all = (prop::sample::select(&BODIES), prop::sample::select(&TYPES), bytes);
+    let all = (prop::sample::select(bodies()), prop::sample::select(&TYPES), bytes);
     let mut answers = std::collections::BTreeMap::<u16, u32>::new();
     let tally = std::cell::RefCell::new(&mut answers);
     let mut runner = TestRunner::new(Cases { cases: 2000, failure_persistence: None, ..Cases::default() });
     let done = runner.run(&all, |((method, path), content_type, body)| {
         let before = runtime.block_on(world(&rig));
+        let path = path.as_str();
         let mut request = raw(path, content_type, body.clone());
         *request.method_mut() = method.parse().unwrap();
         let answer = runtime.block_on(send(&router, request));
