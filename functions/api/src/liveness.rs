@@ -40,6 +40,7 @@ async fn write(api: &Api) -> Result<(), StoreError> {
     for _ in 0..RACES_MAX {
         let (at, now) = store.read_timed::<LivenessDoc>(&Kind::Liveness).await?;
         let mut doc = at.as_ref().map(|a| a.value.clone()).unwrap_or_default();
+        doc.tell_late_tick(now);
         if doc.api_at.is_none_or(|last| now >= last + api.engine.settings.outage_gap) {
             doc.api_since = Some(now);
         }

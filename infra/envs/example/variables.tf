@@ -149,7 +149,7 @@ variable "otlp_endpoint" {
 }
 
 variable "alerts" {
-  description = "Whether to make alert policies. Google bills each of their conditions."
+  description = "Whether to make alert policies. From September 2027 on Google bills each of their references to a metric: one here."
   type        = bool
   default     = true
 }

@@ -1,4 +1,5 @@
-# What people are told of. Google bills each condition, and each series that its query finds: so few conditions, and few series.
+# What people are told of. From September 2027 on Google bills each reference of a condition to a metric; conditions on log lines refer to none,
+# and can be made before anything was ever counted. So lines wherever a line tells, and one metric for what no line tells.
 
 locals {
   metric_type = merge(
@@ -6,35 +7,55 @@ locals {
     { alarms = "logging.googleapis.com/user/${google_logging_metric.alarms.name}" },
   )
 
-  # Log lines: more than so many within the window.
+  # A line that comes is told of, at most so often.
   lines = {
     # By message, so that the incident says which of them it is.
     alarms = {
       title    = "An orphan, a broken rule or a panic"
-      resource = "cloud_run_revision"
-      above    = 0
-      window   = "300s"
+      filter   = local.alarms
+      labels   = { what = local.what }
+      every    = "300s"
       severity = "CRITICAL"
-      by       = ["metric.label.what"]
       see      = "infra/runbooks/leaked-tpu.md for orphans, infra/runbooks/stuck-job.md for the others"
     }
-    # Stockouts are daily bread; this many in an hour means that something else is wrong, such as a quota.
+    # Cloud Scheduler tells of each run that failed, and the audit log of who took the tick away. What runs without a tick, agents' calls and
+    # passes, says so; and so does the next tick.
+    no-tick = {
+      title = "No tick"
+      filter = join(" OR ", [
+        "(resource.type=\"cloud_scheduler_job\" AND resource.labels.job_id=\"rekindle-tick\" AND severity>=ERROR)",
+        join(" AND ", [
+          "(log_id(\"cloudaudit.googleapis.com/activity\")",
+          "protoPayload.serviceName=\"cloudscheduler.googleapis.com\"",
+          "protoPayload.methodName=~\"CloudScheduler\\.(PauseJob|DeleteJob)$\"",
+          "protoPayload.resourceName=~\"/jobs/rekindle-tick$\")",
+        ]),
+        "(${local.services} AND jsonPayload.message=\"no tick has run for five minutes\")",
+      ])
+      labels   = {}
+      every    = "3600s"
+      severity = "CRITICAL"
+      see      = "infra/runbooks/stuck-job.md"
+    }
+    # Stockouts are daily bread; any other refusal, such as a quota, stays until somebody does something.
     create-failures = {
-      title    = "Many creates fail"
-      resource = "audited_resource"
-      above    = 30
-      window   = "3600s"
+      title = "Creates are refused"
+      filter = join(" AND ", [
+        local.create_failures,
+        "protoPayload.status.message!~\"(no more capacity|[Ii]nsufficient capacity|internal error|state PREEMPTED)\"",
+      ])
+      labels   = {}
+      every    = "3600s"
       severity = "WARNING"
-      by       = []
       see      = "infra/runbooks/quota.md"
     }
+    # Inside Google Cloud nobody calls by mistake: a push, a task or the tick is refused, and comes in vain each time.
     refused-callers = {
-      title    = "Many calls without a right token"
-      resource = "cloud_run_revision"
-      above    = 20
-      window   = "900s"
+      title    = "Calls without a right token"
+      filter   = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=~\"^rekindle-(events|reconcile)$\" AND ${local.refused}"
+      labels   = {}
+      every    = "3600s"
       severity = "WARNING"
-      by       = []
       see      = "infra/runbooks/key-rotation.md"
     }
   }
@@ -64,51 +85,22 @@ resource "google_monitoring_alert_policy" "lines" {
 
   conditions {
     display_name = each.value.title
-    condition_threshold {
-      filter          = "resource.type = \"${each.value.resource}\" AND metric.type = \"${local.metric_type[each.key]}\""
-      comparison      = "COMPARISON_GT"
-      threshold_value = each.value.above
-      duration        = "0s"
-      aggregations {
-        alignment_period     = each.value.window
-        per_series_aligner   = "ALIGN_DELTA"
-        cross_series_reducer = "REDUCE_SUM"
-        group_by_fields      = each.value.by
-      }
+    condition_matched_log {
+      filter           = each.value.filter
+      label_extractors = each.value.labels
+    }
+  }
+
+  alert_strategy {
+    auto_close = "86400s"
+    notification_rate_limit {
+      period = each.value.every
     }
   }
 
   documentation {
     mime_type = "text/markdown"
     content   = "See ${each.value.see}."
-  }
-}
-
-resource "google_monitoring_alert_policy" "tick" {
-  count = var.alerts ? 1 : 0
-
-  project               = var.project
-  display_name          = "Rekindle: no tick"
-  combiner              = "OR"
-  severity              = "CRITICAL"
-  notification_channels = local.channels
-
-  conditions {
-    display_name = "no tick for five minutes"
-    condition_absent {
-      filter   = "resource.type = \"cloud_run_revision\" AND metric.type = \"${local.metric_type["ticks"]}\""
-      duration = "300s"
-      aggregations {
-        alignment_period     = "60s"
-        per_series_aligner   = "ALIGN_DELTA"
-        cross_series_reducer = "REDUCE_SUM"
-      }
-    }
-  }
-
-  documentation {
-    mime_type = "text/markdown"
-    content   = "Cloud Scheduler's job rekindle-tick, or the service rekindle-reconcile, does not run. See infra/runbooks/stuck-job.md."
   }
 }
 

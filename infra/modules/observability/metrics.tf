@@ -3,6 +3,28 @@
 locals {
   services = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=~\"^rekindle-(api|events|reconcile)$\""
 
+  refused = "jsonPayload.message=(\"a call without a good token was refused\" OR \"a caller who may not call here was refused\")"
+
+  # The platform's own word: also what was made by hand.
+  create_failures = join(" AND ", [
+    "log_id(\"cloudaudit.googleapis.com/activity\")",
+    "protoPayload.serviceName=\"tpu.googleapis.com\"",
+    "protoPayload.methodName=~\"^google\\.cloud\\.tpu\\.(v2|v2alpha1)\\.Tpu\\.Create(Node|QueuedResource)$\"",
+    "severity>=ERROR",
+  ])
+
+  # What should never be.
+  alarms = "${local.services} AND jsonPayload.message:(${join(" OR ", [
+    "\"an orphan was deleted\"",
+    "\"an orphan is left alone: the store knows no intent of it, look at the store\"",
+    "\"too many orphans at once; none is deleted\"",
+    "\"resources of this installation are older than its store; no sweep, look at the store\"",
+    "\"a decision broke a rule; nothing was committed\"",
+    "\"a handler panicked\"",
+  ])})"
+  # How such a line's message begins, without what it goes on with, such as a name: each value is a series, and an incident.
+  what = "REGEXP_EXTRACT(jsonPayload.message, \"^([a-z ]+)\")"
+
   metrics = {
     ticks = {
       description = "Ticks that ran to their end."
@@ -14,17 +36,11 @@ locals {
     }
     refused-callers = {
       description = "Calls without a right token."
-      filter      = "${local.services} AND jsonPayload.message=(\"a call without a good token was refused\" OR \"a caller who may not call here was refused\")"
+      filter      = "${local.services} AND ${local.refused}"
     }
-    # The platform's own word: also what was made by hand.
     create-failures = {
       description = "Creates of nodes and queued resources that failed: stockout, quota, no permission."
-      filter = join(" AND ", [
-        "log_id(\"cloudaudit.googleapis.com/activity\")",
-        "protoPayload.serviceName=\"tpu.googleapis.com\"",
-        "protoPayload.methodName=~\"^google\\.cloud\\.tpu\\.(v2|v2alpha1)\\.Tpu\\.Create(Node|QueuedResource)$\"",
-        "severity>=ERROR",
-      ])
+      filter      = local.create_failures
     }
   }
 }
@@ -44,19 +60,12 @@ resource "google_logging_metric" "metric" {
   }
 }
 
-# What should never be, in one metric, so that one condition watches all of it: Google bills conditions.
+# What should never be, by its sort.
 resource "google_logging_metric" "alarms" {
   project     = var.project
   name        = "rekindle/alarms"
   description = "A TPU that no job owned (deleted, or held back), a pass whose decision broke a rule, a handler that panicked."
-  filter = "${local.services} AND jsonPayload.message:(${join(" OR ", [
-    "\"an orphan was deleted\"",
-    "\"an orphan is left alone: the store knows no intent of it, look at the store\"",
-    "\"too many orphans at once; none is deleted\"",
-    "\"resources of this installation are older than its store; no sweep, look at the store\"",
-    "\"a decision broke a rule; nothing was committed\"",
-    "\"a handler panicked\"",
-  ])})"
+  filter      = local.alarms
 
   metric_descriptor {
     metric_kind = "DELTA"
@@ -70,6 +79,5 @@ resource "google_logging_metric" "alarms" {
     }
   }
 
-  # Without what the message goes on with, such as a name: each value is a series.
-  label_extractors = { what = "REGEXP_EXTRACT(jsonPayload.message, \"^([a-z ]+)\")" }
+  label_extractors = { what = local.what }
 }

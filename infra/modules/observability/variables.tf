@@ -14,7 +14,7 @@ variable "emails" {
 }
 
 variable "alerts" {
-  description = "Whether to make alert policies, which Google bills by condition."
+  description = "Whether to make alert policies, which Google bills by references to metrics from September 2027 on."
   type        = bool
 }
 

@@ -167,9 +167,12 @@ impl Engine {
     }
 
     async fn liveness(&self) -> Liveness {
-        match self.ports.store.read::<LivenessDoc>(&Kind::Liveness).await {
-            Ok(Some(at)) => stretch(&at.value),
-            Ok(None) | Err(_) => Liveness::default(),
+        match self.ports.store.read_timed::<LivenessDoc>(&Kind::Liveness).await {
+            Ok((Some(at), now)) => {
+                at.value.tell_late_tick(now);
+                stretch(&at.value)
+            }
+            Ok((None, _)) | Err(_) => Liveness::default(),
         }
     }
 }

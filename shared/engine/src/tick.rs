@@ -177,6 +177,7 @@ impl Engine {
         let api = has_live && self.ports.probe.ping().await.is_ok();
         let (at, now) = self.ports.store.read_timed::<LivenessDoc>(&Kind::Liveness).await?;
         let mut doc = at.as_ref().map(|a| a.value.clone()).unwrap_or_default();
+        doc.tell_late_tick(now);
         let last = doc.tick_at;
         let gap = self.settings.outage_gap;
         let broken = |last: Option<Timestamp>| last.is_none_or(|last| now >= last + gap);

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -100,6 +101,21 @@ pub struct LivenessDoc {
     pub api_at: Option<Timestamp>,
     /// Start of the unbroken run of such calls.
     pub api_since: Option<Timestamp>,
+}
+
+/// Without a tick for so long something is wrong: one comes each minute.
+const TICK_LATE: Duration = Duration::from_mins(5);
+
+impl LivenessDoc {
+    /// Says in the log that ticks do not come any more, if so at `now` by the store's clock. An alert waits for this line: whatever runs without
+    /// a tick says it, since nothing says anything by itself.
+    pub fn tell_late_tick(&self, now: Timestamp) {
+        if let Some(last) = self.tick_at
+            && now >= last + TICK_LATE
+        {
+            tracing::error!(last_tick = %last, "no tick has run for five minutes");
+        }
+    }
 }
 
 /// `meta/freeze`.

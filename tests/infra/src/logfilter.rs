@@ -1,4 +1,4 @@
-//! The sink's filter against recorded log entries: a small reader of Cloud Logging's filter language, as far as `infra/` uses it.
+//! The filters of the sink and of the alerts against log entries: a small reader of Cloud Logging's filter language, as far as `infra/` uses it.
 
 use regex::Regex;
 use serde_json::Value;
@@ -13,8 +13,16 @@ enum Filter {
     Any(Vec<Filter>),
     LogId(String),
     Equals(Vec<String>, String),
+    Contains(Vec<String>, String),
     Matches(Vec<String>, String),
+    MatchesNot(Vec<String>, String),
+    /// `severity>=…`.
+    AtLeast(String),
 }
+
+/// Cloud Logging's severities, from the lowest up.
+const SEVERITIES: &[&str] =
+    &["DEFAULT", "DEBUG", "INFO", "NOTICE", "WARNING", "ERROR", "CRITICAL", "ALERT", "EMERGENCY"];
 
 impl Filter {
     /// Reads a filter; panics with what is left when it cannot.
@@ -38,7 +46,13 @@ impl Filter {
             }
             // The language compares texts without regard to case; ours are equal in case too.
             Self::Equals(path, text) => field(path) == *text,
+            Self::Contains(path, text) => field(path).contains(text.as_str()),
             Self::Matches(path, pattern) => Regex::new(pattern).unwrap().is_match(&field(path)),
+            Self::MatchesNot(path, pattern) => !Regex::new(pattern).unwrap().is_match(&field(path)),
+            Self::AtLeast(least) => {
+                let rank = |name: &str| SEVERITIES.iter().position(|s| *s == name);
+                rank(entry["severity"].as_str().unwrap_or("DEFAULT")) >= rank(least)
+            }
         }
     }
 }
@@ -88,15 +102,40 @@ impl Reader<'_> {
             return Filter::LogId(id);
         }
         let rest = self.0.trim_start();
-        let end = rest.find('=').unwrap_or_else(|| panic!("no comparison: {rest}"));
-        let path = rest[..end].split('.').map(str::to_owned).collect();
+        let end = rest.find(['=', ':', '!', '>']).unwrap_or_else(|| panic!("no comparison: {rest}"));
+        let path: Vec<String> = rest[..end].split('.').map(str::to_owned).collect();
         self.0 = &rest[end..];
-        if self.eat("=~") { Filter::Matches(path, self.text()) } else { self.equals(path) }
+        if self.eat(">=") {
+            assert_eq!(path, ["severity"]);
+            let end = self.0.find(|c: char| !c.is_ascii_uppercase()).unwrap_or(self.0.len());
+            let (name, rest) = self.0.split_at(end);
+            assert!(SEVERITIES.contains(&name), "no severity: {name}");
+            self.0 = rest;
+            return Filter::AtLeast(name.to_owned());
+        }
+        if self.eat("!~") {
+            Filter::MatchesNot(path, self.text())
+        } else if self.eat("=~") {
+            Filter::Matches(path, self.text())
+        } else if self.eat(":") {
+            self.texts(|text| Filter::Contains(path.clone(), text))
+        } else {
+            assert!(self.eat("="), "no = before {}", self.0);
+            self.texts(|text| Filter::Equals(path.clone(), text))
+        }
     }
 
-    fn equals(&mut self, path: Vec<String>) -> Filter {
-        assert!(self.eat("="), "no = before {}", self.0);
-        Filter::Equals(path, self.text())
+    /// One text, or several in parentheses.
+    fn texts(&mut self, with: impl Fn(String) -> Filter) -> Filter {
+        if !self.eat("(") {
+            return with(self.text());
+        }
+        let mut all = vec![with(self.text())];
+        while self.eat("OR ") {
+            all.push(with(self.text()));
+        }
+        assert!(self.eat(")"), "no ) before {}", self.0);
+        Filter::Any(all)
     }
 
     /// A text in double quotes. A backslash escapes the quote only; in patterns it stays.
@@ -127,6 +166,94 @@ fn samples() -> Vec<(String, Value)> {
         }
     }
     found
+}
+
+/// The filter of the alert with that title.
+fn alert(title: &str) -> Filter {
+    let plan = example();
+    let policy =
+        plan.of("google_monitoring_alert_policy").find(|r| r.values["display_name"] == format!("Rekindle: {title}"));
+    let policy = policy.unwrap_or_else(|| panic!("no alert {title}"));
+    Filter::parse(policy.values["conditions"][0]["condition_matched_log"][0]["filter"].as_str().unwrap())
+}
+
+/// A line of one of our services.
+fn line(service: &str, message: &str) -> Value {
+    serde_json::json!({
+        "resource": {"type": "cloud_run_revision", "labels": {"service_name": service}},
+        "severity": "ERROR",
+        "jsonPayload": {"message": message},
+    })
+}
+
+#[test]
+fn a_create_that_is_refused_is_told_of_and_a_stockout_is_not() {
+    let (filter, samples) = (alert("Creates are refused"), samples());
+    let told: Vec<&str> = samples.iter().filter(|(_, e)| filter.takes(e)).map(|(n, _)| n.as_str()).collect();
+    assert_eq!(told, ["audit-create_node-rejected-quota.json"]);
+    let (_, quota) = samples.iter().find(|(n, _)| n.ends_with("rejected-quota.json")).unwrap();
+    for (message, is_told) in [
+        ("Permission 'tpu.nodes.create' denied on resource", true),
+        ("an internal error has occurred", false),
+        ("Insufficient capacity in the zone", false),
+        ("There is no more capacity in the zone \"us-central2-b\"", false),
+    ] {
+        let mut entry = quota.clone();
+        entry["protoPayload"]["status"]["message"] = message.into();
+        assert_eq!(filter.takes(&entry), is_told, "{message}");
+    }
+}
+
+#[test]
+fn a_tick_that_fails_is_paused_or_is_missing_is_told_of() {
+    let filter = alert("No tick");
+    let run = |job: &str, severity: &str| {
+        serde_json::json!({
+            "logName": "projects/p/logs/cloudscheduler.googleapis.com%2Fexecutions",
+            "resource": {"type": "cloud_scheduler_job", "labels": {"job_id": job}},
+            "severity": severity,
+        })
+    };
+    let change = |method: &str, job: &str| {
+        serde_json::json!({
+            "logName": "projects/p/logs/cloudaudit.googleapis.com%2Factivity",
+            "severity": "NOTICE",
+            "protoPayload": {
+                "serviceName": "cloudscheduler.googleapis.com",
+                "methodName": format!("google.cloud.scheduler.v1.CloudScheduler.{method}"),
+                "resourceName": format!("projects/p/locations/us-central1/jobs/{job}"),
+            },
+        })
+    };
+    for (entry, is_told) in [
+        (run("rekindle-tick", "ERROR"), true),
+        (run("rekindle-tick", "INFO"), false),
+        (run("backup", "ERROR"), false),
+        (change("PauseJob", "rekindle-tick"), true),
+        (change("DeleteJob", "rekindle-tick"), true),
+        (change("ResumeJob", "rekindle-tick"), false),
+        (change("PauseJob", "backup"), false),
+        (line("rekindle-api", "no tick has run for five minutes"), true),
+        (line("another", "no tick has run for five minutes"), false),
+    ] {
+        assert_eq!(filter.takes(&entry), is_told, "{entry}");
+    }
+}
+
+#[test]
+fn what_should_never_be_is_told_of_and_callers_from_outside_are_not() {
+    let filter = alert("An orphan, a broken rule or a panic");
+    for message in [
+        "an orphan was deleted: rkd-1 in us-central1-a",
+        "a handler panicked",
+        "a decision broke a rule; nothing was committed",
+    ] {
+        assert!(filter.takes(&line("rekindle-reconcile", message)), "{message}");
+    }
+    assert!(!filter.takes(&line("rekindle-reconcile", "the tick ran to its end")));
+    let filter = alert("Calls without a right token");
+    let refused = "a call without a good token was refused";
+    assert!(filter.takes(&line("rekindle-events", refused)) && !filter.takes(&line("rekindle-api", refused)));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use rekindle_engine::tokens;
 use rekindle_gcp::oidc::Mode;
 use rekindle_ports::docs::Doc;
 use rekindle_ports::kinds::Kind;
+use rekindle_ports::world::Clock as _;
 use rekindle_rig::{Answer, Log, spec};
 use rekindle_wire::agent::{Hello, Progress, Report};
 
@@ -160,6 +161,19 @@ async fn so_it_is_where_the_platform_has_verified_its_machines() {
     agents_tokens_are_bound(Mode::Platform).await;
 }
 
+/// Output of an order to run something beside the program.
+fn exec_chunk(job: &str, generation: u32, worker: u32, instance: &str) -> Call {
+    let path = format!("/agent/v1/exec/{job}/1/0-{worker}/stdout/0?generation={generation}&instance={instance}");
+    Call { method: "PUT", path, body: "line\n".into() }
+}
+
+/// A file that is to be kept.
+fn output(job: &str, generation: u32, worker: u32, instance: &str) -> Call {
+    let key = json!({"slice": 0, "worker": worker});
+    let place = json!({"job": job, "generation": generation, "key": key, "instance": instance, "path": "a.txt"});
+    Call::post("/agent/v1/outputs", place.to_string())
+}
+
 /// What is stored, but for the account of calls that were taken.
 fn stored(world: &World) -> Vec<Doc> {
     let docs = world.rig.fakes.docs.dump().into_iter();
@@ -186,9 +200,12 @@ async fn agents_tokens_are_bound(mode: Mode) {
     assert_eq!(world.agent(&other_vm, Some(&machine), Some(token)).await.status, 403);
     assert_eq!(world.agent(&same, None, Some(token)).await.status, 401, "without its machine's token");
     assert_eq!(world.agent(&same, Some(&machine), None).await.status, 401, "without its own");
-    // Of an attempt that the job does not have: what it says is dropped, and the order tells which attempt counts.
-    let answer = world.agent(&changed(&report, |r| r.attempt = 7), Some(&machine), Some(token)).await;
-    assert_eq!((answer.status.as_u16(), &answer.json()["attempt"]), (200, &json!(1)));
+    // Of an attempt that is over, or that the job does not have, by the machines that it was given to: late, not false. What it says is dropped;
+    // an error would make the agent say it again and again, where the order tells it which attempt counts.
+    for attempt in [0, 7] {
+        let answer = world.agent(&changed(&report, |r| r.attempt = attempt), Some(&machine), Some(token)).await;
+        assert_eq!((answer.status.as_u16(), &answer.json()["attempt"]), (200, &json!(1)), "{attempt}");
+    }
     let chunk = |instance: &str| Call {
         method: "PUT",
         path: format!("/agent/v1/logs/train/1/0-0/stdout/0?generation=1&instance={instance}"),
@@ -196,6 +213,21 @@ async fn agents_tokens_are_bound(mode: Mode) {
     };
     assert_eq!(world.agent(&chunk(INSTANCE), None, Some(token)).await.status, 401);
     assert_eq!(world.agent(&chunk("t1v-n-2-w-0"), Some(&machine), Some(token)).await.status, 403);
+    for of in [exec_chunk, output] {
+        let own = of("train", 1, 0, INSTANCE);
+        for (name, call) in [
+            ("another job", of("other", 1, 0, INSTANCE)),
+            ("another generation", of("train", 2, 0, INSTANCE)),
+            ("another worker", of("train", 1, 1, INSTANCE)),
+        ] {
+            assert_eq!(world.agent(&call, Some(&machine), Some(token)).await.status, 401, "{name} at {}", call.path);
+        }
+        let other_vm = of("train", 1, 0, "t1v-n-2-w-0");
+        assert_eq!(world.agent(&other_vm, Some(&machine), Some(token)).await.status, 403, "{}", own.path);
+        assert_eq!(world.agent(&own, None, Some(token)).await.status, 401, "without its machine's token: {}", own.path);
+        assert_eq!(world.agent(&own, Some(&machine), None).await.status, 401, "without its own: {}", own.path);
+        assert_eq!(world.agent(&own, Some(&machine), Some("abc")).await.status, 401, "another: {}", own.path);
+    }
     assert_eq!(stored(&world), before, "what was refused or is of another attempt changes nothing");
     assert!(world.rig.fakes.hints.take().is_empty());
 
@@ -256,4 +288,27 @@ async fn no_line_of_any_level_holds_a_secret() {
     for secret in [OF_THE_JOB, &nonce, &token, &person, &sign(&machine)] {
         assert!(!told.contains(secret), "{secret} in {told}");
     }
+}
+
+#[tokio::test]
+async fn whatever_runs_without_a_tick_says_so() {
+    const LATE: &str = "no tick has run for five minutes";
+    let log = Log::default();
+    let _guard = log.listen();
+    let world = awaited(Mode::Verify).await;
+    let tick = async || Box::pin(world.rig.engine.tick(world.rig.fakes.clock.now())).await.unwrap();
+    tick().await;
+    world.rig.advance(290);
+    world.rig.pass("train").await;
+    assert!(!log.take().contains(LATE));
+    world.rig.advance(15);
+    world.rig.pass("train").await;
+    assert!(log.take().contains(LATE), "a pass");
+    let machine = world.machine(&world.zone().await, INSTANCE, world.now());
+    assert_eq!(world.agent(&hello(&world.nonce(), INSTANCE), Some(&machine), None).await.status, 200);
+    assert!(log.take().contains(LATE), "an agent's call");
+    tick().await;
+    assert!(log.take().contains(LATE), "the next tick");
+    world.rig.pass("train").await;
+    assert!(!log.take().contains(LATE), "and then it is over");
 }

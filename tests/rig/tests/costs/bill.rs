@@ -34,11 +34,15 @@ const TASK: f64 = 0.40 / 1e6;
 /// Cloud Storage, operations of class A.
 const LIST: f64 = 0.005 / 1000.0;
 
-/// An alert condition for a month, and each series that its query finds, twice a minute.
-const CONDITION: f64 = 0.10;
-const SERIES: f64 = 0.35 / 1e6;
-/// Of all conditions, those whose query finds a series when nothing happens, one each: the tick, the oldest message.
-const STEADY_SERIES: u64 = 2;
+/// An alert condition's reference to a metric for a month, and each point that its query returns, one each 30 s: from September 2027 on.
+/// Until then alerting is free, and conditions on log lines stay so.
+const REFERENCE: f64 = 0.35;
+const POINT: f64 = 0.50 / 1e6;
+const POINTS_AN_HOUR: u64 = 120;
+/// Log-based metrics: 8 bytes a point and minute. Of ours, ticks alone are counted when nothing happens.
+const POINT_MIB: f64 = 8.0 / (1024.0 * 1024.0);
+/// That many MiB of metrics are free each month.
+const FREE_METRIC_MIB: f64 = 150.0;
 /// What is written to Cloud Logging for a request: two lines of our own and Cloud Run's. Assumed, rather high.
 const LOG_GIB: f64 = 3.0 * 1024.0 / (1024.0 * 1024.0 * 1024.0);
 /// That many GiB of a project are free each month.
@@ -47,20 +51,23 @@ const FREE_LOG_GIB: f64 = 50.0;
 const IMAGES: (f64, f64) = (0.0165, 10.0);
 const FREE_IMAGES: f64 = 0.5;
 
-/// What an idle month costs beside calls, as rows of the table; and the sum in US dollars.
-pub(crate) fn standing(month: &Bill, conditions: u64) -> (Vec<String>, f64) {
-    let series = STEADY_SERIES * HOURS_A_MONTH * 120;
-    let alerts = conditions as f64 * CONDITION + series as f64 * SERIES;
+/// What an idle month costs beside calls, as rows of the table; and the sums in US dollars, until August 2027 and after it.
+pub(crate) fn standing(month: &Bill, references: u64) -> (Vec<String>, [f64; 2]) {
+    let points = references * HOURS_A_MONTH * POINTS_AN_HOUR;
+    let alerts = references as f64 * REFERENCE + points as f64 * POINT;
+    let metrics = (HOURS_A_MONTH * 60) as f64 * POINT_MIB;
     let logs = month.requests as f64 * LOG_GIB;
     let images = IMAGES.0 * IMAGES.1;
-    assert!(logs < FREE_LOG_GIB && images < FREE_IMAGES, "what is free is not enough any more: {logs} {images}");
+    let is_free = logs < FREE_LOG_GIB && images < FREE_IMAGES && metrics < FREE_METRIC_MIB;
+    assert!(is_free, "what is free is not enough any more: {logs} {images} {metrics}");
     let rows = vec![
-        format!("| alert conditions | {conditions}, and {series} series found | {alerts:.2} |"),
-        format!("| log writes | {logs:.2} GiB | 0.00 |"),
-        format!("| image registry | {images:.2} GB | 0.00 |"),
-        "| Cloud NAT | 0 VMs, 0 addresses | 0.00 |".into(),
+        format!("| alert conditions on metrics | {references}, and {points} points | 0.00 | {alerts:.2} |"),
+        format!("| log-based metrics | {metrics:.2} MiB | 0.00 | 0.00 |"),
+        format!("| log writes | {logs:.2} GiB | 0.00 | 0.00 |"),
+        format!("| image registry | {images:.2} GB | 0.00 | 0.00 |"),
+        "| Cloud NAT | 0 VMs, 0 addresses | 0.00 | 0.00 |".into(),
     ];
-    (rows, alerts)
+    (rows, [0.0, alerts])
 }
 
 /// What a call belongs to.

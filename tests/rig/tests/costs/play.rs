@@ -96,6 +96,16 @@ async fn call(router: &Router, book: &Book, request: Request<Body>) -> Answer {
     answer
 }
 
+/// One tick, and what it asks of others.
+async fn tick(rig: &Rig, book: &Book) {
+    book.add(Bill { requests: 1, ..Bill::default() });
+    Box::pin(rig.engine.tick(rig.fakes.clock.now())).await.unwrap();
+    // A call of `api` on the path of agents.
+    let asked = rig.fakes.probe.take_asked();
+    book.add(Bill { requests: asked, reads: asked, ..Bill::default() });
+    book.add(Bill { tpu_calls: rig.fakes.tpu.take_calls().len() as u64, ..Bill::default() });
+}
+
 /// An hour of ticks in which nothing is.
 pub(crate) async fn idle_hour() -> Bill {
     let (rig, _, book) = stage().await;
@@ -103,12 +113,7 @@ pub(crate) async fn idle_hour() -> Bill {
     let mut first = Bill::default();
     for minute in 0..=60 {
         rig.advance(60);
-        book.add(Bill { requests: 1, ..Bill::default() });
-        Box::pin(rig.engine.tick(rig.fakes.clock.now())).await.unwrap();
-        // A call of `api` on the path of agents.
-        let asked = rig.fakes.probe.take_asked();
-        book.add(Bill { requests: asked, reads: asked, ..Bill::default() });
-        book.add(Bill { tpu_calls: rig.fakes.tpu.take_calls().len() as u64, ..Bill::default() });
+        tick(&rig, &book).await;
         if minute == 0 {
             first = book.of(&[Kind::Tick]);
         }
@@ -303,8 +308,7 @@ impl Play {
         self.hints().await;
         if self.now().as_second() % 60 == 0 {
             self.book.turn(Kind::Tick);
-            Box::pin(self.rig.engine.tick(self.now())).await.unwrap();
-            self.rig.fakes.tpu.take_calls();
+            tick(&self.rig, &self.book).await;
             self.book.turn(Kind::Life);
             self.hints().await;
         }
