@@ -3,7 +3,8 @@
 //! **Invariant:** nothing inside is reached: https only, public addresses only (checked when the connection is made),
 //! no redirects, no proxy. Each call is signed with the owner's secret (see [`rekindle_wire::webhook`]).
 //!
-//! What could not be told is told again with the subscription's back-off, and ends with the dead letters.
+//! What could not be told is told again with the subscription's back-off, and ends with the dead letters. A webhook that
+//! took an event is not told it again because another one did not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +25,10 @@ use rekindle_wire::webhook::Secret;
 mod address;
 mod send;
 mod shape;
+mod told;
 
 pub use send::Sender;
+use told::Told;
 
 /// An event that could not be told for so long is given up, and kept with the dead letters.
 // A webhook that is down brings its event again and again, and each refusal slows the whole subscription.
@@ -71,20 +74,51 @@ async fn one(notify: &Notify, delivery: &Delivery) -> Answer {
     };
     let wanted = |hook: &&Hook| hook.events.is_empty() || hook.events.iter().any(|e| e == event.data.phase.as_str());
     let hooks: Vec<&Hook> = job.spec.notify.iter().filter(wanted).collect();
-    let secret = Secret::of(&notify.secret, &job.spec.owner);
+    let told = match Told::of(notify, &event.id, hooks.len()).await {
+        Ok(told) => told,
+        Err(error) => return Answer::Transient(error.to_string()),
+    };
+    tell(notify, delivery, &event, &job.spec.owner, &hooks, told).await
+}
+
+/// Tells the webhooks that are not done with the event.
+async fn tell(
+    notify: &Notify,
+    delivery: &Delivery,
+    event: &JobEvent,
+    owner: &str,
+    hooks: &[&Hook],
+    mut told: Told<'_>,
+) -> Answer {
+    let secret = Secret::of(&notify.secret, owner);
     let now = notify.ports.clock.now().as_second();
-    let told = join_all(hooks.iter().map(|hook| notify.sender.send(hook, &event, &secret, now))).await;
-    let failures: Vec<(String, send::Failure)> =
-        hooks.iter().zip(told).filter_map(|(hook, told)| Some((send::host(&hook.webhook), told.err()?))).collect();
-    if failures.is_empty() {
-        return Answer::Done;
+    let due: Vec<&Hook> = hooks.iter().filter(|hook| !told.has(hook)).copied().collect();
+    let sent = join_all(due.iter().map(|hook| notify.sender.send(hook, event, &secret, now))).await;
+    let mut open = Vec::new();
+    for (hook, sent) in due.iter().zip(sent) {
+        match sent {
+            Ok(()) => told.note(hook, None),
+            Err(failure) => {
+                let reason = format!("{}: {failure}", send::host(&hook.webhook));
+                if failure.is_transient() {
+                    open.push(reason);
+                } else {
+                    told.note(hook, Some(reason));
+                }
+            }
+        }
     }
-    let reason = failures.iter().map(|(host, f)| format!("{host}: {f}")).collect::<Vec<_>>().join("; ");
     let is_old = notify.ports.clock.now().duration_since(event.time) > GIVE_UP;
-    if !is_old && failures.iter().any(|(_, f)| f.is_transient()) {
-        return Answer::Transient(reason);
+    if !open.is_empty() && !is_old {
+        told.keep().await;
+        return Answer::Transient(open.join("; "));
     }
-    dead::record(&notify.ports, "notify", delivery, &reason).await
+    let reasons: Vec<String> = told.refusals(hooks).chain(open).collect();
+    if reasons.is_empty() {
+        Answer::Done
+    } else {
+        dead::record(&notify.ports, "notify", delivery, &reasons.join("; ")).await
+    }
 }
 
 #[cfg(test)]

@@ -146,6 +146,30 @@ async fn each_try_is_signed_with_the_owners_secret_and_keeps_its_id() {
 }
 
 #[tokio::test]
+async fn a_webhook_that_took_an_event_is_not_told_again_because_another_is_down() {
+    let (up, down, gone) = (Hook::start().await, Hook::start().await, Hook::start().await);
+    let (rig, router) = rig(true, &[(&up.url, &[]), (&down.url, &[]), (&gone.url, &[])]).await;
+    let event = event(&rig, "train", Phase::Succeeded);
+    down.answer(503);
+    gone.answer(410);
+    for _ in 0..3 {
+        assert_eq!(tell(&router, &event).await, 503);
+    }
+    assert_eq!((up.count(), down.count(), gone.count()), (1, 3, 1));
+    down.answer(200);
+    assert_eq!(tell(&router, &event).await, 204);
+    assert_eq!((up.count(), down.count(), gone.count()), (1, 4, 1));
+    let dead = rig.dead_reasons();
+    assert!(dead.len() == 1 && dead[0].contains("410") && !dead[0].contains("503"), "what was refused: {dead:?}");
+    // Another event is for all of them.
+    let mut next = event.clone();
+    next.id = "train-6".into();
+    down.answer(503);
+    assert_eq!(tell(&router, &next).await, 503);
+    assert_eq!((up.count(), down.count(), gone.count()), (2, 5, 2));
+}
+
+#[tokio::test]
 async fn a_structured_event_is_taken_too_and_an_unknown_job_is_done() {
     let hook = Hook::start().await;
     let (rig, router) = rig(true, &[(&hook.url, &[])]).await;

@@ -42,6 +42,8 @@ pub enum Kind {
     Orphans(Date),
     /// `dead/{hash}`: a message that could not be used, with its reason. Written once; 40 days.
     Dead(String),
+    /// `told/{hash}`: which webhooks are done with an event that others did not take. Written by `notify`; overwritten; 40 days.
+    Told(String),
 }
 
 impl Kind {
@@ -66,6 +68,7 @@ impl Kind {
             Self::Creates => "limits/creates".into(),
             Self::Orphans(week) => format!("orphans/{week}"),
             Self::Dead(key) => format!("dead/{}", short_hash(key)),
+            Self::Told(event) => format!("told/{}", short_hash(event)),
         }
     }
 }
@@ -104,7 +107,7 @@ fn numbered(mut path: String, number: u64, width: usize) -> String {
 pub fn lifetime(path: &str) -> Option<Duration> {
     const DAY: Duration = Duration::from_hours(24);
     match path.split('/').collect::<Vec<_>>().as_slice() {
-        ["jobs", _, "commands", _] | ["dead", _] => Some(DAY * 40),
+        ["jobs", _, "commands", _] | ["dead" | "told", _] => Some(DAY * 40),
         ["instances", _] => Some(DAY * 400),
         _ => None,
     }

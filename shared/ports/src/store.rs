@@ -214,6 +214,13 @@ pub struct DeadDoc {
     pub excerpt: String,
 }
 
+/// `told/{hash}`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToldDoc {
+    /// Webhooks that are done with the event, by the digest of their address; with why, where one refused it for good.
+    pub hooks: BTreeMap<String, Option<String>>,
+}
+
 /// Filters of a job list.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JobFilter {

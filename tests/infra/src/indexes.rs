@@ -76,6 +76,7 @@ fn documents_with_a_lifetime_are_deleted_and_no_others() {
         "zones/x",
         "limits/x",
         "dead/x",
+        "told/x",
     ];
     let collection = |path: &str| path.rsplit('/').nth(1).unwrap().to_owned();
     let all: BTreeSet<String> = paths.iter().map(|p| collection(p)).collect();

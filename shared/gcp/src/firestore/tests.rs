@@ -75,7 +75,7 @@ fn only_documents_with_a_lifetime_say_when_they_end() {
     for path in ["jobs/a", "jobs/a/history/1", "jobs/a/workers/1", "meta/installation", "limits/creates", "zones/z"] {
         assert_eq!(end(path), None, "{path}");
     }
-    for path in ["jobs/a/commands/c", "dead/d", "instances/i"] {
+    for path in ["jobs/a/commands/c", "dead/d", "told/t", "instances/i"] {
         let lifetime = rekindle_ports::kinds::lifetime(path).unwrap();
         let wanted = (std::time::SystemTime::now() + lifetime).duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
         let Some(Some(proto::value::ValueType::TimestampValue(time))) = end(path) else { panic!("{path} has no end") };
