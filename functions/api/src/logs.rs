@@ -124,7 +124,9 @@ pub(crate) async fn read(
     if !follow {
         return Ok(text(&api, &job, filter, writer));
     }
-    let from = streams::last_id(&headers, Position::parse)?.unwrap_or_default();
+    // An attempt that has not been gave nothing out: the store is an older one, and the stream begins again.
+    let from = streams::last_id(&headers, Position::parse)?.filter(|from| from.attempt <= job.last_attempt);
+    let from = from.unwrap_or_default();
     let is_brief = streams::is_brief(&api, query.brief);
     // It has no id: who has been told nothing begins again.
     let hello = is_brief.then(|| Ok(Event::default().retry(BRIEF_RETRY)));

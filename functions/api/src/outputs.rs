@@ -12,6 +12,7 @@ use futures::stream;
 use http::{HeaderMap, StatusCode, header};
 
 use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_web::problem::FieldFault;
 use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, problem};
 use rekindle_wire::agent::{OutputAddress, OutputPlace};
 use rekindle_wire::v1::{OutputList, OutputView, worker_label};
@@ -128,6 +129,13 @@ pub(crate) async fn read(
     _: Query<NoQuery>,
 ) -> Result<Response, Problem> {
     let job = seen(&api, &caller, &job_id(&id)?).await?;
+    // The path comes decoded: what leaves the folder of the job's outputs is none of them.
+    if object.split('/').any(|part| part.is_empty() || part == "." || part == "..") || object.contains(char::is_control)
+    {
+        let message = format!("{object:?} is no path of an output, such as w0/results/a.png");
+        let fault = FieldFault { field: "object".into(), message: message.clone() };
+        return Err(problem(StatusCode::BAD_REQUEST, "object", message).with_errors(vec![fault]));
+    }
     let name = format!("{}{object}", folder(&job.id));
     let objects = api.engine.ports.objects.clone();
     let size = objects.size(&name).await.map_err(|e| Problem::unavailable("the object store", &e))?;

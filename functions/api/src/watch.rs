@@ -24,6 +24,8 @@ use crate::{Api, jobs, streams};
 
 /// Commits become visible a little out of order: instances have clocks of their own.
 const OVERLAP: SignedDuration = SignedDuration::from_secs(10);
+/// The clocks of two instances differ by less.
+const AHEAD_MAX: SignedDuration = SignedDuration::from_mins(5);
 /// When a brief stream comes back: 5,760 looks a day cost two cents, a held stream two dollars.
 const BRIEF_RETRY: std::time::Duration = std::time::Duration::from_secs(15);
 /// Jobs that are read at once.
@@ -47,7 +49,14 @@ pub(crate) async fn watch(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let from_id = |text: &str| Timestamp::from_microsecond(text.parse().ok()?).ok();
-    let since = streams::last_id(&headers, from_id)?.or(query.since).unwrap_or_else(|| api.engine.ports.clock.now());
+    let now = api.engine.ports.clock.now();
+    // No id of ours is far ahead: the store is an older one, or a clock was wrong. Who waited from there on would be told
+    // nothing until then, so all jobs are told anew.
+    let since = match streams::last_id(&headers, from_id)? {
+        Some(last) if last.duration_since(now) > AHEAD_MAX => Timestamp::UNIX_EPOCH,
+        Some(last) => last,
+        None => query.since.unwrap_or(now),
+    };
     // The id of a moment, so that a client that was told nothing goes on from here.
     let mut hello = Event::default().id(since.as_microsecond().to_string());
     let is_brief = streams::is_brief(&api, query.brief);

@@ -190,6 +190,17 @@ async fn a_follow_over_attempts_reads_each_page_of_the_history_once() {
 }
 
 #[tokio::test]
+async fn a_follow_tells_the_end_of_a_silent_attempt_and_what_is_waited_for_before_anything_else_comes() {
+    let server = server::start().await;
+    let output = rekindle(&server, "rekindle logs silent -f").await;
+    let told = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines[0].starts_with("silent waits for a sign that the slice was lost, until "), "{told}");
+    assert_eq!(lines[1], "attempt 1 ended: preempted: The provider took the slice back.", "{told}");
+    assert!(lines[2].starts_with("silent recovering: ") && lines.len() == 3, "each once: {told}");
+}
+
+#[tokio::test]
 async fn a_refused_token_is_asked_for_again_once() {
     let server = server::start().await;
     let folder = tempfile::tempdir().unwrap();

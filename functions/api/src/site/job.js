@@ -1,6 +1,6 @@
 // One job: what it is, why, its attempts to scale, its output, its history, and what a person may do.
 
-import { ask, call, clock, el, get, phase, redraw, say, since, span, table, usd } from "./parts.js";
+import { ask, call, clock, counted, el, get, phase, redraw, say, since, span, table, usd } from "./parts.js";
 
 /** A change of the job is told by the stream; what goes on without one (steps, cost, heartbeats) is asked for so often. */
 const LOOK_MS = 60000;
@@ -210,7 +210,7 @@ function plot(attempts) {
   });
   const number = (value) => Number(value.toPrecision(4)).toString();
   const what = hasLoss ? "loss over steps" : "steps over time";
-  const label = `${what} of ${lines.filter(Boolean).length} attempts: steps ${Math.min(...all.map((p) => p.step))} to ${Math.max(...all.map((p) => p.step))}`;
+  const label = `${what} of ${counted(lines.filter(Boolean).length, "attempt")}: steps ${Math.min(...all.map((p) => p.step))} to ${Math.max(...all.map((p) => p.step))}`;
   return el("div", {}, el("div", { class: "scroll" }, el("svg", { viewBox: "0 0 1000 165", role: "img", "aria-label": label, id: "plot" }, lines.filter(Boolean),
     el("line", { class: "axis", x1: 60, x2: 980, y1: 145, y2: 145 }),
     el("text", { x: 4, y: 16 }, number(high)), el("text", { x: 4, y: 142 }, number(low)),

@@ -82,6 +82,8 @@ export function span(seconds) {
 }
 export const since = (time) => span((Date.now() - Date.parse(time)) / 1000);
 export const usd = (amount) => (amount > 0 && amount < 0.01 ? `$${amount.toFixed(4)}` : `$${(amount ?? 0).toFixed(2)}`);
+/** `1 job`, `2 jobs`. */
+export const counted = (count, word) => (count === 1 ? `1 ${word}` : `${count} ${word}s`);
 export const clock = (time) => new Date(time).toLocaleString();
 
 export function phase(job) {

@@ -1,6 +1,6 @@
 // Jobs, fleet, cost, events.
 
-import { clock, el, get, line, phase, redraw, say, since, span, table, usd } from "./parts.js";
+import { clock, counted, el, get, line, phase, redraw, say, since, span, table, usd } from "./parts.js";
 import { more } from "./page.js";
 
 const JOBS = [
@@ -66,7 +66,7 @@ export function jobsView(main, known) {
     });
     redraw(body, ...nodes);
     matching = jobs.length;
-    count.textContent = `${jobs.length} of ${known.jobs.size} jobs${known.isWhole ? "" : " so far"}`;
+    count.textContent = `${jobs.length} of ${counted(known.jobs.size, "job")}${known.isWhole ? "" : " so far"}`;
     button.hidden = known.isWhole;
   }
   let due = null;
@@ -141,7 +141,7 @@ export function costView(main) {
       ];
       const total = account.total;
       place.replaceChildren(
-        el("p", {}, `${usd(total.usd.total)} for ${total.chip_hours.total.toFixed(2)} chip hours of ${total.jobs === 1 ? "1 job" : `${total.jobs} jobs`} since ${account.since}, ${wasted(total)} of them wasted.`),
+        el("p", {}, `${usd(total.usd.total)} for ${total.chip_hours.total.toFixed(2)} chip hours of ${counted(total.jobs, "job")} since ${account.since}, ${wasted(total)} of them wasted.`),
         table("Chip hours and money", columns, account.rows, { id: "cost" }));
     } catch (error) { place.replaceChildren(el("p", { class: "error" }, error.message)); }
   }

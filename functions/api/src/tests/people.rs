@@ -12,6 +12,7 @@ use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::{FreezeDoc, LivenessDoc};
 use rekindle_ports::tpu::{Listed, SliceRef};
+use rekindle_ports::world::Clock as _;
 use rekindle_rig::{CALLER, raw, send, spec};
 use rekindle_wire::v1::{JobList, JobView};
 
@@ -456,4 +457,47 @@ async fn progress_is_the_workers_own_between_passes() {
 
 fn report_job() -> rekindle_core::ids::JobId {
     rekindle_core::ids::JobId::parse("train").unwrap()
+}
+
+#[tokio::test]
+async fn a_command_that_makes_no_sense_names_the_job_and_what_to_do() {
+    let served = Served::with_job().await;
+    let never_paused = served.tell("/v1/jobs/train/unpause").await;
+    let told = "job train: `unpause` is for jobs that are paused; this one is starting";
+    assert_eq!((never_paused.status.as_u16(), &never_paused.json()["detail"]), (409, &json!(told)));
+    served.tell("/v1/jobs/train/cancel").await;
+    for _ in 0..3 {
+        served.rig.pass("train").await;
+        served.rig.advance(10);
+    }
+    let late = served.tell("/v1/jobs/train/pause").await;
+    let told =
+        "job train: `pause` is for jobs that are neither stopping nor have ended; this one has ended (cancelled)";
+    assert!(late.json()["detail"].as_str().unwrap().starts_with(told), "{}", late.text());
+    assert!(late.text().contains("submit it under another id"), "{}", late.text());
+}
+
+#[tokio::test]
+async fn an_output_that_is_no_path_is_400_and_names_the_field() {
+    let served = Served::with_job().await;
+    for path in ["..%2f..%2fx", "w0/..%2f..%2f..%2fstate", "w0%2f%2fa", "w0/%2e%2e/a", "w0/a%00b"] {
+        let answer = served.get(&format!("/v1/jobs/train/outputs/{path}")).await;
+        assert_eq!((answer.status.as_u16(), &answer.json()["errors"][0]["field"]), (400, &json!("object")), "{path}");
+    }
+    assert_eq!(served.get("/v1/jobs/train/outputs/w0/a").await.status, 404);
+}
+
+#[tokio::test]
+async fn a_stream_that_was_left_in_the_future_begins_anew() {
+    let served = Served::with_silence(std::time::Duration::ZERO).await;
+    let now = served.rig.fakes.clock.now();
+    let hour = jiff::SignedDuration::from_hours(1);
+    let id = |at: jiff::Timestamp| at.as_microsecond().to_string();
+    let told = async |at| served.get_with("/v1/watch", "last-event-id", &id(at)).await.text().to_owned();
+    assert!(told(now + hour).await.contains("\"train\""), "all jobs");
+    let sentinel = told(now).await;
+    assert!(!sentinel.contains(&format!("id: {}", id(now + hour))), "{sentinel}");
+    let followed = served.get_with("/v1/jobs/train/logs?follow=true", "last-event-id", "99").await;
+    assert_eq!(followed.status, 200);
+    assert!(!followed.text().contains("id: 99"), "{}", followed.text());
 }

@@ -1,10 +1,13 @@
 //! `logs`: output of the workers, once or as it comes, over attempts.
 
+use std::cell::Cell;
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use owo_colors::{AnsiColors, OwoColorize as _};
 use rekindle_wire::v1::{JobView, OutputLine};
+use tokio::sync::Mutex;
 
 use super::{Context, job_path, wait};
 use crate::answers::LogLine;
@@ -84,21 +87,48 @@ pub(crate) async fn follow(context: &Context, job: &str) -> Result<()> {
     follow_as(context, &Logs { job, follow: true, attempt: None, worker, since: None, grep: None }).await
 }
 
-/// Follows the output until the job (or the attempt that is asked for) has ended. On a terminal it also says, beside
-/// the output, what the job is at.
+/// Follows the output until the job (or the attempt that is asked for) has ended. Beside the output it says how attempts
+/// ended and what is waited for; on a terminal also each change of the phase.
 async fn follow_as(context: &Context, options: &Logs) -> Result<()> {
-    if !context.printer.is_talk_terminal() {
-        return output(context, options).await;
-    }
+    let told =
+        Told { ends: Mutex::new(Ends::new(context, &options.job, since(options))), heard: Cell::new(Instant::now()) };
     tokio::select! {
-        ended = output(context, options) => ended,
-        never = wait::tell_changes(context, &options.job) => match never {},
+        ended = output(context, options, &told) => ended,
+        never = watch(context, options, &told) => match never {},
+    }
+}
+
+/// What the output and the look beside it share.
+struct Told<'a> {
+    ends: Mutex<Ends<'a>>,
+    /// When the last output came.
+    heard: Cell<Instant>,
+}
+
+/// After so long without output the last lines of an attempt that has ended are here: workers send them before they report
+/// their exit, and the server looks for new ones each second.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// Looks at the job beside its output, for ever. What fails is tried again.
+async fn watch(context: &Context, options: &Logs, told: &Told<'_>) -> Infallible {
+    let mut changes = wait::Changes::new(context, &options.job);
+    loop {
+        let view = changes.look().await;
+        // Of one attempt only its own end is told, when it is known that nothing more comes.
+        if let Some(view) = view.filter(|_| options.attempt.is_none()) {
+            let mut ends = told.ends.lock().await;
+            ends.waits(view);
+            if told.heard.get().elapsed() >= QUIET {
+                ends.so_far(view).await;
+            }
+        }
+        tokio::time::sleep(wait::LOOK_MAX).await;
     }
 }
 
 /// The output alone. A stream that ends or breaks before the end is opened again behind the last event, so that nothing
 /// is lost or shown twice.
-async fn output(context: &Context, options: &Logs) -> Result<()> {
+async fn output(context: &Context, options: &Logs, told: &Told<'_>) -> Result<()> {
     let job = options.job.as_str();
     let path = job_path(job, "/logs")?;
     let since = since(options);
@@ -111,7 +141,6 @@ async fn output(context: &Context, options: &Logs) -> Result<()> {
     ];
     let mut writer = Writer::new(context.printer, options);
     let mut last_id: Option<String> = None;
-    let mut ends = Ends::new(context, job, since);
     let (mut pause, mut heard) = (AGAIN_FIRST, Instant::now());
     loop {
         let ended = match context.api.events(&path, &query, last_id.as_deref()).await {
@@ -119,15 +148,16 @@ async fn output(context: &Context, options: &Logs) -> Result<()> {
                 match events.next().await {
                     Ok(Some(event)) if event.kind == "end" => {
                         writer.close()?;
-                        return end(context, options, &mut ends).await;
+                        return end(context, options, &mut *told.ends.lock().await).await;
                     }
                     Ok(Some(event)) => {
                         (pause, heard) = (AGAIN_FIRST, Instant::now());
+                        told.heard.set(heard);
                         for line in event.data.lines() {
                             let line = read(&path, line.as_bytes())?;
                             if is_heading(&line) {
                                 writer.close()?;
-                                ends.before(line.attempt).await;
+                                told.ends.lock().await.before(line.attempt).await;
                             }
                             writer.line(line)?;
                         }

@@ -1,11 +1,11 @@
 //! `wait`: until the end of jobs is known.
 
-use std::convert::Infallible;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use owo_colors::OwoColorize as _;
 use rekindle_core::job::{Outcome, Phase};
+use rekindle_core::reason::Reason;
 use rekindle_wire::v1::JobView;
 
 use super::{Context, job_path};
@@ -18,7 +18,7 @@ use crate::human;
 
 /// First pause between two looks; doubled up to the longest.
 const LOOK_FIRST: Duration = Duration::from_millis(100);
-const LOOK_MAX: Duration = Duration::from_secs(2);
+pub(super) const LOOK_MAX: Duration = Duration::from_secs(2);
 /// A server that does not answer for so long is given up.
 const OUTAGE_MAX: Duration = Duration::from_mins(10);
 
@@ -138,25 +138,36 @@ pub(crate) async fn until_end(
     }
 }
 
-/// Tells each change of the phase, for ever; for callers that wait for something else. What fails is tried again.
-pub(crate) async fn tell_changes(context: &Context, job: &str) -> Infallible {
-    let (mut etag, mut view) = (None, None::<JobView>);
-    loop {
-        if let Ok(path) = job_path(job, "")
-            && let Ok(Some(value)) = context.api.get_if_changed(&path, &mut etag).await
+/// Looks at a job beside something else, and tells each change of its phase.
+pub(super) struct Changes<'a> {
+    context: &'a Context,
+    job: &'a str,
+    etag: Option<String>,
+    view: Option<JobView>,
+}
+
+impl<'a> Changes<'a> {
+    pub(super) fn new(context: &'a Context, job: &'a str) -> Self {
+        Self { context, job, etag: None, view: None }
+    }
+
+    /// The job as it is now; as it was, where it cannot be looked at.
+    pub(super) async fn look(&mut self) -> Option<&JobView> {
+        if let Ok(path) = job_path(self.job, "")
+            && let Ok(Some(value)) = self.context.api.get_if_changed(&path, &mut self.etag).await
             && let Ok(now) = typed::<JobView>(value)
         {
-            tell_change(context, job, view.as_ref(), &now);
-            view = Some(now);
+            tell_change(self.context, self.job, self.view.as_ref(), &now);
+            self.view = Some(now);
         }
-        tokio::time::sleep(LOOK_MAX).await;
+        self.view.as_ref()
     }
 }
 
 /// On a terminal, each change of the phase is told while one waits.
 fn tell_change(context: &Context, job: &str, before: Option<&JobView>, now: &JobView) {
     let is_new = before.is_none_or(|before| (before.phase, before.attempt) != (now.phase, now.attempt));
-    let is_on_its_way = now.phase != Phase::Stopping && !now.phase.is_terminal();
+    let is_on_its_way = now.phase != Phase::Stopping && now.reason != Reason::Settling && !now.phase.is_terminal();
     if is_new && context.printer.is_talk_terminal() && is_on_its_way {
         context.printer.talk(&format!("{job} {}: {}", human::phase(now.phase), human::tame(&now.message)));
     }

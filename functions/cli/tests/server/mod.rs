@@ -28,6 +28,7 @@ struct Seen {
     headers: Vec<HeaderMap>,
     bodies: Vec<Value>,
     looks: u32,
+    looked: Arc<tokio::sync::Notify>,
     addresses: u32,
     uploads: Vec<String>,
     stall: Option<Arc<tokio::sync::Notify>>,
@@ -249,6 +250,7 @@ fn known(id: &str) -> Option<Value> {
         "sliced" => Some(space::sliced()),
         "queued" => Some(space::queued()),
         id if id.starts_with("worn") => Some(space::worn(id)),
+        "silent" => Some(seeing::settling()),
         "mute" => Some(seeing::mute()),
         "good" | "moved" | "odd" | "cut" | "forger" => Some(ended(id, "succeeded", "All 4 workers ended well.")),
         "bad" => Some(ended(id, "failed", "ModuleNotFoundError: No module named 'flax' (environment).")),
@@ -348,6 +350,7 @@ async fn show(State(log): State<Log>, Path(id): Path<String>, headers: HeaderMap
         let mut log = log.lock().unwrap();
         log.headers.push(headers.clone());
         log.looks += 1;
+        log.looked.notify_one();
         // A job that ends while somebody waits for it.
         if id == "soon" {
             let view = if log.looks < 3 { job(&id, &[]) } else { ended(&id, "succeeded", "All 4 workers ended well.") };
@@ -511,6 +514,9 @@ async fn logs(
     if !query.contains_key("follow") {
         let text = "== attempt 1 ==\n[w0] step 1\n[w1] step 1\n== attempt 2 ==\n[w0] step 2\n[w1] no worker\n";
         return if query.contains_key("form") { objects::lines(text).into_response() } else { text.into_response() };
+    }
+    if id == "silent" {
+        return seeing::silent(log);
     }
     if id == "moved" || id == "mute" {
         let stream =

@@ -10,7 +10,7 @@ use rekindle_wire::account::AccountView;
 use rekindle_wire::seeing::{DigestView, ProgressList};
 use serde_json::{Value, json};
 
-use super::{ago, job, known, no_such_job, problem};
+use super::{Log, ago, job, known, no_such_job, problem};
 
 pub(super) async fn progress(Path(id): Path<String>) -> Response {
     if known(&id).is_none() {
@@ -183,4 +183,28 @@ fn end_of(attempt: u32) -> Value {
         "from": "running", "to": "recovering", "reason": "preemption_notice", "message": "", "notes": [],
         "effects": [], "attempt": attempt, "generation": attempt, "ended": ended,
     })
+}
+
+/// A job whose program printed nothing and has ended; it waits whether a loss explains that.
+pub(super) fn settling() -> Value {
+    let mut job = job("silent", &[("phase", json!("recovering")), ("reason", json!("settling"))]);
+    job["message"] = json!("exit code 1; waits whether a loss explains it");
+    job["waiting_for"] = json!("a sign that the slice was lost, until 2026-11-28T12:00:00Z");
+    job
+}
+
+/// Output that says nothing for so long as the job was not looked at often enough.
+pub(super) fn silent(log: Log) -> Response {
+    let stream = futures::stream::unfold(false, move |is_over| {
+        let log = log.clone();
+        async move {
+            let looked = log.lock().unwrap().looked.clone();
+            while !is_over && log.lock().unwrap().looks < 4 {
+                looked.notified().await;
+            }
+            let end = axum::body::Bytes::from_static(b"id: 2;a\nevent: end\ndata: succeeded\n\n");
+            (!is_over).then_some((Ok::<_, std::convert::Infallible>(end), true))
+        }
+    });
+    ([(header::CONTENT_TYPE, "text/event-stream")], axum::body::Body::from_stream(stream)).into_response()
 }

@@ -6,6 +6,8 @@ use jiff::Timestamp;
 use owo_colors::OwoColorize as _;
 use rekindle_core::failure::FailureKind;
 use rekindle_core::history::{AttemptEnd, HistoryEntry};
+use rekindle_core::job::Phase;
+use rekindle_core::reason::Reason;
 use rekindle_wire::v1::JobView;
 use serde_json::Value;
 
@@ -53,11 +55,13 @@ pub(super) struct Ends<'a> {
     told: BTreeSet<u32>,
     /// The newest attempt of which there was output.
     newest: u32,
+    /// What was told last of what the job waits for.
+    awaited: Option<String>,
 }
 
 impl<'a> Ends<'a> {
     pub(super) fn new(context: &'a Context, job: &'a str, since: Option<Timestamp>) -> Self {
-        Self { context, job, since, known: Known::default(), told: BTreeSet::new(), newest: 1 }
+        Self { context, job, since, known: Known::default(), told: BTreeSet::new(), newest: 1, awaited: None }
     }
 
     /// The output of an attempt begins: how those before it ended.
@@ -78,6 +82,31 @@ impl<'a> Ends<'a> {
                 Some(_) | None => {}
             }
         }
+    }
+
+    /// How the attempts so far have ended, of a job that goes on: each as soon as it is known, also of those without output.
+    pub(super) async fn so_far(&mut self, view: &JobView) {
+        // How the last one did is in how the job did.
+        if let Some(end) = view.last_end.as_ref().filter(|_| view.outcome.is_none())
+            && !self.told.contains(&end.attempt)
+        {
+            self.before(end.attempt).await;
+            self.told.insert(end.attempt);
+            if self.since.is_none_or(|since| end.at >= since) {
+                self.tell(end.attempt, end.kind.map(FailureKind::as_str), &end.summary);
+            }
+        }
+    }
+
+    /// What is waited for when a program has ended and its job has not.
+    pub(super) fn waits(&mut self, view: &JobView) {
+        let is_over = view.reason == Reason::Settling || view.phase == Phase::Stopping;
+        let awaited = view.waiting_for.clone().filter(|_| is_over);
+        if let Some(what) = awaited.as_ref().filter(|_| awaited != self.awaited) {
+            let message = human::tame(&view.message);
+            self.context.printer.talk(&format!("{} waits for {what}: {message}", self.job));
+        }
+        self.awaited = awaited;
     }
 
     /// The job has ended: how its last attempts did, and how the job.

@@ -73,7 +73,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
 fn header(state: &State) -> Paragraph<'_> {
     let count = |phases: &[Phase]| state.jobs.values().filter(|job| phases.contains(&job.phase)).count();
     let waits = count(&[Phase::Pending, Phase::Provisioning, Phase::Starting]);
-    let mut text = format!("rekindle {}  {} jobs", state.server, state.jobs.len());
+    let mut text = format!("rekindle {}  {}", state.server, human::count(state.jobs.len() as u64, "job"));
     for (number, word) in [
         (count(&[Phase::Running]), "running"),
         (waits, "waiting"),
