@@ -1,6 +1,7 @@
 //! The calls to `api`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
@@ -65,6 +66,7 @@ pub(crate) struct Api {
     base: String,
     metadata: Metadata,
     identity: Arc<Mutex<Option<(Instant, String)>>>,
+    is_away: Arc<AtomicBool>,
 }
 
 impl Api {
@@ -79,7 +81,18 @@ impl Api {
             // Plain HTTP is the local mode: a proxy of the person's shell would not find its way back.
             http = http.no_proxy();
         }
-        Ok(Self { http: http.build()?, base: format!("{}/agent/v1", node.api), metadata, identity: Arc::default() })
+        Ok(Self {
+            http: http.build()?,
+            base: format!("{}/agent/v1", node.api),
+            metadata,
+            identity: Arc::default(),
+            is_away: Arc::default(),
+        })
+    }
+
+    /// Whether it was out of reach or out of order lately, so that it cannot be told an exit either.
+    pub(crate) fn is_away(&self) -> bool {
+        self.is_away.load(Ordering::Relaxed)
     }
 
     /// Says hello.
@@ -155,7 +168,10 @@ impl Api {
         body: &B,
     ) -> Result<Answer<T>, CallError> {
         let request = self.http.post(format!("{}/{path}", self.base)).json(body).timeout(CALL_LIMIT);
-        let answer = self.call(request, token).await?;
+        let answer = self.call(request, token).await;
+        // Also one that answers that it is out of order: it takes no exit. What it says to chunks alone is about them.
+        self.is_away.store(matches!(answer, Err(CallError::Unreachable(_))), Ordering::Relaxed);
+        let answer = answer?;
         let told = answer.headers().get(DATE).and_then(|v| v.to_str().ok());
         let ahead = told
             .and_then(|text| jiff::fmt::rfc2822::parse(text).ok())
@@ -176,7 +192,11 @@ impl Api {
             // Cloud Run takes this header for its own check and leaves `Authorization` to us.
             request = request.header("X-Serverless-Authorization", format!("Bearer {identity}"));
         }
-        let answer = request.send().await.map_err(|error| CallError::Unreachable(Box::new(error)))?;
+        let answer = request.send().await.map_err(|error| CallError::Unreachable(Box::new(error)));
+        if answer.is_err() {
+            self.is_away.store(true, Ordering::Relaxed);
+        }
+        let answer = answer?;
         let status = answer.status();
         if status.is_success() {
             return Ok(answer);

@@ -101,29 +101,30 @@ pub(crate) async fn collect(
     collecting: outputs::Collecting,
     limit: Duration,
     number: u32,
-    flushes: mpsc::Sender<logs::Flush>,
+    flushes: logs::Flushes,
     events: mpsc::Sender<Event>,
 ) {
     collecting.within(limit).await;
     // What was left out is said in the output, and once this is told the machine may be gone within the second.
-    logs::all_sent(&flushes, SAID_WAIT).await;
+    logs::all_sent(&flushes, logs::Patience::of_reach(SAID_WAIT)).await;
     let _ = events.send(Event::Collected(number)).await;
 }
 
 /// Waits until everything that the program said is sent, also what its shim still holds for want of room on the disk: what
 /// is sent makes some. Gives up after `patience`, and then it is sent when it can be.
 pub(crate) async fn all_told(
-    flushes: &mpsc::Sender<logs::Flush>,
+    flushes: &logs::Flushes,
     folder: &Path,
     taken_over: &TakenOver,
-    patience: Duration,
+    mut patience: logs::Patience,
 ) {
-    let limit = Instant::now() + patience;
     loop {
+        let began = Instant::now();
         // Looked at before: what is written until then is sent by this.
         let is_written = program::is_written(folder, taken_over, Some(SHIM_WAIT)).await;
-        logs::all_sent(flushes, limit.saturating_duration_since(Instant::now())).await;
-        if is_written || Instant::now() >= limit {
+        patience = patience.after(began.elapsed(), false);
+        patience = logs::all_sent(flushes, patience).await;
+        if is_written || patience.left.is_zero() {
             return;
         }
     }

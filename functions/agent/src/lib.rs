@@ -46,7 +46,7 @@ use crate::bell::Bell;
 use crate::exec::{Activity, Exec};
 use crate::files::Layout;
 use crate::kernel::Kernel;
-use crate::logs::Shipper;
+use crate::logs::{Flushes, Shipper};
 use crate::machine::{Leave, Machine, Parts};
 use crate::metadata::Metadata;
 use crate::program::Reaped;
@@ -103,7 +103,8 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
     let (snapshots, snapshot) = watch::channel(first_snapshot());
     let (out, from_api) = mpsc::channel(16);
     let (words_out, words) = mpsc::channel(16);
-    let (flushes, flush_requests) = mpsc::channel(16);
+    let (ask, flush_requests) = mpsc::channel(16);
+    let flushes = Flushes { ask, api: api.clone() };
     notice::watch(&metadata, &words_out);
     let secrets = Secrets::new(metadata.clone());
     let exec = Exec {

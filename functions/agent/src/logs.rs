@@ -36,6 +36,10 @@ const END_KEPT: u64 = 128 << 10;
 /// Freed on the disk in pieces of at least this, so that the file system is not asked for each line.
 // On a full disk what is freed is all the room for what follows: less than what the shim keeps free (`shim::RESERVE`).
 const HOLE_STEP: u64 = 128 << 10;
+/// Between two tries while `api` takes nothing, at most.
+const RETRY_MAX: Duration = Duration::from_secs(10);
+/// The same while an exit is held back.
+const RETRY_ASKED_MAX: Duration = Duration::from_secs(1);
 /// Between two looks whether what waits is still within its bound, also while `api` is out of reach.
 const BOUND_EACH: Duration = Duration::from_millis(500);
 /// Names of the streams, of their files and in addresses.
@@ -106,6 +110,15 @@ pub(crate) struct Shipper {
 /// A request to send everything now; answered when that is done.
 pub(crate) type Flush = oneshot::Sender<()>;
 
+/// The way to the shipper.
+#[derive(Debug, Clone)]
+pub(crate) struct Flushes {
+    /// Where it is asked.
+    pub(crate) ask: mpsc::Sender<Flush>,
+    /// To whom it sends.
+    pub(crate) api: Api,
+}
+
 enum Stop {
     /// Nothing can be sent without a token, or with this one.
     NoToken,
@@ -150,8 +163,9 @@ impl Shipper {
                 Err(Stop::NoToken) => due = Instant::now() + self.flush.min(Duration::from_millis(200)),
                 Err(Stop::Later) => {
                     failures += 1;
-                    due =
-                        Instant::now() + backoff::after(failures, Duration::from_millis(200), Duration::from_secs(10));
+                    // Somebody waits with the end of a program.
+                    let most = if waiting.is_empty() { RETRY_MAX } else { RETRY_ASKED_MAX };
+                    due = Instant::now() + backoff::after(failures, Duration::from_millis(200), most);
                 }
             }
         }
@@ -175,7 +189,8 @@ impl Shipper {
             }
             // Looked at before the sizes: nothing is written after it.
             let is_closed = self.layout.attempt(attempt).join(CLOSED).exists();
-            for index in 0..STREAMS.len() {
+            // Why a program ended stands in what it said last and least: where time is short, that is sent first.
+            for index in (0..STREAMS.len()).rev() {
                 self.ship(attempt, index, known, token, is_closed || is_asked).await?;
             }
             if is_closed && let Some(cursors) = known.get_mut(&attempt) {
@@ -360,23 +375,70 @@ fn punch(path: &Path, from: u64, until: u64) -> bool {
 /// Before the machine goes, so much time is left for telling the exit.
 const TELLING: Duration = Duration::from_secs(1);
 
+/// An `api` that is away for so long may be one that takes exits alone.
+const AWAY_MAX: Duration = Duration::from_mins(10);
+
 /// How long an exit may be held back until all output is sent. `goes_in`: under notice, when the machine goes.
 // Under notice the job goes on elsewhere, where it waits for a new machine anyhow, and what is not sent is lost with this
 // one. Without it the others of a failed worker are to know within 5 s; nobody waits for an exit with code 0.
-pub(crate) fn patience(exit: Exit, goes_in: Option<Duration>) -> Duration {
-    match (exit, goes_in) {
+pub(crate) fn patience(exit: Exit, goes_in: Option<Duration>) -> Patience {
+    let left = match (exit, goes_in) {
         (_, Some(left)) => left.saturating_sub(TELLING).max(TELLING),
         (Exit::Code(0), None) => Duration::from_secs(30),
         (Exit::Code(_) | Exit::Signal(_) | Exit::Silent, None) => Duration::from_secs(2),
+    };
+    if goes_in.is_some() { Patience::absolute(left) } else { Patience::of_reach(left) }
+}
+
+/// How long something is held back until all output is sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// So long.
+    pub(crate) left: Duration,
+    /// So long more while `api` is away.
+    pub(crate) away_left: Duration,
+}
+
+impl Patience {
+    /// With no thought for an `api` that is away.
+    pub(crate) const fn absolute(left: Duration) -> Self {
+        Self { left, away_left: Duration::ZERO }
+    }
+
+    /// While `api` is away the exit itself cannot be told, so nobody waits for it; and once it can, the machine may be gone
+    /// within the second, and with it what was not sent.
+    pub(crate) const fn of_reach(left: Duration) -> Self {
+        Self { left, away_left: AWAY_MAX }
+    }
+
+    /// What is left of it when so much time has passed.
+    pub(crate) fn after(self, passed: Duration, is_away: bool) -> Self {
+        let away = if is_away { passed.min(self.away_left) } else { Duration::ZERO };
+        Self {
+            left: self.left.saturating_sub(passed.saturating_sub(away)),
+            away_left: self.away_left.saturating_sub(away),
+        }
     }
 }
 
-/// Waits until everything that was written is sent; gives up after `patience`, and then it is sent when it can be.
-pub(crate) async fn all_sent(flushes: &mpsc::Sender<Flush>, patience: Duration) {
+/// Waits until everything that was written is sent; gives up when there is no patience left, and then it is sent when it
+/// can be. What is left of the patience.
+pub(crate) async fn all_sent(flushes: &Flushes, mut patience: Patience) -> Patience {
     let (done, is_done) = oneshot::channel();
-    let sent = async { flushes.send(done).await.is_ok() && is_done.await.is_ok() };
-    if !tokio::time::timeout(patience, sent).await.unwrap_or(false) {
-        tracing::warn!("an exit is told before all output is sent");
+    let sent = async { flushes.ask.send(done).await.is_ok() && is_done.await.is_ok() };
+    tokio::pin!(sent);
+    loop {
+        let began = Instant::now();
+        let is_sent = tokio::time::timeout(BOUND_EACH.min(patience.left), &mut sent).await;
+        patience = patience.after(began.elapsed(), flushes.api.is_away());
+        match is_sent {
+            Ok(true) => return patience,
+            Err(_) if !patience.left.is_zero() => {}
+            Ok(false) | Err(_) => {
+                tracing::warn!("an exit is told before all output is sent");
+                return Patience::absolute(Duration::ZERO);
+            }
+        }
     }
 }
 
@@ -411,10 +473,18 @@ mod tests {
     #[test]
     fn under_notice_output_is_waited_for_while_the_machine_is_there() {
         let second = Duration::from_secs(1);
-        assert_eq!(patience(Exit::Code(1), Some(28 * second)), 27 * second);
-        assert_eq!(patience(Exit::Code(0), Some(Duration::ZERO)), second, "the notice is late");
-        assert_eq!(patience(Exit::Signal(9), None), 2 * second, "the others are to know");
-        assert_eq!(patience(Exit::Code(0), None), 30 * second);
+        assert_eq!(patience(Exit::Code(1), Some(28 * second)).left, 27 * second);
+        assert_eq!(patience(Exit::Code(0), Some(Duration::ZERO)).left, second, "the notice is late");
+        assert_eq!(patience(Exit::Signal(9), None).left, 2 * second, "the others are to know");
+        assert_eq!(patience(Exit::Code(0), None).left, 30 * second);
+        let away = patience(Exit::Code(1), None).after(60 * second, true);
+        assert_eq!(
+            (away.left, away.away_left),
+            (2 * second, AWAY_MAX.saturating_sub(60 * second)),
+            "nobody can be told meanwhile"
+        );
+        assert_eq!(away.after(AWAY_MAX, true).left, Duration::ZERO, "not for ever");
+        assert_eq!(patience(Exit::Code(1), Some(9 * second)).after(9 * second, true).left, Duration::ZERO, "it goes");
     }
 
     #[test]

@@ -152,7 +152,7 @@ pub(crate) struct Parts {
     /// To the reporter.
     pub(crate) snapshots: watch::Sender<Snapshot>,
     /// To the shipper.
-    pub(crate) flushes: mpsc::Sender<logs::Flush>,
+    pub(crate) flushes: logs::Flushes,
     /// For orders of people.
     pub(crate) exec: Exec,
 }
@@ -486,7 +486,7 @@ impl Machine {
 
     async fn last_flush(&self) {
         let (done, is_done) = oneshot::channel();
-        if self.parts.flushes.send(done).await.is_ok() && tokio::time::timeout(LAST_FLUSH, is_done).await.is_err() {
+        if self.parts.flushes.ask.send(done).await.is_ok() && tokio::time::timeout(LAST_FLUSH, is_done).await.is_err() {
             tracing::warn!("some output could not be sent");
         }
     }

@@ -171,7 +171,8 @@ impl Shared {
     }
 
     fn write_all(&self) {
-        let mut file = None;
+        // A program that says nothing has said nothing: an empty file, not none.
+        let mut file = self.file().ok();
         while let Some(piece) = self.next() {
             let mut rest = piece.as_slice();
             while !rest.is_empty() {
@@ -208,10 +209,14 @@ impl Shared {
         }
     }
 
+    fn file(&self) -> std::io::Result<File> {
+        OpenOptions::new().append(true).create(true).open(&self.path)
+    }
+
     fn append(&self, file: &mut Option<File>, bytes: &[u8]) -> std::io::Result<usize> {
         let mut open = match file.take() {
             Some(open) => open,
-            None => OpenOptions::new().append(true).create(true).open(&self.path)?,
+            None => self.file()?,
         };
         let written = open.write(bytes);
         *file = Some(open);

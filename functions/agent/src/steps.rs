@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use rekindle_core::classify::Exit;
 use rekindle_core::orders::notice_is_urgent;
@@ -441,9 +441,9 @@ impl Machine {
 }
 
 /// Asks for what is left of the output to be sent now.
-pub(crate) fn flush(flushes: &mpsc::Sender<logs::Flush>) {
+pub(crate) fn flush(flushes: &logs::Flushes) {
     let (done, _) = oneshot::channel();
-    let _ = flushes.try_send(done);
+    let _ = flushes.ask.try_send(done);
 }
 
 /// Brings the working directory to what the attempt is to find there.

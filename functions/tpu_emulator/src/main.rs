@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     if arguments.nth(1).is_some_and(|first| first == SUPERVISE) {
         return supervisor_main(arguments);
     }
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).log_internal_errors(false).init();
     match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

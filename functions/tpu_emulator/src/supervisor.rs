@@ -40,7 +40,7 @@ pub fn supervisor_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let [folder] = args.as_slice() else {
         return ExitCode::from(2);
     };
-    let _ = tracing_subscriber::fmt().with_ansi(false).with_writer(io::stderr).try_init();
+    let _ = tracing_subscriber::fmt().with_ansi(false).with_writer(io::stderr).log_internal_errors(false).try_init();
     match run(&BootDir(folder.into())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -77,28 +77,28 @@ async fn supervise(dir: &BootDir, spec: Arc<VmSpec>) -> anyhow::Result<()> {
     if dir.off().exists() {
         return Ok(());
     }
-    let mut program = start(dir, &spec, address)?;
+    let mut script = Script { program: start(dir, &spec, address)?, is_untold: false };
     write_json(&dir.record(), &record)?;
     let mut watch = tokio::time::interval(WATCH_PERIOD);
     let mut sign_of_life = SignOfLife::new(&spec);
     loop {
         tokio::select! {
-            _ = children.recv() => reap(dir, &mut program),
+            _ = children.recv() => reap(dir, &mut script),
             _ = watch.tick() => {
-                reap(dir, &mut program);
+                reap(dir, &mut script);
                 if !dir.spec().exists() {
-                    return end(dir, &mut program, "the folder of the VM is gone").await;
+                    return end(dir, &mut script, "the folder of the VM is gone").await;
                 }
                 if dir.off().exists() {
-                    return end(dir, &mut program, "power-off").await;
+                    return end(dir, &mut script, "power-off").await;
                 }
                 if sign_of_life.is_over() {
-                    return end(dir, &mut program, "the emulator was away for too long").await;
+                    return end(dir, &mut script, "the emulator was away for too long").await;
                 }
             }
-            _ = terminate.recv() => return end(dir, &mut program, "SIGTERM").await,
+            _ = terminate.recv() => return end(dir, &mut script, "SIGTERM").await,
             Some(Order::End(done)) = inbox.recv() => {
-                end(dir, &mut program, "power-off").await?;
+                end(dir, &mut script, "power-off").await?;
                 let _ = done.send(());
                 // The answer goes out before the process ends; the caller waits for the end of the process anyway.
                 tokio::task::yield_now().await;
@@ -156,23 +156,41 @@ fn start(dir: &BootDir, spec: &VmSpec, address: std::net::SocketAddr) -> anyhow:
     Ok(Some(program))
 }
 
-/// Takes in every child that has ended: the startup script, and orphans that came to us.
-fn reap(dir: &BootDir, program: &mut Option<VmProgram>) {
-    while let Ok(Some((pid, status))) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {
-        let Some(program) = program.as_mut().filter(|program| program.pid == pid.as_raw_nonzero().get()) else {
-            continue;
-        };
-        let status = std::process::ExitStatus::from_raw(status.as_raw());
-        program.exit = Some(VmExit { code: status.code(), signal: status.signal(), at: jiff::Timestamp::now() });
-        if let Err(error) = write_json(&dir.program(), program) {
-            tracing::warn!("cannot write the exit of the startup script: {error}");
+/// The startup script, and what the emulator knows of it.
+struct Script {
+    program: Option<VmProgram>,
+    /// It has ended, and that is not written yet: the disk may be full.
+    is_untold: bool,
+}
+
+impl Script {
+    /// Writes down how it ended, unless that is done.
+    fn tell(&mut self, dir: &BootDir) {
+        if !self.is_untold {
+            return;
+        }
+        match self.program.as_ref().map(|program| write_json(&dir.program(), program)) {
+            None | Some(Ok(())) => self.is_untold = false,
+            Some(Err(error)) => tracing::warn!("cannot write the exit of the startup script yet: {error}"),
         }
     }
 }
 
-async fn end(dir: &BootDir, program: &mut Option<VmProgram>, reason: &str) -> anyhow::Result<()> {
+/// Takes in every child that has ended: the startup script, and orphans that came to us.
+fn reap(dir: &BootDir, script: &mut Script) {
+    while let Ok(Some((pid, status))) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {
+        let ended = script.program.as_mut().filter(|program| program.pid == pid.as_raw_nonzero().get());
+        let Some(program) = ended else { continue };
+        let status = std::process::ExitStatus::from_raw(status.as_raw());
+        program.exit = Some(VmExit { code: status.code(), signal: status.signal(), at: jiff::Timestamp::now() });
+        script.is_untold = true;
+    }
+    script.tell(dir);
+}
+
+async fn end(dir: &BootDir, script: &mut Script, reason: &str) -> anyhow::Result<()> {
     tracing::info!("the VM ends: {reason}");
-    tree::kill_descendants(|| reap(dir, program)).await?;
+    tree::kill_descendants(|| reap(dir, script)).await?;
     if dir.0.exists() {
         crate::vm::write_atomically(&dir.end(), reason.as_bytes())?;
     }
@@ -200,5 +218,26 @@ impl<'a> SignOfLife<'a> {
             self.changed_at = Instant::now();
         }
         self.changed_at.elapsed() > self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exit_that_the_disk_refused_is_written_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = BootDir(folder.path().to_owned());
+        let exit = VmExit { code: Some(1), signal: None, at: jiff::Timestamp::UNIX_EPOCH };
+        let program = VmProgram { pid: 7, exit: Some(exit) };
+        let mut script = Script { program: Some(program.clone()), is_untold: true };
+        std::fs::create_dir(dir.program()).unwrap();
+        script.tell(&dir);
+        assert!(script.is_untold, "nothing can be written there");
+        std::fs::remove_dir(dir.program()).unwrap();
+        script.tell(&dir);
+        assert!(!script.is_untold);
+        assert_eq!(read_json::<VmProgram>(&dir.program()), Some(program));
     }
 }

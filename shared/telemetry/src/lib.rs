@@ -71,6 +71,8 @@ pub fn init(format: Format, filter: &str, otlp: Option<(&str, &Service)>) -> Res
                 .compact()
                 .with_target(false)
                 .with_ansi(io::stderr().is_terminal())
+                // A line that cannot be written is told on stderr otherwise, and where that takes nothing, by a panic.
+                .log_internal_errors(false)
                 .with_writer(io::stderr);
             registry.with(layer).try_init()
         }

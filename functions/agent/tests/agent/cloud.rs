@@ -37,6 +37,8 @@ pub(crate) struct Inner {
     pub(crate) changed_chunks: usize,
     /// `api` answers 503 while true.
     pub(crate) is_down: bool,
+    /// The calls that it answered so, and when.
+    pub(crate) turned_away: Vec<Instant>,
     /// It answers 503 to output alone while true.
     pub(crate) takes_no_logs: bool,
     /// Outputs have no place while true: who asks waits.
@@ -126,6 +128,7 @@ impl Cloud {
             chunks: BTreeMap::new(),
             changed_chunks: 0,
             is_down: false,
+            turned_away: Vec::new(),
             takes_no_logs: false,
             holds_outputs: false,
             outputs: BTreeMap::new(),
@@ -274,15 +277,15 @@ async fn dated(State(cloud): State<Cloud>, request: Request, next: Next) -> Resp
 
 /// Who may call: whoever knows the token.
 async fn refused(State(cloud): State<Cloud>, request: Request, next: Next) -> Response {
-    let refusal = {
-        let inner = cloud.inner.lock().unwrap();
+    let refusal = cloud.set(|inner| {
+        inner.turned_away.extend(inner.is_down.then(Instant::now));
         let token = request.headers().get("authorization").and_then(|v| v.to_str().ok()).unwrap_or_default();
         match token == format!("Bearer {}", inner.token) {
             _ if inner.is_down => Some(StatusCode::SERVICE_UNAVAILABLE),
             false => Some(StatusCode::UNAUTHORIZED),
             true => None,
         }
-    };
+    });
     match refusal {
         Some(status) => status.into_response(),
         None => next.run(request).await,

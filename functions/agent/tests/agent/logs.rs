@@ -48,6 +48,35 @@ async fn every_byte_of_output_arrives_once_and_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_exit_while_api_is_away_is_told_after_the_output() {
+    // With an exit of its own a program's words are waited for only two seconds.
+    let cloud =
+        Cloud::start("until [ -e go ]; do sleep 0.02; done; seq 2000; echo the end >&2; touch gone; exit 3").await;
+    let worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    cloud.set(|inner| inner.is_down = true);
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    let is_over = |since: &std::time::Instant| since.elapsed() > std::time::Duration::from_secs(4);
+    let gone = worker.work().join("gone");
+    cloud
+        .until("an outage that is longer than that", |inner| {
+            (gone.exists() && inner.turned_away.first().is_some_and(is_over)).then_some(())
+        })
+        .await;
+    cloud.set(|inner| inner.is_down = false);
+    // What is there at the moment in which the exit is known: from then on the machine may go.
+    let (out, err) = cloud
+        .until("the exit", |inner| {
+            let is_told = inner.is(1, WorkerState::Exited).is_some();
+            is_told
+                .then(|| (inner.output(1, "stdout").unwrap_or_default(), inner.output(1, "stderr").unwrap_or_default()))
+        })
+        .await;
+    assert!(out.ends_with(b"\n2000\n"), "{}", String::from_utf8_lossy(&out));
+    assert_eq!(err, b"the end\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plain_print_of_python_arrives_while_it_runs_and_is_kept_when_it_is_ended() {
     // As most programs are: neither flushes, nor ends by its own exit.
     let program = "import os, signal, time\nprint('step 1')\nwhile True: time.sleep(0.02)";

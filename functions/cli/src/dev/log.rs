@@ -19,6 +19,9 @@ pub(crate) fn to_stderr() {
     let is_terminal = std::io::stderr().is_terminal();
     let log =
         tracing_subscriber::fmt().compact().with_target(false).with_ansi(is_terminal).with_writer(std::io::stderr);
+    // A line that cannot be written is told on stderr otherwise, and where that takes nothing, by a panic in whoever
+    // said it.
+    let log = log.log_internal_errors(false);
     // Only fails when there is one already.
     let _ = log.with_env_filter(filter("warn,rekindle_server::installation=error")).try_init();
 }
@@ -27,6 +30,6 @@ pub(crate) fn to_stderr() {
 pub(crate) fn to_file(path: &Path) -> std::io::Result<()> {
     let file = std::fs::File::options().create(true).append(true).open(path)?;
     let log = tracing_subscriber::fmt().compact().with_target(false).with_ansi(false).with_writer(Mutex::new(file));
-    let _ = log.with_env_filter(filter("info")).try_init();
+    let _ = log.log_internal_errors(false).with_env_filter(filter("info")).try_init();
     Ok(())
 }

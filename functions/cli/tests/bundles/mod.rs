@@ -57,6 +57,11 @@ impl Dev {
 
     /// With this search path for itself and its workers.
     pub(super) async fn start_with(path: &str) -> Self {
+        Self::start_as(path, Stdio::null(), "").await
+    }
+
+    /// With these places for its log, and what it says there.
+    async fn start_as(path: &str, log: Stdio, filter: &str) -> Self {
         let state = tempfile::tempdir().unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_rekindle"))
             .args(["dev", "--json", "--port", "0", "--tpu-port", "0", "--speed", "10", "--state"])
@@ -64,7 +69,8 @@ impl Dev {
             .env("PATH", path)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .env("REKINDLE_LOG", filter)
+            .stderr(log)
             .kill_on_drop(true)
             .spawn()
             .unwrap();
@@ -112,6 +118,17 @@ impl Dev {
 
 pub(super) fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_written_stops_nothing() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let (dev, folder) = (Dev::start_as(&path, full.into(), "debug").await, folder());
+    let run = ["run", "--id", "quiet", "--tpu", "v5litepod-8", "--wait", "--", "true"];
+    let output = dev.rekindle(folder.path(), &run).await;
+    assert!(output.status.success(), "{}", text(&output));
+    dev.stop().await;
 }
 
 #[tokio::test]
