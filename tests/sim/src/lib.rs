@@ -31,7 +31,6 @@ mod stage;
 mod store;
 mod swarm;
 mod tpu;
-mod transit;
 mod truth;
 mod world;
 

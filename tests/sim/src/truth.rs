@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use rekindle_core::classify::{Exit, Stage as During};
 use rekindle_core::ids::{JobId, WorkerKey};
 
-use crate::cloud::Resource;
 use crate::exec::lock;
 use crate::fault::Fault;
 use crate::machine::Death;
@@ -24,8 +23,8 @@ pub(crate) struct Facts {
     pub(crate) well: BTreeMap<u32, BTreeSet<WorkerKey>>,
     /// Commands that were given, accepted or not.
     pub(crate) told: Vec<Told>,
-    /// What goes wrong in the next `setup`.
-    pub(crate) setup_fault: Option<Fault>,
+    /// `setup` is to fail next time.
+    pub(crate) setup_fails: bool,
 }
 
 /// Whose fault the end of a program is.
@@ -44,7 +43,7 @@ pub(crate) struct Truth {
     pub(crate) jobs: BTreeMap<JobId, Facts>,
     /// Whether moments are written down.
     pub(crate) keeps_marks: bool,
-    /// Moments of losses and recoveries: `lost`, `off`, `seen`, `decided`, `gone`, `asked`, `ready`, `started`, `moving`.
+    /// Moments of losses and recoveries: `lost`, `decided`, `asked`, `ready`, `started`, `moving`.
     pub(crate) marks: Vec<(JobId, &'static str, i64)>,
 }
 
@@ -60,13 +59,6 @@ pub(crate) fn mark(world: &World, job: &JobId, what: &'static str, at: i64) {
     let mut truth = lock(&world.truth);
     if truth.keeps_marks {
         truth.marks.push((job.clone(), what, at));
-    }
-}
-
-/// A slice of a job has lost its power.
-pub(crate) fn mark_off(world: &World, resource: &Resource) {
-    if let Some((job, _)) = resource.made_for() {
-        mark(world, &job, "off", world.now());
     }
 }
 
@@ -88,12 +80,12 @@ pub(crate) fn on_exit(world: &World, job: &JobId, attempt: u32, worker: WorkerKe
     }
 }
 
-/// What goes wrong in the next `setup` of a job, if anything. Asked once for each.
-pub(crate) fn takes_setup_fault(world: &World, job: &JobId, setup_done: bool) -> Option<Fault> {
+/// Whether the next `setup` of a job fails. Asked once for each.
+pub(crate) fn takes_setup_failure(world: &World, job: &JobId, setup_done: bool) -> bool {
     if setup_done {
-        return None;
+        return false;
     }
-    lock(&world.truth).of(job).setup_fault.take()
+    std::mem::take(&mut lock(&world.truth).of(job).setup_fails)
 }
 
 /// A fault befalls a generation, or one of its workers.
@@ -113,7 +105,6 @@ pub(crate) fn on_loss(world: &World, job: &JobId, generation: u32, fault: Fault)
             | Fault::PreemptLag
             | Fault::NoticePartial
             | Fault::NoticeShort
-            | Fault::PreemptExitFirst
             | Fault::SliceOfManyLost
             | Fault::Vanish
             | Fault::Storm

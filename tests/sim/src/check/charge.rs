@@ -158,7 +158,6 @@ fn takes_away(fault: Fault) -> bool {
             | Fault::PreemptedCreating
             | Fault::NoticePartial
             | Fault::NoticeShort
-            | Fault::PreemptExitFirst
             | Fault::NoticeFalse
             | Fault::SliceOfManyLost
             | Fault::Storm
