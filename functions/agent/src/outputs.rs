@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::GlobSet;
 use jiff::Timestamp;
+use rekindle_core::spec;
 use tokio::sync::watch;
 
 use crate::api::Api;
@@ -74,10 +75,10 @@ pub(crate) fn left_after(ended: Timestamp, now: Timestamp) -> Duration {
 /// Finds the files that match. Links are not followed.
 fn find(work: &Path, patterns: &[String]) -> Found {
     let mut found = Found::default();
-    let set = match globs(patterns) {
+    let set = match spec::outputs::patterns(patterns) {
         Ok(set) => set,
         Err(error) => {
-            found.left_out.push(format!("outputs: {error:#}"));
+            found.left_out.push(format!("outputs: one is no pattern: {error}"));
             return found;
         }
     };
@@ -111,19 +112,6 @@ fn find(work: &Path, patterns: &[String]) -> Found {
         ));
     }
     found
-}
-
-/// A pattern that names a folder means everything in it.
-fn globs(patterns: &[String]) -> anyhow::Result<GlobSet> {
-    let mut set = GlobSetBuilder::new();
-    for pattern in patterns {
-        let pattern = pattern.trim_start_matches("./").trim_end_matches('/');
-        for text in [pattern.to_owned(), format!("{pattern}/**")] {
-            let glob = GlobBuilder::new(&text).literal_separator(true).build();
-            set.add(glob.with_context(|| format!("{pattern:?} is no pattern"))?);
-        }
-    }
-    Ok(set.build()?)
 }
 
 fn walk(work: &Path, below: &Path, depth: usize, set: &GlobSet, looks: &mut usize, files: &mut Vec<(PathBuf, u64)>) {

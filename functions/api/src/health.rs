@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode};
 
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::Installation;
-use rekindle_web::{Problem, etag};
+use rekindle_web::{Problem, etag, problem};
 use rekindle_wire::v1::VersionView;
 
 use crate::Api;
@@ -16,8 +16,13 @@ pub(crate) async fn live() -> &'static str {
     "ok\n"
 }
 
-/// The store answers, and it is the one this process was started on.
+/// The store answers and takes commits, and it is the one this process was started on.
 pub(crate) async fn ready(State(api): State<Api>) -> Response {
+    if let Err(error) = api.engine.ports.store.docs().writes() {
+        // The reason is for whoever keeps it running: nothing mends it but a restart.
+        tracing::error!(%error, "not ready");
+        return problem(StatusCode::SERVICE_UNAVAILABLE, "store-writer", error.to_string()).into_response();
+    }
     match api.engine.ports.store.read::<Installation>(&Kind::Installation).await {
         Ok(Some(at)) if at.value.id == api.engine.installation.id => (StatusCode::OK, "ok\n").into_response(),
         Ok(_) => Problem::unavailable("the store", &"it holds no installation document of this id").into_response(),

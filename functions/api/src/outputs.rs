@@ -23,6 +23,8 @@ use crate::{Api, agents};
 
 /// Bytes read at once when a file is served.
 const PIECE: u64 = 1024 * 1024;
+/// Longest path of an output in the object store, in bytes: the store's own limit, less the folder of a job.
+const OBJECT_MAX: usize = 900;
 /// Names that are asked for at once.
 const NAMES: usize = 1000;
 
@@ -130,9 +132,10 @@ pub(crate) async fn read(
 ) -> Result<Response, Problem> {
     let job = seen(&api, &caller, &job_id(&id)?).await?;
     // The path comes decoded: what leaves the folder of the job's outputs is none of them.
-    if object.split('/').any(|part| part.is_empty() || part == "." || part == "..") || object.contains(char::is_control)
-    {
-        let message = format!("{object:?} is no path of an output, such as w0/results/a.png");
+    let leaves = object.split('/').any(|part| part.is_empty() || part == "." || part == "..");
+    if leaves || object.contains(char::is_control) || object.len() > OBJECT_MAX {
+        let begin: String = object.chars().take(100).collect();
+        let message = format!("{begin:?} is no path of an output, such as w0/results/a.png; `outputs` lists them");
         let fault = FieldFault { field: "object".into(), message: message.clone() };
         return Err(problem(StatusCode::BAD_REQUEST, "object", message).with_errors(vec![fault]));
     }

@@ -22,7 +22,6 @@ use rekindle_wire::delivery::Delivery;
 use rekindle_wire::event::JobEvent;
 use rekindle_wire::webhook::Secret;
 
-mod address;
 mod send;
 mod shape;
 mod told;

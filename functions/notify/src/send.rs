@@ -2,19 +2,19 @@
 
 use std::error::Error;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use http::{StatusCode, header};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, Url, redirect};
 
+use rekindle_core::address::{is_public, may_be_public};
 use rekindle_core::spec::Notify as Hook;
 use rekindle_wire::event::JobEvent;
 use rekindle_wire::webhook::{self, Secret};
 
 use crate::TIMEOUT;
-use crate::address::is_public;
 use crate::shape;
 
 /// Why a webhook was not told.
@@ -107,8 +107,7 @@ impl Sender {
         if url.scheme() != "https" {
             return Err("webhooks are told over https only".into());
         }
-        let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-        if host.parse::<IpAddr>().is_ok_and(|address| !is_public(address)) {
+        if url.host().is_some_and(|host| !may_be_public(&host)) {
             return Err(NOT_PUBLIC.into());
         }
         Ok(url)

@@ -10,9 +10,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::classify::EvidenceLine;
+use crate::failure::FailureKind;
 use crate::job::{Attempt, Create, Ended, Generation, Job, LastEnd, Outcome, Phase, Via};
 use crate::placement::describe;
-use crate::policy::{Action, Charge};
+use crate::policy::{self, Action, Charge};
 use crate::reason::Reason;
 
 mod facts;
@@ -168,11 +169,21 @@ fn last_end(job: &Job, end: &LastEnd) -> Option<String> {
     }
     let answer = end.ended.action.map(answer_words);
     let charge = end.ended.charge.map(|charge| format!("charged to {}", charged(job, charge)));
-    let decided: Vec<String> = answer.map(str::to_owned).into_iter().chain(charge).collect();
+    let decided: Vec<String> = answer.map(str::to_owned).into_iter().chain(charge).chain(by_rule(job, kind)).collect();
     if !decided.is_empty() {
         let _ = write!(text, " Answer: {}.", decided.join("; "));
     }
     Some(text)
+}
+
+/// That a failure of the program's is answered though no budget is left for it, or none was given.
+fn by_rule(job: &Job, kind: FailureKind) -> Option<String> {
+    let table = &job.spec.recovery;
+    let max = table.rule(kind).max.filter(|_| !policy::budget_decides(table, kind))?;
+    let times = if max == 1 { "once".to_owned() } else { format!("{max} times") };
+    Some(format!(
+        "the rule for {kind} decides and not this budget: it answers {times} without progress, then the job fails"
+    ))
 }
 
 /// The first line of evidence: the cause.
@@ -271,11 +282,31 @@ fn active_next(job: &Job, now: Timestamp) -> Option<String> {
     match job.phase {
         Phase::Pending | Phase::Recovering => Some("Next: a TPU is asked for as soon as that allows it.".into()),
         Phase::Provisioning => Some("Next: once the TPU is READY its workers prepare.".into()),
-        Phase::Starting if job.reason == Reason::Released => Some("Next: all workers report that it runs.".into()),
-        Phase::Starting => Some("Next: `run` is released to all workers together when all of them are ready.".into()),
+        Phase::Starting if job.reason == Reason::Released => {
+            Some(format!("Next: all workers report that it runs{}.", or_start_limit(job)))
+        }
+        Phase::Starting => Some(format!(
+            "Next: `run` is released to all workers together when all of them are ready{}.",
+            or_start_limit(job)
+        )),
         Phase::Running => Some(running_next(job, now)),
         Phase::Stopping | Phase::Paused | Phase::Succeeded | Phase::Failed | Phase::Cancelled => None,
     }
+}
+
+/// Until when the program must have started everywhere: as `decide` counts it.
+fn or_start_limit(job: &Job) -> String {
+    let waits = job.attempt().filter(|a| a.started_at.is_none());
+    let ready = job.current_generation().and_then(|g| g.ready_at);
+    let until = waits.zip(ready).and_then(|(a, ready)| {
+        let from = ready.max(a.created_at).max(a.held_until.unwrap_or(ready));
+        from.checked_add(job.spec.limits.start).ok()
+    });
+    until.map_or_else(String::new, |at| {
+        format!(
+            "; if it does not run on all of them by {at:.0} (`limits.start`), the attempt ends and the policy answers"
+        )
+    })
 }
 
 /// A resume after the notice is not promised: the policy may say otherwise.

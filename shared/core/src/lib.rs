@@ -4,6 +4,7 @@
 
 pub mod access;
 pub mod account;
+pub mod address;
 pub mod catalog;
 pub mod check;
 pub mod classify;

@@ -12,6 +12,7 @@ use crate::policy::PolicyTable;
 pub mod fields;
 mod hash;
 mod limits;
+pub mod outputs;
 mod parse;
 mod reader;
 mod recovery;

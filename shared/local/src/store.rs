@@ -194,6 +194,10 @@ fn reopen(slot: &Slot, last: &mut i64) {
     }
 }
 
+fn writer_ended() -> DocsError {
+    DocsError::Unavailable("the store's writer has ended: restart the process".into())
+}
+
 #[async_trait]
 impl Docs for RedbDocs {
     async fn get(&self, path: &str) -> Result<Option<Doc>, DocsError> {
@@ -222,10 +226,16 @@ impl Docs for RedbDocs {
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Revision, DocsError> {
         let bodies = limits::check_commit(&writes)?;
-        let closed = || DocsError::Unavailable("the store is closed".into());
         let (answer, answered) = oneshot::channel();
-        let requests = self.requests.as_ref().ok_or_else(closed)?;
-        requests.send(Request { writes, bodies, answer }).await.map_err(|_| closed())?;
+        let requests = self.requests.as_ref().ok_or_else(writer_ended)?;
+        requests.send(Request { writes, bodies, answer }).await.map_err(|_| writer_ended())?;
         answered.await.unwrap_or_else(|_| Err(DocsError::Unclear("the store's writer ended".into())))
+    }
+
+    fn writes(&self) -> Result<(), DocsError> {
+        match &self.requests {
+            Some(requests) if !requests.is_closed() => Ok(()),
+            Some(_) | None => Err(writer_ended()),
+        }
     }
 }

@@ -212,4 +212,9 @@ pub trait Docs: Send + Sync {
 
     /// Writes all or nothing. Answers the commit time, which is the new revision of every document put.
     async fn commit(&self, writes: Vec<Write>) -> Result<Revision, DocsError>;
+
+    /// Whether commits can be taken, as far as is known without one. What is known only by a call is not asked for.
+    fn writes(&self) -> Result<(), DocsError> {
+        Ok(())
+    }
 }

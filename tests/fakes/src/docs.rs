@@ -32,6 +32,7 @@ struct State {
     commit_faults: VecDeque<CommitFault>,
     races: VecDeque<Vec<Write>>,
     failing_reads: u32,
+    has_no_writer: bool,
     down: bool,
 }
 
@@ -94,6 +95,11 @@ impl MemoryDocs {
     /// The next `count` reads are answered `Unavailable`.
     pub fn fail_reads(&self, count: u32) {
         self.lock().failing_reads = count;
+    }
+
+    /// From now on it says that it takes no commits.
+    pub fn end_writer(&self) {
+        self.lock().has_no_writer = true;
     }
 
     /// While it is down every call is answered `Unavailable`.
@@ -228,6 +234,13 @@ impl Docs for MemoryDocs {
                 Err(DocsError::Unclear("scripted".into()))
             }
         }
+    }
+
+    fn writes(&self) -> Result<(), DocsError> {
+        if self.lock().has_no_writer {
+            return Err(DocsError::Unavailable("scripted: the writer has ended".into()));
+        }
+        Ok(())
     }
 }
 

@@ -425,6 +425,9 @@ async fn it_lives_is_ready_and_tells_its_version() {
     assert_eq!(served.get("/ready").await.status, 200);
     assert_eq!(served.get("/version").await.json()["installation"], "abcdef");
     assert_eq!(served.get("/agent/v1/ping").await.status, 204);
+    served.rig.fakes.docs.end_writer();
+    let unready = served.get("/ready").await;
+    assert!(unready.status == 503 && unready.text().contains("writer has ended"), "{}", unready.text());
     served.rig.fakes.docs.set_down(true);
     assert_eq!(served.get("/live").await.status, 200, "a store that is down is no reason to kill the process");
     assert_eq!(served.get("/ready").await.status, 503);
@@ -480,7 +483,8 @@ async fn a_command_that_makes_no_sense_names_the_job_and_what_to_do() {
 #[tokio::test]
 async fn an_output_that_is_no_path_is_400_and_names_the_field() {
     let served = Served::with_job().await;
-    for path in ["..%2f..%2fx", "w0/..%2f..%2f..%2fstate", "w0%2f%2fa", "w0/%2e%2e/a", "w0/a%00b"] {
+    let long = "w0/".repeat(400) + "a";
+    for path in ["..%2f..%2fx", "w0/..%2f..%2f..%2fstate", "w0%2f%2fa", "w0/%2e%2e/a", "w0/a%00b", &long] {
         let answer = served.get(&format!("/v1/jobs/train/outputs/{path}")).await;
         assert_eq!((answer.status.as_u16(), &answer.json()["errors"][0]["field"]), (400, &json!("object")), "{path}");
     }

@@ -128,7 +128,17 @@ fn starting_says_which_step_is_missing() {
     let mut job = running();
     (job.phase, job.reason, job.message) = (Phase::Starting, Reason::WorkersPreparing, "workers prepare".into());
     job.attempts[0].started_at = None;
-    says(&job, at(200), &["has been starting for 49s on generation 1", "when all of them are ready"]);
+    says(
+        &job,
+        at(200),
+        &[
+            "has been starting for 49s on generation 1",
+            "when all of them are ready; if it does not run on all of them by 2026-03-01T12:32:00Z (`limits.start`)",
+        ],
+    );
+    job.attempts[0].held_until = Some(at(300));
+    says(&job, at(400), &["by 2026-03-01T12:35:00Z (`limits.start`), the attempt ends"]);
+    job.attempts[0].held_until = None;
     assert_eq!(waiting_for(&job).unwrap(), "the workers to be ready");
     job.spec.tpu.network.external_ips = true;
     assert!(!explain(&job, at(400)).paragraph.contains("NAT"), "they have a way out");
@@ -170,6 +180,22 @@ fn running_says_step_and_why_there_was_an_earlier_attempt() {
     let notice = Notice { kind: NoticeKind::Maintenance, seen_at: at(3000), deadline: at(9000) };
     job.generations[0].notice = Some(notice);
     says(&job, at(4000), &["its slice will be taken away at 2026-03-01T14:30:00Z"]);
+}
+
+#[test]
+fn a_rule_that_answers_without_a_budget_is_told() {
+    let mut job = running();
+    let mut end = grpc_end(Action::ResumeInPlace);
+    (end.ended.kind, end.ended.charge) = (Some(FailureKind::Environment), Some(Charge::User));
+    job.last_end = Some(end);
+    job.spent.user_failures = 1;
+    let told = "charged to user_failures (1 of 0 since the last progress); the rule for environment decides and not this \
+                budget: it answers once without progress, then the job fails.";
+    says(&job, at(4000), &[told]);
+    if let Some(end) = job.last_end.as_mut() {
+        end.ended.kind = Some(FailureKind::UserError);
+    }
+    assert!(!explain(&job, at(4000)).paragraph.contains("the rule for"), "its budget decides");
 }
 
 #[test]

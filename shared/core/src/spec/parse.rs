@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use url::Url;
 
 use super::reader::{self, Faults, Object, quote};
-use super::{CheckpointSpec, CommandLine, HookShape, JobSpec, Notify, limits, recovery, secrets, source, tpu};
+use super::{CheckpointSpec, CommandLine, HookShape, JobSpec, Notify, limits, outputs, recovery, secrets, source, tpu};
 use crate::access::Right;
+use crate::address;
 use crate::catalog;
 use crate::ids::JobId;
 use crate::job::Phase;
@@ -144,10 +146,10 @@ pub fn parse(value: &Value, context: &ParseContext<'_>) -> Result<Submit, Vec<Fi
         owner: owner(&top, context, &mut faults),
         tags: tags(&top, &mut faults),
         notes: top.text("notes", &mut faults),
-        notify: notify(&top, &mut faults),
+        notify: notify(&top, context.deployment, &mut faults),
         any_region,
         workspace,
-        outputs: outputs(&top, &mut faults),
+        outputs: outputs::read(&top, &mut faults),
         source: source::read(&top, &mut faults),
     };
     borrowed(&spec, context.deployment, &mut faults);
@@ -179,22 +181,6 @@ fn workspace(top: &Object<'_>, faults: &mut Faults) -> bool {
             false
         }
     }
-}
-
-/// Patterns of outputs that a job may have.
-const OUTPUTS_MAX: usize = 50;
-
-fn outputs(top: &Object<'_>, faults: &mut Faults) -> Vec<String> {
-    let words = top.words("outputs", faults);
-    if words.len() > OUTPUTS_MAX {
-        faults.add("outputs", format!("has more than {OUTPUTS_MAX} patterns; use `**`, as in results/**"));
-    }
-    for word in &words {
-        if word.text.starts_with('/') || word.text.split('/').any(|part| part == "..") {
-            faults.add(word.path.clone(), "must be a pattern within the working directory, such as results/**");
-        }
-    }
-    words.into_iter().map(|word| word.text).collect()
 }
 
 fn run(top: &Object<'_>, is_workspace: bool, faults: &mut Faults) -> CommandLine {
@@ -419,7 +405,7 @@ fn borrowed(spec: &JobSpec, deployment: &Deployment, faults: &mut Faults) {
     }
 }
 
-fn notify(top: &Object<'_>, faults: &mut Faults) -> Vec<Notify> {
+fn notify(top: &Object<'_>, deployment: &Deployment, faults: &mut Faults) -> Vec<Notify> {
     let Some(value) = top.get("notify") else { return Vec::new() };
     let Value::Array(items) = value else {
         faults.add("notify", format!("must be a list of {{webhook, events, shape}}; it is {}", reader::sort_of(value)));
@@ -431,10 +417,11 @@ fn notify(top: &Object<'_>, faults: &mut Faults) -> Vec<Notify> {
         let Some(object) = Object::open(item, &path, HOOK, faults) else { continue };
         let webhook = object.text("webhook", faults);
         match &webhook {
-            Some(webhook) if !is_webhook(webhook) => {
-                faults.add(object.at("webhook"), "must be an address https://HOST/PATH without a user name");
+            Some(webhook) => {
+                if let Err(fault) = check_webhook(webhook, deployment) {
+                    faults.add(object.at("webhook"), fault);
+                }
             }
-            Some(_) => {}
             None if object.get("webhook").is_some() => {}
             None => faults.add(object.at("webhook"), "is missing; give an https address"),
         }
@@ -442,7 +429,8 @@ fn notify(top: &Object<'_>, faults: &mut Faults) -> Vec<Notify> {
         let mut events = Vec::new();
         for event in object.words("events", faults) {
             if !phases.contains(&event.text.as_str()) {
-                faults.add(event.path, format!("is no phase; {}", reader::advise(&event.text, &phases)));
+                let advice = reader::advise(&event.text, &phases);
+                faults.add(event.path, format!("{} is no phase; {advice}", quote(&event.text)));
             }
             events.push(event.text);
         }
@@ -450,7 +438,8 @@ fn notify(top: &Object<'_>, faults: &mut Faults) -> Vec<Notify> {
             let known = HookShape::NAMES.iter().find(|(known, _)| *known == name).map(|(_, shape)| *shape);
             if known.is_none() {
                 let names = HookShape::NAMES.map(|(name, _)| name);
-                faults.add(object.at("shape"), format!("is no shape of a message; {}", reader::advise(&name, &names)));
+                let advice = reader::advise(&name, &names);
+                faults.add(object.at("shape"), format!("{} is no shape of a message; {advice}", quote(&name)));
             }
             known
         });
@@ -459,13 +448,21 @@ fn notify(top: &Object<'_>, faults: &mut Faults) -> Vec<Notify> {
     notify
 }
 
-/// Only the form: that the host is public is checked when it is called, since names change their addresses.
-fn is_webhook(address: &str) -> bool {
-    let Some(rest) = address.strip_prefix("https://") else { return false };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
-    !host.is_empty()
-        && !authority.contains('@')
-        && address.len() <= 2048
-        && !address.chars().any(|c| c.is_whitespace() || c.is_control())
+/// The form, and that the host can be public. Where a name leads is checked at each call, since names change their
+/// addresses.
+fn check_webhook(webhook: &str, deployment: &Deployment) -> Result<(), String> {
+    // The standard's reader would mend or drop these.
+    let is_plain = webhook.len() <= 2048
+        && webhook.strip_prefix("https://").is_some_and(|rest| !rest.starts_with('/'))
+        && !webhook.contains(|c: char| c.is_whitespace() || c.is_control());
+    let url = Url::parse(webhook).ok().filter(|url| is_plain && url.username().is_empty() && url.password().is_none());
+    let Some(host) = url.as_ref().and_then(Url::host) else {
+        return Err("must be an address https://HOST/PATH without a user name".into());
+    };
+    // On one machine they are called there too.
+    if deployment.is_local() || address::may_be_public(&host) {
+        return Ok(());
+    }
+    let why = "is not on the public internet, and webhooks are told there alone";
+    Err(format!("{} {why}; give an address that everyone reaches, such as that of a relay", quote(&host.to_string())))
 }

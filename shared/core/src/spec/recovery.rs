@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::reader::{self, Faults, Object, advise};
+use super::reader::{self, Faults, Object, advise, quote};
 use super::{Budgets, limits};
 use crate::failure::FailureKind;
 use crate::policy::{self, Action, Charge, PolicyTable, Preset, Rule};
@@ -36,7 +36,7 @@ fn table(top: &Object<'_>, default: Preset, faults: &mut Faults) -> PolicyTable 
             preset = known;
         } else {
             let names = Preset::ALL.map(Preset::as_str);
-            faults.add(object.at("preset"), format!("is no preset; {}", advise(&name, &names)));
+            faults.add(object.at("preset"), format!("{} is no preset; {}", quote(&name), advise(&name, &names)));
         }
     }
     let overrides = object.get("overrides").map_or_else(BTreeMap::new, |value| overrides(value, faults));
@@ -91,7 +91,8 @@ fn action(value: &Value, path: &str, faults: &mut Faults) -> Option<Action> {
     let name = reader::text(value, path, faults)?;
     let action = Action::parse(name);
     if action.is_none() {
-        faults.add(path, format!("is no action; {}", advise(name, &Action::ALL.map(Action::as_str))));
+        let advice = advise(name, &Action::ALL.map(Action::as_str));
+        faults.add(path, format!("{} is no action; {advice}", quote(name)));
     }
     action
 }

@@ -511,6 +511,42 @@ fn a_webhook_is_an_https_address() {
 }
 
 #[test]
+fn what_is_proposed_for_a_wrong_word_is_of_use() {
+    for (accelerator, zone) in [("v6e-8", "us-west4-x"), ("v5p-8", "us-central2-x"), ("v5litepod-8", "us-west4-x")] {
+        let value = with(&["tpu"], json!({"accelerator": accelerator, "zones": [zone]}));
+        let (_, told) = fault(&open_deployment(), &value);
+        let near = told.split('`').nth(1).unwrap();
+        // The nearest of all zones may be one without this accelerator.
+        assert!(crate::catalog::is_offered(accelerator, near), "{accelerator}: {told}");
+    }
+    let value = with(&["tpu", "capacity"], json!(["spott"]));
+    refuses(&value, "tpu.capacity[0]", "\"spott\" is no kind of capacity; did you mean `spot`?");
+}
+
+#[test]
+fn a_webhook_that_can_never_be_called_is_refused_but_on_one_machine() {
+    let mut local = open_deployment();
+    local.bucket = "file:///state/objects".into();
+    for host in ["127.0.0.1", "10.0.0.1:8443", "[::1]", "localhost", "a.localhost.", "0x7f.1", "2130706433"] {
+        let value = with(&["notify"], json!([{"webhook": format!("https://{host}/hook")}]));
+        refuses(&value, "notify[0].webhook", "not on the public internet");
+        assert!(parse_in(&local, &value).is_ok(), "{host}");
+    }
+    for host in ["8.8.8.8", "hooks.example.com", "localhost.example.com"] {
+        good(&with(&["notify"], json!([{"webhook": format!("https://{host}/hook")}])));
+    }
+}
+
+#[test]
+fn an_output_that_is_no_pattern_is_refused() {
+    for (bad, why) in [("[", "class"), ("a/{b", "alternate"), ("[z-a]", "range")] {
+        refuses(&with(&["outputs"], json!(["ok/**", bad])), "outputs[1]", why);
+    }
+    refuses(&with(&["outputs"], json!(["x".repeat(1025)])), "outputs[0]", "at most 1024");
+    good(&with(&["outputs"], json!(["results/**", "*.{png,jpg}", "[[]x"])));
+}
+
+#[test]
 fn faults_without_end_are_cut() {
     let mut value = small();
     for index in 0..5000 {

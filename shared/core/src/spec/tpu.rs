@@ -57,7 +57,7 @@ pub(super) fn read(
     };
     let Some(object) = Object::open(value, "tpu", FIELDS, faults) else { return tpu };
     let accelerators = accelerators(&object, faults);
-    let zones = zones(&object, faults);
+    let zones = zones(&object, &accelerators, faults);
     let before = faults.count();
     tpu.capacity = capacity(&object, faults);
     tpu.slices = slices(&object, faults);
@@ -108,8 +108,11 @@ struct Zones {
     given: bool,
 }
 
-fn zones(object: &Object<'_>, faults: &mut Faults) -> Zones {
+fn zones(object: &Object<'_>, accelerators: &[Known], faults: &mut Faults) -> Zones {
     let all = catalog::zones();
+    // Of use are those that have what is asked for.
+    let is_of_use = |zone: &str| accelerators.iter().any(|(_, one)| catalog::is_offered(&one.name, zone));
+    let of_use: Vec<&str> = all.iter().copied().filter(|zone| accelerators.is_empty() || is_of_use(zone)).collect();
     let mut known = Vec::new();
     let words = object.words("zones", faults);
     let given = object.get("zones").is_some_and(|value| value.as_array().is_none_or(|items| !items.is_empty()));
@@ -118,9 +121,10 @@ fn zones(object: &Object<'_>, faults: &mut Faults) -> Zones {
             known.push(word);
             continue;
         }
-        let of_region: Vec<&str> = all.iter().copied().filter(|zone| catalog::region_of(zone) == word.text).collect();
+        let of_region: Vec<&str> =
+            of_use.iter().copied().filter(|zone| catalog::region_of(zone) == word.text).collect();
         let advice = if of_region.is_empty() {
-            advise(&word.text, &all)
+            advise(&word.text, &of_use)
         } else {
             format!("it is a region, with the zones {}", list(&of_region))
         };
@@ -141,7 +145,10 @@ fn capacity(object: &Object<'_>, faults: &mut Faults) -> Vec<CapacityKind> {
                 let advice = format!("use {}", names.join(", "));
                 faults.add(word.path, format!("this version of Rekindle does not build `flex_start` yet; {advice}"));
             }
-            None => faults.add(word.path, format!("is no kind of capacity; {}", advise(&word.text, &names))),
+            None => {
+                let advice = advise(&word.text, &names);
+                faults.add(word.path, format!("{} is no kind of capacity; {advice}", quote(&word.text)));
+            }
         }
     }
     if value.as_array().is_some_and(Vec::is_empty) {
@@ -162,7 +169,7 @@ fn queued(object: &Object<'_>, slices: u32, accelerators: &[Known], faults: &mut
         Some("always") => Queued::Always,
         Some("never") => Queued::Never,
         Some(other) => {
-            faults.add(object.at("queued"), format!("is none of the ways; {}", advise(other, &names)));
+            faults.add(object.at("queued"), format!("{} is none of the ways; {}", quote(other), advise(other, &names)));
             return Queued::Auto;
         }
     };

@@ -49,6 +49,22 @@ async fn a_file_in_use_and_a_newer_file_are_refused() {
 }
 
 #[tokio::test]
+async fn a_store_whose_writer_has_ended_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut docs = RedbDocs::open(dir.path().join("store.redb")).unwrap();
+    docs.commit(vec![put("jobs/a", &[], Precondition::Absent)]).await.unwrap();
+    assert!(docs.writes().is_ok());
+    // As after a panic in it: nobody takes what is sent.
+    let (requests, queue) = tokio::sync::mpsc::channel(1);
+    drop(queue);
+    docs.requests = Some(requests);
+    assert!(docs.get("jobs/a").await.unwrap().is_some(), "reads go on");
+    let told = docs.writes().unwrap_err().to_string();
+    assert!(told.contains("writer has ended") && told.contains("restart"), "{told}");
+    assert_eq!(docs.commit(vec![put("jobs/b", &[], Precondition::Absent)]).await.unwrap_err().to_string(), told);
+}
+
+#[tokio::test]
 async fn revisions_grow_over_a_reopening_with_a_clock_that_stepped_back() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.redb");

@@ -1,9 +1,24 @@
-//! Which addresses are public.
+//! Which addresses are public: webhooks are told there alone.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use url::Host;
+
+/// False for a host that can never lead to the public internet: an address that is not of it, or this machine's own name.
+/// Where another name leads is known only when it is resolved.
+pub fn may_be_public(host: &Host<&str>) -> bool {
+    match host {
+        Host::Ipv4(v4) => is_public_v4(*v4),
+        Host::Ipv6(v6) => is_public_v6(*v6),
+        Host::Domain(name) => {
+            let name = name.trim_end_matches('.');
+            name != "localhost" && !name.ends_with(".localhost")
+        }
+    }
+}
+
 /// True for addresses of the public internet, by the special-purpose registries of IANA.
-pub(crate) fn is_public(address: IpAddr) -> bool {
+pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_public_v4(v4),
         IpAddr::V6(v6) => is_public_v6(v6),
