@@ -360,9 +360,9 @@ pub(crate) struct Logs {
     /// Only this worker: its index, or SLICE-INDEX; `all` is every worker
     #[arg(long, value_name = "N|all", default_value = "all")]
     pub(crate) worker: String,
-    /// Only what came in within so long, such as 10m
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    pub(crate) since: Option<std::time::Duration>,
+    /// Only what came in since then: so long ago, such as 10m, a day, or a time
+    #[arg(long, value_name = "TIME", value_parser = crate::moment::argument)]
+    pub(crate) since: Option<jiff::Timestamp>,
     /// Only lines that match this regular expression
     #[arg(long, value_name = "PATTERN")]
     pub(crate) grep: Option<regex::bytes::Regex>,

@@ -24,8 +24,9 @@ const SIZE_MAX: u64 = 512 * 1024 * 1024;
 /// Paths that a refusal names.
 const LARGEST_SHOWN: usize = 5;
 
-/// A packed folder.
+/// A packed folder, or one file.
 pub(crate) struct Bundle {
+    /// Of one file its own path.
     folder: PathBuf,
     packed: pack::Packed,
     files: usize,
@@ -51,14 +52,27 @@ impl Bundle {
         }
         let files = found.entries.iter().filter(|entry| entry.kind != collect::Kind::Folder).count();
         if files == 0 {
-            if std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some()) {
-                let folder = folder.display();
-                printer.warn(&format!("no file of {folder} is sent: .gitignore or .rekindleignore name every one"));
-            }
+            let has_any = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
+            let why = if has_any { ".gitignore or .rekindleignore name every one" } else { "there is none in it" };
+            printer.warn(&format!("no file of {} is sent: {why}", folder.display()));
             return Ok(None);
         }
         let packed = pack::pack(&folder, &found.entries, &pack::progress(printer, bytes))?;
         Ok(Some(Self { folder, packed, files, bytes }))
+    }
+
+    /// Packs one file, under that name.
+    pub(crate) fn of_file(file: &Path, name: &str, printer: Printer) -> Result<Self> {
+        let entry = collect::file(file, name)?;
+        let bytes = entry.size;
+        if bytes > SIZE_MAX {
+            let what = format!("the file {} is too large to send", file.display());
+            return Err(Fault::input(what)
+                .because(format!("it has {}, where {} are allowed", human::bytes(bytes), human::bytes(SIZE_MAX)))
+                .next("bring it by way of a bucket"));
+        }
+        let packed = pack::pack(file, &[entry], &pack::progress(printer, bytes))?;
+        Ok(Self { folder: file.to_owned(), packed, files: 1, bytes })
     }
 
     /// sha256 of the bytes, in lower-case hex.
@@ -80,11 +94,14 @@ impl Bundle {
         source
     }
 
-    /// `3 files of ~/train, 12.5 KiB`.
+    /// `3 files of ~/train (12.5 KiB, 4.0 KiB packed)`; of one file `~/train/a.py (812 B)`.
     pub(crate) fn describe(&self) -> String {
+        let (folder, bytes) = (self.folder.display(), human::bytes(self.bytes));
+        if self.folder.is_file() {
+            return format!("{folder} ({bytes})");
+        }
         let files = human::count(self.files as u64, "file");
-        let sizes = format!("{}, {} packed", human::bytes(self.bytes), human::bytes(self.packed.size));
-        format!("{files} of {} ({sizes})", self.folder.display())
+        format!("{files} of {folder} ({bytes}, {} packed)", human::bytes(self.packed.size))
     }
 
     /// Where it is or would be: the address for `code`, and whether it is there.

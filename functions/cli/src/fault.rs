@@ -17,6 +17,7 @@ struct Inner {
     next: Option<String>,
     exit: Exit,
     status: Option<u16>,
+    lacks: Option<String>,
     is_quiet: bool,
 }
 
@@ -25,7 +26,7 @@ pub(crate) type Result<T> = std::result::Result<T, Fault>;
 
 impl Fault {
     fn new(what: String, exit: Exit) -> Self {
-        Self(Box::new(Inner { what, causes: Vec::new(), next: None, exit, status: None, is_quiet: false }))
+        Self(Box::new(Inner { what, causes: Vec::new(), next: None, exit, status: None, lacks: None, is_quiet: false }))
     }
 
     /// The person's input (or the job) is at fault.
@@ -69,6 +70,12 @@ impl Fault {
         self
     }
 
+    /// There is no job of this id.
+    pub(crate) fn for_lack_of(mut self, job: &str) -> Self {
+        self.0.lacks = Some(job.to_owned());
+        self
+    }
+
     /// Ends with another exit code.
     pub(crate) fn exits(mut self, exit: Exit) -> Self {
         self.0.exit = exit;
@@ -85,6 +92,11 @@ impl Fault {
         self.0.status
     }
 
+    /// The id that no job has, if that is the fault.
+    pub(crate) fn lacks(&self) -> Option<&str> {
+        self.0.lacks.as_deref()
+    }
+
     /// The first line.
     pub(crate) fn what(&self) -> &str {
         &self.0.what
@@ -96,7 +108,7 @@ impl Fault {
     }
 
     /// What to do now; where nobody knew better, where to look.
-    fn next_step(&self) -> &str {
+    pub(crate) fn next_step(&self) -> &str {
         match (&self.0.next, self.0.exit) {
             (Some(next), _) => next,
             (None, Exit::Unexpected) => "`rekindle doctor` checks this machine and the server",

@@ -13,6 +13,7 @@ pub(crate) fn duration(secs: i64) -> String {
         0..120 => format!("{secs}s"),
         120..3600 => format!("{minutes}m"),
         3600..86_400 => format!("{hours}h{:02}m", minutes % 60),
+        _ if hours % 24 == 0 => format!("{days}d"),
         _ => format!("{days}d{}h", hours % 24),
     }
 }
@@ -112,6 +113,8 @@ mod tests {
             (3599, "59m"),
             (3600, "1h00m"),
             (11_100, "3h05m"),
+            (86_400, "1d"),
+            (89_999, "1d"),
             (187_200, "2d4h"),
         ] {
             assert_eq!(duration(secs), text);

@@ -16,6 +16,7 @@ mod human;
 mod job_page;
 #[cfg(test)]
 mod json_page;
+mod moment;
 mod printer;
 mod project;
 #[cfg(test)]

@@ -131,7 +131,8 @@ impl Project {
         }
         let fault = Fault::input(format!("{key:?} is no known argument"));
         // By what they stand for, too: `learning_rate` is `lr`.
-        let near = nearest(bare, self.aliases.iter().flat_map(|(alias, full)| [alias.as_str(), last_part(full)]));
+        let words = self.aliases.iter().flat_map(|(alias, full)| [alias.as_str(), last_part(full)]);
+        let near = nearest(bare, words, LEAST);
         let alias = near.and_then(|near| {
             let stands = |(alias, full): &(&String, &String)| alias.as_str() == near || last_part(full) == near;
             self.aliases.iter().find(stands)
@@ -156,7 +157,7 @@ impl Project {
         }
         let known: Vec<String> = self.presets.keys().cloned().chain(recovery.map(str::to_owned)).collect();
         let fault = Fault::input(format!("there is no preset {name:?}"));
-        Err(match nearest(name, known.iter().map(String::as_str)) {
+        Err(match nearest(name, known.iter().map(String::as_str), LEAST) {
             Some(near) => fault.next(format!("did you mean {near}?")),
             None => fault.next(format!("known are {}; more go into [presets.NAME] of {FILE}", known.join(", "))),
         })
@@ -164,26 +165,27 @@ impl Project {
 
     /// The folder that the last of these presets with one sets.
     pub(crate) fn preset_folder(&self, presets: &[String]) -> Result<Option<PathBuf>> {
-        let last = presets.iter().rev().find_map(|name| self.preset_folders.get(name));
-        last.map(|place| self.at(place)).transpose()
+        let last = presets.iter().rev().find_map(|name| Some((name, self.preset_folders.get(name)?)));
+        last.map(|(name, place)| self.at(place, &format!("of the preset {name:?}"))).transpose()
     }
 
     /// The folder that is sent where none is named: of the last preset with one, else of the project, else of the user.
     pub(crate) fn default_folder(&self, presets: &[String]) -> Result<Option<PathBuf>> {
         match (self.preset_folder(presets)?, &self.folder) {
-            (None, Some(place)) => self.at(place).map(Some),
+            (None, Some(place)) => self.at(place, "that is sent by default").map(Some),
             (folder, _) => Ok(folder),
         }
     }
 
-    fn at(&self, place: &Place) -> Result<PathBuf> {
+    fn at(&self, place: &Place, which: &str) -> Result<PathBuf> {
         let named = place.given.to_str().and_then(|name| self.folders.get(name)).cloned();
         let folder = named.unwrap_or_else(|| from(&place.base, &place.given));
         if folder.is_dir() {
             return Ok(folder);
         }
-        let what = format!("the default folder {} is not there", folder.display());
-        Err(Fault::input(what).next(format!("change `folder` in {}, or name one with --folder", place.file.display())))
+        let what = format!("the folder {which} is not there: {}", folder.display());
+        let file = place.file.display();
+        Err(Fault::input(what).next(format!("make it, change `folder` in {file}, or name another with --folder")))
     }
 
     /// A folder: a path that exists, or one by name.
@@ -192,7 +194,11 @@ impl Project {
             return Ok(given.to_owned());
         }
         if let Some(folder) = given.to_str().and_then(|name| self.folders.get(name)) {
-            return Ok(folder.clone());
+            if folder.is_dir() {
+                return Ok(folder.clone());
+            }
+            let what = format!("the folder of the name {} is not there: {}", given.display(), folder.display());
+            return Err(Fault::input(what).next(format!("make it, or change [folders] in {FILE} or the configuration")));
         }
         let fault = Fault::input(format!("there is no folder {}", given.display()));
         let named: Vec<&str> = self.folders.keys().map(String::as_str).collect();
@@ -223,12 +229,14 @@ fn read(path: &Path) -> Result<File> {
     })
 }
 
-/// The most similar of the known words, if one is similar at all.
-fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    const LEAST: f64 = 0.75;
+/// Words less similar than this have nothing to do with each other.
+const LEAST: f64 = 0.75;
+
+/// The most similar of the known words, if one is so similar (0 to 1).
+pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>, least: f64) -> Option<&'a str> {
     let scored = known.map(|known| (strsim::jaro_winkler(word, known), known));
     let best = scored.max_by(|one, other| one.0.total_cmp(&other.0))?;
-    (best.0 >= LEAST).then_some(best.1)
+    (best.0 >= least).then_some(best.1)
 }
 
 /// `learning_rate` of `--config.training.learning_rate`.
@@ -306,7 +314,7 @@ mod tests {
 
     #[test]
     fn the_folder_that_is_sent_has_defaults() {
-        let text = "folder = \"train\"\n[folders]\ntrain = \"a\"\n[presets.deep]\nfolder = \"a/b\"\npriority = 1\n\
+        let text = "folder = \"train\"\n[folders]\ntrain = \"a\"\naway = \"b\"\n[presets.deep]\nfolder = \"a/b\"\npriority = 1\n\
                     [presets.flat]\npriority = 2\n[presets.lost]\nfolder = \"gone\"\n[presets.odd]\nfolder = \"train\"\n";
         let (folder, project) = project(text);
         let sent = |presets: &[&str]| {
@@ -322,8 +330,10 @@ mod tests {
         let deep = project.preset("deep").unwrap().unwrap();
         assert_eq!(Value::Object(deep.clone()), json!({"priority": 1}), "it is no field of the job");
         let text = sent(&["lost"]).unwrap_err().text();
-        let said = ["the default folder", "gone is not there", FILE, "--folder"];
+        let said = ["the folder of the preset \"lost\" is not there", "gone", FILE, "--folder"];
         assert!(said.iter().all(|word| text.contains(word)), "{text}");
+        let text = project.folder(Path::new("away")).unwrap_err().text();
+        assert!(text.contains("the folder of the name away is not there") && text.contains("[folders]"), "{text}");
     }
 
     #[test]

@@ -83,6 +83,11 @@ mod tests {
             ("account --by year", &["invalid value 'year'", "job, owner, tag, week"], "account --help`"),
             ("account --weeks 0", &["invalid value '0'", "0 is not in 1..=520"], "account --help`"),
             ("logs a --grep (", &["invalid value '(' for '--grep <PATTERN>'", "unclosed group"], "logs --help`"),
+            (
+                "logs a --since soon",
+                &["invalid value 'soon' for '--since", "12h, yesterday, 2026-11-27"],
+                "logs --help`",
+            ),
             ("ps --all -n 3", &["'--all' cannot be used with '--limit <N>'"], "ps --help`"),
             ("ps --all --all", &["'--all' cannot be used multiple times"], "ps --help`"),
             ("doctor --project p", &["arguments were not provided", "--region"], "doctor --help`"),

@@ -278,6 +278,10 @@ impl Api {
             None => Fault::input(format!("{}{path} answered {status}", self.url())).because(excerpt(&text)),
         };
         let fault = fault.with_status(status.as_u16());
+        let fault = match next::job_of(path) {
+            Some(job) if status == StatusCode::NOT_FOUND => fault.for_lack_of(job),
+            Some(_) | None => fault,
+        };
         let fault = if status.is_server_error() { fault.exits(Exit::Unexpected) } else { fault };
         match step {
             Some(step) => fault.next(step),

@@ -25,6 +25,12 @@ pub(super) fn step(status: StatusCode, path: &str, problem: Option<&Problem>) ->
         StatusCode::FORBIDDEN => "ask an administrator of this installation for the right to do this",
         StatusCode::NOT_FOUND if job.is_some() => "`rekindle ps` lists the jobs",
         StatusCode::CONFLICT if path == "/v1/jobs" => "choose another --id, or leave it out to get a new one",
+        StatusCode::CONFLICT if path.ends_with("/exec") => {
+            return Some(format!(
+                "`rekindle up {}` brings it up, and waits until it can be used",
+                job.unwrap_or("NAME")
+            ));
+        }
         StatusCode::CONFLICT => {
             let job = job.unwrap_or("JOB");
             let phase = problem.and_then(|problem| problem.more.get("phase")?.as_str()).and_then(Phase::parse);
@@ -36,6 +42,9 @@ pub(super) fn step(status: StatusCode, path: &str, problem: Option<&Problem>) ->
         }
         StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY if path == "/v1/jobs" => {
             return Some(submit(problem));
+        }
+        StatusCode::BAD_REQUEST if path.ends_with("/exec") && is_about_worker(problem) => {
+            "name one that is there with --worker, or leave it out for all of them"
         }
         StatusCode::BAD_REQUEST if path.ends_with("/logs") => "`rekindle show JOB` tells its TPU and attempts",
         StatusCode::PAYLOAD_TOO_LARGE => "make it smaller: what is large belongs into a bucket",
@@ -53,8 +62,12 @@ pub(super) fn step(status: StatusCode, path: &str, problem: Option<&Problem>) ->
 }
 
 /// The job that a path is of.
-fn job_of(path: &str) -> Option<&str> {
+pub(super) fn job_of(path: &str) -> Option<&str> {
     path.strip_prefix("/v1/jobs/")?.split('/').next()
+}
+
+fn is_about_worker(problem: Option<&Problem>) -> bool {
+    problem.is_some_and(|problem| problem.ty.ends_with(":worker"))
 }
 
 /// By the fields that are wrong: where it is told what stands in each.

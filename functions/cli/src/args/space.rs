@@ -107,9 +107,9 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = SYNC_EXAMPLES)]
 pub(crate) struct Sync {
-    /// A folder here, or NAME:PATH in a workspace: a folder or file
+    /// A folder or file here, or NAME:PATH in a workspace
     pub(crate) from: String,
-    /// The same; one of both is in a workspace
+    /// The same; one of both is in a workspace. One file takes this name, or keeps its own in a folder
     pub(crate) to: String,
     /// Only this worker: its index, or SLICE-INDEX; `all` is every worker
     #[arg(long, value_name = "N|all", default_value = "all")]
@@ -122,6 +122,7 @@ each gets its folder w0, w1, …
 Examples:
   rekindle sync . dev:
   rekindle sync src dev:src
+  rekindle sync conf/big.yaml dev:conf/        one file, into a folder
   rekindle sync dev:results ./results --worker 0";
 
 /// `ssh`.

@@ -167,6 +167,20 @@ pub(super) fn folder(root: &Path) -> Result<Found> {
     Ok(found)
 }
 
+/// One file, to be packed under that name. Ignore rules do not count: it was named.
+pub(super) fn file(path: &Path, name: &str) -> Result<Entry> {
+    let metadata = path.metadata().map_err(|error| {
+        let fault = Fault::input(format!("cannot send {}", path.display())).caused_by(&error);
+        fault.next("name a folder or a file that is there")
+    })?;
+    if !metadata.is_file() {
+        return Err(Fault::input(format!("{} is neither file nor folder", path.display()))
+            .next("name a folder or a file; what a pipe gives can be written to one first"));
+    }
+    let mode = metadata.permissions().mode() & 0o7777;
+    Ok(Entry { path: name.into(), kind: Kind::File, mode, size: metadata.len() })
+}
+
 fn too_many(root: &Path) -> Fault {
     Fault::input(format!("the folder {} has more than {ENTRIES_MAX} files", root.display()))
         .next(format!("name what is no program in {IGNORE_FILE}"))

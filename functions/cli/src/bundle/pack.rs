@@ -46,7 +46,7 @@ pub(super) fn bar(printer: Printer, bytes: u64, word: &'static str, at_least: u6
     }
 }
 
-/// Packs the entries of a folder, in their order.
+/// Packs the entries of a folder, in their order. A root that is a file is the one entry's own.
 pub(super) fn pack(root: &Path, entries: &[Entry], bar: &ProgressBar) -> Result<Packed> {
     let cannot = |error: io::Error| unwritable(&error);
     let file = tempfile::tempfile().map_err(cannot)?;
@@ -103,7 +103,8 @@ fn append<W: Write>(tar: &mut tar::Builder<W>, root: &Path, entry: &Entry, bar: 
         }
         Kind::File => {
             header.set_entry_type(tar::EntryType::Regular);
-            let file = File::open(root.join(&entry.path)).map_err(|error| cannot(&error))?;
+            let from = if root.is_file() { root.to_owned() } else { root.join(&entry.path) };
+            let file = File::open(from).map_err(|error| cannot(&error))?;
             tar.append_data(&mut header, &entry.path, Exact { inner: bar.wrap_read(file), left: entry.size })
         }
     }

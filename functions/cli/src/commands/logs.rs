@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use jiff::{SignedDuration, Timestamp};
 use owo_colors::{AnsiColors, OwoColorize as _};
 use rekindle_wire::v1::{JobView, OutputLine};
 use tokio::sync::Mutex;
@@ -49,7 +48,7 @@ pub(crate) async fn run(context: &Context, options: &Logs) -> Result<()> {
     let query = [
         ("attempt", options.attempt.map(|n| n.to_string())),
         ("worker", wanted(&options.worker)),
-        ("since", since(options).map(|since| since.to_string())),
+        ("since", options.since.map(|since| since.to_string())),
         ("form", (!is_plain).then(|| "lines".to_owned())),
     ];
     let mut has_output = false;
@@ -72,11 +71,6 @@ fn none_of(options: &Logs) -> String {
     format!("there is no output of {what}{job}; `rekindle show {job}` tells what it is at")
 }
 
-fn since(options: &Logs) -> Option<Timestamp> {
-    let ago = SignedDuration::try_from(options.since?).unwrap_or(SignedDuration::MAX);
-    Some(Timestamp::now().checked_sub(ago).unwrap_or(Timestamp::UNIX_EPOCH))
-}
-
 fn wanted(worker: &str) -> Option<String> {
     (worker != "all").then(|| worker.to_owned())
 }
@@ -91,7 +85,7 @@ pub(crate) async fn follow(context: &Context, job: &str) -> Result<()> {
 /// ended and what is waited for; on a terminal also each change of the phase.
 async fn follow_as(context: &Context, options: &Logs) -> Result<()> {
     let told =
-        Told { ends: Mutex::new(Ends::new(context, &options.job, since(options))), heard: Cell::new(Instant::now()) };
+        Told { ends: Mutex::new(Ends::new(context, &options.job, options.since)), heard: Cell::new(Instant::now()) };
     tokio::select! {
         ended = output(context, options, &told) => ended,
         never = watch(context, options, &told) => match never {},
@@ -131,12 +125,11 @@ async fn watch(context: &Context, options: &Logs, told: &Told<'_>) -> Infallible
 async fn output(context: &Context, options: &Logs, told: &Told<'_>) -> Result<()> {
     let job = options.job.as_str();
     let path = job_path(job, "/logs")?;
-    let since = since(options);
     let query = [
         ("follow", Some("true".to_owned())),
         ("attempt", options.attempt.map(|n| n.to_string())),
         ("worker", wanted(&options.worker)),
-        ("since", since.map(|since| since.to_string())),
+        ("since", options.since.map(|since| since.to_string())),
         ("form", Some("lines".to_owned())),
     ];
     let mut writer = Writer::new(context.printer, options);
@@ -242,12 +235,12 @@ impl<'a> Writer<'a> {
             return self.printer.json_line(&LogLine { attempt: line.attempt, worker: &line.worker, line: &said });
         }
         let is_named = self.options.worker == "all" && line.workers > 1;
+        // A program's own colours must not run into the next line, nor into the prompt.
+        let reset = if self.is_coloured && said.contains('\u{1b}') { "\u{1b}[0m" } else { "" };
         let shown = match (is_named, self.is_coloured) {
-            (false, _) => said,
+            (false, _) => format!("{said}{reset}"),
             (true, false) => format!("[{}] {said}", line.worker),
             (true, true) => {
-                // A program's own colours must not run into the next line.
-                let reset = if said.contains('\u{1b}') { "\u{1b}[0m" } else { "" };
                 format!("{} {said}{reset}", format!("[{}]", line.worker).color(colour_of(&line.worker)))
             }
         };

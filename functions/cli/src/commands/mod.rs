@@ -15,6 +15,7 @@ mod labels;
 mod list;
 mod live;
 mod logs;
+mod nearest;
 mod open;
 mod outputs;
 mod pages;
@@ -71,7 +72,12 @@ pub(crate) fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
             // One thread: a client waits for one answer at a time, and starts at once.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(|error| Fault::unexpected("cannot start").caused_by(&error))?;
-            runtime.block_on(ask(context, client))
+            runtime.block_on(async {
+                match ask(context, client).await {
+                    Ok(code) => Ok(code),
+                    Err(fault) => Err(nearest::told(&cli.global, printer, fault).await),
+                }
+            })
         }
     }
 }

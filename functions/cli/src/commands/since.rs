@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use jiff::civil::Date;
-use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
+use jiff::{SignedDuration, Timestamp, Zoned};
 use owo_colors::OwoColorize as _;
 use rekindle_core::digest::JobDigest;
 use rekindle_core::failure::FailureKind;
@@ -18,6 +16,7 @@ use crate::api::typed;
 use crate::args::Since;
 use crate::fault::{Fault, Result};
 use crate::human;
+use crate::moment;
 use crate::state;
 use crate::table::{Table, number, text};
 
@@ -26,10 +25,11 @@ const FIRST: SignedDuration = SignedDuration::from_hours(24);
 
 /// Shows the digest, and remembers the look.
 pub(crate) async fn run(context: &Context, options: &Since) -> Result<()> {
-    let now = Timestamp::now();
+    let zoned = Zoned::now();
+    let now = zoned.timestamp();
     let memory = options.time.is_none().then(|| memory(|name| std::env::var_os(name))).flatten();
     let since = match (&options.time, &memory) {
-        (Some(text), _) => parse(text, now)?,
+        (Some(text), _) => parse(text, &zoned)?,
         (None, Some(path)) => last(&looks(path)?, context.api.url(), options.owner.as_deref()).unwrap_or(now - FIRST),
         (None, None) => now - FIRST,
     };
@@ -49,17 +49,8 @@ pub(crate) async fn run(context: &Context, options: &Since) -> Result<()> {
     Ok(())
 }
 
-/// A length of time that is over, a day, or a moment.
-fn parse(text: &str, now: Timestamp) -> Result<Timestamp> {
-    if let Ok(ago) = humantime::parse_duration(text) {
-        let ago = SignedDuration::try_from(ago).unwrap_or(SignedDuration::MAX);
-        return Ok(now.checked_sub(ago).unwrap_or(Timestamp::UNIX_EPOCH));
-    }
-    let day = || text.parse::<Date>().ok()?.to_zoned(TimeZone::system()).ok();
-    let moment = text.parse::<Timestamp>().ok().or_else(|| Some(day()?.timestamp()));
-    moment.ok_or_else(|| {
-        Fault::input(format!("{text:?} is no time")).next("write 12h, 2026-11-27, or 2026-11-27T18:00:00Z")
-    })
+fn parse(text: &str, now: &Zoned) -> Result<Timestamp> {
+    moment::parse(text, now).ok_or_else(|| Fault::input(format!("{text:?} is no time")).next(moment::FORMS))
 }
 
 /// Where looks are remembered.
@@ -214,14 +205,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_a_length_a_day_or_a_moment() {
-        let now: Timestamp = "2026-11-28T12:00:00Z".parse().unwrap();
-        assert_eq!(parse("12h", now).unwrap().to_string(), "2026-11-28T00:00:00Z");
-        assert_eq!(parse("2026-11-27T18:00:00Z", now).unwrap().to_string(), "2026-11-27T18:00:00Z");
-        let day = parse("2026-11-27", now).unwrap();
-        assert!((now.duration_since(day).as_hours() - 36).abs() <= 14, "midnight here: {day}");
-        let text = parse("yesterday", now).unwrap_err().text();
-        assert!(text.contains("yesterday") && text.contains("2026-11-27"), "{text}");
+    fn what_is_no_time_is_told_with_the_forms_that_are() {
+        let text = parse("soon", &Zoned::now()).unwrap_err().text();
+        assert!(text.contains("\"soon\" is no time") && text.contains("yesterday, 2026-11-27"), "{text}");
     }
 
     #[test]

@@ -56,7 +56,14 @@ const EMULATOR: &str = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU";
 
 /// Any job with a TPU; of a workspace's name the one that is there.
 async fn look(context: &Context, name: &str) -> Result<JobView> {
-    let view: JobView = typed(context.api.get(&job_path(name, "")?, &[]).await?)?;
+    let found = context.api.get(&job_path(name, "")?, &[]).await.map_err(|fault| {
+        if fault.status() != Some(404) {
+            return fault;
+        }
+        let next = format!("make a workspace: rekindle up {name} --tpu v5litepod-8; `rekindle ps` lists the jobs");
+        fault.next(next)
+    })?;
+    let view: JobView = typed(found)?;
     if view.phase.is_terminal() && view.spec["workspace"] == true {
         return Ok(workspace::live(context, name).await?.1);
     }
@@ -67,7 +74,11 @@ fn words(view: &JobView, options: &Ssh) -> Result<Vec<String>> {
     let id = &view.id;
     let ready = view.resources.iter().rev().find(|tpu| tpu.state == "ready");
     let Some(tpu) = ready else {
-        let word = if view.phase == Phase::Paused { "up" } else { "explain" };
+        let word = match (view.phase == Phase::Paused, view.spec["workspace"] == true) {
+            (true, true) => "up",
+            (true, false) => "unpause",
+            (false, _) => "explain",
+        };
         let next = format!("rekindle {word} {id}");
         let phase = view.phase.as_str();
         let state = if view.phase.is_terminal() { format!("has ended ({phase})") } else { format!("is {phase}") };

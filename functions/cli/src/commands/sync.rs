@@ -38,16 +38,19 @@ fn remote(text: &str) -> Option<(&str, &str)> {
 
 async fn send(context: &Context, options: &Sync, name: &str, to: &str) -> Result<()> {
     let (id, _) = workspace::live(context, name).await?;
-    let folder = Path::new(&options.from);
-    if !folder.is_dir() {
-        return Err(Fault::input(format!("{} is no folder", options.from)).next("name the folder that holds the file"));
-    }
-    let Some(bundle) = Bundle::of(folder, context.printer)? else {
-        return Err(Fault::input(format!("there is nothing to send in {}", options.from))
-            .next("see what .gitignore and .rekindleignore name"));
+    let from = Path::new(&options.from);
+    let (bundle, to) = if from.is_dir() {
+        let bundle = Bundle::of(from, context.printer)?.ok_or_else(|| {
+            Fault::input(format!("there is nothing to send in {}", options.from))
+                .next("see what .gitignore and .rekindleignore name")
+        })?;
+        (bundle, to.to_owned())
+    } else {
+        let (folder, name) = file_at(from, to);
+        (Bundle::of_file(from, &name, context.printer)?, folder)
     };
     let (code, _) = bundle.send(&context.api, context.printer).await?;
-    let unpack = UnpackBody { code, to: to.to_owned() };
+    let unpack = UnpackBody { code, to };
     let body = ExecBody { unpack: Some(unpack), worker: worker(&options.worker), run: None };
     let view = carry_out(context, &id, &body, &mut Nowhere).await?;
     check(&view, &BTreeMap::new(), "not every worker has the files")?;
@@ -56,6 +59,17 @@ async fn send(context: &Context, options: &Sync, name: &str, to: &str) -> Result
         &format!("{} went to {}", bundle.describe(), human::count(view.workers.len() as u64, "worker")),
         &view,
     )
+}
+
+/// The folder that one file goes to, and its name there: as it is called here, unless the place names it.
+fn file_at(from: &Path, to: &str) -> (String, String) {
+    let own = || from.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let (folder, name) =
+        to.rsplit_once('/').map_or(("", to), |(folder, name)| (if folder.is_empty() { "/" } else { folder }, name));
+    match name {
+        "" | "." | ".." => (to.to_owned(), own()),
+        name => (folder.to_owned(), name.to_owned()),
+    }
 }
 
 async fn fetch(context: &Context, options: &Sync, name: &str, from: &str) -> Result<()> {
@@ -75,15 +89,15 @@ async fn fetch(context: &Context, options: &Sync, name: &str, from: &str) -> Res
     let whole: Vec<String> = view.workers.iter().filter(|of| has_ended_well(of)).map(label).collect();
     let mut bytes = 0;
     for worker in &whole {
-        let Some((mut file, size)) = archives.files.remove(worker) else { continue };
-        let place = if view.workers.len() > 1 { to.join(worker) } else { to.to_owned() };
-        std::fs::create_dir_all(&place).map_err(cannot)?;
+        let Some(mut file) = archives.files.remove(worker) else { continue };
         file.seek(SeekFrom::Start(0)).map_err(cannot)?;
-        for special in unpack(file, &place).map_err(cannot)? {
+        let place = if view.workers.len() > 1 { Place::Folder(to.join(worker)) } else { Place::of(&options.to) };
+        let brought = unpack(file, &place).map_err(cannot)?;
+        for special in brought.special {
             let path = human::tame(&special.to_string_lossy());
             context.printer.warn(&format!("{worker}: {path} is neither file, folder nor link; it was not brought"));
         }
-        bytes += size;
+        bytes += brought.bytes;
     }
     if !whole.is_empty() {
         let workers = human::count(view.workers.len() as u64, "worker");
@@ -93,28 +107,69 @@ async fn fetch(context: &Context, options: &Sync, name: &str, from: &str) -> Res
     check(&view, &archives.errors, "not every worker could send the files")
 }
 
-/// Unpacks an archive. Answers what was left out: pipes and devices, which the crate would make into files.
-fn unpack(file: File, to: &Path) -> std::io::Result<Vec<PathBuf>> {
+/// Where what one worker packed goes.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    /// Into this folder.
+    Folder(PathBuf),
+    /// One file is this file; a folder is this folder.
+    Named(PathBuf),
+}
+
+impl Place {
+    /// As it was given: a folder that is there, or is meant to be, is no name for a file.
+    fn of(to: &str) -> Self {
+        let path = PathBuf::from(to);
+        if path.is_dir() || to.ends_with(['/', '.']) { Self::Folder(path) } else { Self::Named(path) }
+    }
+}
+
+/// What came out of an archive.
+#[derive(Debug, Default)]
+struct Brought {
+    /// The sum of its files.
+    bytes: u64,
+    /// What was left out: pipes and devices, which the crate would make into files.
+    special: Vec<PathBuf>,
+}
+
+/// Unpacks an archive.
+fn unpack(file: File, place: &Place) -> std::io::Result<Brought> {
     let mut archive = tar::Archive::new(file);
-    let (mut folders, mut special) = (Vec::new(), Vec::new());
+    let (mut folders, mut brought) = (Vec::new(), Brought::default());
+    let mut is_first = true;
     for entry in archive.entries()? {
         let mut entry = entry?;
         let kind = entry.header().entry_type();
+        let is_one = std::mem::take(&mut is_first) && kind.is_file();
+        let to = match place {
+            // A folder begins with itself, so what begins with a file is that file alone.
+            Place::Named(name) if is_one => {
+                let above = name.parent().filter(|above| !above.as_os_str().is_empty());
+                above.map_or(Ok(()), std::fs::create_dir_all)?;
+                brought.bytes += entry.size();
+                entry.unpack(name)?;
+                continue;
+            }
+            Place::Named(folder) | Place::Folder(folder) => folder,
+        };
+        std::fs::create_dir_all(to)?;
         if kind.is_fifo() || kind.is_character_special() || kind.is_block_special() {
-            special.push(entry.path()?.into_owned());
+            brought.special.push(entry.path()?.into_owned());
         } else if kind.is_dir() {
             // At the end, with their permissions: one may forbid writing into it.
-            folders.push(entry);
+            folders.push((to, entry));
         } else {
+            brought.bytes += entry.size();
             // Entries that would leave the folder are left out.
             entry.unpack_in(to)?;
         }
     }
-    folders.sort_by(|a, b| b.path_bytes().cmp(&a.path_bytes()));
-    for mut folder in folders {
+    folders.sort_by(|(_, a), (_, b)| b.path_bytes().cmp(&a.path_bytes()));
+    for (to, mut folder) in folders {
         folder.unpack_in(to)?;
     }
-    Ok(special)
+    Ok(brought)
 }
 
 fn said(context: &Context, text: &str, view: &ExecView) -> Result<()> {
@@ -161,8 +216,8 @@ impl Sink for Nowhere {
 /// What workers pack, on the disk: it may be large.
 #[derive(Default)]
 struct Archives {
-    /// Of each worker its archive, and the bytes of it.
-    files: BTreeMap<String, (File, u64)>,
+    /// Of each worker its archive.
+    files: BTreeMap<String, File>,
     /// Of each worker what went wrong, in its words.
     errors: BTreeMap<String, Vec<u8>>,
 }
@@ -181,10 +236,9 @@ impl Sink for Archives {
                 .next("set TMPDIR to a folder that you may write to, on a disk with room")
         };
         if !self.files.contains_key(worker) {
-            self.files.insert(worker.to_owned(), (tempfile::tempfile().map_err(cannot)?, 0));
+            self.files.insert(worker.to_owned(), tempfile::tempfile().map_err(cannot)?);
         }
-        let Some((file, size)) = self.files.get_mut(worker) else { return Ok(()) };
-        *size += bytes.len() as u64;
+        let Some(file) = self.files.get_mut(worker) else { return Ok(()) };
         file.write_all(bytes).map_err(cannot)
     }
 }
@@ -210,9 +264,39 @@ mod tests {
         let mut file = archive.into_inner().unwrap();
         file.seek(SeekFrom::Start(0)).unwrap();
         let to = tempfile::tempdir().unwrap();
-        assert_eq!(unpack(file, to.path()).unwrap(), [Path::new("closed/pipe"), Path::new("null")]);
+        let brought = unpack(file, &Place::Folder(to.path().to_owned())).unwrap();
+        assert_eq!(brought.special, [Path::new("closed/pipe"), Path::new("null")]);
+        assert_eq!(brought.bytes, 1, "the files alone");
         assert_eq!(std::fs::read(to.path().join("closed/a.txt")).unwrap(), b"a");
         assert!(!to.path().join("closed/pipe").exists() && !to.path().join("null").exists());
+    }
+
+    #[test]
+    fn one_file_is_a_file_on_the_other_side_too() {
+        let names = |to: &str| file_at(Path::new("conf/a.yaml"), to);
+        let at = |folder: &str, name: &str| (folder.to_owned(), name.to_owned());
+        assert_eq!(names(""), at("", "a.yaml"));
+        assert_eq!(names("b.yaml"), at("", "b.yaml"));
+        assert_eq!(names("conf/b.yaml"), at("conf", "b.yaml"));
+        assert_eq!(names("conf/"), at("conf/", "a.yaml"));
+        assert_eq!(names("."), at(".", "a.yaml"));
+        assert_eq!(names("/b.yaml"), at("/", "b.yaml"));
+        let here = tempfile::tempdir().unwrap();
+        let one = || {
+            let mut archive = tar::Builder::new(tempfile::tempfile().unwrap());
+            let mut header = tar::Header::new_gnu();
+            header.set_size(1);
+            header.set_mode(0o644);
+            archive.append_data(&mut header, "a.txt", &b"a"[..]).unwrap();
+            let mut file = archive.into_inner().unwrap();
+            file.seek(SeekFrom::Start(0)).unwrap();
+            file
+        };
+        for (to, file) in [("new/b.txt", "new/b.txt"), ("new", "new/a.txt"), ("made/", "made/a.txt"), ("c", "c")] {
+            let to = format!("{}/{to}", here.path().display());
+            assert_eq!(unpack(one(), &Place::of(&to)).unwrap().bytes, 1);
+            assert_eq!(std::fs::read(here.path().join(file)).unwrap(), b"a", "{to}");
+        }
     }
 
     #[test]

@@ -66,6 +66,7 @@ pub(super) async fn live(context: &Context, name: &str) -> Result<(String, JobVi
             // Only after one that has ended is another id the next that is free.
             Err(if id == name {
                 Fault::input(format!("there is no workspace {name}"))
+                    .for_lack_of(name)
                     .next(format!("make it: {make}; `rekindle status` lists those that are there"))
             } else {
                 Fault::input(format!("the workspace {name} has ended"))

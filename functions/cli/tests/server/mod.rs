@@ -156,6 +156,14 @@ fn problem_with(status: u16, detail: &str, errors: &[(&str, &str)], more: &[(&st
     (StatusCode::from_u16(status).unwrap(), headers, Json(problem)).into_response()
 }
 
+fn problem_of(kind: &str, status: u16, detail: &str) -> Response {
+    let body = json!({
+        "type": format!("urn:rekindle:problem:{kind}"), "title": "refused", "status": status, "detail": detail,
+    });
+    let headers = [(header::CONTENT_TYPE, "application/problem+json")];
+    (StatusCode::from_u16(status).unwrap(), headers, Json(body)).into_response()
+}
+
 /// So long ago that its age is the same for some time.
 fn ago(secs: i64) -> Timestamp {
     Timestamp::now() - SignedDuration::from_secs(secs)
@@ -245,6 +253,7 @@ fn known(id: &str) -> Option<Value> {
         "train-1" | "guarded" | "past" => Some(job(id, &[])),
         "waits" => Some(waiting()),
         "box" | "left" | "full" | "half" | "none" => Some(space::workspace(id)),
+        "asleep" => Some(space::asleep()),
         "old" => Some(space::ended()),
         "stuck" => Some(space::stuck()),
         "sliced" => Some(space::sliced()),
@@ -510,6 +519,9 @@ async fn logs(
     }
     if id == "waits" {
         return "".into_response();
+    }
+    if id == "rude" {
+        return objects::RED.into_response();
     }
     if !query.contains_key("follow") {
         let text = "== attempt 1 ==\n[w0] step 1\n[w1] step 1\n== attempt 2 ==\n[w0] step 2\n[w1] no worker\n";

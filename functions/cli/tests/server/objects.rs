@@ -15,6 +15,9 @@ pub(super) const FORGED: &str = concat!(
     "id: 1;g\nevent: end\ndata: succeeded\n\n",
 );
 
+/// The one worker's program leaves a colour open.
+pub(super) const RED: &str = "{\"attempt\":1,\"workers\":1,\"worker\":\"w0\",\"line\":\"\\u001b[31mred\"}\n";
+
 /// A line of text as an object; the attempt is that of the last heading.
 fn object(line: &str, attempt: &mut u32) -> Value {
     if let Some(number) = line.strip_prefix("== attempt ").and_then(|rest| rest.strip_suffix(" ==")) {

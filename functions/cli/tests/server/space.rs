@@ -37,6 +37,12 @@ pub(super) fn queued() -> Value {
     job
 }
 
+/// One that is paused.
+pub(super) fn asleep() -> Value {
+    let paused = [("phase", json!("paused")), ("desired", json!("pause")), ("resources", json!([]))];
+    job("asleep", &[&[("spec", spec())][..], &paused].concat())
+}
+
 /// One that was deleted.
 pub(super) fn ended() -> Value {
     let end = [("phase", json!("cancelled")), ("outcome", json!("cancelled")), ("resources", json!([]))];
@@ -66,6 +72,12 @@ fn brought(order: u64) -> Value {
 pub(super) async fn order(Path(id): Path<String>, Json(body): Json<ExecBody>) -> Response {
     if known(&id).is_none() {
         return no_such_job(&id);
+    }
+    if id == "asleep" {
+        return super::problem_with(409, "job asleep has no workers now: it is paused", &[], &[("phase", "paused")]);
+    }
+    if body.worker.as_deref() == Some("9") {
+        return super::problem_of("worker", 400, "\"9\" is no worker; there are 0 to 1 of each slice");
     }
     let order = if body.unpack.is_some() { 2 } else { 1 };
     (StatusCode::ACCEPTED, Json(brought(order))).into_response()
@@ -97,10 +109,15 @@ pub(super) async fn chunk(Path((id, _, worker, stream, number)): Path<(String, u
     }
 }
 
-/// One file, packed.
+/// A folder with one file, packed.
 fn archive() -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Directory);
+    header.set_size(0);
+    header.set_mode(0o755);
+    archive.append_data(&mut header, "./", std::io::empty()).unwrap();
+    header.set_entry_type(tar::EntryType::Regular);
     header.set_size(2);
     header.set_mode(0o644);
     archive.append_data(&mut header, "a.txt", &b"a\n"[..]).unwrap();

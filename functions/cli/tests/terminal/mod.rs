@@ -79,6 +79,23 @@ async fn a_bar_of_the_program_is_drawn_over_itself_on_a_terminal() {
 }
 
 #[tokio::test]
+async fn a_colour_that_the_program_leaves_open_ends_with_its_line() {
+    let server = server::start().await;
+    let show = "export TERM=xterm; script -qefc '$REKINDLE logs rude' /dev/null";
+    let shown = stdout(&shell(&server, project().path(), show).await);
+    assert!(shown.ends_with("\u{1b}[31mred\u{1b}[0m\r\n"), "{shown:?}");
+}
+
+#[tokio::test]
+async fn a_folder_without_a_file_is_said_to_be_one() {
+    let server = server::start().await;
+    let run = "mkdir empty; cd empty; $REKINDLE run --tpu v5litepod-8 -- true";
+    let output = shell(&server, project().path(), run).await;
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && said.contains("/empty is sent: there is none in it"), "{said}");
+}
+
+#[tokio::test]
 async fn ssh_goes_to_the_first_worker_and_through_the_proxy_where_it_is_told_to() {
     let server = server::start().await;
     let home = project();

@@ -84,6 +84,13 @@ async fn commands_and_files(dev: &Dev, here: &Path) -> Result<()> {
         ensure!(std::fs::read_to_string(place.join("who"))? == format!("{worker}\n"), "worker {worker}");
         ensure!(std::fs::metadata(place.join("big"))?.len() == 3_000_000, "worker {worker}");
     }
+    // One file is one file on both sides.
+    says(dev, here, 0, &["sync", "src/deep/a.txt", "box:conf/b.txt"]).await?;
+    says(dev, here, 0, &["sync", "src/deep/a.txt", "box:conf/"]).await?;
+    let said = says(dev, here, 0, &["exec", "box", "--worker", "3", "--", "cat conf/a.txt conf/b.txt"]).await?;
+    ensure!(said == "what is sentwhat is sent", "{said}");
+    says(dev, here, 0, &["sync", "box:conf/b.txt", "one.txt", "--worker", "3"]).await?;
+    ensure!(std::fs::read_to_string(here.join("one.txt"))? == "what is sent", "one file");
     let said = says(dev, here, 1, &["sync", "box:nowhere", "back"]).await?;
     ensure!(said.contains("nowhere"), "{said}");
     Ok(())
@@ -151,7 +158,7 @@ async fn a_workspace_lives_until_it_is_deleted() -> Result<()> {
         dev.phase("box", "paused").await?;
         ensure!(dev.cloud.resources().await?.is_empty(), "a paused workspace costs nothing");
         let said = says(dev, here, 1, &["exec", "box", "--", "true"]).await?;
-        ensure!(said.contains("paused"), "{said}");
+        ensure!(said.contains("paused") && said.contains("rekindle up box"), "{said}");
         let list: Value = serde_json::from_str(&says(dev, here, 0, &["--json", "status"]).await?)?;
         ensure!(list["jobs"][0]["id"] == "box" && list["jobs"][0]["phase"] == "paused", "{list}");
         says(dev, here, 0, &["up", "box"]).await?;

@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 
 use crate::args::Run;
 use crate::fault::{Fault, Result};
-use crate::project::{Project, join};
+use crate::human;
+use crate::project::{Project, join, nearest};
 
 /// A job file is written by hand.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -73,6 +74,13 @@ fn append(job: &mut Map<String, Value>, argument: &str) -> Result<()> {
     match job.get_mut("run") {
         Some(Value::Array(words)) => words.push(Value::from(argument)),
         Some(Value::String(line)) => {
+            line.truncate(line.trim_end().len());
+            if line.contains('\n') {
+                return Err(Fault::input(format!(
+                    "`run` has several lines of bash, and {argument} can follow one alone"
+                ))
+                .next("give `run` as a list of words such as [python3, train.py], or as one line"));
+            }
             line.push(' ');
             line.push_str(&quoted(argument));
         }
@@ -97,13 +105,35 @@ fn from_file(path: &Path) -> Result<Map<String, Value>> {
     let name = if path == Path::new("-") { "stdin".to_owned() } else { path.display().to_string() };
     let text = read(path).map_err(|error| {
         let fault = Fault::input(format!("cannot read {name}")).caused_by(&error);
-        if error.kind() == std::io::ErrorKind::NotFound {
-            return fault.next("a program goes behind `--`: rekindle run --tpu TYPE -- COMMAND");
-        }
-        fault
+        if error.kind() == std::io::ErrorKind::NotFound { fault.next(instead_of(path)) } else { fault }
     })?;
     parse(&text, &name)
 }
+
+/// What to do where there is no such job file: the one that was meant, and what else the word may have been.
+fn instead_of(path: &Path) -> String {
+    const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
+    let is_job = |path: &Path| path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known));
+    let program = "a program goes behind `--`: rekindle run --tpu TYPE -- COMMAND";
+    if !is_job(path) {
+        return format!("name a job file that is there; {program}");
+    }
+    let folder = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let there: Vec<String> = entries
+        .map(|e| e.path())
+        .filter(|p| is_job(p))
+        .filter_map(|p| Some(p.file_name()?.to_str()?.to_owned()))
+        .collect();
+    let name = path.file_name().and_then(std::ffi::OsStr::to_str).unwrap_or_default();
+    match nearest(name, there.iter().map(String::as_str), NEAR) {
+        Some(near) => format!("did you mean {}?", human::tame(&path.with_file_name(near).to_string_lossy())),
+        None => format!("name one that is there; `rekindle fields` tells what stands in one; {program}"),
+    }
+}
+
+/// Names of files less similar than this were not meant: their endings are alike already.
+const NEAR: f64 = 0.85;
 
 fn read(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
@@ -118,15 +148,22 @@ fn read(path: &Path) -> std::io::Result<String> {
 /// YAML, and so also JSON. Only `true` and `false` are booleans: `y` and `no` are words like any other.
 fn parse(text: &str, name: &str) -> Result<Map<String, Value>> {
     let options = serde_saphyr::options! { strict_booleans: true };
-    let value: Value = serde_saphyr::from_str_with_options(text, options)
-        .map_err(|error| Fault::input(format!("{name} is no job file")).because(error.to_string()))?;
+    let value: Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        let next = match error.location() {
+            Some(at) => format!("mend line {} of it; `rekindle fields` tells what stands in a job", at.line()),
+            None => "mend it; `rekindle fields` tells what stands in a job".to_owned(),
+        };
+        Fault::input(format!("{name} is no job file"))
+            .because(error.to_string().trim_start_matches("error: "))
+            .next(next)
+    })?;
     let kind = kind_of(&value);
     if let Value::Object(job) = value {
         return Ok(job);
     }
     Err(Fault::input(format!("{name} is no job file"))
         .because(format!("it holds {kind} where a map of fields is expected"))
-        .next("begin with `run:` and `tpu:`"))
+        .next("begin with `run:` and `tpu:`; `rekindle fields` tells what stands in a job"))
 }
 
 fn kind_of(value: &Value) -> &'static str {
@@ -316,6 +353,20 @@ mod tests {
         assert_eq!(job["run"], want);
         assert_eq!(job["tpu"], json!({"accelerator": "v6e-8", "slices": 2, "capacity": ["spot"]}));
         assert_eq!(job["recovery"], json!({"preset": "rerun"}));
+        // A block of YAML ends with a line's end, behind which the argument would be a command of its own.
+        for (run, want) in
+            [("run: |\n  python3 a.py\n", Some("python3 a.py --config.x=1")), ("run: |\n  cd b\n  c\n", None)]
+        {
+            std::fs::write(&file, run).unwrap();
+            let options = Run { words: vec![file.display().to_string(), "config.x=1".into()], ..Run::default() };
+            match (message(&options, &project), want) {
+                (Ok(job), Some(want)) => assert_eq!(job["run"], want),
+                (Err(fault), None) => {
+                    assert!(fault.text().contains("`run` has several lines of bash, and --config.x=1 can follow"));
+                }
+                (got, want) => panic!("{got:?} is not {want:?}"),
+            }
+        }
         let options = Run { words: words(&["lr=0.1"]), command: words(&["a"]), ..Run::default() };
         let job = message(&options, &project).unwrap();
         assert_eq!(job["run"], json!(["a", "--config.training.learning_rate=0.1"]));

@@ -1,0 +1,54 @@
+//! Moments as people write them.
+
+use jiff::civil::DateTime;
+use jiff::{SignedDuration, Timestamp, Zoned};
+
+/// The forms, for a refusal.
+pub(crate) const FORMS: &str = "write 12h, yesterday, 2026-11-27, or 2026-11-27T18:00:00Z";
+
+/// How long ago, a day, or a moment. Days begin at midnight where `now` is, and a time without a zone is of there.
+pub(crate) fn parse(text: &str, now: &Zoned) -> Option<Timestamp> {
+    if let Ok(ago) = humantime::parse_duration(text) {
+        let ago = SignedDuration::try_from(ago).unwrap_or(SignedDuration::MAX);
+        return Some(now.timestamp().checked_sub(ago).unwrap_or(Timestamp::UNIX_EPOCH));
+    }
+    if let Ok(moment) = text.parse::<Timestamp>() {
+        return Some(moment);
+    }
+    let local = match text {
+        "today" => now.date().to_datetime(jiff::civil::Time::midnight()),
+        "yesterday" => now.date().yesterday().ok()?.to_datetime(jiff::civil::Time::midnight()),
+        _ => text.parse::<DateTime>().ok()?,
+    };
+    Some(local.to_zoned(now.time_zone().clone()).ok()?.timestamp())
+}
+
+/// The same as an argument, by the clock and the zone of this machine.
+pub(crate) fn argument(text: &str) -> Result<Timestamp, String> {
+    parse(text, &Zoned::now()).ok_or_else(|| FORMS.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_taken_in_every_form_that_is_named() {
+        let now: Zoned = "2026-11-29T05:00:00+01:00[+01:00]".parse().unwrap();
+        for (text, want) in [
+            ("12h", "2026-11-28T16:00:00Z"),
+            ("1h 30m", "2026-11-29T02:30:00Z"),
+            ("today", "2026-11-28T23:00:00Z"),
+            ("yesterday", "2026-11-27T23:00:00Z"),
+            ("2026-11-27", "2026-11-26T23:00:00Z"),
+            ("2026-11-27 18:00", "2026-11-27T17:00:00Z"),
+            ("2026-11-27T18:00:00Z", "2026-11-27T18:00:00Z"),
+            ("2026-11-27T18:00:00+05:00", "2026-11-27T13:00:00Z"),
+        ] {
+            assert_eq!(parse(text, &now), Some(want.parse().unwrap()), "{text}");
+        }
+        for text in ["", "soon", "-1h", "2026-13-01", "tomorrow"] {
+            assert_eq!(parse(text, &now), None, "{text}");
+        }
+    }
+}
