@@ -171,6 +171,7 @@ pub(crate) fn attempt(number: u32, generation: u32) -> Attempt {
         first_exit_at: None,
         ended: None,
         fenced_at: None,
+        gone_since: None,
         progressed: false,
         step: None,
         step_at: None,

@@ -318,6 +318,9 @@ pub struct Attempt {
     pub ended: Option<Ended>,
     /// Set once no worker can be running it any more: every worker has reported, or its slice is proved gone.
     pub fenced_at: Option<Timestamp>,
+    /// Since when the API has said that its slice is gone. It is fenced a moment later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gone_since: Option<Timestamp>,
     /// True once it has passed the job's highest step.
     pub progressed: bool,
     /// Highest step it has reported.

@@ -94,7 +94,10 @@ pub fn attempt_of(job: &Job, generation: u32) -> Option<&Attempt> {
 pub fn order_for(job: &Job, generation: u32, key: WorkerKey, held: Option<u32>, at: &Context<'_>) -> Order {
     let mut order = order_to_all(job, generation, at.settings);
     let (Some(g), Some(attempt)) = (job.generation(generation), attempt_of(job, generation)) else { return order };
-    if held != Some(attempt.number) {
+    // Where the workers meet is told by the API with READY, and an agent keeps the first work that it gets: one that calls while its slice
+    // is still being made gets it a moment later. (Found by the simulation: programs had a coordinator without a host.)
+    let is_too_soon = order.want == Want::Prepare && g.addresses.is_empty();
+    if held != Some(attempt.number) && !is_too_soon {
         order.work = Some(work_for(job, g, attempt, key, at));
     }
     if order.want == Want::Run {
@@ -273,5 +276,34 @@ pub fn notice_is_urgent(notice: &Notice, now: Timestamp) -> bool {
         NoticeKind::Preemption => true,
         NoticeKind::Maintenance => notice.deadline <= now + Duration::from_mins(1),
         NoticeKind::Migration => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{attempt, generation, job, noon, open_deployment, small, spec_in};
+
+    /// The order for worker 0, who has no work yet, of a slice with these addresses.
+    fn order(addresses: &[&str], stops: bool) -> Order {
+        let deployment = open_deployment();
+        let addresses: Vec<Vec<String>> = match addresses {
+            [] => Vec::new(),
+            all => vec![all.iter().map(|a| (*a).to_owned()).collect()],
+        };
+        let stop = crate::job::Stop { cause: StopCause::Cancel, at: noon(), deadline: noon() };
+        let mut job = job(spec_in(&deployment, &small()));
+        job.generations = vec![Generation { addresses: addresses.into(), ..generation(1) }];
+        job.attempts = vec![Attempt { stop: stops.then_some(stop), ..attempt(1, 1) }];
+        let context = Context { settings: &Settings::default(), deployment: &deployment, now: noon() };
+        order_for(&job, 1, WorkerKey { slice: 0, worker: 0 }, None, &context)
+    }
+
+    #[test]
+    fn work_is_given_once_it_is_known_where_the_workers_meet() {
+        assert!(order(&[], false).work.is_none(), "an agent keeps the first work that it gets");
+        let work = order(&["10.0.0.7"], false).work.unwrap();
+        assert!(work.env["REKINDLE_COORDINATOR"].starts_with("10.0.0.7:"), "{}", work.env["REKINDLE_COORDINATOR"]);
+        assert!(order(&[], true).work.is_some(), "whose work is to end must be clear");
     }
 }

@@ -11,6 +11,11 @@ use crate::observation::{
 };
 use crate::reason::Reason;
 
+/// By its 404 a slice has been going down for long: its machines get this part of the time to go off that they get after PREEMPTED.
+// Nothing says that a machine is off before its node's name is free. Ten seconds cost nothing where another slice is to be made; without
+// them a program met the next one in the simulation (X07-the-fence-holds).
+const AFTER_404: u32 = 6;
+
 /// What one look means for a generation.
 enum Meaning {
     Nothing,
@@ -75,6 +80,7 @@ impl Pass<'_> {
             self.count_failed_create(look.number, look);
             self.fence_ended(look);
         }
+        self.fence_gone();
     }
 
     /// The API's word that none of its machines is on fences its attempts, once they have had the time to go down and the notice is over.
@@ -170,9 +176,11 @@ impl Pass<'_> {
             }
             return Meaning::Nothing;
         }
-        // Gone before it was ever READY, and nothing names its create's operation: in practice there was no capacity. No slice was lost.
+        // Gone before it was ever READY, and its create's operation has no name or is not known any more: in practice there was no capacity.
+        // No slice was lost.
         let nameless = matches!(&g.create, Create::Sent { operation } if operation.is_empty());
-        if nameless && g.ready_at.is_none() && g.delete.is_none() {
+        let untold = nameless || (matches!(g.create, Create::Sent { .. }) && look.operation == Look::Absent);
+        if untold && g.ready_at.is_none() && g.delete.is_none() {
             let message = "it went away before it was READY".into();
             return Meaning::CreateFailed(CreateError { kind: CreateErrorKind::HiddenStockout, message });
         }
@@ -303,12 +311,27 @@ impl Pass<'_> {
             self.wake(until);
             return;
         }
-        let over: Vec<u32> = self.job.attempts.iter().filter(|a| a.generation == number).map(|a| a.number).collect();
-        for attempt in over {
-            self.fence(attempt);
+        let since = self.job.generation(number).and_then(|g| g.ended_since).unwrap_or(self.now);
+        let open = |a: &&mut Attempt| a.generation == number && a.fenced_at.is_none();
+        for a in self.job.attempts.iter_mut().filter(open) {
+            a.gone_since.get_or_insert(since);
         }
         self.job.generations.retain(|g| g.number != number);
         self.note(format!("generation {number} is gone"));
+    }
+
+    /// Attempts whose slice is gone cannot be running: those that had been released, some seconds after the API said so.
+    fn fence_gone(&mut self) {
+        let after = self.settings().power_off / AFTER_404;
+        let gone =
+            |a: &Attempt| Some((a.number, a.gone_since?, a.released_at.is_some())).filter(|_| a.fenced_at.is_none());
+        for (attempt, since, was_released) in self.job.attempts.iter().filter_map(gone).collect::<Vec<_>>() {
+            if !was_released || self.over(since, after) || self.job.outcome.is_some() {
+                self.fence(attempt);
+            } else {
+                self.wake(since + after);
+            }
+        }
     }
 
     /// The create brought nothing: remember where, and let go of the generation once nothing of it is left. Its number (and the attempt that

@@ -63,6 +63,7 @@ impl Pass<'_> {
             first_exit_at: None,
             ended: None,
             fenced_at: None,
+            gone_since: None,
             progressed: false,
             step: None,
             step_at: None,

@@ -70,10 +70,10 @@ async fn one_lost_slice_ends_the_others_and_the_next_attempt_waits_for_proof_of_
     let job = rig.job().await;
     assert_eq!((job.last_attempt, job.phase), (2, Phase::Starting), "READY, but not released: {}", job.message);
     assert_eq!(rig.runs, [(1, 1)], "no second copy while the first slice's programs may run");
-    // The queued resource is gone: with it every machine.
+    // The queued resource is gone: with it every machine, some seconds later.
     rig.power_off(1);
     rig.fakes.tpu.vanish(&Rig::name(1));
-    rig.until(70, "attempt 2 runs", second_runs).await;
+    rig.until(70 + 10, "attempt 2 runs", second_runs).await;
     assert_eq!((rig.runs.clone(), rig.running()), (vec![(1, 1), (2, 2)], 8));
     assert!(all_by_queued_resources(&rig));
 }
