@@ -287,10 +287,10 @@ fn close(world: &World, id: VmId, death: &Death) {
         index: key.worker,
         slice: key.slice,
         exit: death.exit,
-        signal_sender: death.ordered.then_some(SignalSender::Ourselves),
+        signal_sender: sender(death),
         tail: death.tail.clone(),
         oom_kill: death.oom,
-        disk_free_bytes: Some(1 << 36),
+        disk_free_bytes: Some(if death.tail == program::DISK_FULL { 0 } else { 1 << 36 }),
         memory_free_bytes: Some(1 << 36),
         device_busy: death.busy,
         // Nothing else takes a program here without an exit.
@@ -307,6 +307,16 @@ fn close(world: &World, id: VmId, death: &Death) {
     drop(fleet);
     world.trace(|| format!("worker: {job} attempt {number} ended on {instance}: {:?}", death.exit));
     crate::truth::on_exit(world, &job, number, key, death);
+}
+
+/// Who sent the signal that ended a program, as the agent finds out.
+fn sender(death: &Death) -> Option<SignalSender> {
+    match death.exit {
+        _ if death.ordered => Some(SignalSender::Ourselves),
+        // Without an order of ours only a machine that goes down sends SIGTERM here.
+        Exit::Code(143) => Some(SignalSender::Init),
+        _ => None,
+    }
 }
 
 fn wanted(vm: &Vm, now: i64) -> Wanted {
@@ -369,7 +379,10 @@ fn go(world: &Arc<World>, fleet: &mut crate::machine::Fleet, id: VmId, run: bool
         Step::Fresh => {
             let setup = if setup_done { 0 } else { setup_us };
             a.step = Step::Preparing(now + world.rolls.between(For::Worker, SEC, 5 * SEC) + setup);
-            if crate::truth::takes_setup_failure(world, &job, setup_done) {
+            let wrong = crate::truth::takes_setup_fault(world, &job, setup_done);
+            if wrong == Some(Fault::SetupHangs) {
+                a.step = Step::Preparing(i64::MAX);
+            } else if wrong.is_some() {
                 let tail = "ERROR: Could not find a version that satisfies the requirement jax==99\n".into();
                 let at = now + setup / 2;
                 a.death = Some(Death {
@@ -409,7 +422,7 @@ fn start(world: &Arc<World>, fleet: &mut crate::machine::Fleet, id: VmId) {
     let expected = count("REKINDLE_WORKERS") * count("REKINDLE_SLICES");
     let job = vm.job.clone();
     world.trace(|| format!("worker: {job} attempt {number} starts on {}", vm.instance));
-    crate::check::on_program_start(world, fleet, vm, number);
+    crate::check::on_program_start(world, fleet, vm, number, env("REKINDLE_COORDINATOR"));
     program::join(world, fleet, id, resume, line, expected);
 }
 

@@ -13,7 +13,7 @@ use rekindle_core::shared::Shared;
 use rekindle_engine::act::metadata;
 use rekindle_ports::tpu::{CreateRequest, Listed, SliceRef, TpuError};
 
-use crate::deliver;
+use crate::deliver::{self, Part};
 use crate::exec::{TaskId, lock};
 use crate::fault::Fault;
 use crate::machine;
@@ -67,8 +67,8 @@ pub(crate) struct Resource {
     pub(crate) lying_deletes: u32,
     /// The task that brings it up, and the one that takes it away.
     pub(crate) life: Vec<TaskId>,
-    /// As lists show it, since it last changed.
-    pub(crate) shown: OnceLock<Shared<Listed>>,
+    /// As lists show it and its nodes, since it last changed.
+    pub(crate) shown: OnceLock<Vec<Shared<Listed>>>,
 }
 
 impl Resource {
@@ -87,18 +87,33 @@ impl Resource {
         }
     }
 
-    /// As a list shows it.
-    pub(crate) fn listed(&self) -> Shared<Listed> {
-        let listed = || Listed {
-            slice: self.slice.clone(),
+    /// As a list shows it: a node, or a queued resource and then its nodes.
+    pub(crate) fn listed(&self) -> &[Shared<Listed>] {
+        let listed = |slice: SliceRef, owned_by: Option<String>| Listed {
+            slice,
             accelerator: self.accelerator.clone(),
             preemptible: self.preemptible,
             reserved: false,
             view: SliceView { addresses: Shared::default(), ..self.view() },
-            owned_by: None,
+            owned_by,
             created_at: Some(stamp(self.created_at)),
         };
-        self.shown.get_or_init(|| listed().into()).clone()
+        self.shown.get_or_init(|| {
+            let owner = || Some(self.slice.name.clone());
+            let nodes = self.nodes().map(|node| listed(node, owner()).into());
+            std::iter::once(listed(self.slice.clone(), None).into()).chain(nodes).collect()
+        })
+    }
+
+    /// The nodes of a queued resource that has got its capacity, by the names that the API gives them.
+    fn nodes(&self) -> impl Iterator<Item = SliceRef> {
+        let has_nodes = self.slice.via == Via::QueuedResource && (self.powered || self.ready_at.is_some());
+        let name = |n: u32| match self.slices {
+            1 => self.slice.name.clone(),
+            _ => format!("{}-{n}", self.slice.name),
+        };
+        let count = if has_nodes { self.slices } else { 0 };
+        (0..count).map(move |n| SliceRef { zone: self.slice.zone.clone(), name: name(n), via: Via::Node })
     }
 
     /// The job and the generation that it was made for; `None`: for none.
@@ -127,9 +142,9 @@ pub(crate) struct Cloud {
     quota: u32,
 }
 
-/// Addresses of so many slices with so many workers each.
-pub(crate) fn addresses(slices: u32, workers: u32) -> Shared<Vec<Vec<String>>> {
-    let of = |s: u32| (0..workers).map(|w| format!("10.{s}.{}.{}", w / 250, w % 250 + 1)).collect();
+/// Addresses of so many slices with so many workers each, of the `number`-th resource: no two that live have the same.
+pub(crate) fn addresses(number: u64, slices: u32, workers: u32) -> Shared<Vec<Vec<String>>> {
+    let of = |s: u32| (0..workers).map(|w| format!("10.{}.{s}.{}", number % 250, w % 250 + 1)).collect();
     (0..slices).map(of).collect::<Vec<Vec<String>>>().into()
 }
 
@@ -175,6 +190,12 @@ impl Cloud {
         self.operations.get(name).cloned()
     }
 
+    /// Forgets an operation, if it has ended. True: it has.
+    pub(crate) fn forget_operation(&mut self, name: &str) -> bool {
+        let ended = self.operations.get(name).is_some_and(|view| view.done);
+        ended && self.operations.remove(name).is_some()
+    }
+
     fn new_operation(&mut self, zone: &str, done: bool) -> String {
         self.numbers += 1;
         let name = format!("projects/p/locations/{zone}/operations/operation-{}", self.numbers);
@@ -183,7 +204,8 @@ impl Cloud {
     }
 
     fn end_operation(&mut self, name: &str, error: Option<CreateError>) {
-        if let Some(view) = self.operations.get_mut(name) {
+        // What has ended ends once.
+        if let Some(view) = self.operations.get_mut(name).filter(|view| !view.done) {
             *view = OperationView { done: true, error };
         }
     }
@@ -243,7 +265,7 @@ impl Cloud {
                 powered: false,
                 lingers: false,
                 ready_at: None,
-                addresses: addresses(request.slices, known.workers),
+                addresses: addresses(self.numbers, request.slices, known.workers),
                 foreign: false,
                 notice: None,
                 lying_deletes: 0,
@@ -258,11 +280,20 @@ impl Cloud {
     pub(crate) fn list(&self, now: i64, stale: bool) -> Vec<Shared<Listed>> {
         let young = |r: &Resource| stale && r.created_at > now - 10 * SEC;
         let mut all: Vec<Shared<Listed>> =
-            self.resources.values().filter(|r| !young(r)).map(Resource::listed).collect();
+            self.resources.values().filter(|r| !young(r)).flat_map(Resource::listed).cloned().collect();
         if stale {
-            all.extend(self.gone.iter().filter(|(at, _)| *at > now - 30 * SEC).map(|(_, r)| r.listed()));
+            // Nodes and queued resources are two lists: either may be the older one.
+            let shown = |at: i64| usize::from(at % 2 != 0);
+            let gone = self.gone.iter().filter(|(at, _)| *at > now - 30 * SEC);
+            all.extend(gone.flat_map(|(at, r)| r.listed().iter().skip(shown(*at))).cloned());
         }
         all
+    }
+
+    /// The queued resource that has this node.
+    pub(crate) fn owner_of_node(&self, node: &SliceRef) -> Option<SliceRef> {
+        let zone = self.resources.iter().filter(|(slice, _)| slice.zone == node.zone);
+        zone.filter(|(_, r)| r.nodes().any(|n| n == *node)).map(|(slice, _)| slice.clone()).next()
     }
 }
 
@@ -277,6 +308,12 @@ pub(crate) fn remove(stage: &Arc<Stage>, slice: &SliceRef) {
     let Some(resource) = cloud.resources.remove(slice) else { return };
     for task in &resource.life {
         world.exec.kill(*task);
+    }
+    if resource.powered {
+        crate::truth::mark_off(world, &resource);
+    }
+    if let Some((job, _)) = resource.made_for() {
+        crate::truth::mark(world, &job, "gone", now);
     }
     let operation = resource.operation.clone();
     if cloud.operations.get(&operation).is_some_and(|o| !o.done) {
@@ -302,6 +339,16 @@ pub(crate) fn with<T>(world: &World, slice: &SliceRef, change: impl FnOnce(&mut 
     lock(&world.cloud).get_mut(slice).map(change)
 }
 
+/// The last machine of a resource is off: it is not paid for any more.
+pub(crate) fn unpower(world: &World, slice: &SliceRef) {
+    with(world, slice, |r| {
+        if r.powered {
+            crate::truth::mark_off(world, r);
+        }
+        r.powered = false;
+    });
+}
+
 /// A second resource like one that is there, with another name and for another job.
 pub(crate) fn copy(world: &World, zone: &str, from: &str, to: &str, job: &JobId) {
     let mut cloud = lock(&world.cloud);
@@ -313,6 +360,19 @@ pub(crate) fn copy(world: &World, zone: &str, from: &str, to: &str, job: &JobId)
     twin.labels.job = job.to_string();
     twin.life.clear();
     twin.shown.take();
+    cloud.resources.insert(twin.slice.clone(), twin);
+}
+
+/// The same resource of another installation, which is never to be touched.
+pub(crate) fn copy_for_others(world: &World, from: &SliceRef, name: &str, installation: &str) {
+    let mut cloud = lock(&world.cloud);
+    let Some(mut twin) = cloud.resources.get(from).cloned() else { return };
+    name.clone_into(&mut twin.slice.name);
+    installation.clone_into(&mut twin.labels.installation);
+    twin.metadata.clear();
+    twin.life.clear();
+    twin.shown.take();
+    twin.foreign = true;
     cloud.resources.insert(twin.slice.clone(), twin);
 }
 
@@ -341,9 +401,15 @@ pub(crate) async fn bring_up(stage: Arc<Stage>, slice: SliceRef) {
         r.powered = true;
         r.state = SliceState::Creating;
     });
+    if world.strikes(Fault::CreateErrs, For::Cloud) {
+        let error = error(CreateErrorKind::Other, "an internal error has occurred while the node was configured");
+        let operation = with(world, &slice, |r| r.operation.clone()).unwrap_or_default();
+        lock(&world.cloud).end_operation(&operation, Some(error));
+    }
     let slow = world.strikes(Fault::CreateSlow, For::Cloud);
     let time = if slow { world.rolls.between(For::Cloud, 9 * MIN, HOUR) } else { world.plan.create_us };
-    let early = world.rolls.chance(For::Cloud, 0.2);
+    let minutes_early = world.strikes(Fault::BootedEarly, For::Cloud);
+    let early = minutes_early || world.rolls.chance(For::Cloud, 0.2);
     let preemptible = with(world, &slice, |r| r.preemptible).unwrap_or(false);
     let taken = preemptible && world.strikes(Fault::PreemptedCreating, For::Cloud);
     world.exec.sleep(world.rolls.between(For::Cloud, time / 2, time + time / 2)).await;
@@ -356,7 +422,8 @@ pub(crate) async fn bring_up(stage: Arc<Stage>, slice: SliceRef) {
     }
     if early {
         machine::boot_all(&stage, &slice);
-        world.exec.sleep(world.rolls.between(For::Cloud, SEC, 30 * SEC)).await;
+        let (least, most) = if minutes_early { (MIN, 5 * MIN) } else { (SEC, 30 * SEC) };
+        world.exec.sleep(world.rolls.between(For::Cloud, least, most)).await;
     }
     let now = world.now();
     let operation = with(world, &slice, |r| {
@@ -369,7 +436,7 @@ pub(crate) async fn bring_up(stage: Arc<Stage>, slice: SliceRef) {
     }
     world.trace(|| format!("cloud: {} is READY", slice.name));
     crate::check::on_ready(world, &slice);
-    deliver::cloud_event(&stage, &slice, "google.cloud.tpu.v2.Tpu.CreateNode");
+    deliver::cloud_event(&stage, &slice, "google.cloud.tpu.v2.Tpu.CreateNode", Part::Last);
     if !early {
         machine::boot_all(&stage, &slice);
     }
@@ -387,6 +454,7 @@ pub(crate) fn preempted_creating(world: &World, slice: &SliceRef) {
     let mut cloud = lock(&world.cloud);
     let Some(r) = cloud.get_mut(slice) else { return };
     r.powered = false;
+    crate::truth::mark_off(world, r);
     r.state = SliceState::Preempted;
     let (operation, life) = (r.operation.clone(), std::mem::take(&mut r.life));
     cloud.end_operation(&operation, Some(error(CreateErrorKind::PreemptedWhileCreating, text)));
@@ -437,10 +505,10 @@ pub(crate) async fn take_down(stage: Arc<Stage>, slice: SliceRef) {
     // Now and then the machines are the last to go.
     if !world.rolls.chance(For::Cloud, 0.2) {
         machine::go_dark(world, &slice, (time / 2).min(20 * SEC)).await;
-        with(world, &slice, |r| r.powered = false);
+        unpower(world, &slice);
     }
     world.exec.sleep(world.rolls.between(For::Cloud, time / 2, time + time / 2)).await;
-    deliver::cloud_event(&stage, &slice, "google.cloud.tpu.v2.Tpu.DeleteNode");
+    deliver::cloud_event(&stage, &slice, "google.cloud.tpu.v2.Tpu.DeleteNode", Part::Last);
     remove(&stage, &slice);
 }
 

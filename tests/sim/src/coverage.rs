@@ -5,34 +5,9 @@ use std::io::Write;
 
 use rekindle_core::reason::Reason;
 
+use crate::check::phases;
 use crate::fault::Fault;
 use crate::world::Counts;
-
-/// Changes of phase that the machine of phases has.
-const PHASES: &[&str] = &[
-    "pending → provisioning",
-    "pending → paused",
-    "provisioning → pending",
-    "provisioning → recovering",
-    "provisioning → starting",
-    "provisioning → stopping",
-    "starting → provisioning",
-    "starting → recovering",
-    "starting → running",
-    "starting → stopping",
-    "running → provisioning",
-    "running → recovering",
-    "running → starting",
-    "running → stopping",
-    "recovering → provisioning",
-    "recovering → starting",
-    "recovering → stopping",
-    "paused → provisioning",
-    "stopping → cancelled",
-    "stopping → failed",
-    "stopping → paused",
-    "stopping → succeeded",
-];
 
 const EFFECTS: &[&str] = &["create_generation", "delete_generation", "publish_events"];
 
@@ -48,7 +23,7 @@ pub(crate) fn missing(counts: &Counts) -> Vec<String> {
     for reason in Reason::ALL.iter().filter(|r| !counts.reasons.contains_key(r)) {
         missing.push(format!("reason {}", reason.name()));
     }
-    for phase in PHASES.iter().filter(|p| !counts.phases.contains_key(**p)) {
+    for phase in phases::demanded().filter(|p| !counts.phases.contains_key(p)) {
         missing.push(format!("phase change {phase}"));
     }
     for effect in EFFECTS.iter().filter(|e| !counts.effects.contains_key(*e)) {

@@ -54,6 +54,8 @@ pub(crate) enum Parcel {
         command: String,
         /// Payload.
         data: Vec<u8>,
+        /// When it was published.
+        published_at: i64,
     },
     /// A log entry for `tpu-events`.
     Event {
@@ -64,6 +66,13 @@ pub(crate) enum Parcel {
     },
     /// The tick.
     Tick,
+}
+
+impl Parcel {
+    /// A job message.
+    pub(crate) fn message(id: impl Into<String>, command: &str, data: Vec<u8>, published_at: i64) -> Self {
+        Self::Message { id: id.into(), command: command.to_owned(), data, published_at }
+    }
 }
 
 /// How a delivery ended.
@@ -113,28 +122,37 @@ pub(crate) fn wakeup(stage: &Arc<Stage>, job: &JobId, at: Timestamp, key: &str) 
     }
 }
 
+/// The entries of one operation: one when it begins, one when it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// It begins.
+    First,
+    /// It has ended.
+    Last,
+}
+
 /// A log entry about a resource: it reaches `tpu-events` by a Logging sink, or by Eventarc.
-pub(crate) fn cloud_event(stage: &Arc<Stage>, slice: &SliceRef, method: &str) {
+pub(crate) fn cloud_event(stage: &Arc<Stage>, slice: &SliceRef, method: &str, part: Part) {
     let world = &stage.world;
     let collection = if slice.via == rekindle_core::job::Via::Node { "nodes" } else { "queuedResources" };
     let resource = format!("projects/p/locations/{}/{collection}/{}", slice.zone, slice.name);
-    log_entry(stage, "tpu.googleapis.com", method, &resource, world.rolls.index(For::Delivery, 4) == 0);
+    log_entry(stage, "tpu.googleapis.com", method, &resource, world.rolls.index(For::Delivery, 4) == 0, Some(part));
 }
 
 /// A system event about a worker VM.
 pub(crate) fn instance_event(stage: &Arc<Stage>, zone: &str, instance: &str, method: &str) {
     let resource = format!("projects/p/zones/{zone}/instances/{instance}");
-    log_entry(stage, "compute.googleapis.com", method, &resource, false);
+    log_entry(stage, "compute.googleapis.com", method, &resource, false, None);
 }
 
-fn log_entry(stage: &Arc<Stage>, service: &str, method: &str, resource: &str, empty: bool) {
+fn log_entry(stage: &Arc<Stage>, service: &str, method: &str, resource: &str, empty: bool, part: Option<Part>) {
     let world = &stage.world;
     if world.strikes(Fault::EventLost, For::Delivery) {
         world.count("messages lost");
         return;
     }
     let number = lock(&world.mail).next();
-    let entry = json!({
+    let mut entry = json!({
         "insertId": format!("e{number}"),
         "logName": "projects/p/logs/cloudaudit.googleapis.com%2Factivity",
         "protoPayload": {
@@ -143,6 +161,10 @@ fn log_entry(stage: &Arc<Stage>, service: &str, method: &str, resource: &str, em
             "resourceName": resource,
         },
     });
+    if let Some(part) = part {
+        let which = if part == Part::First { "first" } else { "last" };
+        entry["operation"] = json!({"id": format!("{method} of {resource}"), which: true});
+    }
     let copies = 1 + usize::from(world.strikes(Fault::EventTwice, For::Delivery));
     for _ in 0..copies {
         let late = world.strikes(Fault::EventLate, For::Delivery);
@@ -164,6 +186,16 @@ pub(crate) fn send(stage: &Arc<Stage>, parcel: Parcel, wait: i64) {
         let mut pause = SEC;
         // Pub/Sub gives up after its dead-letter policy's attempts; hints are hints.
         for _ in 0..40 {
+            if stage.world.strikes(Fault::Overlap, For::Delivery) {
+                // Pub/Sub has waited for long enough; the handler goes on, and its acknowledgement is not heard.
+                let (stage, parcel) = (stage.clone(), parcel.clone());
+                let (exec, again) = (stage.world.exec.clone(), stage.world.rolls.between(For::Delivery, 0, SEC / 5));
+                exec.spawn(async move {
+                    deliver(&stage, &parcel).await;
+                });
+                exec.sleep(again).await;
+                continue;
+            }
             if deliver(&stage, &parcel).await == Got::Ack {
                 return;
             }
@@ -236,8 +268,8 @@ async fn by_http(stage: &Arc<Stage>, parcel: &Parcel) -> Got {
             let number = lock(&stage.world.mail).next();
             ("/functions/reconcile", push(&format!("hint-{number}"), &data, &json!({}), stage.world.now()))
         }
-        Parcel::Message { id, command, data } => {
-            ("/functions/jobs", push(id, data, &json!({"command": command}), stage.world.now()))
+        Parcel::Message { id, command, data, published_at } => {
+            ("/functions/jobs", push(id, data, &json!({"command": command}), *published_at))
         }
         Parcel::Event { id, entry } => {
             let data = serde_json::to_vec(entry).unwrap_or_default();

@@ -17,11 +17,15 @@ use crate::plan::{Moment, ZONES};
 use crate::program;
 use crate::roll::{For, HOUR, MIN, SEC};
 use crate::stage::Stage;
+use crate::transit;
 use crate::truth;
 use crate::world::{World, stamp};
 
 /// How long before a preemption the machines hear of it, if they do.
 const NOTICE: i64 = 30 * SEC;
+
+/// How long before the API's word the first program of a slice has ended.
+const EXIT_BEFORE: i64 = 20 * SEC;
 
 /// Machines are on for so long after the API has said that their slice was taken away.
 const LINGERS: i64 = 45 * SEC;
@@ -57,10 +61,12 @@ pub(crate) fn strike(stage: &Arc<Stage>, moment: &Moment) {
         | Fault::ExitKilled
         | Fault::ExitDevice
         | Fault::ExitStorage
+        | Fault::ExitAbort
+        | Fault::ExitDisk
         | Fault::ExitOom
         | Fault::ExitUser => exit(world, moment.fault, moment.pick),
         Fault::Hang => hang(world, moment.pick),
-        Fault::SetupFails => setup_fails(world, moment.pick),
+        Fault::SetupFails | Fault::SetupHangs => setup_goes_wrong(world, moment.fault, moment.pick),
         fault => match target(world, fault, moment.pick) {
             Some(slice) => slice_fault(stage, fault, &slice),
             None => false,
@@ -83,6 +89,7 @@ fn target(world: &World, fault: Fault, pick: u64) -> Option<SliceRef> {
             | Fault::NoticeFalse
             | Fault::NoticePartial
             | Fault::NoticeShort
+            | Fault::PreemptExitFirst
             | Fault::SliceOfManyLost
             | Fault::PreemptedCreating
     );
@@ -121,6 +128,7 @@ fn slice_fault(stage: &Arc<Stage>, fault: Fault, slice: &SliceRef) -> bool {
         Fault::PreemptNotice => later(stage, slice, preempt_with_notice),
         Fault::NoticePartial => later(stage, slice, preempt_with_partial_notice),
         Fault::NoticeShort => later(stage, slice, preempt_too_soon),
+        Fault::PreemptExitFirst => later(stage, slice, preempt_after_an_exit),
         Fault::SliceOfManyLost => later(stage, slice, lose_one_of_many),
         Fault::PreemptSilent => later(stage, slice, preempt_silently),
         Fault::PreemptLag => later(stage, slice, preempt_shown_late),
@@ -132,7 +140,14 @@ fn slice_fault(stage: &Arc<Stage>, fault: Fault, slice: &SliceRef) -> bool {
         Fault::MaintenanceFar => give_notice(world, slice, NoticeKind::Maintenance, HOUR),
         Fault::MaintenanceNow => later(stage, slice, maintain_now),
         Fault::Unhealthy => later(stage, slice, unhealthy),
-        Fault::Repairing => later(stage, slice, repairing),
+        Fault::UnhealthyForGood => {
+            cloud::with(world, slice, |r| r.health = Health::Unhealthy("UNHEALTHY_TPU".into()));
+        }
+        Fault::Repairing => later(stage, slice, transit::repairing),
+        Fault::RepairFails => later(stage, slice, transit::repair_fails),
+        Fault::Restarting => later(stage, slice, transit::restarting),
+        Fault::Reimaging => later(stage, slice, transit::reimaging),
+        Fault::Hidden => later(stage, slice, transit::hidden),
         Fault::NetCut => {
             let time = world.rolls.between(For::Cloud, MIN / 2, 25 * MIN);
             machine::cut(world, slice, world.now() + time);
@@ -151,14 +166,14 @@ where
 
 /// The VMs die; what the API shows stays.
 fn cut_power(world: &World, slice: &SliceRef) {
-    cloud::with(world, slice, |r| r.powered = false);
+    cloud::unpower(world, slice);
     machine::power_off(world, slice);
 }
 
 /// The VMs die one after the other; what the API shows stays.
 async fn go_dark(world: &World, slice: &SliceRef, within: i64) {
     machine::go_dark(world, slice, within).await;
-    cloud::with(world, slice, |r| r.powered = false);
+    cloud::unpower(world, slice);
 }
 
 /// The API shows that the slice has ended. `lingers`: and that some of its machines may still be on.
@@ -234,6 +249,17 @@ async fn preempt_too_soon(stage: Arc<Stage>, slice: SliceRef) {
     tell_instances(&stage, &slice, "compute.instances.preempted");
     world.exec.sleep(world.rolls.between(For::Cloud, SEC, NOTICE * 3 / 4)).await;
     preempted(&stage, &slice, world.rolls.between(For::Cloud, 0, 40 * SEC)).await;
+}
+
+/// A machine that goes down ends its program before the API says why; or the program breaks first, as its peers go.
+async fn preempt_after_an_exit(stage: Arc<Stage>, slice: SliceRef) {
+    let world = &stage.world;
+    let fault = if world.rolls.chance(For::Cloud, 0.5) { Fault::ExitGrpc } else { Fault::PreemptExitFirst };
+    if let Some(id) = machine::running_on(world, &slice) {
+        program::die(&mut lock(&world.fleet), id, program::death_of(fault, world.now()));
+    }
+    world.exec.sleep(EXIT_BEFORE).await;
+    preempted(&stage, &slice, 0).await;
 }
 
 /// One slice of a multislice goes; its queued resource stays ACTIVE, for some minutes or for good.
@@ -321,25 +347,6 @@ async fn unhealthy(stage: Arc<Stage>, slice: SliceRef) {
     cloud::with(world, &slice, |r| r.health = Health::Healthy);
 }
 
-async fn repairing(stage: Arc<Stage>, slice: SliceRef) {
-    let world = &stage.world;
-    let shown = |state: SliceState| {
-        cloud::with(world, &slice, |r| {
-            if matches!(r.state, SliceState::Ready | SliceState::InTransition(_)) {
-                r.state = state;
-            }
-        });
-    };
-    shown(SliceState::InTransition("REPAIRING".into()));
-    let time = world.rolls.between(For::Cloud, MIN, 25 * MIN);
-    // Some of its machines are not to be reached meanwhile.
-    if world.rolls.chance(For::Cloud, 0.3) {
-        machine::cut(world, &slice, world.now() + time);
-    }
-    world.exec.sleep(time).await;
-    shown(SliceState::Ready);
-}
-
 fn tell_instances(stage: &Arc<Stage>, slice: &SliceRef, method: &str) {
     let names: Vec<String> = {
         let fleet = lock(&stage.world.fleet);
@@ -420,14 +427,14 @@ fn hang(world: &World, pick: u64) -> bool {
     hangs
 }
 
-fn setup_fails(world: &World, pick: u64) -> bool {
+fn setup_goes_wrong(world: &World, fault: Fault, pick: u64) -> bool {
     let jobs = &world.plan.jobs;
     if jobs.is_empty() {
         return false;
     }
     let job = &jobs[usize::try_from(pick % jobs.len() as u64).unwrap_or(0)];
     let Ok(id) = JobId::parse(&job.id) else { return false };
-    lock(&world.truth).of(&id).setup_fails = true;
+    lock(&world.truth).of(&id).setup_fault = Some(fault);
     true
 }
 
@@ -449,7 +456,7 @@ fn bare(world: &World, name: String, zone: &str, labels: SliceLabels, foreign: b
         powered: true,
         lingers: false,
         ready_at: Some(world.now()),
-        addresses: cloud::addresses(1, 1),
+        addresses: cloud::addresses(0, 1, 1),
         foreign,
         notice: None,
         lying_deletes: 0,
@@ -513,7 +520,7 @@ fn poison(stage: &Arc<Stage>, pick: u64) -> bool {
         3 => ("cancel", br#"{"id": "no-such-job"}"#.to_vec()),
         _ => ("pause", vec![0xff, 0xfe, 0x00]),
     };
-    let parcel = deliver::Parcel::Message { id: format!("poison-{number}"), command: command.into(), data };
+    let parcel = deliver::Parcel::message(format!("poison-{number}"), command, data, stage.world.now());
     deliver::send(stage, parcel, SEC);
     true
 }

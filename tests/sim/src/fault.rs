@@ -45,6 +45,8 @@ faults! {
     StoreConflict Call "store-conflict",
     /// A store call is refused.
     StoreUnavailable Call "store-unavailable",
+    /// A store call takes seconds.
+    StoreSlow Call "store-slow",
     /// A commit that did not happen is not answered clearly.
     StoreUnclearBefore Call "store-unclear-before",
     /// A commit that happened is not answered clearly.
@@ -79,6 +81,12 @@ faults! {
     PreemptedCreating Call "preempted-while-creating",
     /// A create takes longer than its limit.
     CreateSlow Call "create-slow",
+    /// The operation of a create ends with an error, and the slice comes all the same.
+    CreateErrs Call "create-error-then-ready",
+    /// An operation that ended is not known any more: 404.
+    OperationExpired Call "operation-expired",
+    /// Machines are on, and their agents call, minutes before the slice is READY.
+    BootedEarly Call "booted-before-ready",
     /// A delete is refused while the node is being made.
     DeleteRefused Call "delete-refused",
     /// A delete is accepted and nothing happens.
@@ -93,6 +101,8 @@ faults! {
     NoticePartial Moment "notice-partial",
     /// Preempted before its notice is over.
     NoticeShort Moment "notice-short",
+    /// A worker's program is ended by its machine going down, 20 s before the API says PREEMPTED.
+    PreemptExitFirst Moment "preempted-exit-first",
     /// One slice of a multislice is taken away; the others live on.
     SliceOfManyLost Moment "slice-of-many-lost",
     /// The node is gone: 404.
@@ -113,8 +123,18 @@ faults! {
     MaintenanceNow Moment "maintenance-now",
     /// READY and unhealthy for a while.
     Unhealthy Moment "unhealthy",
+    /// READY and unhealthy until it is made anew.
+    UnhealthyForGood Moment "unhealthy-for-good",
     /// REPAIRING for a while.
     Repairing Moment "repairing",
+    /// RESTARTING: every machine of the slice boots anew.
+    Restarting Moment "restarting",
+    /// REIMAGING: every machine boots anew with an empty disk.
+    Reimaging Moment "reimaging",
+    /// HIDDEN for a while: the slice is not to be had, its machines run on.
+    Hidden Moment "hidden",
+    /// REPAIRING, and then UNKNOWN: the repair failed.
+    RepairFails Moment "repair-fails",
     /// The workers cannot reach `api`.
     NetCut Moment "net-cut",
     /// One agent restarts.
@@ -131,6 +151,10 @@ faults! {
     ExitKilled Moment "exit-killed",
     /// A worker's program meets a busy device.
     ExitDevice Moment "exit-device-busy",
+    /// A worker's program is aborted by the TPU runtime.
+    ExitAbort Moment "exit-aborted",
+    /// A worker's program cannot write: its disk is full.
+    ExitDisk Moment "exit-disk-full",
     /// A worker's program cannot reach its storage.
     ExitStorage Moment "exit-storage",
     /// A worker's program runs out of host memory.
@@ -143,6 +167,8 @@ faults! {
     SlowStop Run "slow-stop",
     /// `setup` fails once.
     SetupFails Moment "setup-fails",
+    /// `setup` hangs once, on one worker.
+    SetupHangs Moment "setup-hangs",
     /// A hint is lost.
     HintLost Call "hint-lost",
     /// A hint comes late.
@@ -177,6 +203,10 @@ faults! {
     MessageAgain Call "message-again",
     /// A message of a person comes late.
     MessageLate Call "message-late",
+    /// A message of a person comes days late.
+    MessageDays Call "message-days-late",
+    /// A delivery comes again while the handler of the first one is still at work.
+    Overlap Call "redelivered-meanwhile",
     /// A message that nobody can use.
     Poison Moment "poison-message",
     /// An agent's call does not arrive.

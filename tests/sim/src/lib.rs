@@ -31,6 +31,7 @@ mod stage;
 mod store;
 mod swarm;
 mod tpu;
+mod transit;
 mod truth;
 mod world;
 

@@ -328,11 +328,23 @@ pub(crate) fn end_agent(stage: &Arc<Stage>, id: VmId, for_good: bool) {
 
 /// One worker boots anew: its program is lost.
 pub(crate) fn reboot(stage: &Arc<Stage>, id: VmId) {
+    // A host repaired may come back with a boot disk made anew.
+    let is_new_disk = stage.world.rolls.chance(For::Worker, 0.2);
+    boot_anew(stage, id, is_new_disk);
+}
+
+/// Every worker of a slice boots anew.
+pub(crate) fn reboot_all(stage: &Arc<Stage>, slice: &SliceRef, is_new_disk: bool) {
+    let ids = lock(&stage.world.fleet).of_slice(slice);
+    for id in ids {
+        boot_anew(stage, id, is_new_disk);
+    }
+}
+
+fn boot_anew(stage: &Arc<Stage>, id: VmId, is_new_disk: bool) {
     let world = &stage.world;
     crate::pulse::settle(world, id);
     program::leave(world, id);
-    // A host repaired may come back with a boot disk made anew.
-    let is_new_disk = world.rolls.chance(For::Worker, 0.2);
     let task = lock(&world.fleet).vms.get_mut(&id).and_then(|vm| {
         vm.boot += 1;
         if is_new_disk {
@@ -347,6 +359,13 @@ pub(crate) fn reboot(stage: &Arc<Stage>, id: VmId) {
         world.exec.kill(task);
     }
     start_agent(stage, id, world.rolls.between(For::Worker, 30 * SEC, 3 * MIN));
+}
+
+/// A worker of a slice whose program runs.
+pub(crate) fn running_on(world: &World, slice: &SliceRef) -> Option<VmId> {
+    let fleet = lock(&world.fleet);
+    let runs = |vm: &Vm| vm.attempt.as_ref().is_some_and(|a| a.step == Step::Running && !a.stopping);
+    fleet.of_slice(slice).into_iter().find(|id| fleet.vms.get(id).is_some_and(runs))
 }
 
 /// Faults are over: networks are whole again.

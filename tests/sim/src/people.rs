@@ -10,7 +10,7 @@ use crate::deliver::{self, Parcel};
 use crate::exec::lock;
 use crate::fault::Fault;
 use crate::plan::{JobPlan, Told, ZONES};
-use crate::roll::{For, HOUR, MIN, SEC};
+use crate::roll::{DAY, For, HOUR, MIN, SEC};
 use crate::stage::Stage;
 
 /// The spec of a job.
@@ -85,12 +85,18 @@ fn message(stage: &Arc<Stage>, id: &str, command: &str, data: &[u8], wait: i64) 
     let copies = if again { world.rolls.between(For::Delivery, 2, 5) } else { 1 };
     for _ in 0..copies {
         let late = world.strikes(Fault::MessageLate, For::Delivery);
-        let more = if late {
+        let days = world.strikes(Fault::MessageDays, For::Delivery);
+        let more = if days {
+            let more = world.rolls.between(For::Delivery, DAY, 3 * DAY);
+            // What is submitted is to live through some of the faults.
+            let last = world.plan.calm_from() - HOUR - world.now() - wait;
+            if command == "submit" { more.min(last.max(0)) } else { more }
+        } else if late {
             world.rolls.between(For::Delivery, SEC, HOUR)
         } else {
             world.rolls.about(For::Delivery, SEC / 10)
         };
-        let parcel = Parcel::Message { id: id.to_owned(), command: command.to_owned(), data: data.to_owned() };
+        let parcel = Parcel::message(id, command, data.to_owned(), world.now() + wait);
         deliver::send(stage, parcel, wait + more);
     }
 }

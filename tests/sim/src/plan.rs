@@ -88,6 +88,11 @@ pub(crate) enum Fate {
         /// In hundredths of its steps.
         percent: u64,
     },
+    /// After its last step one worker fails, and the others exit 0.
+    OneFails {
+        /// Its index.
+        worker: u32,
+    },
 }
 
 /// A job.
@@ -296,7 +301,15 @@ fn draw_calls(rng: &mut ChaCha8Rng) -> BTreeMap<Fault, f64> {
         match fault.sort() {
             Sort::Call if draw < 0.3 => {
                 let most = match fault {
-                    Fault::DeleteLies | Fault::DeleteRefused | Fault::CreateSlow | Fault::PreemptedCreating => 0.3,
+                    Fault::DeleteLies
+                    | Fault::DeleteRefused
+                    | Fault::CreateSlow
+                    | Fault::PreemptedCreating
+                    | Fault::CreateErrs
+                    | Fault::OperationExpired
+                    | Fault::BootedEarly
+                    | Fault::MessageDays
+                    | Fault::Overlap => 0.3,
                     Fault::HintLost | Fault::WakeupLost | Fault::EventLost | Fault::MessageAgain => 0.6,
                     Fault::Crash => 0.2,
                     _ => 0.1,

@@ -68,6 +68,13 @@ impl Series {
     }
 }
 
+/// The parts of the time from a loss to the first new step, in their order, as reports name them.
+pub(crate) const PARTS: [&str; 9] =
+    ["save", "detect", "decide", "delete", "wait", "create", "setup", "compile", "repeat"];
+
+/// Seconds of each part.
+type Split = [i64; PARTS.len()];
+
 /// What a manager made of the days.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Account {
@@ -79,8 +86,22 @@ pub(crate) struct Account {
     pub(crate) useful: i64,
     /// Losses of slices.
     pub(crate) losses: i64,
-    /// Mean times of a loss, in seconds: until it is decided, until the create that succeeded, create, setup, compile, repeated work.
-    pub(crate) split: [f64; 6],
+    /// Seconds of all losses.
+    pub(crate) took: Split,
+    /// Of these, seconds in which a slice was paid for.
+    pub(crate) paid_of: Split,
+}
+
+impl Account {
+    /// A mean of all losses.
+    pub(crate) fn mean(&self, sum: i64) -> f64 {
+        sum as f64 / self.losses.max(1) as f64
+    }
+
+    /// Chip-seconds that were paid for a loss, part by part.
+    pub(crate) fn paid_split(&self) -> [f64; PARTS.len()] {
+        self.paid_of.map(|seconds| self.mean(seconds * CHIPS))
+    }
 }
 
 fn series() -> Result<Vec<Series>, String> {
@@ -98,7 +119,7 @@ pub(crate) fn play(days: i64, jobs: usize) -> Result<Vec<Account>, String> {
         ("looks at one after the other in 600 s, stays in its zone", 600 * SEC, false),
         ("polls each 30 s, goes to other zones", 30 * SEC, true),
     ] {
-        accounts.push(habit(name, days, jobs, &gaps, poll, fails_over));
+        accounts.push(habit(name, days, jobs, &gaps, &Habit { poll, fails_over }));
     }
     Ok(accounts)
 }
@@ -181,36 +202,63 @@ fn reckon(world: &World, paid: i64) -> Account {
     }
     let truth = lock(&world.truth);
     let checks = lock(&world.checks);
+    let mut account = Account { name: "this engine".into(), paid, useful, ..Account::default() };
+    for plan in &world.plan.jobs {
+        let of = |m: &&(JobId, &'static str, i64)| m.0.as_str() == plan.id;
+        let marks: Vec<(&'static str, i64)> = truth.marks.iter().filter(of).map(|m| (m.1, m.2)).collect();
+        add_losses(&mut account, &marks, now);
+    }
     let repeated: u64 = checks.jobs.values().map(|j| j.counters.steps_repeated).sum();
-    let (losses, mut split) = times(&truth.marks);
-    split[5] = repeated as f64 * (STEP / SEC) as f64 / losses.max(1) as f64;
-    Account { name: "this engine".into(), paid, useful, losses, split }
+    let repeated = i64::try_from(repeated).unwrap_or(0) * STEP / SEC;
+    (account.took[8], account.paid_of[8]) = (repeated, repeated);
+    account
 }
 
-/// Mean times between the marks of each loss.
-fn times(marks: &[(JobId, &'static str, i64)]) -> (i64, [f64; 6]) {
-    let mut sums = [0_i64; 6];
-    let mut losses = 0;
-    for (n, (job, _, at)) in marks.iter().enumerate().filter(|(_, m)| m.1 == "lost") {
-        let later = || marks[n + 1..].iter().filter(|m| m.0 == *job);
-        let next = |what: &str| later().find(|m| m.1 == what).map(|m| m.2);
-        let (Some(decided), Some(ready), Some(moving)) = (next("decided"), next("ready"), next("moving")) else {
-            continue;
-        };
-        let asked = later().rfind(|m| m.1 == "asked" && m.2 <= ready).map_or(decided, |m| m.2);
-        let started = later().find(|m| m.1 == "started" && m.2 >= ready).map_or(ready, |m| m.2);
-        losses += 1;
-        let parts = [decided - at, asked - decided, ready - asked, started - ready, moving - started];
-        for (sum, part) in sums.iter_mut().zip(parts) {
-            *sum += part.max(0);
+/// The losses of one job, by its marks in their order. A loss before the last one was made good ends that one's account.
+fn add_losses(account: &mut Account, marks: &[(&'static str, i64)], end: i64) {
+    let paid = paid_stretches(marks, end);
+    for (n, (_, lost)) in marks.iter().enumerate().filter(|(_, m)| m.0 == "lost") {
+        let later = &marks[n + 1..];
+        let until = later.iter().find(|m| m.0 == "lost").map_or(end, |m| m.1);
+        let next = |what: &str| later.iter().find(|m| m.0 == what && m.1 < until).map_or(until, |m| m.1);
+        let (seen, decided, ready) = (next("seen"), next("decided"), next("ready"));
+        let asked = later.iter().rfind(|m| m.0 == "asked" && m.1 <= ready && m.1 < until).map_or(until, |m| m.1);
+        // A create that went out before the earlier slice was gone has not waited for it.
+        let gone = Some(next("gone")).filter(|gone| *gone <= asked).unwrap_or(decided);
+        let bounds = [next("off").min(seen), seen, decided, gone, asked, ready, next("started"), next("moving")];
+        account.losses += 1;
+        let mut from = *lost;
+        for (part, to) in bounds.into_iter().enumerate() {
+            let to = to.clamp(from, until.max(from));
+            account.took[part] += (to - from) / SEC;
+            account.paid_of[part] += paid.iter().map(|(a, b)| (to.min(*b) - from.max(*a)).max(0)).sum::<i64>() / SEC;
+            from = to;
         }
     }
-    let mean = |sum: i64| sum as f64 / SEC as f64 / losses.max(1) as f64;
-    (losses, sums.map(mean))
 }
 
-/// Another manager, by its habit alone: when it looks, and where it asks again.
-fn habit(name: &str, days: i64, jobs: usize, gaps: &[Vec<(i64, i64)>], poll: i64, fails_over: bool) -> Account {
+/// From READY to the end of its power, for each slice of a job.
+fn paid_stretches(marks: &[(&'static str, i64)], end: i64) -> Vec<(i64, i64)> {
+    let mut stretches: Vec<(i64, i64)> = Vec::new();
+    for (what, at) in marks {
+        let open = stretches.iter_mut().find(|s| s.1 == end);
+        match (*what, open) {
+            ("ready", _) => stretches.push((*at, end)),
+            ("off", Some(open)) => open.1 = *at,
+            _ => {}
+        }
+    }
+    stretches
+}
+
+/// Another manager: when it looks, and whether it asks elsewhere.
+struct Habit {
+    poll: i64,
+    fails_over: bool,
+}
+
+/// What a job of such a manager lives through from one create to the next.
+fn habit(name: &str, days: i64, jobs: usize, gaps: &[Vec<(i64, i64)>], habit: &Habit) -> Account {
     let end = days * DAY;
     let mut account = Account { name: name.into(), ..Account::default() };
     let free_at =
@@ -218,39 +266,46 @@ fn habit(name: &str, days: i64, jobs: usize, gaps: &[Vec<(i64, i64)>], poll: i64
     let lost_at = |zone: usize, at: i64| gaps[zone].iter().map(|g| g.0).find(|from| *from >= at).unwrap_or(end);
     for n in 0..jobs {
         // Each job is looked at at its own moment of the round.
-        let phase = poll * i64::try_from(n).unwrap_or(0) / i64::try_from(jobs.max(1)).unwrap_or(1);
-        let look = |at: i64| at + (phase - at).rem_euclid(poll);
-        let (mut zone, mut now) = (n % 3, look(0));
-        while now < end {
-            let choose = |z: usize| look(free_at(z, now));
-            let best = (0..3).map(|k| (zone + k) % 3).min_by_key(|z| choose(*z)).filter(|_| fails_over).unwrap_or(zone);
-            zone = best;
-            let asked = choose(zone);
-            let ready = asked + CREATE;
-            let moving = ready + SETUP + COMPILE;
+        let phase = habit.poll * i64::try_from(n).unwrap_or(0) / i64::try_from(jobs.max(1)).unwrap_or(1);
+        let look = |at: i64| at + (phase - at).rem_euclid(habit.poll);
+        // Where a slice is to be had first; without fail-over the job waits where it was.
+        let choose = |zone: usize, at: i64| {
+            let found = |zone: usize| look(free_at(zone, at));
+            let first = (0..3).map(|k| (zone + k) % 3).min_by_key(|z| found(*z)).filter(|_| habit.fails_over);
+            let zone = first.unwrap_or(zone);
+            (zone, found(zone))
+        };
+        let (mut zone, mut asked) = choose(n % 3, look(0));
+        let mut is_first = true;
+        while asked < end {
             let lost = lost_at(zone, asked).min(end);
-            if lost > ready {
-                account.paid += (lost - ready) / SEC * CHIPS;
-            }
+            let bounds = [asked, asked + CREATE, asked + CREATE + SETUP, asked + CREATE + SETUP + COMPILE];
+            let [_, ready, _, moving] = bounds;
+            account.paid += (lost - ready).max(0) / SEC * CHIPS;
             let ran = (lost - moving).max(0);
             let kept = if lost == end { ran } else { ran / CHECKPOINT * CHECKPOINT };
             account.useful += kept / SEC * CHIPS;
-            if lost < end {
-                let decided = look(lost);
-                account.losses += 1;
-                let parts = [decided - lost, DELETE, CREATE, SETUP, COMPILE, ran - kept];
-                for (sum, part) in account.split.iter_mut().zip(parts) {
-                    *sum += part as f64 / SEC as f64;
+            // The first start makes no loss good.
+            if !is_first {
+                for part in 0..3 {
+                    let took = (bounds[part + 1].min(lost) - bounds[part].min(lost)) / SEC;
+                    account.took[5 + part] += took;
+                    account.paid_of[5 + part] += if part == 0 { 0 } else { took };
                 }
-                now = decided + DELETE;
-                account.split[1] += (look(free_at(zone, now)) - now) as f64 / SEC as f64;
-            } else {
-                now = end;
             }
+            is_first = false;
+            if lost == end {
+                break;
+            }
+            account.losses += 1;
+            let repeated = (ran - kept) / SEC;
+            (account.took[8], account.paid_of[8]) = (account.took[8] + repeated, account.paid_of[8] + repeated);
+            let decided = look(lost);
+            account.took[1] += (decided - lost) / SEC;
+            account.took[3] += DELETE / SEC;
+            (zone, asked) = choose(zone, decided + DELETE);
+            account.took[4] += (asked - decided - DELETE) / SEC;
         }
-    }
-    for sum in &mut account.split {
-        *sum /= account.losses.max(1) as f64;
     }
     account
 }

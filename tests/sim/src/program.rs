@@ -18,6 +18,11 @@ pub(crate) const GRPC: &str =
 /// What a program says when it is wrong.
 pub(crate) const TRACEBACK: &str = "Traceback (most recent call last):\n  File \"train.py\", line 12, in <module>\n    main()\nValueError: bad learning rate\n";
 
+/// What a program says when its disk is full.
+pub(crate) const DISK_FULL: &str = "OSError: [Errno 28] No space left on device: '/tmp/cache/shard-17'\n";
+/// What the TPU runtime says when it aborts the program.
+const ABORTED: &str = "F0312 10:22:17.123456 1234 tpu_driver.cc:812] Check failed: libtpu.so: TPU core halted unexpectedly\n*** Check failure stack trace: ***\nFatal Python error: Aborted\n";
+
 /// The program of one attempt on all its workers.
 #[derive(Debug, Clone)]
 pub(crate) struct Group {
@@ -63,7 +68,7 @@ impl Group {
 /// The step at which it ends by itself.
 fn last_step(job: &JobPlan) -> u64 {
     match job.fate {
-        Fate::Succeeds => job.steps,
+        Fate::Succeeds | Fate::OneFails { .. } => job.steps,
         Fate::Fails { percent } => (job.steps * percent / 100).max(1).min(job.steps),
     }
 }
@@ -96,9 +101,11 @@ pub(crate) fn join(world: &World, fleet: &mut Fleet, id: VmId, resume: bool, lin
         let ends = began + i64::try_from(left).unwrap_or(0) * plan.step_us;
         let members: Vec<VmId> = group.running.iter().copied().collect();
         for member in members {
+            let key = |id: VmId| fleet.vms.get(&id).map(|vm| vm.key.worker);
             let (exit, tail) = match plan.fate {
-                Fate::Succeeds => (Exit::Code(0), String::new()),
                 Fate::Fails { .. } => (Exit::Code(1), TRACEBACK.to_owned()),
+                Fate::OneFails { worker } if key(member) == Some(worker) => (Exit::Code(1), TRACEBACK.to_owned()),
+                Fate::Succeeds | Fate::OneFails { .. } => (Exit::Code(0), String::new()),
             };
             let at = ends + world.rolls.between(For::Worker, 0, 3 * SEC);
             die(fleet, member, Death { at, exit, tail, during: During::Run, ordered: false, oom: false, busy: false });
@@ -235,7 +242,10 @@ pub(crate) fn death_of(fault: Fault, at: i64) -> Death {
             Exit::Code(1),
             "google.api_core.exceptions.ServiceUnavailable: 503 GET https://storage.googleapis.com/b/x: We encountered an internal error. Please try again.\n",
         ),
+        Fault::PreemptExitFirst => plain(Exit::Code(143), ""),
+        Fault::ExitAbort => plain(Exit::Code(134), ABORTED),
+        Fault::ExitDisk => plain(Exit::Code(1), DISK_FULL),
         Fault::ExitOom => Death { oom: true, ..plain(Exit::Signal(9), "") },
-        _ => plain(Exit::Code(1), TRACEBACK),
+        _ => plain(Exit::Code(2), TRACEBACK),
     }
 }

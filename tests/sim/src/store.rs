@@ -19,12 +19,15 @@ use rekindle_ports::store::{Stored as Kept, decode, encode};
 use crate::exec::lock;
 use crate::fault::Fault;
 use crate::flight::{self, Caller};
-use crate::roll::For;
+use crate::roll::{For, SEC};
 use crate::world::{STORE_HOP, World};
 
 /// One commit of so many is written as text and read back, so that what documents hold survives it, and stays small.
 // Encoding and decoding every body costs as much as all the rest.
 const AS_TEXT: usize = 64;
+
+/// The longest that a slow call takes.
+const SLOW: i64 = 3 * SEC;
 
 /// Entries of one job's history that are kept: nothing that runs here reads them, and a long run must not grow.
 const HISTORY_KEPT: usize = 64;
@@ -331,8 +334,14 @@ fn as_text(write: &mut Write, text: String) {
 pub(crate) struct SimDocs(pub(crate) Arc<World>);
 
 impl SimDocs {
+    /// How long a call is on its way.
+    fn way(&self) -> i64 {
+        let slow = self.0.strikes(Fault::StoreSlow, For::Fault);
+        self.0.way(STORE_HOP) + if slow { self.0.rolls.between(For::Latency, SEC, SLOW) } else { 0 }
+    }
+
     async fn begin(&self) -> Result<(), DocsError> {
-        self.0.hop(STORE_HOP).await;
+        self.0.exec.sleep(self.way()).await;
         self.arrive()
     }
 
@@ -416,7 +425,7 @@ impl Docs for SimDocs {
         }
         let there = Self(self.0.clone());
         let request = async move { there.commit_now(writes) };
-        let way = self.0.way(STORE_HOP);
+        let way = self.way();
         let done = flight::send(&self.0, Caller::Handler, way, request).await;
         let done = done.ok_or_else(|| DocsError::Unclear("deadline exceeded".into()))?;
         // The answer takes its way back: a crash here leaves a commit that its handler does not know of.

@@ -7,6 +7,7 @@ use rekindle_core::observation::{CreateError, CreateErrorKind, OperationView, Sl
 use rekindle_ports::tpu::{CreateRequest, Listing, SliceRef, TpuApi, TpuError};
 
 use crate::cloud::{self, bring_up, take_down};
+use crate::deliver::{self, Part};
 use crate::exec::lock;
 use crate::fault::Fault;
 use crate::flight::{self, Caller};
@@ -114,7 +115,12 @@ impl TpuApi for SimTpu {
 
     async fn operation(&self, name: &str) -> Result<Option<OperationView>, TpuError> {
         self.begin().await?;
-        let seen = lock(&self.world.cloud).operation(name);
+        let world = &self.world;
+        let expires = world.threatens(Fault::OperationExpired, For::Fault);
+        if expires && lock(&world.cloud).forget_operation(name) {
+            world.count_fault(Fault::OperationExpired);
+        }
+        let seen = lock(&world.cloud).operation(name);
         self.end(Ok(seen)).await
     }
 
@@ -138,6 +144,7 @@ impl SimTpu {
         self.world.trace(|| format!("cloud: create of {} in {} accepted", slice.name, slice.zone));
         crate::check::on_create(&self.world, request);
         if let Some(stage) = self.stage.upgrade() {
+            deliver::cloud_event(&stage, &slice, "google.cloud.tpu.v2.Tpu.CreateNode", Part::First);
             let task = self.world.exec.spawn(bring_up(stage, slice.clone()));
             cloud::with(&self.world, &slice, |r| r.life.push(task));
         }
@@ -146,6 +153,9 @@ impl SimTpu {
 
     fn delete_now(&self, slice: &SliceRef) -> Result<String, TpuError> {
         let world = &self.world;
+        // Who deletes a node of a queued resource ends all of it.
+        let owner = lock(&world.cloud).owner_of_node(slice);
+        let slice = owner.as_ref().unwrap_or(slice);
         let state = cloud::with(world, slice, |r| (r.state.clone(), r.lying_deletes, r.foreign));
         let Some((state, lies, _)) = state else { return Err(TpuError::NotFound) };
         crate::check::on_delete(world, slice);
@@ -171,6 +181,7 @@ impl SimTpu {
             world.exec.kill(task);
         }
         if let Some(stage) = self.stage.upgrade() {
+            deliver::cloud_event(&stage, slice, "google.cloud.tpu.v2.Tpu.DeleteNode", Part::First);
             let task = world.exec.spawn(take_down(stage, slice.clone()));
             cloud::with(world, slice, |r| r.life.push(task));
         }

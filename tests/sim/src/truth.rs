@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rekindle_core::classify::{Exit, Stage as During};
 use rekindle_core::ids::{JobId, WorkerKey};
 
+use crate::cloud::Resource;
 use crate::exec::lock;
 use crate::fault::Fault;
 use crate::machine::Death;
@@ -23,8 +24,8 @@ pub(crate) struct Facts {
     pub(crate) well: BTreeMap<u32, BTreeSet<WorkerKey>>,
     /// Commands that were given, accepted or not.
     pub(crate) told: Vec<Told>,
-    /// `setup` is to fail next time.
-    pub(crate) setup_fails: bool,
+    /// What goes wrong in the next `setup`.
+    pub(crate) setup_fault: Option<Fault>,
 }
 
 /// Whose fault the end of a program is.
@@ -43,7 +44,7 @@ pub(crate) struct Truth {
     pub(crate) jobs: BTreeMap<JobId, Facts>,
     /// Whether moments are written down.
     pub(crate) keeps_marks: bool,
-    /// Moments of losses and recoveries: `lost`, `decided`, `asked`, `ready`, `started`, `moving`.
+    /// Moments of losses and recoveries: `lost`, `off`, `seen`, `decided`, `gone`, `asked`, `ready`, `started`, `moving`.
     pub(crate) marks: Vec<(JobId, &'static str, i64)>,
 }
 
@@ -59,6 +60,13 @@ pub(crate) fn mark(world: &World, job: &JobId, what: &'static str, at: i64) {
     let mut truth = lock(&world.truth);
     if truth.keeps_marks {
         truth.marks.push((job.clone(), what, at));
+    }
+}
+
+/// A slice of a job has lost its power.
+pub(crate) fn mark_off(world: &World, resource: &Resource) {
+    if let Some((job, _)) = resource.made_for() {
+        mark(world, &job, "off", world.now());
     }
 }
 
@@ -80,12 +88,12 @@ pub(crate) fn on_exit(world: &World, job: &JobId, attempt: u32, worker: WorkerKe
     }
 }
 
-/// Whether the next `setup` of a job fails. Asked once for each.
-pub(crate) fn takes_setup_failure(world: &World, job: &JobId, setup_done: bool) -> bool {
+/// What goes wrong in the next `setup` of a job, if anything. Asked once for each.
+pub(crate) fn takes_setup_fault(world: &World, job: &JobId, setup_done: bool) -> Option<Fault> {
     if setup_done {
-        return false;
+        return None;
     }
-    std::mem::take(&mut lock(&world.truth).of(job).setup_fails)
+    lock(&world.truth).of(job).setup_fault.take()
 }
 
 /// A fault befalls a generation, or one of its workers.
@@ -105,6 +113,7 @@ pub(crate) fn on_loss(world: &World, job: &JobId, generation: u32, fault: Fault)
             | Fault::PreemptLag
             | Fault::NoticePartial
             | Fault::NoticeShort
+            | Fault::PreemptExitFirst
             | Fault::SliceOfManyLost
             | Fault::Vanish
             | Fault::Storm

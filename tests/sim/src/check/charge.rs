@@ -158,6 +158,7 @@ fn takes_away(fault: Fault) -> bool {
             | Fault::PreemptedCreating
             | Fault::NoticePartial
             | Fault::NoticeShort
+            | Fault::PreemptExitFirst
             | Fault::NoticeFalse
             | Fault::SliceOfManyLost
             | Fault::Storm

@@ -31,6 +31,8 @@ mod intent;
 mod leak;
 mod messages;
 mod monotone;
+pub(crate) mod phases;
+mod release;
 mod saving;
 mod terminal;
 
@@ -44,6 +46,7 @@ pub(crate) struct Checks {
     running_us: i64,
     intents: intent::Intents,
     running: double_run::Running,
+    meetings: release::Meetings,
     leaks: leak::Leaks,
     billing: billing::Billing,
     messages: messages::Messages,
@@ -119,6 +122,7 @@ fn on_job_document(world: &World, changed: &Changed<'_>) {
     }
     if let Some(before) = before {
         tell(world, monotone::step(before, &job));
+        tell(world, phases::step(before, &job));
         tell(world, charge::step(world, before, &job, &mut checks.sure));
     }
     tell(world, terminal::step(world, before, &job));
@@ -128,6 +132,10 @@ fn on_job_document(world: &World, changed: &Changed<'_>) {
         let phase = job.phase.as_str();
         format!("job: {} r{} {phase} {} — {}", job.id, job.revision, job.reason.name(), job.message)
     });
+    let known = |j: &Job| j.generations.iter().filter(|g| g.lost.is_some() || g.notice.is_some()).count();
+    if before.is_some_and(|b| known(b) < known(&job)) {
+        crate::truth::mark(world, &job.id, "seen", world.now());
+    }
     if before.is_some_and(|b| b.last_end != job.last_end) {
         crate::truth::mark(world, &job.id, "decided", world.now());
     }
@@ -145,7 +153,7 @@ fn count_job(world: &World, before: Option<&Job>, job: &Job) {
         *counts.reasons.entry(why).or_default() += 1;
     }
     if let Some(before) = before.filter(|b| b.phase != job.phase) {
-        let change = format!("{} → {}", before.phase.as_str(), job.phase.as_str());
+        let change = phases::name(before.phase, job.phase);
         *counts.phases.entry(change).or_default() += 1;
     }
 }
@@ -214,6 +222,9 @@ pub(crate) fn on_loss(world: &World, job: &JobId, generation: u32, fault: Fault)
 /// A delete was accepted.
 pub(crate) fn on_delete(world: &World, slice: &SliceRef) {
     tell(world, foreign::delete(world, slice));
+    if crate::cloud::with(world, slice, |r| r.labels.job == "orphan") == Some(true) {
+        world.count("orphans deleted");
+    }
     tell(world, saving::delete(world, slice));
     let broken = {
         let checks = lock(&world.checks);
@@ -232,9 +243,11 @@ pub(crate) fn on_ready(world: &World, slice: &SliceRef) {
 }
 
 /// A program starts on a worker.
-pub(crate) fn on_program_start(world: &World, fleet: &Fleet, at: &Vm, attempt: u32) {
-    let broken = lock(&world.checks).running.start(fleet, at, attempt);
-    tell(world, broken);
+pub(crate) fn on_program_start(world: &World, fleet: &Fleet, at: &Vm, attempt: u32, coordinator: &str) {
+    let mut checks = lock(&world.checks);
+    let checks = &mut *checks;
+    let double = checks.running.start(fleet, at, attempt);
+    tell(world, double.or_else(|| checks.meetings.start(world, at, attempt, coordinator)));
     crate::truth::mark(world, &at.job, "started", world.now());
     world.count("programs started");
 }

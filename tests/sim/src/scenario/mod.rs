@@ -11,6 +11,7 @@ use serde_json::Value;
 use rekindle_core::ids::JobId;
 use rekindle_core::job::Job;
 
+use crate::cli::{EXIT_SAFETY, number};
 use crate::exec::lock;
 use crate::fault::Fault;
 use crate::plan::{Act, Fate, JobPlan, Moment, Plan, START_US, Told, Window};
@@ -18,7 +19,11 @@ use crate::roll::{DAY, HOUR, MIN, SEC};
 use crate::run::{self, Ending};
 use crate::world::World;
 
-mod special;
+mod crowds;
+mod races;
+mod stores;
+#[cfg(test)]
+mod table;
 
 /// The files, by topic.
 const FILES: [&str; 4] = [
@@ -66,6 +71,7 @@ struct Written {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct WrittenJob {
+    id: Option<String>,
     accelerator: Option<String>,
     slices: Option<u32>,
     queued: Option<String>,
@@ -75,6 +81,7 @@ struct WrittenJob {
     setup: Option<String>,
     submit: Option<String>,
     fails_at: Option<u64>,
+    one_fails: Option<u32>,
     silent: bool,
     more: Option<Value>,
 }
@@ -93,6 +100,36 @@ struct Expect {
     stockouts: Option<(u32, u32)>,
     within: Option<String>,
     reasons: Vec<String>,
+    /// What the world counts: at least so many.
+    counts: BTreeMap<String, u64>,
+}
+
+/// What went wrong in a scenario.
+#[derive(Debug, Clone)]
+pub(crate) struct Wrong {
+    /// In words.
+    pub(crate) text: String,
+    /// The exit code of the promise that was broken.
+    pub(crate) code: u8,
+}
+
+impl Wrong {
+    /// What went wrong in a run, if anything.
+    fn of(ending: &Ending) -> Option<Self> {
+        let text = match ending {
+            Ending::Well => return None,
+            Ending::Panic(text) => format!("panic: {text}"),
+            Ending::Broken(f) => format!("{}: {}", f.checker, f.text),
+        };
+        Some(Self { text, code: number(ending) })
+    }
+}
+
+/// An outcome that is not the right one is a broken promise of safety.
+impl From<String> for Wrong {
+    fn from(text: String) -> Self {
+        Self { text, code: EXIT_SAFETY }
+    }
 }
 
 /// How a scenario ended.
@@ -102,7 +139,7 @@ pub(crate) struct Played {
     /// Why it is there.
     pub(crate) why: String,
     /// What went wrong; `None`: nothing.
-    pub(crate) wrong: Option<String>,
+    pub(crate) wrong: Option<Wrong>,
     /// All that happened in the schedule that went wrong.
     pub(crate) trace: String,
 }
@@ -115,7 +152,7 @@ pub(crate) fn play(wanted: Option<&str>) -> Vec<Played> {
         let all: Vec<Written> = match serde_json::from_str(file) {
             Ok(all) => all,
             Err(error) => {
-                let wrong = Some(format!("the file cannot be read: {error}"));
+                let wrong = Some(format!("the file cannot be read: {error}").into());
                 played.push(Played { id: "file".into(), why: String::new(), wrong, trace: String::new() });
                 continue;
             }
@@ -126,17 +163,29 @@ pub(crate) fn play(wanted: Option<&str>) -> Vec<Played> {
         let id = format!("seed-{seed}");
         if is(&id) {
             let outcome = run::run(&Plan::draw(seed), false);
-            let wrong = (!matches!(outcome.ending, Ending::Well)).then(|| format!("{:?}", outcome.ending));
+            let wrong = Wrong::of(&outcome.ending);
             played.push(Played { id, why: why.to_owned(), wrong, trace: outcome.trace });
         }
     }
-    played.extend(special::all().into_iter().filter(|s| is(s.0)).map(|(id, why, play)| Played {
+    played.extend(specials().into_iter().filter(|s| is(s.0)).map(|(id, why, play)| Played {
         id: id.into(),
         why: why.into(),
         wrong: play(),
         trace: String::new(),
     }));
     played
+}
+
+/// A scenario that needs more than a plan: id, why, and what went wrong.
+type Special = (&'static str, &'static str, fn() -> Option<Wrong>);
+
+/// The promise that a run broke; else what else is wrong with it.
+fn verdict(ending: &Ending, told: impl FnOnce() -> Option<String>) -> Option<Wrong> {
+    Wrong::of(ending).or_else(|| told().map(Wrong::from))
+}
+
+fn specials() -> Vec<Special> {
+    [stores::all(), crowds::all(), races::all()].concat()
 }
 
 /// Seeds that found a bug, each with one line of why.
@@ -149,16 +198,13 @@ fn play_one(written: &Written) -> Played {
     let (mut wrong, mut trace) = (None, String::new());
     // One schedule is not enough for a race: each scenario is played under several.
     for seed in 1..=written.seeds.unwrap_or(4) {
-        let done = plan(written, seed).and_then(|plan| {
+        let done = plan(written, seed).map(|plan| {
             let (ending, told) = run::run_with(&plan, |world| judge(world, written));
-            match ending {
-                Ending::Well => told.map_or(Ok(()), Err),
-                Ending::Panic(text) => Err(format!("panic: {text}")),
-                Ending::Broken(f) => Err(format!("{}: {}", f.checker, f.text)),
-            }
+            verdict(&ending, || told)
         });
-        if let Err(why) = done {
-            wrong = Some(format!("(schedule {seed}) {why}"));
+        let went_wrong = done.unwrap_or_else(|why: String| Some(why.into()));
+        if let Some(Wrong { text, code }) = went_wrong {
+            wrong = Some(Wrong { text: format!("(schedule {seed}) {text}"), code });
             trace = plan(written, seed).map(|plan| run::run(&plan, true).trace).unwrap_or_default();
             break;
         }
@@ -230,7 +276,7 @@ fn job(written: &WrittenJob, n: usize) -> Result<JobPlan, String> {
     let step_us = 10 * SEC;
     let work = time(written.work.as_deref().unwrap_or("2h"))?;
     Ok(JobPlan {
-        id: format!("case-{n:04}"),
+        id: written.id.clone().unwrap_or_else(|| format!("case-{n:04}")),
         accelerator: leaked(written.accelerator.as_deref().unwrap_or("v5litepod-16")),
         slices: written.slices.unwrap_or(1),
         queued: leaked(written.queued.as_deref().unwrap_or("auto")),
@@ -246,7 +292,11 @@ fn job(written: &WrittenJob, n: usize) -> Result<JobPlan, String> {
         checkpoint_us: 10 * MIN,
         setup_us: time(written.setup.as_deref().unwrap_or("30s"))?,
         writes_progress: !written.silent,
-        fate: written.fails_at.map_or(Fate::Succeeds, |percent| Fate::Fails { percent }),
+        fate: match (written.fails_at, written.one_fails) {
+            (Some(percent), _) => Fate::Fails { percent },
+            (None, Some(worker)) => Fate::OneFails { worker },
+            (None, None) => Fate::Succeeds,
+        },
         more: written.more.clone().unwrap_or_else(|| serde_json::json!({})),
     })
 }
@@ -272,6 +322,12 @@ fn judge(world: &World, written: &Written) -> Option<String> {
     for reason in &written.expect.reasons {
         if !counts.reasons.keys().any(|r| r.name() == reason) {
             return Some(format!("no job ever had the reason {reason}"));
+        }
+    }
+    for (what, least) in &written.expect.counts {
+        let count = counts.others.iter().find(|(name, _)| **name == what.as_str()).map_or(0, |(_, n)| *n);
+        if count < *least {
+            return Some(format!("{what} {count}, not {least} at least"));
         }
     }
     drop(counts);

@@ -1,39 +1,35 @@
-//! Scenarios that need more than a plan: a wrong database, a thousand losses in one second, a thousand submits, a tick over ten thousand jobs.
+//! Scenarios of many: a thousand losses in one second, a thousand submits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rekindle_core::ids::JobId;
 use rekindle_core::job::Phase;
+use rekindle_ports::kinds::Kind;
 
+use super::{Special, Wrong, verdict};
 use crate::deliver::{self, Parcel};
 use crate::disaster;
 use crate::exec::lock;
 use crate::fault::Fault;
 use crate::people;
 use crate::plan::{Fate, JobPlan, Moment, Plan, START_US};
-use crate::roll::{HOUR, MIN, SEC};
-use crate::run::{Ending, ending};
+use crate::roll::{DAY, HOUR, MIN, SEC};
+use crate::run::ending;
 use crate::stage::Stage;
-use crate::store::Shelf;
 use crate::world::World;
 
-type Special = (&'static str, &'static str, fn() -> Option<String>);
-
-/// All of them: id, why, and what went wrong.
+/// All of them.
 pub(super) fn all() -> Vec<Special> {
     vec![
-        ("S01-empty-database", "a store that is empty makes the sweep delete nothing", empty_database),
-        (
-            "S02-database-of-another-time",
-            "a store that was rolled back makes the sweep delete no live fleet",
-            rolled_back,
-        ),
         ("F02-a-thousand-lost-at-once", "marin PR6198: a burst of creates over the quota of a minute", thousand_lost),
         ("G02-a-thousand-submits", "skypilot#5031: a hundred jobs broke the controller", thousand_submits),
+        ("G04-every-message-is-found", "marin#3204: jobs vanish", every_message),
     ]
 }
 
-fn small_job(n: usize, work: i64) -> JobPlan {
+/// A job of one worker in a zone by its number.
+pub(super) fn small_job(n: usize, work: i64) -> JobPlan {
     let step_us = 10 * SEC;
     JobPlan {
         id: format!("many-{n:05}"),
@@ -54,7 +50,8 @@ fn small_job(n: usize, work: i64) -> JobPlan {
     }
 }
 
-fn begin(plan: Plan) -> (Arc<World>, Arc<Stage>) {
+/// The world of a plan, with people and ticks.
+pub(super) fn begin(plan: Plan) -> (Arc<World>, Arc<Stage>) {
     let world = World::new(plan, false);
     let stage = Stage::new(&world);
     people::begin(&stage);
@@ -63,51 +60,8 @@ fn begin(plan: Plan) -> (Arc<World>, Arc<Stage>) {
     (world, stage)
 }
 
-fn sentence(end: &Ending) -> Option<String> {
-    match end {
-        Ending::Well => None,
-        Ending::Broken(f) => Some(format!("{}: {}", f.checker, f.text)),
-        Ending::Panic(text) => Some(format!("panic: {text}")),
-    }
-}
-
-/// Deletes that the cloud took while another database stood in for ours.
-fn deletes_with(instead: impl FnOnce(&World) -> Shelf) -> Option<String> {
-    let mut plan = Plan::calm(3);
-    plan.jobs = (0..12).map(|n| small_job(n, 20 * HOUR)).collect();
-    let (world, _stage) = begin(plan);
-    let mut deleted = 0;
-    let end = ending(&world, || {
-        world.exec.run_until(START_US + 2 * HOUR, || world.is_broken());
-        let other = instead(&world);
-        let before = count(&world, "deletes");
-        lock(&world.shelf).instead = Some(Box::new(other));
-        world.exec.run_until(world.now() + 2 * HOUR, || world.is_broken());
-        deleted = count(&world, "deletes") - before;
-    });
-    world.exec.clear();
-    sentence(&end).or_else(|| (deleted > 0).then(|| format!("{deleted} live slices were deleted")))
-}
-
-fn count(world: &World, what: &'static str) -> u64 {
-    lock(&world.counts).others.get(what).copied().unwrap_or(0)
-}
-
-fn empty_database() -> Option<String> {
-    deletes_with(|_| Shelf::default())
-}
-
-/// A database as it was before the jobs were submitted, with its installation document.
-fn rolled_back() -> Option<String> {
-    deletes_with(|world| {
-        let mut old = lock(&world.shelf).clone();
-        old.forget("jobs");
-        old
-    })
-}
-
 /// A thousand slices are lost in one second: every create waits for its permit, the important ones first.
-fn thousand_lost() -> Option<String> {
+fn thousand_lost() -> Option<Wrong> {
     let mut plan = Plan::calm(5);
     plan.chips = 1_000_000;
     plan.by_http = false;
@@ -118,7 +72,7 @@ fn thousand_lost() -> Option<String> {
         wrong = lose_all(&world, &stage);
     });
     world.exec.clear();
-    sentence(&end).or(wrong)
+    verdict(&end, || wrong)
 }
 
 fn lose_all(world: &Arc<World>, stage: &Arc<Stage>) -> Option<String> {
@@ -168,7 +122,7 @@ fn order(world: &World) -> Option<String> {
 }
 
 /// A thousand submits in ten seconds: all are accepted.
-fn thousand_submits() -> Option<String> {
+fn thousand_submits() -> Option<Wrong> {
     let mut plan = Plan::calm(6);
     plan.chips = 1_000_000;
     let (world, stage) = begin(plan);
@@ -176,12 +130,43 @@ fn thousand_submits() -> Option<String> {
         for n in 0..1000 {
             let job = small_job(n, HOUR);
             let data = serde_json::to_vec(&people::spec(&job)).unwrap_or_default();
-            let parcel = Parcel::Message { id: format!("m-{n}"), command: "submit".into(), data };
+            let parcel = Parcel::message(format!("m-{n}"), "submit", data, world.now());
             deliver::send(&stage, parcel, i64::try_from(n).unwrap_or(0) * SEC / 100);
         }
         world.exec.run_until(START_US + MIN, || world.is_broken());
     });
     let accepted = lock(&world.checks).jobs.len();
     world.exec.clear();
-    sentence(&end).or_else(|| (accepted != 1000).then(|| format!("{accepted} of 1000 submits were accepted")))
+    verdict(&end, || (accepted != 1000).then(|| format!("{accepted} of 1000 submits were accepted")))
+}
+
+/// Weeks after a job's end its record is there, and the message that made it changes nothing.
+fn every_message() -> Option<Wrong> {
+    let mut plan = Plan::calm(7);
+    plan.jobs = (0..20).map(|n| small_job(n, HOUR)).collect();
+    let (world, stage) = begin(plan);
+    let again = |world: &World| {
+        for job in &world.plan.jobs {
+            let data = serde_json::to_vec(&people::spec(job)).unwrap_or_default();
+            let parcel = Parcel::message(format!("submit-{}", job.id), "submit", data, START_US);
+            deliver::send(&stage, parcel, SEC);
+        }
+    };
+    let end = ending(&world, || {
+        world.exec.run_until(START_US + 21 * DAY, || world.is_broken());
+        again(&world);
+        world.exec.run_until(world.now() + HOUR, || world.is_broken());
+    });
+    let lost = {
+        let (checks, shelf) = (lock(&world.checks), lock(&world.shelf));
+        let is_kept = |job: &JobPlan| {
+            let id = JobId::parse(&job.id).ok()?;
+            let record = Kind::Command(id.clone(), format!("message submit-{}", job.id)).path();
+            let known = checks.jobs.get(&id).is_some_and(|j| j.phase == Phase::Succeeded && j.last_generation == 1);
+            (known && shelf.body(&record).is_some()).then_some(())
+        };
+        world.plan.jobs.iter().find(|job| is_kept(job).is_none()).map(|job| job.id.clone())
+    };
+    world.exec.clear();
+    verdict(&end, || lost.map(|id| format!("the message of {id} cannot be found, or was carried out again")))
 }

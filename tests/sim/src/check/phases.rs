@@ -1,0 +1,63 @@
+//! Phases follow each other as the machine of phases says: what it does not know never happens, and over the seeds of CI all that it demands
+//! does.
+
+use rekindle_core::job::{Job, Phase};
+
+use super::Broken;
+
+/// Whether one phase follows another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Follows {
+    /// It does, and a swarm in which it never did says too little.
+    Must,
+    /// It may: a pass that comes late finds two steps done, as when the slice is gone by the time that its job is cancelled.
+    May,
+    /// Never.
+    Never,
+}
+
+/// The machine: whether `to` follows `from`.
+pub(crate) const fn follows(from: Phase, to: Phase) -> Follows {
+    use Follows::{May, Must, Never};
+    use Phase as P;
+    match (from, to) {
+        (P::Succeeded | P::Failed | P::Cancelled, _)
+        | (P::Pending, P::Pending | P::Starting | P::Running | P::Succeeded)
+        | (P::Provisioning, P::Provisioning | P::Running | P::Succeeded)
+        | (P::Starting, P::Starting)
+        | (P::Running, P::Pending | P::Running)
+        | (P::Recovering, P::Recovering)
+        | (P::Stopping, P::Pending | P::Provisioning | P::Starting | P::Running | P::Recovering | P::Stopping)
+        | (P::Paused, P::Paused | P::Starting | P::Running | P::Succeeded) => Never,
+        (P::Pending, P::Provisioning | P::Paused | P::Failed)
+        | (P::Provisioning, P::Pending | P::Starting | P::Recovering | P::Stopping)
+        | (P::Starting, P::Provisioning | P::Running | P::Recovering | P::Stopping)
+        | (P::Running, P::Provisioning | P::Starting | P::Recovering | P::Stopping)
+        | (P::Recovering, P::Provisioning | P::Starting | P::Stopping)
+        | (P::Stopping, P::Paused | P::Succeeded | P::Failed | P::Cancelled)
+        | (P::Paused, P::Provisioning) => Must,
+        (P::Pending, P::Recovering | P::Stopping | P::Cancelled)
+        | (P::Provisioning, P::Paused | P::Failed | P::Cancelled)
+        | (P::Starting, P::Pending | P::Paused | P::Succeeded | P::Failed | P::Cancelled)
+        | (P::Running, P::Paused | P::Succeeded | P::Failed | P::Cancelled)
+        | (P::Recovering, P::Pending | P::Running | P::Paused | P::Succeeded | P::Failed | P::Cancelled)
+        | (P::Paused, P::Pending | P::Recovering | P::Stopping | P::Failed | P::Cancelled) => May,
+    }
+}
+
+/// As reports name a change.
+pub(crate) fn name(from: Phase, to: Phase) -> String {
+    format!("{} → {}", from.as_str(), to.as_str())
+}
+
+/// Every change that a swarm must have met.
+pub(crate) fn demanded() -> impl Iterator<Item = String> {
+    let pairs = Phase::ALL.into_iter().flat_map(|from| Phase::ALL.into_iter().map(move |to| (from, to)));
+    pairs.filter(|(from, to)| follows(*from, *to) == Follows::Must).map(|(from, to)| name(from, to))
+}
+
+/// From one commit of a job to the next.
+pub(super) fn step(before: &Job, after: &Job) -> Broken {
+    let unknown = before.phase != after.phase && follows(before.phase, after.phase) == Follows::Never;
+    unknown.then(|| ("phases", format!("{}: {} never happens", after.id, name(before.phase, after.phase))))
+}

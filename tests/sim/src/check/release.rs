@@ -1,0 +1,45 @@
+//! A program starts on a slice that is READY, and all its workers meet at worker 0 of that slice.
+
+use std::collections::BTreeMap;
+
+use rekindle_core::ids::JobId;
+
+use super::Broken;
+use crate::machine::Vm;
+use crate::world::World;
+
+/// Where the workers of each job's newest attempt meet.
+#[derive(Default)]
+pub(super) struct Meetings {
+    newest: BTreeMap<JobId, (u32, String)>,
+}
+
+impl Meetings {
+    /// The program of an attempt starts on a worker, and is told to meet the others there.
+    pub(super) fn start(&mut self, world: &World, at: &Vm, attempt: u32, coordinator: &str) -> Broken {
+        let broken = |text| Some(("release", text));
+        // What is gone from the cloud was there when the program was released.
+        let (is_made, first) = crate::cloud::with(world, &at.slice, |r| {
+            (r.ready_at.is_some(), r.addresses.first().and_then(|slice| slice.first()).cloned().unwrap_or_default())
+        })?;
+        if !is_made {
+            return broken(format!("attempt {attempt} of {} starts on {} before it was READY", at.job, at.slice.name));
+        }
+        let Some((host, port)) = coordinator.rsplit_once(':').filter(|(host, _)| *host == first) else {
+            let text = format!("attempt {attempt} of {} is to meet at {coordinator}, and worker 0 is {first}", at.job);
+            return broken(text);
+        };
+        let before = self.newest.insert(at.job.clone(), (attempt, coordinator.to_owned()));
+        match before {
+            Some((same, there)) if same == attempt && there != coordinator => broken(format!(
+                "workers of attempt {attempt} of {} are to meet at {there} and at {host}:{port}",
+                at.job
+            )),
+            // Whatever is left of an earlier attempt keeps its port.
+            Some((older, there)) if older < attempt && there.ends_with(&format!(":{port}")) => {
+                broken(format!("attempts {older} and {attempt} of {} use the same port {port}", at.job))
+            }
+            _ => None,
+        }
+    }
+}
