@@ -11,10 +11,11 @@ use http::{HeaderMap, StatusCode, header};
 
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::Job;
-use rekindle_core::observation::WorkerState;
+use rekindle_core::observation::{WorkerReport, WorkerState};
 use rekindle_core::orders::{Context, Order, Want, attempt_of, order_for};
 use rekindle_engine::tokens;
 use rekindle_ports::docs::Revision;
+use rekindle_ports::kinds::Kind;
 use rekindle_web::hint;
 use rekindle_web::{Answer, Json, Problem, about, problem};
 use rekindle_wire::agent::{Hello, Report, Welcome};
@@ -51,7 +52,6 @@ pub(crate) async fn hello(
         return Err(problem(StatusCode::BAD_REQUEST, "hello", "instance and boot_id must not be empty"));
     }
     let job = job(&api, &hello.job).await?;
-    let mut has_booted = false;
     if let Some(g) = job.generation(hello.generation) {
         if hello.key.slice >= g.slices || hello.key.worker >= g.workers {
             let why = format!("generation {} has {} slices of {} workers", g.number, g.slices, g.workers);
@@ -59,15 +59,14 @@ pub(crate) async fn hello(
         }
         machine::is_worker(&api, machine.as_ref(), &job, g, hello.key)?;
         if let Some(news) = bind::bind(&api, &job, &hello).await? {
-            has_booted = true;
             tell(&api, &hello.job, &news).await?;
         }
     }
     liveness::mark(&api).await;
     let token = tokens::token(secret, &hello.job, hello.generation, hello.key, &hello.instance);
     let mut order = order(&api, &job, hello.generation, hello.key, None);
-    if has_booted {
-        hold(&job, hello.generation, &mut order);
+    if has_rebooted(&api, &job, hello.generation, hello.key, &order).await? {
+        hold(&mut order);
     }
     tracing::info!(
         job = %hello.job, generation = hello.generation, slice = hello.key.slice, worker = hello.key.worker,
@@ -97,8 +96,9 @@ pub(crate) async fn report(
     liveness::mark(&api).await;
     let held = report.has_work.then_some(report.attempt);
     let mut order = order(&api, &job, report.generation, report.key, held);
-    if report.state < WorkerState::Running {
-        hold(&job, report.generation, &mut order);
+    let runs = report.state >= WorkerState::Running;
+    if !runs && has_lost_its_program(&api, &job, &report, &order).await? {
+        hold(&mut order);
     }
     // Orders to a workspace are given by people, whom no pass follows: its agents ask as often as without a bell.
     if report.has_bell && !job.spec.workspace {
@@ -109,7 +109,7 @@ pub(crate) async fn report(
 
 /// `/agent/v1/ping`: what an agent's call needs, without an agent.
 pub(crate) async fn ping(State(api): State<Api>) -> Result<StatusCode, Problem> {
-    let read = api.engine.ports.store.read::<serde_json::Value>(&rekindle_ports::kinds::Kind::Installation).await;
+    let read = api.engine.ports.store.read::<serde_json::Value>(&Kind::Installation).await;
     read.map_err(|e| store(&e))?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -158,10 +158,25 @@ async fn job(api: &Api, id: &JobId) -> Result<Arc<Job>, Problem> {
     }
 }
 
-/// A worker that prepares in an attempt that has started has lost its program, and with its disk perhaps the memory of it: it is not told
-/// to run it a second time, but waits for the next attempt.
-fn hold(job: &Job, generation: u32, order: &mut Order) {
-    if order.want == Want::Run && attempt_of(job, generation).is_some_and(|a| a.started_at.is_some()) {
+/// Whether a worker that prepares did more before: the attempt has started on all of them, or its VM has booted since it was released.
+async fn has_lost_its_program(api: &Api, job: &Job, report: &Report, order: &Order) -> Result<bool, Problem> {
+    let has_started = attempt_of(job, report.generation).is_some_and(|a| a.started_at.is_some());
+    Ok(has_started || has_rebooted(api, job, report.generation, report.key, order).await?)
+}
+
+/// Whether a worker that would be told to run has booted since its attempt was released. Asked before each such answer alone: once for a
+/// worker and an attempt, as a rule.
+async fn has_rebooted(api: &Api, job: &Job, generation: u32, key: WorkerKey, order: &Order) -> Result<bool, Problem> {
+    let Some(attempt) = attempt_of(job, generation).filter(|_| order.want == Want::Run) else { return Ok(false) };
+    let kind = Kind::Worker(job.id.clone(), attempt.number, key);
+    let known = api.engine.ports.store.read::<WorkerReport>(&kind).await.map_err(|e| store(&e))?;
+    Ok(known.is_some_and(|at| at.value.has_rebooted))
+}
+
+/// A worker that has lost its program, and with its disk perhaps the memory of it, is not told to run it a second time, but waits for the
+/// next attempt.
+fn hold(order: &mut Order) {
+    if order.want == Want::Run {
         order.want = Want::Prepare;
         order.exec.clear();
     }

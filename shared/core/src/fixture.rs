@@ -204,5 +204,6 @@ pub(crate) fn report(worker: u32, state: WorkerState) -> WorkerReport {
         notice: None,
         exit: None,
         is_collecting: false,
+        has_rebooted: false,
     }
 }

@@ -276,6 +276,10 @@ pub struct WorkerReport {
     /// It has ended, and what it left (`outputs`) is still being collected from the machine.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_collecting: bool,
+    /// The VM has booted since the attempt was released. Its program, if it had begun, is lost, and with the disk perhaps the memory of it:
+    /// the worker is not told to run this attempt again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_rebooted: bool,
 }
 
 /// The end of one worker's program, told once.

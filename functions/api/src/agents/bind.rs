@@ -97,7 +97,7 @@ async fn again(api: &Api, job: &Job, hello: &Hello) -> Result<Option<News>, Stor
         // The program may be alive; the agent finds out and reports.
         return Ok(None);
     }
-    let (report, when) = match own {
+    let (mut report, when) = match own {
         Some(at) => {
             let mut report = WorkerReport::clone(&at.value);
             report.boot_id.clone_from(&hello.boot_id);
@@ -110,6 +110,8 @@ async fn again(api: &Api, job: &Job, hello: &Hello) -> Result<Option<News>, Stor
         }
         None => (fresh(api, current, hello), Precondition::Absent),
     };
+    // Kept, because this answer may be lost, and the next hello comes from a boot that is known.
+    report.has_rebooted |= current.released_at.is_some() && report.exit.is_none();
     let after = write(api, hello, &report, when).await?;
     tracing::warn!(job = %hello.job, instance = hello.instance, "a worker has booted again");
     Ok(Some(News { cause: "worker rebooted".into(), after }))
@@ -154,5 +156,6 @@ fn fresh(api: &Api, attempt: &Attempt, hello: &Hello) -> WorkerReport {
         notice: None,
         exit: None,
         is_collecting: false,
+        has_rebooted: false,
     }
 }

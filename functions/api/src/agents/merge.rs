@@ -95,6 +95,7 @@ fn empty(report: &Report, address: &str, now: Timestamp) -> WorkerReport {
         notice: None,
         exit: None,
         is_collecting: false,
+        has_rebooted: false,
     }
 }
 

@@ -117,7 +117,8 @@ impl Agent<'_> {
 }
 
 /// All four workers, released to run.
-pub(super) async fn running(served: &Served) -> Vec<Agent<'_>> {
+/// All four workers, ready and released.
+async fn released(served: &Served) -> Vec<Agent<'_>> {
     let mut agents = Vec::new();
     for i in 0..4 {
         agents.push(worker(served, i).await);
@@ -127,6 +128,11 @@ pub(super) async fn running(served: &Served) -> Vec<Agent<'_>> {
         agent.send(&ready).await;
     }
     served.rig.pass("train").await;
+    agents
+}
+
+pub(super) async fn running(served: &Served) -> Vec<Agent<'_>> {
+    let mut agents = released(served).await;
     for agent in &mut agents {
         let report = agent.report(WorkerState::Running);
         assert_eq!(agent.send(&report).await.want, Want::Run);
@@ -402,6 +408,28 @@ async fn a_worker_that_comes_back_without_its_disk_is_not_told_to_run_the_attemp
     }
     let running = agents[0].report(WorkerState::Running);
     assert_eq!(agents[0].send(&running).await.want, Want::Run, "the others go on");
+}
+
+#[tokio::test]
+async fn a_worker_that_boots_between_its_release_and_its_first_word_of_running_is_not_told_to_run_again() {
+    let served = Served::with_job().await;
+    let mut agents = released(&served).await;
+    let told = agents[1].report(WorkerState::Ready);
+    assert_eq!(agents[1].send(&told).await.want, Want::Run, "it begins, and its word of that is lost");
+    let mut rebooted = agents[1].hello.clone();
+    rebooted.boot_id = "boot-again".into();
+    // The first answer is lost too: the second comes from a boot that is known by then.
+    for _ in 0..2 {
+        let welcome: Welcome = serde_json::from_slice(&say(&served, &rebooted).await.body).unwrap();
+        assert_eq!((welcome.order.attempt, welcome.order.want), (1, Want::Prepare));
+    }
+    let mut polls = agents[1].report(WorkerState::Ready);
+    (polls.boot_id, polls.store) = ("boot-again".into(), false);
+    assert_eq!(agents[1].send(&polls).await.want, Want::Prepare, "an agent without news either");
+    served.rig.pass("train").await;
+    let job = served.rig.job("train").await.unwrap();
+    let end = job.last_end.as_ref().expect("the attempt ends, though it has never run on all workers");
+    assert!(end.ended.summary.contains("worker 1 rebooted and lost its program"), "{}", end.ended.summary);
 }
 
 /// Makes the stored job look as if attempt 2 were prepared on the same slice while attempt 1 is not proved over.

@@ -9,7 +9,7 @@ use super::charge::End;
 use crate::classify::{self, Evidence, Exit, NodeFact, NoticeFact, WorkerEvidence};
 use crate::failure::FailureKind;
 use crate::job::{Attempt, Desired, Ended, LastEnd, Outcome, StopCause};
-use crate::observation::{ExitReport, Health, Look, Notice, NoticeKind, SliceState, WorkerState};
+use crate::observation::{ExitReport, Health, Look, Notice, NoticeKind, SliceState, WorkerReport, WorkerState};
 use crate::orders::notice_is_urgent;
 use crate::policy::{self, Action, Charge};
 use crate::reason::Reason;
@@ -351,16 +351,13 @@ impl Pass<'_> {
         self.note(format!("attempt {} succeeded on all workers", a.number));
     }
 
-    /// A worker that prepares again in an attempt that had started has lost its program: new attempt, same slice.
+    /// A worker that prepares again in an attempt that had started, or that has booted since it was released, has lost its program: new
+    /// attempt, same slice.
     fn judge_reboot(&mut self, a: &Attempt) -> bool {
-        if a.started_at.is_none() {
-            return false;
-        }
-        let lost: Option<u32> = self
-            .reports_of(a.number)
-            .iter()
-            .find(|r| r.exit.is_none() && matches!(r.state, WorkerState::Preparing | WorkerState::Ready))
-            .map(|r| r.key.worker);
+        let prepares = |r: &WorkerReport| matches!(r.state, WorkerState::Preparing | WorkerState::Ready);
+        let has_lost = |r: &WorkerReport| r.has_rebooted || (a.started_at.is_some() && prepares(r));
+        let lost: Option<u32> =
+            self.reports_of(a.number).into_iter().find(|r| r.exit.is_none() && has_lost(r)).map(|r| r.key.worker);
         let Some(worker) = lost else { return false };
         let end = End {
             kind: FailureKind::Lost,

@@ -14,7 +14,10 @@ impl Pass<'_> {
     /// the end of an earlier attempt alone, such as for a delete that keeps failing, is not held against them.
     pub(super) fn judge_start(&mut self, a: &Attempt, ready_at: Option<Timestamp>) {
         let Some(ready) = ready_at.filter(|_| a.started_at.is_none()) else { return };
-        if !self.over(ready.max(a.created_at).max(a.held_until.unwrap_or(ready)), self.job.spec.limits.start) {
+        // A read that failed says nothing of anybody: they may all have given word.
+        if self.seen.workers.is_none()
+            || !self.over(ready.max(a.created_at).max(a.held_until.unwrap_or(ready)), self.job.spec.limits.start)
+        {
             return;
         }
         let (kind, text) = self.why_not_started(a);
@@ -78,10 +81,12 @@ impl Pass<'_> {
                 // Progress seen in an earlier attempt shows that this program writes it.
                 (None, false) => self.job.highest_step.map(|_| started),
             };
-            // What was last heard must be as old as that without a step: a report that is only late is no stall.
+            // What was last heard must be as old as that without a step: a report that is only late is no stall, and one that could not
+            // be read is none either.
             let heard = self.reports_of(a.number).iter().map(|r| r.heard_at).max();
             if let Some(since) = since
                 && self.over(since, stall)
+                && self.seen.workers.is_some()
                 && heard.is_none_or(|heard| heard >= since + stall)
             {
                 let text = format!("no progress for {} s", stall.as_secs());

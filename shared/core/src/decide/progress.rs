@@ -116,3 +116,27 @@ fn a_machine_whose_clock_is_behind_has_not_stalled_when_its_step_is_new() {
     }
     assert_eq!(kind(&looks(&job, 5, 60 * 7)), Some(FailureKind::Stalled), "no step for two minutes");
 }
+
+#[test]
+fn a_program_whose_reports_cannot_be_read_has_neither_stalled_nor_failed_to_start() {
+    let ready = |job: &Job| Look::Seen(view(job, SliceState::Ready, true));
+    let end = |job: &Job, workers, secs| {
+        let decision = decided(job, &seen(job, &ready(job), workers, secs), secs);
+        Job::clone(&decision.job).last_end.and_then(|end| end.ended.kind)
+    };
+    let reports = |state, heard: i64| {
+        Some((0..4).map(|n| WorkerReport { heard_at: at(heard), ..report(n, state, None) }).collect())
+    };
+    let mut runs = running();
+    runs.spec.limits.stall = Some(Duration::from_mins(2));
+    let last = runs.attempts.len() - 1;
+    (runs.attempts[last].step, runs.attempts[last].step_at) = (Some(7), Some(at(60)));
+    assert_eq!(end(&runs, None, 600), None, "a read that failed says nothing of steps");
+    assert_eq!(end(&runs, reports(WorkerState::Running, 600), 600), Some(FailureKind::Stalled));
+
+    let mut starts = running();
+    starts.spec.limits.start = Duration::from_mins(2);
+    starts.attempts[last].started_at = None;
+    assert_eq!(end(&starts, None, 600), None, "nor of words that were given");
+    assert_eq!(end(&starts, reports(WorkerState::Preparing, 600), 600), Some(FailureKind::Timeout));
+}
