@@ -19,11 +19,8 @@ fi
 exec "$PYTHON" plain.py $steps 0.01
 "#;
 
-/// Off a TPU nothing tells JAX who the others are; here that is what a launcher of MPI would say.
 const JAX_ORBAX: &str = r#"
 [ "$REKINDLE_RESUME" = 1 ] && steps=$(($(ls "$saved" | sort -n | tail -n 1) + 50))
-export JAX_COORDINATOR_ADDRESS=$REKINDLE_COORDINATOR OMPI_MCA_orte_hnp_uri='1.0;tcp://127.0.0.1:1'
-export OMPI_COMM_WORLD_SIZE=$REKINDLE_WORKERS OMPI_COMM_WORLD_RANK=$REKINDLE_WORKER OMPI_COMM_WORLD_LOCAL_RANK=0
 exec "$PYTHON" jax_orbax.py $steps
 "#;
 
