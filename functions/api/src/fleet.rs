@@ -59,6 +59,7 @@ pub(crate) async fn fleet(
 /// That there is something, where, and what it costs is everybody's; whose it is is not.
 fn hide(told: &mut FleetEntry) {
     (told.name, told.job, told.generation, told.owned_by) = ("(of another owner)".into(), None, None, None);
+    told.job_owner = None;
     told.owner = told.owner.take().filter(|owner| *owner == Owner::Orphan);
 }
 
@@ -87,6 +88,7 @@ fn entry(api: &Api, of: rekindle_engine::FleetEntry, now: Timestamp) -> FleetEnt
         owner: Some(owner),
         job,
         generation,
+        job_owner: of.job_owner,
         owned_by: listed.owned_by,
         idle: of.idle.map(|idle| IdleView::of(idle, now)),
     }

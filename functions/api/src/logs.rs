@@ -26,6 +26,7 @@ use crate::{Api, agents, streams};
 mod form;
 mod name;
 mod reader;
+mod tail;
 
 use form::Writer;
 use name::Chunk;
@@ -80,6 +81,8 @@ pub(crate) struct LogsQuery {
     form: Option<String>,
     /// Only what came in from then on (RFC 3339), to the granularity of a flush.
     since: Option<Timestamp>,
+    /// With `follow`: begin where about so many bytes are left of the newest output.
+    tail: Option<u64>,
 }
 
 /// `GET /v1/jobs/{id}/logs`: text, or with `follow` a stream of server-sent events.
@@ -125,12 +128,21 @@ pub(crate) async fn read(
         return Ok(text(&api, &job, filter, writer));
     }
     // An attempt that has not been gave nothing out: the store is an older one, and the stream begins again.
-    let from = streams::last_id(&headers, Position::parse)?.filter(|from| from.attempt <= job.last_attempt);
-    let from = from.unwrap_or_default();
+    let given = streams::last_id(&headers, Position::parse)?.filter(|from| from.attempt <= job.last_attempt);
+    let is_new = given.is_none();
+    let from = match (given, query.tail) {
+        (Some(from), _) => from,
+        (None, None) => Position::default(),
+        (None, Some(bytes)) => {
+            let objects = api.engine.ports.objects.as_ref();
+            let begin = tail::begin(objects, &job.id, &filter, job.last_attempt, bytes.min(tail::TAIL_MAX)).await;
+            begin.map_err(|error| Problem::unavailable("the object store", &error))?
+        }
+    };
     let is_brief = streams::is_brief(&api, query.brief);
     // It has no id: who has been told nothing begins again.
     let hello = is_brief.then(|| Ok(Event::default().retry(BRIEF_RETRY)));
-    let events = events(api, job, filter, writer, (from, is_brief));
+    let events = events(api, job, filter, writer, (from, is_new, is_brief));
     Ok(streams::answer(stream::iter(hello).chain(events)))
 }
 
@@ -219,10 +231,9 @@ fn events(
     job: Job,
     filter: Filter,
     writer: Writer,
-    (from, is_brief): (Position, bool),
+    (from, is_new, is_brief): (Position, bool, bool),
 ) -> impl Stream<Item = Result<Event, Infallible>> {
     let attempt = filter.attempt.unwrap_or(from.attempt.max(1));
-    let is_new = from.attempt == 0;
     let position = if from.attempt == attempt { from } else { Position::start(attempt) };
     let heading_due = filter.attempt.is_none() && is_new;
     let reader = Reader::new(api.engine.ports.objects.clone(), job.id.clone(), filter, position);

@@ -18,8 +18,8 @@ use crate::Engine;
 use crate::sweep::{FleetEntry, Owner};
 use crate::tick::Owners;
 
-/// Resources that are kept; a document holds 1 MiB, and one of them takes some 500 bytes.
-const KEPT: usize = 1500;
+/// Resources that are kept; a document holds 1 MiB, and one of them takes some 500 bytes and the name of who pays.
+const KEPT: usize = 1100;
 
 /// What a tick saw.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -57,9 +57,9 @@ impl Engine {
     ) -> Result<(), StoreError> {
         let mut entries = Vec::with_capacity(listing.resources.len().min(KEPT));
         for resource in listing.resources.iter().take(KEPT) {
-            let (owner, does) = self.owner_seen(resource, owners).await?;
+            let (owner, job_owner, does) = self.owner_seen(resource, owners).await?;
             let idle = self.idle(resource, &owner, does).await?;
-            entries.push(FleetEntry { resource: resource.clone(), owner, idle });
+            entries.push(FleetEntry { resource: resource.clone(), owner, job_owner, idle });
         }
         let omitted = listing.resources.len().saturating_sub(KEPT);
         let seen = FleetSeen { listed_at: now, entries, unreachable: listing.unreachable.clone(), omitted };
@@ -74,13 +74,19 @@ impl Engine {
         self.ports.store.write_shared(&Kind::Fleet, Arc::new(seen), Precondition::None).await.map(drop)
     }
 
-    /// By the jobs as this tick read them, and by one read of its own for what they do not explain.
-    async fn owner_seen(&self, resource: &Listed, owners: &Owners) -> Result<(Owner, Option<Use>), StoreError> {
+    /// By the jobs as this tick read them, and by one read of its own for what they do not explain. With who pays.
+    async fn owner_seen(
+        &self,
+        resource: &Listed,
+        owners: &Owners,
+    ) -> Result<(Owner, Option<String>, Option<Use>), StoreError> {
         let name = resource.owned_by.as_deref().unwrap_or(&resource.slice.name);
-        match owners.get(&resource.slice.zone).and_then(|zone| zone.get(name)) {
-            Some(owned) => Ok((Owner::Job { job: owned.job.clone(), generation: owned.generation }, Some(owned.does))),
-            None => Ok((self.owner_of(resource).await?, None)),
+        if let Some(owned) = owners.get(&resource.slice.zone).and_then(|zone| zone.get(name)) {
+            let owner = Owner::Job { job: owned.job.clone(), generation: owned.generation };
+            return Ok((owner, Some(owned.pays.clone()), Some(owned.does)));
         }
+        let (owner, job) = self.owner_and_job(resource).await?;
+        Ok((owner, job.map(|job| job.spec.owner.clone()), None))
     }
 
     /// Whether a resource is idle, by what the TPUs of its generation do. A workspace's workers are asked.

@@ -59,6 +59,9 @@ pub struct FleetEntry {
     pub resource: Shared<Listed>,
     /// Whose it is.
     pub owner: Owner,
+    /// Who pays for the job that owns it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_owner: Option<String>,
     /// That it costs money while nobody's code runs on it; known of nodes of our jobs alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Idle>,
@@ -95,7 +98,8 @@ impl Engine {
                 .zip(owner.generation())
                 .and_then(|(job, number)| job.generation(number).map(|g| idle::of(job, g)));
             let idle = self.idle(&resource, &owner, does).await?;
-            entries.push(FleetEntry { resource, owner, idle });
+            let job_owner = job.map(|job| job.spec.owner.clone());
+            entries.push(FleetEntry { resource, owner, job_owner, idle });
         }
         Ok((entries, listing.unreachable))
     }
@@ -113,7 +117,7 @@ impl Engine {
     }
 
     /// Whose it is, with the job as it was read, if it is one's.
-    async fn owner_and_job(&self, resource: &Listed) -> Result<(Owner, Option<Arc<Job>>), StoreError> {
+    pub(crate) async fn owner_and_job(&self, resource: &Listed) -> Result<(Owner, Option<Arc<Job>>), StoreError> {
         if !self.is_labelled_ours(resource) {
             return Ok((Owner::Foreign, None));
         }

@@ -78,6 +78,8 @@ pub(crate) type Owners = BTreeMap<String, HashMap<String, Owned>>;
 pub(crate) struct Owned {
     pub(crate) job: JobId,
     pub(crate) generation: u32,
+    /// Who pays for the job.
+    pub(crate) pays: String,
     /// What its TPUs do.
     pub(crate) does: idle::Use,
     /// How its job knows it; `None` once a list has shown it so, and of what passes look at in any case.
@@ -212,7 +214,8 @@ impl Engine {
             for At { value: job, .. } in jobs {
                 for g in &job.generations {
                     let does = idle::of(&job, g);
-                    let owned = Owned { job: job.id.clone(), generation: g.number, does, known: Known::of(g) };
+                    let pays = job.spec.owner.clone();
+                    let owned = Owned { job: job.id.clone(), generation: g.number, pays, does, known: Known::of(g) };
                     match survey.owners.get_mut(&g.placement.zone) {
                         Some(zone) => zone.insert(g.name.clone(), owned).map(drop),
                         None => survey

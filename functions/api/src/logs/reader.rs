@@ -36,11 +36,11 @@ pub(crate) type StreamKey = (WorkerKey, String);
 
 /// Where a stream was read to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Mark {
+pub(super) struct Mark {
     /// The chunk that holds the next byte.
-    number: u64,
+    pub(super) number: u64,
     /// Its place in it.
-    offset: u64,
+    pub(super) offset: u64,
 }
 
 /// Where all streams of an attempt were read to; as text, the id of an event.
@@ -65,6 +65,11 @@ impl Position {
     /// The beginning of an attempt.
     pub(crate) fn start(attempt: u32) -> Self {
         Self { attempt, marks: BTreeMap::new() }
+    }
+
+    /// A stream goes on from there.
+    pub(super) fn put(&mut self, key: StreamKey, mark: Mark) {
+        self.marks.insert(key, mark);
     }
 
     /// Reads an id back.
@@ -225,22 +230,12 @@ impl Reader {
         Some((key.clone(), text))
     }
 
-    /// Finds the streams of the attempt by skipping from one to the next: one list call for each.
+    /// Finds the streams of the attempt.
     async fn discover(&mut self) -> Result<(), WorldError> {
-        let folder = attempt_folder(&self.job, self.attempt);
-        let mut after: Option<String> = None;
-        loop {
-            let found = self.objects.list(&folder, after.as_deref(), 1).await?;
-            let Some(name) = found.first() else { return Ok(()) };
-            // Behind everything of this stream: digits sort before the tilde.
-            after = Some(name.rsplit_once('/').map_or_else(|| name.clone(), |(stream, _)| format!("{stream}/~")));
-            let Some(chunk) = Chunk::parse(&self.job, name) else { continue };
-            let wanted = self.filter.worker.is_none_or(|w| w == chunk.key)
-                && self.filter.stream.as_ref().is_none_or(|s| *s == chunk.stream);
-            if wanted {
-                self.streams.entry((chunk.key, chunk.stream)).or_default();
-            }
+        for key in streams(self.objects.as_ref(), &self.job, self.attempt, &self.filter).await? {
+            self.streams.entry(key).or_default();
         }
+        Ok(())
     }
 
     /// Reads the next chunk of a stream. A lost chunk leaves a gap.
@@ -286,6 +281,30 @@ impl Reader {
             Mark { number: open.next - 1, offset: open.end - unread }
         };
         Some(text)
+    }
+}
+
+/// The streams of an attempt that are wanted, by skipping from one to the next: one list call for each.
+pub(super) async fn streams(
+    objects: &dyn Objects,
+    job: &JobId,
+    attempt: u32,
+    filter: &Filter,
+) -> Result<Vec<StreamKey>, WorldError> {
+    let folder = attempt_folder(job, attempt);
+    let mut streams = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let found = objects.list(&folder, after.as_deref(), 1).await?;
+        let Some(name) = found.first() else { return Ok(streams) };
+        // Behind everything of this stream: digits sort before the tilde.
+        after = Some(name.rsplit_once('/').map_or_else(|| name.clone(), |(stream, _)| format!("{stream}/~")));
+        let Some(chunk) = Chunk::parse(job, name) else { continue };
+        let is_wanted = filter.worker.is_none_or(|worker| worker == chunk.key)
+            && filter.stream.as_ref().is_none_or(|stream| *stream == chunk.stream);
+        if is_wanted {
+            streams.push((chunk.key, chunk.stream));
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 // One job: what it is, why, its attempts to scale, its output, its history, and what a person may do.
 
-import { ask, call, clock, counted, el, get, phase, redraw, say, since, span, table, usd } from "./parts.js";
+import { ask, call, clock, counted, el, get, phase, redraw, say, since, span, step, table, usd } from "./parts.js";
 
 /** A change of the job is told by the stream; what goes on without one (steps, cost, heartbeats) is asked for so often. */
 const LOOK_MS = 60000;
 const LINES_MAX = 5000;
+/** A long output is shown from so many bytes before its end on. */
+const TAIL_BYTES = 65536;
 const ENDED = ["succeeded", "failed", "cancelled"];
 
 export function jobView(main, id) {
@@ -118,7 +120,7 @@ function facts(job) {
     ["Owner", job.owner], ["Tags", job.tags.join(", ") || "-"], ["Submitted", `${clock(job.created_at)} by ${job.submitted_by}`],
     ["Attempt, generation", `${job.attempt}, ${job.generation}`],
     ["Preempted", job.counters.preemptions], ["Failures", `${job.counters.infra_failures} of the infrastructure, ${job.counters.user_failures} of the program`],
-    ["Step", job.progress.step ?? "-"], ["Loss", job.progress.loss ?? "-"], ["Steps repeated", job.counters.steps_repeated],
+    ["Step", step(job) || "-"], ["Loss", job.progress.loss ?? "-"], ["Steps repeated", job.counters.steps_repeated],
     ["Chip hours", `${hours.total.toFixed(2)}: ${hours.useful.toFixed(2)} useful, ${hours.repeated.toFixed(2)} repeated, ${hours.waiting.toFixed(2)} waiting, ${(hours.idle ?? 0).toFixed(2)} idle`],
     ["Cost", usd(job.cost_usd)], ["TPUs", of.join("; ") || "none"],
   ];
@@ -235,10 +237,11 @@ function history(entries) {
   return table("Every decision, newest first", columns, entries.slice(-300).reverse(), { id: "history" });
 }
 
-/** The output as it comes. At most so many lines are kept; the command line shows all. */
+/** The newest output, and what comes. At most so many lines are kept; a link of its own leads to the whole. */
 function logView(path) {
   const text = el("pre", { class: "panel log", tabindex: 0, id: "log", "aria-label": "Output of the workers" });
   const worker = el("select", { "aria-label": "Worker", onchange: () => restart() }, el("option", { value: "all" }, "all workers"));
+  const whole = el("a", { id: "whole" }, "all output as text");
   let stream = null;
   let isLive = true;
   let count = 0;
@@ -262,14 +265,15 @@ function logView(path) {
     bars[line.worker] = line.is_open ? shown : null;
   }
   function open() {
-    stream = new EventSource(`${path}/logs?follow=true&brief=true&form=lines&worker=${worker.value}`);
+    whole.setAttribute("href", `${path}/logs?worker=${worker.value}`);
+    stream = new EventSource(`${path}/logs?follow=true&brief=true&form=lines&tail=${TAIL_BYTES}&worker=${worker.value}`);
     stream.onmessage = (event) => { for (const line of event.data.split("\n")) show(JSON.parse(line)); };
     stream.addEventListener("end", () => { stream.close(); if (!count) add("No output was kept.", "mark"); });
     stream.onerror = () => { if (!isLive) stream?.close(); };
   }
   function restart() { stream?.close(); text.replaceChildren(); count = 0; bars = {}; open(); }
   return {
-    node: el("div", {}, el("div", { class: "bar" }, worker), text),
+    node: el("div", {}, el("div", { class: "bar" }, worker, whole), text),
     follow(live, progress) {
       isLive = live;
       // Of the job, not of the TPUs that it has now: an ended one has none.

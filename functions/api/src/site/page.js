@@ -45,6 +45,9 @@ async function nextPage(size) {
 function merge(job, isNews) {
   const before = known.jobs.get(job.id);
   if (before && before.revision > job.revision) return;
+  // A change is told with the step of the last pass; what was read of the workers since is newer.
+  const [old, now] = [before?.progress, job.progress];
+  if (old && before.attempt === job.attempt && Date.parse(old.step_at) > (Date.parse(now.step_at) || 0)) job = { ...job, progress: old };
   known.jobs.set(job.id, job);
   if (isNews && (before?.phase !== job.phase || before?.message !== job.message)) {
     known.events.unshift({ at: new Date().toISOString(), id: job.id, phase: job.phase, message: job.message });

@@ -78,7 +78,8 @@ export function span(seconds) {
   if (s < 120) return `${s}s`;
   if (s < 7200) return `${Math.floor(s / 60)}m`;
   if (s < 172800) return `${Math.floor(s / 3600)}h${String(Math.floor((s % 3600) / 60)).padStart(2, "0")}m`;
-  return `${Math.floor(s / 86400)}d${Math.floor((s % 86400) / 3600)}h`;
+  const hours = Math.floor((s % 86400) / 3600);
+  return `${Math.floor(s / 86400)}d${hours ? `${hours}h` : ""}`;
 }
 export const since = (time) => span((Date.now() - Date.parse(time)) / 1000);
 export const usd = (amount) => (amount > 0 && amount < 0.01 ? `$${amount.toFixed(4)}` : `$${(amount ?? 0).toFixed(2)}`);
@@ -89,6 +90,16 @@ export const clock = (time) => new Date(time).toLocaleString();
 export function phase(job) {
   const word = job.outcome && job.phase === "stopping" ? `stopping (${job.outcome})` : job.phase;
   return el("span", { class: `phase ${job.phase}` }, word);
+}
+
+/** From this age on a step of a job that runs says how old it is: a page that is only told of changes knows no newer one. */
+const AGED_MS = 120000;
+/** The newest step that is known. */
+export function step(job) {
+  const { step: newest, step_at: at } = job.progress;
+  if (newest === null || newest === undefined) return "";
+  const isOld = job.phase === "running" && at && Date.now() - Date.parse(at) > AGED_MS;
+  return isOld ? [String(newest), el("span", { class: "aged" }, ` ${since(at)} ago`)] : String(newest);
 }
 
 /** A table: columns of [title, cell function, is number]. */
@@ -104,5 +115,5 @@ const WIDE = new Set(["Message", "What happened"]);
 
 export function line(columns, row) {
   return el("tr", {}, columns.map(([title, cell, number]) =>
-    el("td", { class: number ? "num" : WIDE.has(title) ? "wide" : null }, cell(row))));
+    el("td", { class: number ? "num" : WIDE.has(title) ? "wide" : null, "data-title": title }, cell(row))));
 }

@@ -1,6 +1,6 @@
 // Jobs, fleet, cost, events.
 
-import { clock, counted, el, get, line, phase, redraw, say, since, span, table, usd } from "./parts.js";
+import { clock, counted, el, get, line, phase, redraw, say, since, span, step, table, usd } from "./parts.js";
 import { more } from "./page.js";
 
 const JOBS = [
@@ -11,7 +11,7 @@ const JOBS = [
   ["Zone", (job) => job.resources[0]?.zone ?? ""],
   ["Attempt", (job) => job.attempt, true],
   ["Preempted", (job) => job.counters.preemptions, true],
-  ["Step", (job) => job.progress.step ?? "", true],
+  ["Step", step, true],
   ["Cost", (job) => usd(job.cost_usd), true],
   ["Owner", (job) => job.owner],
   ["Message", (job) => job.message],
@@ -20,6 +20,8 @@ const JOBS = [
 const ROWS = 200;
 /** Jobs that are loaded at once while a filter looks for some among all. */
 const LOOKED = 500;
+/** Ages are drawn anew so often, in milliseconds; nothing is asked for. */
+const AGES_MS = 30000;
 /** How long typing must rest before older jobs are loaded for it, in milliseconds. */
 const REST_MS = 300;
 
@@ -58,10 +60,12 @@ export function jobsView(main, known) {
     const jobs = [...known.jobs.values()].filter(isWanted).sort((a, b) => (a.created_at < b.created_at ? 1 : -1));
     const nodes = jobs.slice(0, rows).map((job) => {
       const before = drawn.get(job.id);
-      if (before && before.revision === job.revision) return before.node;
+      // The same job at the same moment looks the same; how long it has been so, and how old its step is, goes on.
+      const moment = Math.floor(Date.now() / AGES_MS);
+      if (before && before.job === job && before.moment === moment) return before.node;
       const node = line(JOBS, job);
       node.dataset.job = job.id;
-      drawn.set(job.id, { revision: job.revision, node });
+      drawn.set(job.id, { job, moment, node });
       return node;
     });
     redraw(body, ...nodes);
@@ -73,16 +77,18 @@ export function jobsView(main, known) {
   // A storm of changes draws once a frame.
   const changed = () => { due ??= requestAnimationFrame(() => { due = null; draw(); later(); }); };
   draw();
-  return { changed, close: () => { isClosed = true; clearTimeout(rest); watcher.disconnect(); } };
+  const ages = setInterval(() => { if (!document.hidden) changed(); }, AGES_MS);
+  return { changed, close: () => { isClosed = true; clearTimeout(rest); clearInterval(ages); watcher.disconnect(); } };
 }
 
 const FLEET = [
   ["Name", (entry) => entry.name],
-  ["Owner", (entry) => entry.owner === "ORPHAN" || entry.owner === "FOREIGN"
+  ["Job", (entry) => entry.owner === "ORPHAN" || entry.owner === "FOREIGN"
     ? el("span", { class: entry.owner.toLowerCase() }, entry.owner)
     : entry.owner === null
       ? "a job"
       : el("a", { href: `#/job/${encodeURIComponent(entry.owner)}` }, `${entry.owner} g${entry.generation}`)],
+  ["Owner", (entry) => entry.job_owner ?? "-"],
   ["State", (entry) => entry.state],
   ["Idle", (entry) => (entry.idle ? el("span", { class: "idle" }, `${span(entry.idle.secs)}, ${entry.idle.cause.replaceAll("_", " ")}`) : "-")],
   ["TPU", (entry) => entry.accelerator],

@@ -131,6 +131,33 @@ async fn output_is_shown_in_the_order_in_which_it_came_in_and_from_a_time_on() {
 }
 
 #[tokio::test]
+async fn a_tail_begins_with_a_whole_line_near_the_end_and_reads_little() {
+    let served = Served::with_job().await;
+    put(&served, 1, 0, "stdout", 0, "an earlier attempt\n").await;
+    // Lines lie across chunks, and there are more of them than one list holds.
+    let line = |number: u64| format!("line {number:03}\n");
+    let all: String = (0..300).map(line).collect();
+    let chunks: Vec<&str> = (0..all.len()).step_by(7).map(|at| &all[at..(at + 7).min(all.len())]).collect();
+    for (number, part) in (0_u64..).zip(&chunks) {
+        served.rig.advance(1);
+        assert_eq!(put(&served, 2, 0, "stdout", number, part).await, 204);
+    }
+    set(&served, Phase::Failed, 2).await;
+    let tail = async |query: &str| {
+        let told = text(&served, &format!("?follow=true&{query}")).await;
+        let data = told.lines().filter_map(|line| line.strip_prefix("data: ")).map(str::to_owned);
+        data.filter(|line| line != "failed").collect::<Vec<String>>()
+    };
+    assert_eq!(tail("worker=0&tail=30").await, ["== attempt 2 ==", "line 297", "line 298", "line 299"]);
+    assert_eq!(tail("tail=30").await[1], "[w0] line 297");
+    let whole = tail("worker=0&tail=99999").await;
+    // Of a stream only its last chunks are looked at.
+    assert!(whole.len() > 40 && whole[1..].iter().all(|line| line.len() == 8), "{whole:?}");
+    assert_eq!(tail("worker=0&attempt=1&tail=9999").await, ["an earlier attempt"]);
+    assert_eq!(tail("worker=1&tail=9").await, [""; 0], "a worker without a word");
+}
+
+#[tokio::test]
 async fn attempts_follow_each_other_and_a_lost_chunk_is_passed_over() {
     let served = Served::with_job().await;
     put(&served, 1, 0, "stdout", 0, "first\n").await;

@@ -378,6 +378,8 @@ async fn the_fleet_says_whose_each_resource_is() {
     };
     assert_eq!(by_owner("train").len(), 1);
     let train = &by_owner("train")[0];
+    let owners = (&train["job_owner"], &by_owner("ORPHAN")[0]["job_owner"]);
+    assert_eq!(owners, (&served.get("/v1/jobs/train").await.json()["owner"], &Value::Null), "{train}");
     assert_eq!((&train["idle"]["cause"], &train["capacity"]), (&json!("starting"), &json!("spot")), "{train}");
     assert!(train["idle"]["secs"].as_i64().is_some_and(|secs| (1..60).contains(&secs)), "{train}");
     assert_eq!((&by_owner("ORPHAN")[0]["idle"], &by_owner("FOREIGN")[0]["idle"]), (&Value::Null, &Value::Null));

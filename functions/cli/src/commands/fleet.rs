@@ -54,8 +54,9 @@ pub(crate) async fn run(context: &Context) -> Result<()> {
 fn table(entries: &[FleetEntry]) -> Table {
     let mut table = Table::new(&[
         text("NAME", 0),
-        text("OWNER", 0),
+        text("JOB", 0),
         text("STATE", 0),
+        text("OWNER", 2),
         text("IDLE", 3),
         text("TPU", 1),
         text("ZONE", 4),
@@ -68,6 +69,7 @@ fn table(entries: &[FleetEntry]) -> Table {
             human::tame(&entry.name),
             owner(entry),
             entry.state.clone(),
+            entry.job_owner.as_deref().map_or_else(|| "-".to_owned(), human::tame),
             idle(entry),
             entry.accelerator.clone(),
             entry.zone.clone(),

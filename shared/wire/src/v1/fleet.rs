@@ -68,6 +68,9 @@ pub struct FleetEntry {
     pub job: Option<JobId>,
     /// The generation, when it is one of ours.
     pub generation: Option<u32>,
+    /// Who pays for that job; `null`: it is nobody's, or the policy does not show it to the caller.
+    #[serde(default)]
+    pub job_owner: Option<String>,
     /// US dollars an hour by the capacity list, else by the catalogue; absent when neither knows.
     pub usd_per_hour: Option<f64>,
     /// The queued resource that made this node.

@@ -239,8 +239,10 @@ impl Play {
         chunk.headers_mut().insert("authorization", format!("Bearer {}", agent.token).parse().unwrap());
         assert_eq!(send(&self.router, chunk).await.status, 204);
         let now = self.now();
-        let mut streams =
-            [Stream::new(WATCH, now), Stream::new("/v1/jobs/train/logs?follow=true&brief=true&worker=all", now)];
+        let mut streams = [
+            Stream::new(WATCH, now),
+            Stream::new("/v1/jobs/train/logs?follow=true&brief=true&form=lines&tail=65536&worker=all", now),
+        ];
         let mut before = Bill::default();
         let mut revision = 0;
         for second in 0..=3600 {

@@ -10,7 +10,7 @@ use super::browser::Browser;
 /// Every view, with fields whose text it shows.
 const VIEWS: [(&str, &[&str]); 6] = [
     ("#/", &["id", "phase", "message", "owner", "zone", "accelerator"]),
-    ("#/fleet", &["name", "owner", "state", "accelerator", "zone", "kind", "capacity"]),
+    ("#/fleet", &["name", "owner", "job_owner", "state", "accelerator", "zone", "kind", "capacity"]),
     ("#/cost", &["owner"]),
     ("#/events", &["id", "phase", "message", "owner", "by_people"]),
     (

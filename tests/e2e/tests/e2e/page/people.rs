@@ -128,6 +128,9 @@ pub(super) async fn colours(dev: &Dev, page: &Browser) -> Result<()> {
             for (name, view, what) in VIEWS {
                 page.view(view, what).await?;
                 readable(page, &format!("{name}-{scheme}-{width}"), is_light).await?;
+                if width < 400 {
+                    whole(page, name).await?;
+                }
             }
             page.view("#/job/runs", "runs on generation 1").await?;
             page.click("[data-action=cancel]").await?;
@@ -136,6 +139,19 @@ pub(super) async fn colours(dev: &Dev, page: &Browser) -> Result<()> {
         }
     }
     page.devtools("Emulation.clearDeviceMetricsOverride", &json!({})).await
+}
+
+/// On a phone jobs and decisions are read without pushing them aside, numbers with their names.
+async fn whole(page: &Browser, name: &str) -> Result<()> {
+    let aside = "return [...document.querySelectorAll('#jobs, #history')].map((table) =>
+        table.parentElement.scrollWidth - table.parentElement.clientWidth)";
+    let aside = page.script(aside).await?;
+    ensure!(aside.as_array().into_iter().flatten().all(|px| px == 0), "{name}: {aside} px are beside the screen");
+    let unnamed = "return [...document.querySelectorAll('#jobs td.num, #history td.num')].filter((cell) =>
+        cell.textContent && !getComputedStyle(cell, '::before').content.includes(cell.dataset.title)).length";
+    let unnamed = page.script(unnamed).await?;
+    ensure!(unnamed == 0, "{name}: {unnamed} numbers have no name");
+    Ok(())
 }
 
 async fn readable(page: &Browser, name: &str, is_light: bool) -> Result<()> {

@@ -70,7 +70,11 @@ pub(super) async fn logs_of_any_worker(dev: &Dev, page: &Browser) -> Result<()> 
     let due = json!(["all workers", "slice 0, worker 0", "slice 1, worker 0"]);
     ensure!(page.script(workers).await? == due, "{}", page.script(workers).await?);
     page.client.find(Locator::Css("[aria-label=Worker]")).await?.select_by_label("slice 1, worker 0").await?;
-    page.sees("#log", "the output of one", |text| text.trim() == "== attempt 1 ==\nthis is slice 1").await
+    page.sees("#log", "the output of one", |text| text.trim() == "== attempt 1 ==\nthis is slice 1").await?;
+    // What is shown may be its end alone.
+    let whole = page.wait_for("return (await fetch(document.getElementById('whole').href)).text()").await?;
+    ensure!(whole == "this is slice 1\n", "{whole}");
+    Ok(())
 }
 
 /// A progress bar is seen before its line ends, each state in the place of the one before; words that look like ours are
@@ -106,7 +110,7 @@ fn due(entry: &Value) -> Value {
     let cause = entry["idle"]["cause"].as_str().unwrap_or("-").replace('_', " ");
     let usd = entry["usd_per_hour"].as_f64().map_or_else(|| "-".to_owned(), |usd| format!("{usd:.2}"));
     json!({
-        "Name": entry["name"], "Owner": owner, "State": words("state"), "Idle": cause, "TPU": words("accelerator"),
+        "Name": entry["name"], "Job": owner, "Owner": entry["job_owner"].as_str().unwrap_or("-"), "State": words("state"), "Idle": cause, "TPU": words("accelerator"),
         "Zone": words("zone"), "Kind": words("kind"), "Bought": words("capacity"), "$/h": usd,
     })
 }
@@ -133,12 +137,13 @@ pub(super) async fn fleet(dev: &Dev, page: &Browser, stage: &Stage) -> Result<()
     .await
     .with_context(|| format!("{rows:#}"))?;
     let row = |name: &str| rows.as_array().and_then(|all| all.iter().find(|row| row["Name"] == name)).cloned();
-    let owner = |name: &str| row(name).map(|row| row["Owner"].clone()).unwrap_or_default();
+    let owner = |name: &str| row(name).map(|row| row["Job"].clone()).unwrap_or_default();
     ensure!(owner(&stage.orphan) == "ORPHAN" && owner(&stage.stranger) == "FOREIGN", "{rows:#}");
-    let of = |id: &str| rows.as_array().into_iter().flatten().find(|row| row["Owner"] == format!("{id} g1"));
+    let of = |id: &str| rows.as_array().into_iter().flatten().find(|row| row["Job"] == format!("{id} g1"));
     let sets_up = of("sets-up").context("no row of sets-up")?;
     ensure!(sets_up["Idle"] == "starting" && sets_up["Bought"] == "on demand", "{sets_up}");
     let runs = of("runs").context("no row of runs")?;
+    ensure!(runs["Owner"] == dev.job("runs").await?["owner"] && runs["Owner"] != "-", "{runs}");
     ensure!(runs["Idle"] == "-" && runs["Bought"] == "spot", "{runs}");
     page.sees("main p", "how many are idle", |text| text.contains("4 in all") && text.contains("1 idle, $")).await?;
     page.shot("fleet").await
