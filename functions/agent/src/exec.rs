@@ -3,7 +3,7 @@
 //! **Invariant:** an order is begun at most once, also when the agent restarts: its number is written down before. A
 //! command carries the mark of the attempt's programs, and ends with them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use rekindle_core::classify::Exit;
 use rekindle_core::exec::{ExecAction, ExecExit, ExecOrder};
 use rekindle_core::spec::CommandLine;
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::watch;
 
@@ -113,6 +114,8 @@ pub(crate) struct Exec {
     pub(crate) layout: Layout,
     /// Ends of children.
     pub(crate) reaped: Reaped,
+    /// Orders whose commands somebody told to end.
+    pub(crate) stops: Arc<watch::Sender<BTreeSet<u64>>>,
     /// When it was last used.
     pub(crate) activity: Activity,
 }
@@ -127,6 +130,43 @@ impl Exec {
     pub(crate) fn note(&self, order: &ExecOrder) {
         if let Err(error) = std::fs::write(self.paper(order.attempt, order.id), "") {
             tracing::warn!(%error, "cannot write down an order");
+        }
+    }
+
+    /// Ends the commands of those orders that somebody told to end.
+    pub(crate) fn told_to_stop(&self, orders: &[ExecOrder]) {
+        let told = || orders.iter().filter(|order| order.stop_at.is_some()).map(|order| order.id);
+        self.stops.send_if_modified(|known| {
+            let before = known.len();
+            known.extend(told());
+            known.len() > before
+        });
+    }
+
+    /// Waits until an order is told to end.
+    async fn stopped(&self, id: u64) {
+        let told = self.stops.subscribe().wait_for(|ids| ids.contains(&id)).await.map(drop);
+        // Nobody is left who could tell.
+        if told.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Tells a command's process group to end, and kills what has not after the grace.
+    async fn end_group(&self, leader: i32, grace: Duration) {
+        let Some(group) = Pid::from_raw(leader) else { return };
+        // Of a leader that was reaped the number may be another's; of one that ends from here on, its group holds it.
+        if self.reaped.get(leader).is_some() {
+            return;
+        }
+        let _ = kill_process_group(group, Signal::TERM);
+        let until = Instant::now() + grace;
+        while test_kill_process_group(group).is_ok() {
+            if Instant::now() > until {
+                let _ = kill_process_group(group, Signal::KILL);
+                return;
+            }
+            tokio::time::sleep(LOOK_EACH).await;
         }
     }
 
@@ -158,19 +198,20 @@ impl Exec {
         }
     }
 
-    /// Carries out an order and tells how.
+    /// Carries out an order and tells how. A command that is told to end has the grace for it.
     pub(crate) async fn carry_out(
         self,
         order: ExecOrder,
         mut env: BTreeMap<String, String>,
         secrets: BTreeMap<String, String>,
+        grace: Duration,
     ) {
         self.activity.running.fetch_add(1, Ordering::Relaxed);
         let done = match &order.action {
             ExecAction::Run(command) => match self.secrets.values(&secrets).await {
                 Ok(values) => {
                     env.extend(values);
-                    self.run(order.id, command, env).await
+                    self.run(order.id, command, env, grace).await
                 }
                 Err(error) => Err(error),
             },
@@ -187,7 +228,13 @@ impl Exec {
         self.activity.running.fetch_sub(1, Ordering::Relaxed);
     }
 
-    async fn run(&self, id: u64, command: &CommandLine, env: BTreeMap<String, String>) -> anyhow::Result<i32> {
+    async fn run(
+        &self,
+        id: u64,
+        command: &CommandLine,
+        env: BTreeMap<String, String>,
+        grace: Duration,
+    ) -> anyhow::Result<i32> {
         let words = match command {
             CommandLine::Shell(text) => vec!["bash".to_owned(), "-c".to_owned(), text.clone()],
             CommandLine::Argv(words) => words.clone(),
@@ -211,11 +258,22 @@ impl Exec {
         let out = self.clone().pump(id, "stdout", out, is_over.clone());
         let err = self.clone().pump(id, "stderr", err, is_over);
         let end = async {
-            let exit = loop {
-                if let Some(exit) = self.reaped.get(pid) {
-                    break exit;
+            let exit = async {
+                loop {
+                    if let Some(exit) = self.reaped.get(pid) {
+                        return exit;
+                    }
+                    tokio::time::sleep(LOOK_EACH).await;
                 }
-                tokio::time::sleep(LOOK_EACH).await;
+            };
+            let mut exit = std::pin::pin!(exit);
+            let exit = tokio::select! {
+                biased;
+                exit = &mut exit => exit,
+                () = self.stopped(id) => {
+                    self.end_group(pid, grace).await;
+                    exit.await
+                }
             };
             ended.send_replace(true);
             exit

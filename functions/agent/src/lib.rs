@@ -115,6 +115,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
         secrets: secrets.clone(),
         layout: layout.clone(),
         reaped: Reaped::default(),
+        stops: Arc::default(),
         activity: Activity::default(),
     };
     let machine = Machine::new(Parts {

@@ -414,7 +414,7 @@ impl Machine {
     }
 
     /// From SIGTERM to SIGKILL where nobody says otherwise.
-    fn stop_grace(&self) -> Duration {
+    pub(crate) fn stop_grace(&self) -> Duration {
         let work = self.state.attempt.as_ref().and_then(|a| a.work.as_ref());
         work.map_or(Duration::from_secs(30), |w| Duration::from_millis(w.stop_grace_ms).min(STOP_GRACE_MAX))
     }

@@ -229,6 +229,7 @@ impl Machine {
     /// Begins with the orders that are new.
     pub(crate) fn obey(&mut self) {
         let Some(order) = &self.order else { return };
+        self.parts.exec.told_to_stop(&order.exec);
         let is_up = self.live.is_some_and(|live| live.name == Name::Run) && matches!(self.doing, Doing::Nothing);
         let Some(attempt) = self.state.attempt.as_ref().filter(|a| is_up && a.number == order.attempt) else { return };
         let Some(work) = attempt.work.as_ref().filter(|_| attempt.stop.is_none()) else { return };
@@ -236,7 +237,7 @@ impl Machine {
         let new: Vec<_> = order.exec.iter().filter(|e| e.attempt == attempt.number && e.id > last).cloned().collect();
         let Some(newest) = new.iter().map(|order| order.id).max() else { return };
         let env = environment(work, &self.parts.layout, attempt.number, &self.parts.config.home);
-        let secrets = work.secrets.clone();
+        let (secrets, grace) = (work.secrets.clone(), self.stop_grace());
         self.state.last_exec = newest;
         for order in &new {
             self.parts.exec.note(order);
@@ -248,7 +249,7 @@ impl Machine {
         }
         for order in new {
             tracing::info!(order = order.id, "a person orders");
-            tokio::spawn(self.parts.exec.clone().carry_out(order, env.clone(), secrets.clone()));
+            tokio::spawn(self.parts.exec.clone().carry_out(order, env.clone(), secrets.clone(), grace));
         }
     }
 

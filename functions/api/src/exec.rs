@@ -123,6 +123,30 @@ pub(crate) async fn order(
     Ok((StatusCode::ACCEPTED, axum::Json(view(&job, &given, &BTreeMap::new()))).into_response())
 }
 
+/// `POST /v1/jobs/{id}/exec/{order}/stop`: 202; the command is told to end, and killed when it does not. It changes
+/// nothing where that was asked before, or the attempt is over. 403 and 404 as for the order, and 404 for none.
+pub(crate) async fn stop(
+    State(api): State<Api>,
+    caller: Caller,
+    Path((id, number)): Path<(String, u64)>,
+    _: Query<NoQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let id = job_id(&id)?;
+    check(&api, &caller, Right::Submit, &id).await?;
+    let order = order_of(&api, &load(&api, &id).await?, number).await?;
+    let key = key(&api, &caller, &headers)?;
+    match Box::pin(api.engine.stop_exec(&id, &order, &caller.identity, &key)).await {
+        Ok(Commanded::Accepted(job) | Commanded::AlreadyHolds(job)) => {
+            Ok((StatusCode::ACCEPTED, axum::Json(view(&job, &order, &BTreeMap::new()))).into_response())
+        }
+        Ok(Commanded::NoSense(_) | Commanded::WrongAttempt(_) | Commanded::OtherUnderKey(_) | Commanded::NoSuchJob) => {
+            Err(Problem::not_found(&format!("order {number} of {id}")))
+        }
+        Err(error) => Err(store(&error)),
+    }
+}
+
 /// What a body orders.
 fn action_of(api: &Api, body: &ExecBody) -> Result<ExecAction, Problem> {
     let faulty = |why: &str| problem(StatusCode::BAD_REQUEST, "exec", why);

@@ -84,6 +84,7 @@ pub fn people(api: Api) -> Router {
         .route("/v1/jobs/{id}/progress", get(seeing::progress))
         .route("/v1/jobs/{id}/exec", post(exec::order))
         .route("/v1/jobs/{id}/exec/{order}", get(exec::look))
+        .route("/v1/jobs/{id}/exec/{order}/stop", post(exec::stop))
         .route("/v1/jobs/{id}/exec/{order}/{worker}/{stream}/{number}", get(exec::chunk))
         .route("/v1/jobs/{id}/outputs", get(outputs::list))
         .route("/v1/jobs/{id}/outputs/{*object}", get(outputs::read))

@@ -17,7 +17,7 @@ pub(crate) enum Exit {
     Cancelled = 3,
     /// Of `wait` and its like: a job is not there, or its end is not known in time.
     NotKnown = 4,
-    /// Ctrl-C, SIGTERM or a closed terminal cut `dev` or `demo` short.
+    /// Ctrl-C, SIGTERM or a closed terminal cut `dev` or `demo` short; or Ctrl-C twice `exec`.
     Interrupted = 130,
     /// Whoever read the output has left.
     NobodyReads = 141,

@@ -49,6 +49,9 @@ pub struct ExecOrder {
     pub at: Timestamp,
     /// What to do.
     pub action: ExecAction,
+    /// When somebody told its command to end, if somebody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_at: Option<Timestamp>,
 }
 
 /// How a worker carried out an order.
@@ -69,7 +72,14 @@ pub fn with_order(job: &Job, worker: Option<WorkerKey>, action: &ExecAction, now
     };
     let mut after = job.clone();
     after.last_exec += 1;
-    let order = ExecOrder { id: after.last_exec, attempt: attempt.number, worker, at: now, action: action.clone() };
+    let order = ExecOrder {
+        id: after.last_exec,
+        attempt: attempt.number,
+        worker,
+        at: now,
+        action: action.clone(),
+        stop_at: None,
+    };
     after.execs.push(order);
     let mut bytes = 0;
     let fits = |order: &&ExecOrder| {
@@ -82,12 +92,32 @@ pub fn with_order(job: &Job, worker: Option<WorkerKey>, action: &ExecAction, now
     Ok(after)
 }
 
+/// The job with an order's command told to end. `None`: it has been told so, or ends with its attempt.
+///
+/// The order may be one that the job's document has let go of.
+pub fn with_stop(job: &Job, order: &ExecOrder, now: Timestamp) -> Option<Job> {
+    let attempt = job.attempts.iter().find(|a| a.number == order.attempt)?;
+    let known = job.execs.iter().position(|known| known.id == order.id);
+    let is_told = known.is_some_and(|at| job.execs[at].stop_at.is_some());
+    if is_told || attempt.stop.is_some() || attempt.ended.is_some() {
+        return None;
+    }
+    let mut after = job.clone();
+    let told = ExecOrder { stop_at: Some(now), ..order.clone() };
+    match known {
+        Some(at) => after.execs[at] = told,
+        // The oldest goes first when there are too many again.
+        None => after.execs.insert(0, told),
+    }
+    Some(after)
+}
+
 /// The orders that a worker is told of.
 pub fn orders_for(job: &Job, attempt: u32, key: WorkerKey, now: Timestamp) -> Vec<ExecOrder> {
     let is_due = |order: &&ExecOrder| {
         order.attempt == attempt
             && order.worker.is_none_or(|worker| worker == key)
-            && now.duration_since(order.at) < TOLD_FOR
+            && now.duration_since(order.stop_at.unwrap_or(order.at)) < TOLD_FOR
     };
     job.execs.iter().filter(is_due).cloned().collect()
 }

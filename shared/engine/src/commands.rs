@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use rekindle_core::decide::{Command, NoSense, apply_command};
-use rekindle_core::exec::{ExecAction, ExecOrder, with_order};
+use rekindle_core::exec::{ExecAction, ExecOrder, with_order, with_stop};
 use rekindle_core::history::{AttemptEnd, HistoryEntry};
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::{Counters, Desired, Job, OutEvent, Phase, Spent, Usage};
@@ -111,6 +111,17 @@ impl Engine {
         key: &str,
     ) -> Result<Commanded, StoreError> {
         self.change(id, "exec", actor, key, None, |job, now| with_order(job, worker, action, now).map(Some)).await
+    }
+
+    /// Records that the command of an order is to end. Nothing is to be done where it was told so or its attempt is over.
+    pub async fn stop_exec(
+        &self,
+        id: &JobId,
+        order: &ExecOrder,
+        actor: &str,
+        key: &str,
+    ) -> Result<Commanded, StoreError> {
+        self.change(id, "exec-stop", actor, key, None, |job, now| Ok(with_stop(job, order, now))).await
     }
 
     /// The order that was given under a key.

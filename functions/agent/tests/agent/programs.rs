@@ -313,6 +313,37 @@ async fn a_success_is_told_while_its_outputs_are_still_collected_also_by_the_nex
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_is_told_to_end_takes_its_group_with_it_and_no_other() {
+    let cloud = Cloud::start("").await;
+    cloud.set(|inner| {
+        let work = inner.order.work.as_mut().unwrap();
+        (work.run, work.stop_grace_ms) = (CommandLine::Argv(Vec::new()), 300);
+    });
+    let worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    let run = |id, text: &str| {
+        let action = ExecAction::Run(CommandLine::Shell(text.to_owned()));
+        ExecOrder { id, attempt: 1, worker: None, at: Timestamp::now(), action, stop_at: None }
+    };
+    let deaf = "trap '' TERM; echo $$ >deaf; while :; do sleep 0.05; done";
+    let orders = [run(1, "sleep 1000 & echo $! >child; wait"), run(2, "echo $$ >other; exec sleep 1001"), run(3, deaf)];
+    cloud.set(|inner| inner.order.exec = orders.to_vec());
+    let (child, other, deaf) = (worker.line("child").await, worker.line("other").await, worker.line("deaf").await);
+    cloud.set(|inner| {
+        inner.order.exec[0].stop_at = Some(Timestamp::now());
+        inner.order.exec[2].stop_at = Some(Timestamp::now());
+    });
+    let ended = |inner: &Inner, id| inner.brought.get(&(id, "exit".to_owned(), 0)).cloned();
+    for (id, code) in [(1, 128 + 15), (3, 128 + 9)] {
+        let end = cloud.until("it ends", |inner| ended(inner, id)).await;
+        let end: ExecExit = serde_json::from_slice(&end).unwrap();
+        assert_eq!(end, ExecExit { code, error: None }, "order {id}");
+    }
+    assert!(!is_alive(&child) && !is_alive(&deaf), "nothing of what was ended lives");
+    assert!(is_alive(&other), "the other command goes on");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_whose_agent_is_started_anew_ends_for_who_gave_it() {
     let cloud = Cloud::start("").await;
     cloud.set(|inner| inner.order.work.as_mut().unwrap().run = CommandLine::Argv(Vec::new()));
@@ -320,7 +351,7 @@ async fn an_order_whose_agent_is_started_anew_ends_for_who_gave_it() {
     cloud.until_running(1).await;
     let run = |id, text: &str| {
         let action = ExecAction::Run(CommandLine::Shell(text.to_owned()));
-        ExecOrder { id, attempt: 1, worker: None, at: Timestamp::now(), action }
+        ExecOrder { id, attempt: 1, worker: None, at: Timestamp::now(), action, stop_at: None }
     };
     cloud.set(|inner| inner.order.exec = vec![run(1, "echo short"), run(2, "echo long; sleep 600")]);
     let said = |inner: &Inner, id| inner.brought.get(&(id, "stdout".to_owned(), 0)).cloned();

@@ -148,7 +148,8 @@ async fn orders_of_people_have_them_too() {
     cloud.until_running(1).await;
     let action = ExecAction::Run(CommandLine::Shell(SUM.into()));
     cloud.set(|inner| {
-        inner.order.exec = vec![ExecOrder { id: 1, attempt: 1, worker: None, at: Timestamp::now(), action }];
+        inner.order.exec =
+            vec![ExecOrder { id: 1, attempt: 1, worker: None, at: Timestamp::now(), action, stop_at: None }];
     });
     assert!(!worker.line("sums").await.starts_with("e3b0c442"), "that would be the sum of nothing");
 }

@@ -112,6 +112,29 @@ async fn an_order_is_known_however_many_come_after_it() {
 }
 
 #[tokio::test]
+async fn the_workers_of_an_order_are_told_to_end_it_also_when_many_came_after_it() {
+    let served = asked_for().await;
+    let mut agents = running(&served).await;
+    for number in 1..=70 {
+        order(&served, &json!({"run": "make", "worker": "3"}), &format!("k{number}")).await;
+    }
+    served.rig.advance(700);
+    let stop = async |number: u64| {
+        let path = format!("/v1/jobs/train/exec/{number}/stop");
+        served.tell(&path).await.status.as_u16()
+    };
+    assert_eq!((stop(1).await, stop(70).await, stop(71).await), (202, 202, 404));
+    assert_eq!(stop(70).await, 202, "again");
+    for worker in [2, 3] {
+        let report = agents[worker].report(WorkerState::Running);
+        let told: Vec<_> = agents[worker].send(&report).await.exec;
+        let told: Vec<_> = told.iter().map(|order| (order.id, order.stop_at.is_some())).collect();
+        let due = if worker == 3 { vec![(1, true), (70, true)] } else { Vec::new() };
+        assert_eq!(told, due, "worker {worker}, although what else was ordered is too old to be told");
+    }
+}
+
+#[tokio::test]
 async fn chunks_that_the_caller_knows_are_not_listed_again() {
     let served = asked_for().await;
     let _agents = running(&served).await;

@@ -98,6 +98,7 @@ pub(crate) struct Exec {
 
 const EXEC_EXAMPLES: &str = "\
 The exit code is 0 if it is 0 on every worker, else the highest.
+Ctrl-C ends the command on its workers; a second one does not wait for that.
 Examples:
   rekindle exec dev -- nproc
   rekindle exec dev --worker 0 -- 'ls -l results | head'

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rekindle_core::spec::CommandLine;
 use rekindle_wire::v1::{ExecBody, ExecView, ExecWorkerView};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Context, job_path, workspace};
 use crate::answers::{ExecEnd, ExecLine};
@@ -76,50 +77,165 @@ pub(super) trait Sink {
     fn piece(&mut self, worker: &str, is_error: bool, bytes: &[u8]) -> Result<()>;
 }
 
-/// Gives an order and takes what it brings until all workers have ended.
+/// Gives an order and takes what it brings until all workers have ended. The first Ctrl-C tells the workers to end its
+/// command; a second one leaves.
 pub(super) async fn carry_out(context: &Context, id: &str, body: &ExecBody, sink: &mut dyn Sink) -> Result<ExecView> {
+    // From before the order on: what is given is never left running without a word.
+    let mut interrupts = Interrupts::of(body)?;
     let value = serde_json::to_value(body).map_err(|error| Fault::unexpected("no JSON").caused_by(&error))?;
-    let (value, _) = context.api.post(&job_path(id, "/exec")?, &value, &new_key()).await?;
+    let (place, key) = (job_path(id, "/exec")?, new_key());
+    let (value, _) = tokio::select! {
+        biased;
+        answer = context.api.post(&place, &value, &key) => answer?,
+        () = interrupts.until(2) => {
+            let what = format!("the command may run on {id}");
+            return Err(left(id, what, "you left before the server had said whether it takes the order"));
+        }
+    };
     let given: ExecView = typed(value)?;
     sink.begin(given.workers.len());
     let path = job_path(id, &format!("/exec/{}", given.id))?;
-    let mut done: BTreeMap<(String, bool), u64> = BTreeMap::new();
-    let mut heard = Instant::now();
+    let mut looks = Looks { context, id, path, done: BTreeMap::new(), heard: Instant::now(), last: given };
+    let mut is_told = false;
     loop {
-        let view: ExecView = match context.api.get(&path, &[("from", known(&done))]).await {
-            Ok(value) => typed(value)?,
-            Err(fault) if fault.exit() != Exit::Unexpected || heard.elapsed() > OUTAGE_MAX => return Err(fault),
-            Err(_) => {
-                tokio::time::sleep(LOOK_EACH * 5).await;
-                continue;
+        tokio::select! {
+            biased;
+            () = interrupts.until(if is_told { 2 } else { 1 }) => {
+                if is_told || !looks.tell(&mut interrupts).await {
+                    return Err(looks.left());
+                }
+                is_told = true;
             }
-        };
-        heard = Instant::now();
-        for of in &view.workers {
-            for (is_error, count, stream) in [(false, of.stdout, "stdout"), (true, of.stderr, "stderr")] {
-                let next = done.entry((of.worker.clone(), is_error)).or_default();
-                while *next < count {
-                    let from = format!("{path}/{}/{stream}/{next}", of.worker);
-                    let mut bytes = Vec::new();
-                    let piece = |piece: &[u8]| {
-                        bytes.extend_from_slice(piece);
-                        Ok(())
-                    };
-                    context.api.get_text(&from, &[], piece).await?;
-                    sink.piece(&label(of), is_error, &bytes)?;
-                    *next += 1;
+            is_done = looks.next(sink) => {
+                if is_done? {
+                    return Ok(looks.last);
                 }
             }
         }
-        if view.workers.iter().all(|of| of.exit.is_some()) {
-            return Ok(view);
+    }
+}
+
+/// Ctrl-C, where it has a meaning of its own: only commands can be ended.
+struct Interrupts {
+    signal: Option<Signal>,
+    /// How many came.
+    count: u32,
+}
+
+impl Interrupts {
+    fn of(body: &ExecBody) -> Result<Self> {
+        let signal = body.run.is_some().then(|| signal(SignalKind::interrupt())).transpose()?;
+        Ok(Self { signal, count: 0 })
+    }
+
+    /// Waits until so many came, from the beginning on. May be dropped at any time.
+    async fn until(&mut self, count: u32) {
+        while self.count < count {
+            let heard = match &mut self.signal {
+                Some(signal) => signal.recv().await,
+                None => None,
+            };
+            let Some(()) = heard else { return std::future::pending().await };
+            self.count += 1;
         }
-        if view.is_over {
+    }
+}
+
+/// A person left, and something may still run.
+fn left(id: &str, what: String, why: &str) -> Fault {
+    Fault::input(what)
+        .because(why)
+        .next(format!("`rekindle exec {id} -- ps aux` shows what runs there; `rekindle pause {id}` ends all of it"))
+        .exits(Exit::Interrupted)
+}
+
+/// Looks at an order, one after the other.
+struct Looks<'a> {
+    context: &'a Context,
+    id: &'a str,
+    path: String,
+    /// Chunks that were taken, by worker and stream.
+    done: BTreeMap<(String, bool), u64>,
+    /// When the server last answered.
+    heard: Instant,
+    last: ExecView,
+}
+
+impl Looks<'_> {
+    /// One look, and the pause before the next. True when all workers have ended.
+    ///
+    /// May be dropped at any time: a chunk counts as taken only when the sink has it.
+    async fn next(&mut self, sink: &mut dyn Sink) -> Result<bool> {
+        let answer = self.context.api.get(&self.path, &[("from", known(&self.done))]).await;
+        let Some(value) = self.passing(answer).await? else { return Ok(false) };
+        self.last = typed(value)?;
+        for of in self.last.workers.clone() {
+            for (is_error, count, stream) in [(false, of.stdout, "stdout"), (true, of.stderr, "stderr")] {
+                let place = (of.worker.clone(), is_error);
+                while let next = self.done.get(&place).copied().unwrap_or(0)
+                    && next < count
+                {
+                    let from = format!("{}/{}/{stream}/{next}", self.path, of.worker);
+                    let answer = self.context.api.get_bytes(&from, &[]).await;
+                    let Some(bytes) = self.passing(answer).await? else { return Ok(false) };
+                    sink.piece(&label(&of), is_error, &bytes)?;
+                    self.done.insert(place.clone(), next + 1);
+                }
+            }
+        }
+        if self.last.workers.iter().all(|of| of.exit.is_some()) {
+            return Ok(true);
+        }
+        if self.last.is_over {
+            let id = self.id;
             return Err(Fault::unexpected(format!("{id} went away before all workers had ended it"))
                 .because("its TPU was taken away, or it was paused or deleted")
                 .next(format!("see `rekindle status {id}`; what ran is not run again by itself")));
         }
         tokio::time::sleep(LOOK_EACH).await;
+        Ok(false)
+    }
+
+    /// An answer; `None` after one that failed in a way that may pass, and a pause.
+    async fn passing<T>(&mut self, answer: Result<T>) -> Result<Option<T>> {
+        match answer {
+            Ok(value) => {
+                self.heard = Instant::now();
+                Ok(Some(value))
+            }
+            Err(fault) if fault.exit() != Exit::Unexpected || self.heard.elapsed() > OUTAGE_MAX => Err(fault),
+            Err(_) => {
+                tokio::time::sleep(LOOK_EACH * 5).await;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Tells the workers to end the command. False when the person left meanwhile.
+    async fn tell(&self, interrupts: &mut Interrupts) -> bool {
+        let printer = self.context.printer;
+        printer.talk("ending it on the workers; Ctrl-C again does not wait for that");
+        let stop = format!("{}/stop", self.path);
+        let (body, key) = (serde_json::json!({}), new_key());
+        tokio::select! {
+            biased;
+            answer = self.context.api.post(&stop, &body, &key) => {
+                if let Err(fault) = answer {
+                    let what = fault.what();
+                    printer.warn(&format!("the workers were not told to end it: {what}; Ctrl-C again leaves it there"));
+                }
+                true
+            }
+            () = interrupts.until(2) => false,
+        }
+    }
+
+    /// The person left: what still runs.
+    fn left(&self) -> Fault {
+        let open = self.last.workers.iter().filter(|of| of.exit.is_none());
+        let names: Vec<String> = open.map(label).collect();
+        let what = format!("order {} of {} may still run on {}", self.last.id, self.id, names.join(", "));
+        left(self.id, what, "you left before its workers had told its end")
     }
 }
 

@@ -122,9 +122,6 @@ async fn start_as(version: Value) -> Server {
         .route("/v1/jobs/{id}/history", get(history))
         .route("/v1/jobs/{id}/logs", get(logs))
         .route("/v1/jobs/{id}/outputs", get(space::outputs))
-        .route("/v1/jobs/{id}/exec", post(space::order))
-        .route("/v1/jobs/{id}/exec/{order}", get(space::look))
-        .route("/v1/jobs/{id}/exec/{order}/{worker}/{stream}/{number}", get(space::chunk))
         .route("/v1/jobs/{id}/{command}", post(command))
         .route("/v1/jobs/{id}/progress", get(seeing::progress))
         .route("/v1/account", get(seeing::account))
@@ -135,7 +132,8 @@ async fn start_as(version: Value) -> Server {
         .route("/v1/thaw", post(async || Json(json!({"frozen": false, "by": "me", "at": null}))))
         .route("/version", get(async move || Json(version)))
         .layer(axum::extract::DefaultBodyLimit::disable())
-        .with_state(log.clone());
+        .with_state(log.clone())
+        .merge(space::orders());
     let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
     Server { addr, log, task }
 }
@@ -252,7 +250,9 @@ fn known(id: &str) -> Option<Value> {
     match id {
         "train-1" | "guarded" | "past" => Some(job(id, &[])),
         "waits" => Some(waiting()),
-        "box" | "left" | "full" | "half" | "none" => Some(space::workspace(id)),
+        "box" | "left" | "full" | "half" | "none" | "busy" | "deaf" | "firm" | "shaky" | "hung" => {
+            Some(space::workspace(id))
+        }
         "asleep" => Some(space::asleep()),
         "old" => Some(space::ended()),
         "stuck" => Some(space::stuck()),

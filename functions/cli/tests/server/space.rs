@@ -1,13 +1,17 @@
 //! What the server with a few jobs says of its workspace `box` of two workers, and of outputs.
 
-use axum::Json;
-use axum::extract::Path;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
 use rekindle_wire::v1::{ExecBody, ExecView, OutputList};
 use serde_json::{Value, json};
 
-use super::{job, known, no_such_job};
+use super::{job, known, no_such_job, problem};
 
 fn spec() -> Value {
     json!({"workspace": true, "tpu": {"accelerator": "v5litepod-16"}, "limits": {"idle": "8h"}})
@@ -69,7 +73,43 @@ fn brought(order: u64) -> Value {
     view
 }
 
-pub(super) async fn order(Path(id): Path<String>, Json(body): Json<ExecBody>) -> Response {
+/// What a server was asked of its orders.
+#[derive(Default)]
+struct Asked {
+    /// Of which workspaces an order was to end.
+    stops: BTreeSet<String>,
+    chunks: u32,
+}
+
+type Asks = Arc<Mutex<Asked>>;
+
+/// The paths of orders.
+pub(super) fn orders() -> Router {
+    Router::new()
+        .route("/v1/jobs/{id}/exec", post(order))
+        .route("/v1/jobs/{id}/exec/{order}", get(look))
+        .route("/v1/jobs/{id}/exec/{order}/stop", post(stop))
+        .route("/v1/jobs/{id}/exec/{order}/{worker}/{stream}/{number}", get(chunk))
+        .with_state(Asks::default())
+}
+
+/// For `deaf` it does not answer; for `firm` it is refused.
+async fn stop(State(asks): State<Asks>, Path((id, order)): Path<(String, u64)>) -> Response {
+    if id == "deaf" {
+        return std::future::pending().await;
+    }
+    asks.lock().unwrap().stops.insert(id.clone());
+    if id == "firm" {
+        return problem(503, "The store is not available.", &[]);
+    }
+    (StatusCode::ACCEPTED, Json(brought(order))).into_response()
+}
+
+/// For `hung` it does not answer.
+async fn order(Path(id): Path<String>, Json(body): Json<ExecBody>) -> Response {
+    if id == "hung" {
+        return std::future::pending().await;
+    }
     if known(&id).is_none() {
         return no_such_job(&id);
     }
@@ -84,14 +124,19 @@ pub(super) async fn order(Path(id): Path<String>, Json(body): Json<ExecBody>) ->
 }
 
 /// `left` goes away in the middle; on `full` nothing can be written. On `half` the second worker lacks what it is to send,
-/// on `none` both do.
-pub(super) async fn look(Path((id, order)): Path<(String, u64)>) -> Json<Value> {
+/// on `none` both do. The second worker of `busy` ends when it is told to, that of `deaf` never; that of
+/// `firm` as that of `busy`, although nobody could be told.
+async fn look(State(asks): State<Asks>, Path((id, order)): Path<(String, u64)>) -> Json<Value> {
     let mut view = brought(order);
     if id == "left" {
         view["is_over"] = json!(true);
         view["workers"][1]["exit"] = Value::Null;
     } else if id == "full" {
         view["workers"][1]["exit"] = json!({"code": 126, "error": "No space left on device"});
+    }
+    if id == "busy" || id == "deaf" || id == "firm" {
+        let is_ended = asks.lock().unwrap().stops.contains(&id);
+        view["workers"][1]["exit"] = if is_ended { json!({"code": 143}) } else { Value::Null };
     }
     if id == "half" || id == "none" {
         let lacks = json!({"worker": "0-1", "stdout": 0, "stderr": 1, "exit": {"code": 2}});
@@ -101,12 +146,22 @@ pub(super) async fn look(Path((id, order)): Path<(String, u64)>) -> Json<Value> 
     Json(view)
 }
 
-pub(super) async fn chunk(Path((id, _, worker, stream, number)): Path<(String, u64, String, String, u64)>) -> Vec<u8> {
-    match (id.as_str(), stream.as_str()) {
+/// The first one of `shaky` is not to be had at first.
+async fn chunk(
+    State(asks): State<Asks>,
+    Path((id, _, worker, stream, number)): Path<(String, u64, String, String, u64)>,
+) -> Response {
+    let mut asks = asks.lock().unwrap();
+    asks.chunks += 1;
+    if id == "shaky" && asks.chunks == 1 {
+        return problem(503, "The object store is not available.", &[]);
+    }
+    let bytes = match (id.as_str(), stream.as_str()) {
         ("half" | "full", "stdout") => archive(),
         ("half" | "none", _) => b"tar: results: Cannot open: No such file or directory\n".to_vec(),
         _ => format!("{stream} {number} of worker {worker}\n").into_bytes(),
-    }
+    };
+    bytes.into_response()
 }
 
 /// A folder with one file, packed.

@@ -96,6 +96,36 @@ async fn a_folder_without_a_file_is_said_to_be_one() {
 }
 
 #[tokio::test]
+async fn ctrl_c_ends_a_command_on_its_workers_and_a_second_one_leaves() {
+    let server = server::start().await;
+    let begin =
+        "$REKINDLE exec NAME -- make >out 2>err & pid=$!; until [ -s out ]; do sleep 0.02; done; kill -INT $pid";
+    let end = "wait $pid; echo $?; cat err";
+    let one = stdout(&shell(&server, project().path(), &format!("{begin}; {end}").replace("NAME", "busy")).await);
+    assert!(one.starts_with("143\nending it on the workers; Ctrl-C again does not wait for that\n"), "{one}");
+    assert!(one.ends_with("w1 ended with 143\n"), "{one}");
+    let firm = stdout(&shell(&server, project().path(), &format!("{begin}; {end}").replace("NAME", "firm")).await);
+    assert!(firm.contains("warning: the workers were not told to end it: ") && firm.starts_with("143\n"), "{firm}");
+    let again = "until grep -q ending err; do sleep 0.02; done; kill -INT $pid";
+    let script = format!("{begin}; {again}; {end}").replace("NAME", "deaf");
+    let two = stdout(&shell(&server, project().path(), &script).await);
+    assert!(two.starts_with("130\n") && two.contains("error: order 1 of deaf may still run on w1\n"), "{two}");
+    assert!(two.contains("\nnext: `rekindle exec deaf -- ps aux`"), "{two}");
+    // Again and again, because nothing is seen of it before the server answers.
+    let script = "$REKINDLE exec hung -- make 2>err & pid=$!; while kill -INT $pid; do sleep 0.02; done 2>&-";
+    let unknown = stdout(&shell(&server, project().path(), &format!("{script}; {end}")).await);
+    assert!(unknown.starts_with("130\nerror: the command may run on hung\n"), "{unknown}");
+}
+
+#[tokio::test]
+async fn a_piece_of_output_that_cannot_be_had_at_once_is_asked_for_again() {
+    let server = server::start().await;
+    let output = rekindle(&server, "rekindle exec shaky -- make").await;
+    let said = ["[w0] stdout 0 of worker 0-0\n", "[w1] stdout 0 of worker 0-1\n"].concat();
+    assert_eq!((stdout(&output), output.status.code()), (said, Some(3)), "{output:?}");
+}
+
+#[tokio::test]
 async fn ssh_goes_to_the_first_worker_and_through_the_proxy_where_it_is_told_to() {
     let server = server::start().await;
     let home = project();
