@@ -209,6 +209,8 @@ impl Exec {
         self.activity.running.fetch_add(1, Ordering::Relaxed);
         let done = match &order.action {
             ExecAction::Run(command) => match self.secrets.values(&secrets).await {
+                // Whoever gave it has changed their mind before it was begun: it is never begun.
+                Ok(_) if self.stops.borrow().contains(&order.id) => Ok(128 + Signal::TERM.as_raw()),
                 Ok(values) => {
                     env.extend(values);
                     self.run(order.id, command, env, grace).await

@@ -124,7 +124,8 @@ pub(crate) async fn order(
 }
 
 /// `POST /v1/jobs/{id}/exec/{order}/stop`: 202; the command is told to end, and killed when it does not. It changes
-/// nothing where that was asked before, or the attempt is over. 403 and 404 as for the order, and 404 for none.
+/// nothing where that was asked before, or the attempt is over. 403 and 404 as for the order, 404 for none, and 409 for
+/// one that has no command.
 pub(crate) async fn stop(
     State(api): State<Api>,
     caller: Caller,
@@ -135,6 +136,10 @@ pub(crate) async fn stop(
     let id = job_id(&id)?;
     check(&api, &caller, Right::Submit, &id).await?;
     let order = order_of(&api, &load(&api, &id).await?, number).await?;
+    if let ExecAction::Unpack { .. } = order.action {
+        let why = format!("order {number} of {id} brings files; it has no command to end, and ends by itself");
+        return Err(problem(StatusCode::CONFLICT, "exec", why));
+    }
     let key = key(&api, &caller, &headers)?;
     match Box::pin(api.engine.stop_exec(&id, &order, &caller.identity, &key)).await {
         Ok(Commanded::Accepted(job) | Commanded::AlreadyHolds(job)) => {

@@ -80,16 +80,21 @@ pub fn with_order(job: &Job, worker: Option<WorkerKey>, action: &ExecAction, now
         action: action.clone(),
         stop_at: None,
     };
-    after.execs.push(order);
+    keep(&mut after.execs, order);
+    Ok(after)
+}
+
+/// Adds an order, and lets go of the oldest ones where there are too many.
+fn keep(orders: &mut Vec<ExecOrder>, newest: ExecOrder) {
+    orders.push(newest);
     let mut bytes = 0;
     let fits = |order: &&ExecOrder| {
         bytes += serde_json::to_vec(order).map_or(ORDER_MAX, |text| text.len());
         bytes <= KEPT_BYTES
     };
-    let kept = after.execs.iter().rev().take(KEPT).take_while(fits).count();
-    let excess = after.execs.len() - kept;
-    after.execs.drain(..excess);
-    Ok(after)
+    let kept = orders.iter().rev().take(KEPT).take_while(fits).count();
+    let excess = orders.len() - kept;
+    orders.drain(..excess);
 }
 
 /// The job with an order's command told to end. `None`: it has been told so, or ends with its attempt.
@@ -106,8 +111,8 @@ pub fn with_stop(job: &Job, order: &ExecOrder, now: Timestamp) -> Option<Job> {
     let told = ExecOrder { stop_at: Some(now), ..order.clone() };
     match known {
         Some(at) => after.execs[at] = told,
-        // The oldest goes first when there are too many again.
-        None => after.execs.insert(0, told),
+        // As if it were given now, so that the document stays small however many are told.
+        None => keep(&mut after.execs, told),
     }
     Some(after)
 }
@@ -120,4 +125,26 @@ pub fn orders_for(job: &Job, attempt: u32, key: WorkerKey, now: Timestamp) -> Ve
             && now.duration_since(order.stop_at.unwrap_or(order.at)) < TOLD_FOR
     };
     job.execs.iter().filter(is_due).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn orders_that_are_told_to_end_do_not_make_the_document_larger_than_it_may_be() {
+        let now = fixture::at(0);
+        let mut job = fixture::job(fixture::spec_in(&fixture::open_deployment(), &fixture::small()));
+        job.attempts.push(fixture::attempt(1, 1));
+        let long = ExecAction::Run(CommandLine::Shell("x".repeat(ORDER_MAX - 100)));
+        let order = |id| ExecOrder { id, attempt: 1, worker: None, at: now, action: long.clone(), stop_at: None };
+        for id in 1..=40 {
+            job = with_stop(&job, &order(id), now).expect("it is told");
+            assert_eq!(with_stop(&job, &order(id), now), None, "it has been told");
+            let bytes = serde_json::to_vec(&job.execs).unwrap().len();
+            assert!(bytes < KEPT_BYTES + KEPT, "{bytes} after {id} of them");
+            assert_eq!(job.execs.last().map(|order| order.id), Some(id));
+        }
+    }
 }

@@ -114,6 +114,7 @@ impl Engine {
     }
 
     /// Records that the command of an order is to end. Nothing is to be done where it was told so or its attempt is over.
+    /// The key is that order's: under it another one can be told too.
     pub async fn stop_exec(
         &self,
         id: &JobId,
@@ -121,7 +122,8 @@ impl Engine {
         actor: &str,
         key: &str,
     ) -> Result<Commanded, StoreError> {
-        self.change(id, "exec-stop", actor, key, None, |job, now| Ok(with_stop(job, order, now))).await
+        let key = format!("{}/{key}", order.id);
+        self.change(id, "exec-stop", actor, &key, None, |job, now| Ok(with_stop(job, order, now))).await
     }
 
     /// The order that was given under a key.

@@ -129,9 +129,40 @@ async fn the_workers_of_an_order_are_told_to_end_it_also_when_many_came_after_it
         let report = agents[worker].report(WorkerState::Running);
         let told: Vec<_> = agents[worker].send(&report).await.exec;
         let told: Vec<_> = told.iter().map(|order| (order.id, order.stop_at.is_some())).collect();
-        let due = if worker == 3 { vec![(1, true), (70, true)] } else { Vec::new() };
+        let due = if worker == 3 { vec![(70, true), (1, true)] } else { Vec::new() };
         assert_eq!(told, due, "worker {worker}, although what else was ordered is too old to be told");
     }
+}
+
+#[tokio::test]
+async fn a_key_ends_the_order_that_it_came_with_and_files_cannot_be_ended() {
+    let served = asked_for().await;
+    let mut agents = running(&served).await;
+    let code = format!("{}/bundles/{}.tar.zst", served.rig.engine.deployment.bucket, "a".repeat(64));
+    let files = json!({"unpack": {"code": code, "to": ""}});
+    for (number, body) in [json!({"run": "make"}), json!({"run": "test"}), files].iter().enumerate() {
+        let answer = order(&served, body, &format!("k{number}")).await;
+        assert_eq!(answer.status, 202, "{}", answer.text());
+    }
+    let stop = async |order: &str| {
+        let mut request = post(&format!("/v1/jobs/train/exec/{order}/stop"), &json!({}));
+        request.headers_mut().insert("idempotency-key", "one".parse().unwrap());
+        send(&served.router, request).await
+    };
+    for number in ["1", "2", "2"] {
+        assert_eq!(stop(number).await.status, 202);
+    }
+    let answer = stop("3").await;
+    assert_eq!(answer.status, 409);
+    assert!(answer.text().contains("order 3 of train brings files"), "{}", answer.text());
+    for faulty in ["0", "4", "-1", "x"] {
+        let answer = stop(faulty).await;
+        assert!([400, 404].contains(&answer.status.as_u16()), "{faulty}: {}", answer.text());
+    }
+    let report = agents[0].report(WorkerState::Running);
+    let told: Vec<_> = agents[0].send(&report).await.exec;
+    let told: Vec<_> = told.iter().map(|order| (order.id, order.stop_at.is_some())).collect();
+    assert_eq!(told, [(1, true), (2, true), (3, false)]);
 }
 
 #[tokio::test]

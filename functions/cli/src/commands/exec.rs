@@ -22,6 +22,10 @@ const LOOK_EACH: Duration = Duration::from_millis(200);
 const LONG: u64 = 500;
 /// A server that does not answer for so long is given up; the command runs on.
 const OUTAGE_MAX: Duration = Duration::from_mins(5);
+/// So long a server that cannot tell the workers is asked for it again.
+const TELL_FOR: Duration = Duration::from_secs(30);
+/// Who leaves waits for a request that is under way for so long.
+const LEAVE_AFTER: Duration = Duration::from_secs(1);
 
 /// Runs a command and shows what it says.
 pub(crate) async fn run(context: &Context, options: &Exec) -> Result<ExitCode> {
@@ -95,16 +99,17 @@ pub(super) async fn carry_out(context: &Context, id: &str, body: &ExecBody, sink
     let given: ExecView = typed(value)?;
     sink.begin(given.workers.len());
     let path = job_path(id, &format!("/exec/{}", given.id))?;
-    let mut looks = Looks { context, id, path, done: BTreeMap::new(), heard: Instant::now(), last: given };
-    let mut is_told = false;
+    let mut looks =
+        Looks { context, id, path, done: BTreeMap::new(), heard: Instant::now(), last: given, is_told: false };
+    let mut is_asked = false;
     loop {
         tokio::select! {
             biased;
-            () = interrupts.until(if is_told { 2 } else { 1 }) => {
-                if is_told || !looks.tell(&mut interrupts).await {
+            () = interrupts.until(if is_asked { 2 } else { 1 }) => {
+                if is_asked || !looks.tell(&mut interrupts).await {
                     return Err(looks.left());
                 }
-                is_told = true;
+                is_asked = true;
             }
             is_done = looks.next(sink) => {
                 if is_done? {
@@ -159,6 +164,8 @@ struct Looks<'a> {
     /// When the server last answered.
     heard: Instant,
     last: ExecView,
+    /// The server took it that the workers are to end the command.
+    is_told: bool,
 }
 
 impl Looks<'_> {
@@ -212,21 +219,41 @@ impl Looks<'_> {
     }
 
     /// Tells the workers to end the command. False when the person left meanwhile.
-    async fn tell(&self, interrupts: &mut Interrupts) -> bool {
+    async fn tell(&mut self, interrupts: &mut Interrupts) -> bool {
         let printer = self.context.printer;
         printer.talk("ending it on the workers; Ctrl-C again does not wait for that");
-        let stop = format!("{}/stop", self.path);
-        let (body, key) = (serde_json::json!({}), new_key());
-        tokio::select! {
-            biased;
-            answer = self.context.api.post(&stop, &body, &key) => {
-                if let Err(fault) = answer {
-                    let what = fault.what();
-                    printer.warn(&format!("the workers were not told to end it: {what}; Ctrl-C again leaves it there"));
+        let (told, stays) = {
+            let mut asked = std::pin::pin!(self.ask_to_end());
+            tokio::select! {
+                biased;
+                told = &mut asked => (told, true),
+                // Whoever presses twice in a hurry wants the end of it all the more: what is under way arrives.
+                () = interrupts.until(2) => {
+                    let told = tokio::time::timeout(LEAVE_AFTER, &mut asked).await;
+                    (told.unwrap_or_else(|_| Err(Fault::unexpected("no answer"))), false)
                 }
-                true
             }
-            () = interrupts.until(2) => false,
+        };
+        self.is_told = told.is_ok();
+        if let Err(fault) = told
+            && stays
+        {
+            let what = fault.what();
+            printer.warn(&format!("the workers were not told to end it: {what}; Ctrl-C again leaves it there"));
+        }
+        stays
+    }
+
+    /// Asks the server to tell the workers, again where it may pass what is in the way.
+    async fn ask_to_end(&self) -> Result<()> {
+        let stop = format!("{}/stop", self.path);
+        let (body, key, began) = (serde_json::json!({}), new_key(), Instant::now());
+        loop {
+            match self.context.api.post(&stop, &body, &key).await {
+                Ok(_) => return Ok(()),
+                Err(fault) if fault.exit() != Exit::Unexpected || began.elapsed() > TELL_FOR => return Err(fault),
+                Err(_) => tokio::time::sleep(LOOK_EACH * 5).await,
+            }
         }
     }
 
@@ -234,8 +261,17 @@ impl Looks<'_> {
     fn left(&self) -> Fault {
         let open = self.last.workers.iter().filter(|of| of.exit.is_none());
         let names: Vec<String> = open.map(label).collect();
-        let what = format!("order {} of {} may still run on {}", self.last.id, self.id, names.join(", "));
-        left(self.id, what, "you left before its workers had told its end")
+        let order = format!("order {} of {}", self.last.id, self.id);
+        if names.is_empty() {
+            return left(self.id, format!("{order} has ended"), "you left before all that it said was shown");
+        }
+        let what = format!("{order} may still run on {}", names.join(", "));
+        let why = if self.is_told {
+            "its workers are told to end it, and kill it after `limits.stop_grace`; you left before they had done so"
+        } else {
+            "you left before its workers were told to end it"
+        };
+        left(self.id, what, why)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the server with a few jobs says of its workspace `box` of two workers, and of outputs.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use axum::extract::{Path, State};
@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use rekindle_core::spec::CommandLine;
 use rekindle_wire::v1::{ExecBody, ExecView, OutputList};
 use serde_json::{Value, json};
 
@@ -76,8 +77,8 @@ fn brought(order: u64) -> Value {
 /// What a server was asked of its orders.
 #[derive(Default)]
 struct Asked {
-    /// Of which workspaces an order was to end.
-    stops: BTreeSet<String>,
+    /// How often an order was to end, by workspace.
+    stops: BTreeMap<String, u32>,
     chunks: u32,
 }
 
@@ -93,21 +94,30 @@ pub(super) fn orders() -> Router {
         .with_state(Asks::default())
 }
 
-/// For `deaf` it does not answer; for `firm` it is refused.
+/// For `deaf` it does not answer; for `busy` it cannot do so at first; for `firm` it is refused.
 async fn stop(State(asks): State<Asks>, Path((id, order)): Path<(String, u64)>) -> Response {
     if id == "deaf" {
         return std::future::pending().await;
     }
-    asks.lock().unwrap().stops.insert(id.clone());
-    if id == "firm" {
-        return problem(503, "The store is not available.", &[]);
+    let count = {
+        let mut asks = asks.lock().unwrap();
+        let count = asks.stops.entry(id.clone()).or_default();
+        *count += 1;
+        *count
+    };
+    match id.as_str() {
+        "busy" if count == 1 => return problem(503, "The store is not available.", &[]),
+        "firm" => return problem(403, "The policy does not allow it.", &[]),
+        _ => {}
     }
     (StatusCode::ACCEPTED, Json(brought(order))).into_response()
 }
 
-/// For `hung` it does not answer.
+/// For `hung` it does not answer, but makes the file that the command names: the order has come.
 async fn order(Path(id): Path<String>, Json(body): Json<ExecBody>) -> Response {
     if id == "hung" {
+        let Some(CommandLine::Shell(file)) = body.run else { panic!("{body:?} names no file") };
+        std::fs::write(file, "").unwrap();
         return std::future::pending().await;
     }
     if known(&id).is_none() {
@@ -135,7 +145,8 @@ async fn look(State(asks): State<Asks>, Path((id, order)): Path<(String, u64)>) 
         view["workers"][1]["exit"] = json!({"code": 126, "error": "No space left on device"});
     }
     if id == "busy" || id == "deaf" || id == "firm" {
-        let is_ended = asks.lock().unwrap().stops.contains(&id);
+        let asked = asks.lock().unwrap().stops.get(&id).copied().unwrap_or(0);
+        let is_ended = asked > u32::from(id == "busy");
         view["workers"][1]["exit"] = if is_ended { json!({"code": 143}) } else { Value::Null };
     }
     if id == "half" || id == "none" {

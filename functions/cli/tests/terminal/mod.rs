@@ -104,15 +104,18 @@ async fn ctrl_c_ends_a_command_on_its_workers_and_a_second_one_leaves() {
     let one = stdout(&shell(&server, project().path(), &format!("{begin}; {end}").replace("NAME", "busy")).await);
     assert!(one.starts_with("143\nending it on the workers; Ctrl-C again does not wait for that\n"), "{one}");
     assert!(one.ends_with("w1 ended with 143\n"), "{one}");
+    assert!(!one.contains("warning"), "a server that cannot tell them at once is asked again: {one}");
     let firm = stdout(&shell(&server, project().path(), &format!("{begin}; {end}").replace("NAME", "firm")).await);
     assert!(firm.contains("warning: the workers were not told to end it: ") && firm.starts_with("143\n"), "{firm}");
     let again = "until grep -q ending err; do sleep 0.02; done; kill -INT $pid";
     let script = format!("{begin}; {again}; {end}").replace("NAME", "deaf");
     let two = stdout(&shell(&server, project().path(), &script).await);
     assert!(two.starts_with("130\n") && two.contains("error: order 1 of deaf may still run on w1\n"), "{two}");
+    assert!(two.contains("you left before its workers were told to end it\n"), "{two}");
     assert!(two.contains("\nnext: `rekindle exec deaf -- ps aux`"), "{two}");
     // Again and again, because nothing is seen of it before the server answers.
-    let script = "$REKINDLE exec hung -- make 2>err & pid=$!; while kill -INT $pid; do sleep 0.02; done 2>&-";
+    let script = "$REKINDLE exec hung -- $PWD/asked 2>err & pid=$!; until [ -e asked ]; do sleep 0.02; done
+        while kill -INT $pid; do sleep 0.02; done 2>&-";
     let unknown = stdout(&shell(&server, project().path(), &format!("{script}; {end}")).await);
     assert!(unknown.starts_with("130\nerror: the command may run on hung\n"), "{unknown}");
 }

@@ -1,20 +1,22 @@
 //! A workspace from `up` to `delete`, by the command line, on real parts.
 
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use rekindle_e2e::processes::Process;
-use rekindle_e2e::{Dev, Options, binary, scenario};
-use rustix::process::Signal;
+use rekindle_e2e::{Dev, LONG, Options, binary, scenario, until};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::process::Command;
 
 use super::jobs::node_of;
 
-/// Runs `rekindle` in a folder; programs in `bin` are found first.
-async fn rekindle(dev: &Dev, here: &Path, words: &[&str]) -> Result<Output> {
+/// `rekindle` in a folder; programs in `bin` are found first.
+fn command(dev: &Dev, here: &Path, words: &[&str]) -> Result<Command> {
     let path = std::env::var("PATH").unwrap_or_default();
-    let mut command = tokio::process::Command::new(binary()?);
+    let mut command = Command::new(binary()?);
     command
         .args(["--server", &dev.url])
         .args(words)
@@ -28,9 +30,14 @@ async fn rekindle(dev: &Dev, here: &Path, words: &[&str]) -> Result<Output> {
         .env("CLOUDSDK_CORE_DISABLE_PROMPTS", "1")
         .env("CLOUDSDK_CORE_DISABLE_USAGE_REPORTING", "true")
         .env("CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK", "true")
-        .stdin(std::process::Stdio::null())
+        .stdin(Stdio::null())
         .kill_on_drop(true);
-    Ok(command.output().await?)
+    Ok(command)
+}
+
+/// Runs it to its end.
+async fn rekindle(dev: &Dev, here: &Path, words: &[&str]) -> Result<Output> {
+    Ok(command(dev, here, words)?.output().await?)
 }
 
 /// The same, with the exit code that is due; standard output.
@@ -180,6 +187,75 @@ async fn a_workspace_lives_until_it_is_deleted() -> Result<()> {
         ensure!(counters["user_failures"] == 0 && counters["infra_failures"] == 0, "{counters}");
         ensure!(counters["preemptions"] == json!(1), "{counters}");
         Ok(())
+    })
+    .await
+}
+
+/// Processes of commands in the workspace, by a word of their arguments.
+fn of_command(dev: &Dev, word: &str) -> Vec<Process> {
+    dev.workers().into_iter().filter(|process| process.arguments.contains(word)).collect()
+}
+
+/// Reads until so many lines have come that hold a text.
+async fn lines(from: &mut (impl AsyncBufRead + Unpin), count: usize, text: &str) -> Result<()> {
+    let mut found = 0;
+    while found < count {
+        let mut line = String::new();
+        let read = tokio::time::timeout(LONG, from.read_line(&mut line)).await.with_context(|| text.to_owned())?;
+        ensure!(read? > 0, "it ended after {found} of {count} lines with {text:?}");
+        found += usize::from(line.contains(text));
+    }
+    Ok(())
+}
+
+/// Ctrl-C, once or twice, at an `exec` whose command has begun on all four workers; its exit code, and what it said then.
+async fn interrupted(dev: &Dev, here: &Path, line: &str, is_twice: bool) -> Result<(Option<i32>, String)> {
+    let mut exec = command(dev, here, &["exec", "box", "--", line])?;
+    let mut exec = exec.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let pid = exec.id().and_then(|pid| Pid::from_raw(pid.cast_signed())).context("it has no process")?;
+    let mut out = BufReader::new(exec.stdout.take().context("no pipe")?);
+    let mut err = BufReader::new(exec.stderr.take().context("no pipe")?);
+    lines(&mut out, 4, "begun").await?;
+    kill_process(pid, Signal::INT)?;
+    // Two signals at the same time may be one: the second waits until the first was heard.
+    lines(&mut err, 1, "ending it on the workers; Ctrl-C again does not wait for that").await?;
+    if is_twice {
+        kill_process(pid, Signal::INT)?;
+    }
+    let mut said = String::new();
+    tokio::time::timeout(LONG, err.read_to_string(&mut said)).await.context("it does not end")??;
+    Ok((exec.wait().await?.code(), said))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_ends_a_command_and_its_children_on_every_worker() -> Result<()> {
+    scenario("ctrl-c", Options::speed(10.0), async |dev| {
+        let home = tempfile::tempdir()?;
+        let here = home.path();
+        let up = ["up", "box", "--tpu", "v5litepod-16", "--set", "limits.stop_grace=20s"];
+        ensure!(says(dev, here, 0, &up).await? == "box\n");
+
+        let (code, said) = interrupted(dev, here, "sleep 86399 & echo begun; wait", false).await?;
+        ensure!(code == Some(143), "{code:?}: {said}");
+        for worker in 0..4 {
+            ensure!(said.contains(&format!("w{worker} ended with 143\n")), "{said}");
+        }
+        let left = of_command(dev, "sleep 86399");
+        ensure!(left.is_empty(), "an `exec` that has ended leaves nothing: {left:?}");
+
+        // One that does not listen: the second Ctrl-C leaves it, and the grace ends it.
+        let deaf = "trap '' TERM; sleep 86398 & echo begun; wait";
+        let (code, said) = interrupted(dev, here, deaf, true).await?;
+        ensure!(code == Some(130), "{code:?}: {said}");
+        ensure!(said.contains("error: order 2 of box may still run on w0, w1, w2, w3\n"), "{said}");
+        ensure!(said.contains("its workers are told to end it, and kill it after `limits.stop_grace`"), "{said}");
+        ensure!(said.contains("\nnext: `rekindle exec box -- ps aux`"), "{said}");
+        until("the grace ends it", LONG, async || Ok(of_command(dev, "sleep 86398").is_empty().then_some(()))).await?;
+
+        // The workspace goes on.
+        ensure!(says(dev, here, 0, &["exec", "box", "--worker", "3", "--", "echo here"]).await? == "here\n");
+        says(dev, here, 0, &["delete", "box"]).await?;
+        dev.phase("box", "cancelled").await.map(drop)
     })
     .await
 }
