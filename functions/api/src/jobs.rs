@@ -25,7 +25,7 @@ use rekindle_wire::spec_view;
 use rekindle_wire::v1::{CandidateView, ExplainView, HistoryList, JobList, JobView, PlanView, ProgressView};
 
 use crate::access::{may, may_all, seen};
-use crate::{Api, page};
+use crate::{Api, letters, page};
 
 /// Reads the id of a path. 404: no job has an id like that.
 pub(crate) fn job_id(text: &str) -> Result<JobId, Problem> {
@@ -222,7 +222,9 @@ pub(crate) async fn show(
     let job = seen(&api, &caller, &job_id(&id)?).await?;
     let workers = reports(&api, &job).await;
     let job = counted(&api, job);
-    Ok(etag::json(&headers, &JobView::of(&job, &workers).with_defaults(&job, &api.engine.deployment)))
+    let mut view = JobView::of(&job, &workers).with_defaults(&job, &api.engine.deployment);
+    view.untold = letters::newest(&api, &job).await;
+    Ok(etag::json(&headers, &view))
 }
 
 /// The job with its chip time and cost up to now: stored are those of its last pass.
@@ -318,6 +320,12 @@ pub(crate) async fn explain(
     let ProgressView { step, loss, checkpoint, .. } = JobView::of(&job, &workers).progress;
     (job.highest_step, job.last_loss, job.saved) = (step, loss, checkpoint);
     let explanation = explain::explain(&job, api.engine.ports.clock.now());
-    let view = ExplainView { id: job.id, phase: job.phase, paragraph: explanation.paragraph, facts: explanation.facts };
+    let (mut paragraph, mut facts) = (explanation.paragraph, explanation.facts);
+    if let Some(letter) = letters::newest(&api, &job).await {
+        let told = letters::sentence(&letter);
+        paragraph = format!("{paragraph} {told} `rekindle dead-letters {}` lists all of them.", job.id);
+        facts.push(told);
+    }
+    let view = ExplainView { id: job.id, phase: job.phase, paragraph, facts };
     Ok(etag::json(&headers, &view))
 }

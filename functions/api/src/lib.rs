@@ -25,6 +25,7 @@ mod freeze;
 mod health;
 mod jobs;
 mod labels;
+mod letters;
 mod liveness;
 mod logs;
 mod objects;
@@ -91,6 +92,7 @@ pub fn people(api: Api) -> Router {
         .route("/v1/jobs/{id}/{command}", post(commands::command))
         .route("/v1/bundles/{sha256}", post(bundles::bundle).get(bundles::look))
         .route("/v1/webhook-secret", get(secrets::webhooks))
+        .route("/v1/dead-letters", get(letters::list))
         .route("/v1/watch", get(watch::watch))
         .route("/v1/fleet", get(fleet::fleet))
         .route("/v1/account", get(account::account))

@@ -16,6 +16,7 @@ use crate::Api;
 
 mod agents;
 mod labels;
+mod letters;
 mod logs;
 mod objects;
 mod people;

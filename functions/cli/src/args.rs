@@ -205,6 +205,9 @@ pub(crate) enum Client {
     Sync(Sync),
     /// A shell on a worker, by way of gcloud
     Ssh(Ssh),
+    /// Messages that could not be used, and what webhooks were not told
+    #[command(alias = "undelivered")]
+    DeadLetters(DeadLetters),
     /// The secret that signs the webhooks of your jobs
     WebhookSecret(WebhookSecret),
 }
@@ -396,6 +399,23 @@ pub(crate) struct Note {
     pub(crate) job: String,
     /// The note; empty takes it away
     pub(crate) text: String,
+}
+
+/// `dead-letters`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  rekindle dead-letters\n  rekindle dead-letters train-1 --json | jq .letters[].reason"
+)]
+pub(crate) struct DeadLetters {
+    /// Only those about this job
+    pub(crate) job: Option<String>,
+    /// At most so many
+    #[arg(long, short = 'n', value_name = "N", default_value = "50", value_parser = least_one)]
+    pub(crate) limit: usize,
+}
+
+fn least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| format!("{text:?} is no number above 0"))
 }
 
 /// `webhook-secret`.

@@ -116,7 +116,7 @@ async fn tell(
     if reasons.is_empty() {
         Answer::Done
     } else {
-        dead::record(&notify.ports, "notify", delivery, &reasons.join("; ")).await
+        dead::record_of(&notify.ports, "notify", Some(&event.data.job), delivery, &reasons.join("; ")).await
     }
 }
 

@@ -233,6 +233,11 @@ async fn of_a_webhook_that_fails_only_the_host_is_told() {
         rig.advance(601);
         assert_eq!(tell().await.status, 204, "{url}: given up");
         let dead = rig.fakes.docs.dump().into_iter().find(|doc| doc.path.as_str().starts_with("dead/")).unwrap();
+        // It is listed with its job, and says which event was not told.
+        let train = JobId::parse("train").unwrap();
+        let (letters, _) = rig.fakes.store().dead_letters(Some(&train), None, 9).await.unwrap();
+        let data: rekindle_wire::event::Data = serde_json::from_str(&letters[0].excerpt).unwrap();
+        assert_eq!((letters.len(), data.phase), (1, Phase::Succeeded), "{url}");
         let mut told = vec![log.take(), rig.dead_reasons().concat(), format!("{dead:?}")];
         if first == 503 {
             told.push(answer.text().to_owned());

@@ -12,18 +12,12 @@ use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use rekindle_core::ids::{InstallationId, JobId};
 use rekindle_core::job::OutEvent;
-use rekindle_ports::docs::Precondition;
-use rekindle_ports::kinds::{Kind, short_hash};
-use rekindle_ports::store::{DeadDoc, Store, StoreError};
 use rekindle_ports::world::{Clock, DeadLetters, Events, Hint, Hints, Ids, Probe, WorldError};
 use rekindle_telemetry::trace;
 use rekindle_wire::event::JobEvent;
 use tokio::io::AsyncWriteExt;
 
 use crate::topic::LocalTopic;
-
-/// First bytes of a dead letter that its document keeps.
-const EXCERPT: usize = 4_096;
 
 /// Hints over a topic in process.
 pub struct LocalHints {
@@ -79,18 +73,17 @@ impl Events for LocalEvents {
     }
 }
 
-/// Dead letters: whole in a file of JSON lines, and as a document with an excerpt. The same letter twice is kept once
-/// in the store.
+/// Dead letters, whole, in a file of JSON lines: what the topic is in the cloud. Who sends one has recorded it in the
+/// store.
 pub struct LocalDeadLetters {
     file: PathBuf,
-    store: Store,
     writing: tokio::sync::Mutex<()>,
 }
 
 impl LocalDeadLetters {
-    /// Appends to `file` (its folder must exist), and records in `store`.
-    pub fn new(file: impl Into<PathBuf>, store: Store) -> Self {
-        Self { file: file.into(), store, writing: tokio::sync::Mutex::default() }
+    /// Appends to `file`; its folder must exist.
+    pub fn new(file: impl Into<PathBuf>) -> Self {
+        Self { file: file.into(), writing: tokio::sync::Mutex::default() }
     }
 
     async fn append(&self, line: String) -> std::io::Result<()> {
@@ -107,14 +100,7 @@ impl DeadLetters for LocalDeadLetters {
         let failed = |why: String| WorldError { what: "keep a dead letter", why };
         let at = Timestamp::now();
         let line = serde_json::json!({"source": source, "reason": reason, "at": at, "data": STANDARD.encode(&body)});
-        self.append(format!("{line}\n")).await.map_err(|e| failed(e.to_string()))?;
-        let key = short_hash(&format!("{source}\n{}", blake3::hash(&body)));
-        let excerpt = String::from_utf8_lossy(&body[..body.len().min(EXCERPT)]).into_owned();
-        let doc = DeadDoc { key: key.clone(), source: source.into(), reason: reason.into(), at, excerpt };
-        match self.store.write(&Kind::Dead(key), &doc, Precondition::Absent).await {
-            Ok(_) | Err(StoreError::Conflict(_)) => Ok(()),
-            Err(error) => Err(failed(error.to_string())),
-        }
+        self.append(format!("{line}\n")).await.map_err(|e| failed(e.to_string()))
     }
 }
 

@@ -21,6 +21,7 @@ use rekindle_core::series::Series;
 use rekindle_core::shared::Shared;
 
 use crate::body::Body;
+pub use crate::dead::DeadDoc;
 use crate::docs::{Content, Cursor, Doc, Docs, DocsError, Index, IndexValue, Op, Precondition, Query, Revision, Write};
 use crate::kinds::{Kind, SCHEMA};
 
@@ -197,21 +198,6 @@ pub struct InstanceDoc {
     pub generation: u32,
     /// Which worker.
     pub key: WorkerKey,
-}
-
-/// `dead/{hash}`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DeadDoc {
-    /// Message id or digest.
-    pub key: String,
-    /// Where it came from.
-    pub source: String,
-    /// Why it cannot be used.
-    pub reason: String,
-    /// When.
-    pub at: Timestamp,
-    /// Its first 4 kB as text.
-    pub excerpt: String,
 }
 
 /// `told/{hash}`.
@@ -574,6 +560,7 @@ impl Store {
     }
 }
 
-fn cursor(doc: &Doc, order_by: &str) -> Cursor {
+/// Where a page that ends with this document goes on.
+pub(crate) fn cursor(doc: &Doc, order_by: &str) -> Cursor {
     Cursor { value: doc.content.index.get(order_by).cloned(), path: doc.path.clone() }
 }

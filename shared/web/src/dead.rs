@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 
+use rekindle_core::ids::JobId;
 use rekindle_ports::Ports;
-use rekindle_ports::docs::Precondition;
-use rekindle_ports::kinds::{Kind, short_hash};
-use rekindle_ports::store::{DeadDoc, StoreError};
+use rekindle_ports::kinds::short_hash;
+use rekindle_ports::store::DeadDoc;
 use rekindle_wire::delivery::Delivery;
 
 use crate::answer::Answer;
@@ -20,6 +20,17 @@ const EXCERPT_MAX: usize = 4096;
 /// already, the forward is
 /// repeated. Answers `Recorded`, or `Transient` when one of both did not succeed.
 pub async fn record(ports: &Ports, function: &str, delivery: &Delivery, reason: &str) -> Answer {
+    record_of(ports, function, None, delivery, reason).await
+}
+
+/// The same of a delivery that is about a job: who may see the job may see that, and why.
+pub async fn record_of(
+    ports: &Ports,
+    function: &str,
+    job: Option<&JobId>,
+    delivery: &Delivery,
+    reason: &str,
+) -> Answer {
     let data = delivery.data.as_deref().unwrap_or_default();
     let text = String::from_utf8_lossy(data);
     let key = delivery.id.clone().unwrap_or_else(|| short_hash(&text));
@@ -30,11 +41,11 @@ pub async fn record(ports: &Ports, function: &str, delivery: &Delivery, reason: 
         reason: reason.to_owned(),
         at: ports.clock.now(),
         excerpt: text[..text.floor_char_boundary(EXCERPT_MAX)].to_owned(),
+        job: job.cloned(),
     };
     tracing::warn!(delivery = %key, source, reason, "a message cannot be used");
-    match ports.store.write(&Kind::Dead(format!("{source}\n{key}")), &doc, Precondition::Absent).await {
-        Ok(_) | Err(StoreError::Conflict(_)) => {}
-        Err(error) => return Answer::Transient(format!("the message could not be recorded: {error}")),
+    if let Err(error) = ports.store.bury(format!("{source}\n{key}"), &doc).await {
+        return Answer::Transient(format!("the message could not be recorded: {error}"));
     }
     match ports.dead_letters.send(&source, reason, Bytes::copy_from_slice(data)).await {
         Ok(()) => Answer::Recorded,

@@ -19,10 +19,12 @@ use rekindle_core::spec::CapacityKind;
 use crate::spec_view;
 
 mod fleet;
+mod letters;
 mod output;
 mod space;
 
 pub use fleet::*;
+pub use letters::*;
 pub use output::*;
 pub use space::*;
 
@@ -84,6 +86,9 @@ pub struct JobView {
     /// What fields that the spec leaves out mean in this deployment now, by their path; with one job alone.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub defaults: Map<String, Value>,
+    /// The newest event that a webhook of the job was not told, if there is one; with one job alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untold: Option<DeadLetterView>,
 }
 
 /// A TPU that a job owns.
@@ -232,6 +237,7 @@ impl JobView {
             revision: job.revision,
             spec,
             defaults: Map::new(),
+            untold: None,
         }
     }
 

@@ -124,6 +124,7 @@ function facts(job) {
     ["Chip hours", `${hours.total.toFixed(2)}: ${hours.useful.toFixed(2)} useful, ${hours.repeated.toFixed(2)} repeated, ${hours.waiting.toFixed(2)} waiting, ${(hours.idle ?? 0).toFixed(2)} idle`],
     ["Cost", usd(job.cost_usd)], ["TPUs", of.join("; ") || "none"],
   ];
+  if (job.untold) rows.push(["Webhook", `${job.untold.phase ?? "an event"} was not told at ${clock(job.untold.at)}: ${job.untold.reason}`]);
   if (job.last_end) rows.push(["Last end", `attempt ${job.last_end.attempt}: ${job.last_end.summary}`]);
   return el("dl", { class: "panel" }, rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }

@@ -166,10 +166,21 @@ const HAPPENED = [
   ["Message", (job) => job.message],
 ];
 
+const LETTERS = [
+  ["Time", (letter) => clock(letter.at)],
+  ["Job", (letter) => (letter.job ? el("a", { href: `#/job/${encodeURIComponent(letter.job)}` }, letter.job) : "-")],
+  ["From", (letter) => letter.function], ["Not told", (letter) => letter.phase ?? "-"], ["Message", (letter) => letter.reason],
+];
+
 /** The last day as `rekindle since 24h` tells it, and below it what comes. */
 export function eventsView(main, known) {
-  const [place, day] = [el("div", {}), el("div", {})];
-  main.append(el("h2", {}, "Events since this page was opened"), place, el("h2", {}, "The last 24 hours"), day);
+  const [place, day, dead] = [el("div", {}), el("div", {}), el("div", {})];
+  main.append(el("h2", {}, "Events since this page was opened"), place, el("h2", {}, "The last 24 hours"), day,
+    el("h2", {}, "Not told, not used"), dead);
+  get("/v1/dead-letters?page_size=100").then(({ letters }) => dead.replaceChildren(letters.length
+    ? table("Webhooks that were not told, messages that could not be used", LETTERS, letters, { id: "letters" })
+    : el("p", {}, "Nothing: every webhook was told, and every message could be used.")))
+    .catch((error) => dead.replaceChildren(el("p", { class: "error" }, error.message)));
   const columns = [
     ["Time", (event) => clock(event.at)],
     ["Job", (event) => el("a", { href: `#/job/${encodeURIComponent(event.id)}` }, event.id)],

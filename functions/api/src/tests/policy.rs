@@ -14,7 +14,7 @@ use rekindle_core::ids::JobId;
 use rekindle_core::settings::Deployment;
 use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
-use rekindle_ports::store::OrphansDoc;
+use rekindle_ports::store::{DeadDoc, OrphansDoc};
 use rekindle_ports::world::Clock as _;
 use rekindle_rig::{Answer, Rig, send, spec};
 use rekindle_web::caller::guard;
@@ -152,6 +152,37 @@ async fn the_account_and_the_digest_are_of_the_jobs_that_people_may_see() {
     }
     let others = world.get("eve@example.com", "/v1/account?owner=ann@example.com").await.json();
     assert_eq!(others["rows"], json!([]));
+}
+
+#[tokio::test]
+async fn dead_letters_are_of_the_jobs_that_people_may_see() {
+    let world = World::new().await;
+    for (name, job) in [("1", Some("anns")), ("2", Some("shared")), ("3", Some("gone")), ("4", None)] {
+        let doc = DeadDoc {
+            key: name.into(),
+            source: "notify/pubsub".into(),
+            reason: format!("hooks.example.com: of {}", job.unwrap_or("none")),
+            at: world.rig.fakes.clock.now(),
+            excerpt: String::new(),
+            job: job.map(|id| JobId::parse(id).unwrap()),
+        };
+        world.rig.fakes.store().bury(name.into(), &doc).await.unwrap();
+        world.rig.advance(1);
+    }
+    for (who, seen) in [
+        ("ann@example.com", vec!["anns"]),
+        ("bob@example.com", vec!["shared"]),
+        ("eve@example.com", vec![]),
+        // What is of no job, and of one that is no more, is for who sees everyone's.
+        ("eye@example.com", vec!["none", "gone", "shared", "anns"]),
+    ] {
+        let list = world.get(who, "/v1/dead-letters").await.json();
+        let letters = list["letters"].as_array().unwrap().iter();
+        let told: Vec<&str> =
+            letters.map(|letter| letter["reason"].as_str().unwrap().rsplit(' ').next().unwrap()).collect();
+        assert_eq!(told, seen, "{who}");
+    }
+    assert_eq!(world.get("eve@example.com", "/v1/dead-letters?job=anns").await.status, 404);
 }
 
 #[tokio::test]

@@ -38,6 +38,7 @@ async fn middle_of_a_preemption() -> Vec<Value> {
     let now = served.rig.fakes.clock.now();
     Box::pin(served.rig.engine.tick(now)).await.unwrap();
     let dead = DeadDoc {
+        job: None,
         key: "1".into(),
         source: "jobs/pubsub".into(),
         reason: "no job".into(),

@@ -12,6 +12,7 @@ mod fleet;
 mod freeze;
 mod history;
 mod labels;
+mod letters;
 mod list;
 mod live;
 mod logs;
@@ -121,6 +122,7 @@ async fn ask(context: Context, command: Client) -> Result<ExitCode> {
         Client::Version => version::run(&context).await?,
         Client::Tag(options) => labels::tag(&context, options).await?,
         Client::Note(options) => labels::note(&context, options).await?,
+        Client::DeadLetters(options) => letters::run(&context, &options).await?,
         Client::WebhookSecret(options) => secret::run(&context, &options).await?,
     }
     Ok(ExitCode::SUCCESS)

@@ -81,6 +81,12 @@ pub(crate) fn text(job: &JobView, now: Timestamp) -> String {
         let (attempt, ago) = (end.attempt, human::age(end.at, now));
         line("last end", format!("attempt {attempt}, {ago} ago: {kind}: {}", human::tame(&end.summary)));
     }
+    if let Some(untold) = &job.untold {
+        let (ago, reason) = (human::age(untold.at, now), human::tame(&untold.reason));
+        let what = untold.phase.map_or("an event", |phase| phase.as_str());
+        let why = format!("{what} was not told, {ago} ago: {reason} (rekindle dead-letters {})", job.id);
+        line("webhook", why.yellow().to_string());
+    }
     if let Some(code) = code(job) {
         line("code", code);
     }

@@ -106,7 +106,7 @@ impl Stack {
         metadata.insert("rekindle-bell-port".to_owned(), bell_port.to_string());
         let messages = match &options.pubsub {
             Some(address) => cloud::messages(address, &url, &installation.id).await?,
-            None => local_messages(&url, &store, places, &installation.id)?,
+            None => local_messages(&url, places, &installation.id)?,
         };
         // Waits are divided in the settings; the clock is the machine's.
         let wakeups = LocalWakeups::start(format!("{url}/functions/reconcile"), Arc::clone(&clock), 1.0);
@@ -224,13 +224,8 @@ async fn agent_artefact(objects: &FileObjects, binary: &Binary, url: &str) -> Re
     ]))
 }
 
-fn local_messages(
-    url: &str,
-    store: &Store,
-    places: &Places,
-    installation: &rekindle_core::ids::InstallationId,
-) -> Result<Messages> {
-    let dead_letters: Arc<dyn DeadLetters> = Arc::new(LocalDeadLetters::new(places.dead_letters(), store.clone()));
+fn local_messages(url: &str, places: &Places, installation: &rekindle_core::ids::InstallationId) -> Result<Messages> {
+    let dead_letters: Arc<dyn DeadLetters> = Arc::new(LocalDeadLetters::new(places.dead_letters()));
     let push = |name: &str| Subscription::new(name, format!("{url}/functions/{name}"));
     let topic = |name: &str, subscriptions: Vec<Subscription>| {
         LocalTopic::new(PROJECT, name, subscriptions).map(Arc::new).map_err(|error| broken("a topic", &error))

@@ -60,6 +60,7 @@ const SOURCES: &[(&str, &[&str])] = &[
     ),
     ("shared/wire/src/v1/fleet.rs", &["FleetEntry", "IdleView", "Fleet"]),
     ("shared/wire/src/v1/space.rs", &["ExecWorkerView", "OutputList", "OutputView"]),
+    ("shared/wire/src/v1/letters.rs", &["DeadLetterView", "DeadLetterList"]),
     ("shared/wire/src/seeing.rs", &["DigestView"]),
     ("shared/wire/src/account.rs", &["AccountView", "AccountRow", "SplitView"]),
     ("shared/core/src/account.rs", &["Dimension"]),

@@ -93,6 +93,7 @@ pub(super) const SECTIONS: &[Section] = &[
     ),
     one("sync", "Synced", "rekindle sync . box: --json", ""),
     other("ssh", "", "The terminal is that of `gcloud`: nothing of our own. Only faults are JSON."),
+    one("dead-letters", "DeadLetterList", "rekindle dead-letters --json", "With a job those about it."),
     one("webhook-secret", "WebhookSecretView", "rekindle webhook-secret --json", ""),
     one("dev", "Places", "rekindle dev --json", "As soon as it answers; then it runs on."),
     one("demo", "Demonstration", "rekindle demo --json", "At its end; what happens on the way is told on stderr."),

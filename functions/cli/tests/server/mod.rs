@@ -128,6 +128,7 @@ async fn start_as(version: Value) -> Server {
         .route("/v1/digest", get(seeing::digest))
         .route("/v1/watch", get(seeing::watch))
         .route("/v1/fleet", get(fleet))
+        .route("/v1/dead-letters", get(seeing::letters))
         .route("/v1/freeze", post(async || Json(json!({"frozen": true, "by": "me", "at": null}))))
         .route("/v1/thaw", post(async || Json(json!({"frozen": false, "by": "me", "at": null}))))
         .route("/version", get(async move || Json(version)))
@@ -260,6 +261,7 @@ fn known(id: &str) -> Option<Value> {
         "queued" => Some(space::queued()),
         id if id.starts_with("worn") => Some(space::worn(id)),
         "silent" => Some(seeing::settling()),
+        "hooked" => Some(seeing::hooked()),
         "mute" => Some(seeing::mute()),
         "good" | "moved" | "odd" | "cut" | "forger" => Some(ended(id, "succeeded", "All 4 workers ended well.")),
         "bad" => Some(ended(id, "failed", "ModuleNotFoundError: No module named 'flax' (environment).")),

@@ -208,3 +208,31 @@ pub(super) fn silent(log: Log) -> Response {
     });
     ([(header::CONTENT_TYPE, "text/event-stream")], axum::body::Body::from_stream(stream)).into_response()
 }
+
+/// What a webhook of a job was not told.
+fn letter(job: Option<&str>) -> Value {
+    let (function, phase, reason) = match job {
+        Some(_) => ("notify", json!("succeeded"), "hooks.example.com: it answered 404 Not Found"),
+        None => ("jobs", Value::Null, "the job spec has a fault: tpu.accelerator: unknown accelerator"),
+    };
+    json!({"at": ago(400), "function": function, "reason": reason, "job": job, "phase": phase})
+}
+
+/// A job whose webhook was not told of its end.
+pub(super) fn hooked() -> Value {
+    let mut job = known("good").unwrap();
+    (job["id"], job["untold"]) = (json!("hooked"), letter(Some("hooked")));
+    let _: rekindle_wire::v1::JobView = serde_json::from_value(job.clone()).unwrap();
+    job
+}
+
+pub(super) async fn letters(Query(query): Query<BTreeMap<String, String>>) -> Json<Value> {
+    let letters = match query.get("job").map(String::as_str) {
+        None => vec![letter(None), letter(Some("hooked"))],
+        Some("hooked") => vec![letter(Some("hooked"))],
+        Some(_) => Vec::new(),
+    };
+    let view = json!({"letters": letters, "next_page_token": null});
+    let _: rekindle_wire::v1::DeadLetterList = serde_json::from_value(view.clone()).unwrap();
+    Json(view)
+}

@@ -1,0 +1,82 @@
+//! `GET /v1/dead-letters`: what could not be used, and what webhooks were not told.
+//!
+//! **Invariant:** of a message only where it came from and why it failed are shown, never what was in it: a job message
+//! holds addresses and variables that are secrets.
+
+use std::collections::BTreeSet;
+
+use axum::extract::State;
+use axum::response::Response;
+use http::HeaderMap;
+use serde::Deserialize;
+
+use rekindle_core::job::Job;
+use rekindle_ports::store::DeadDoc;
+use rekindle_web::{Caller, Problem, Query, etag};
+use rekindle_wire::event;
+use rekindle_wire::v1::{DeadLetterList, DeadLetterView};
+
+use crate::access::{Shown, seen};
+use crate::jobs::{job_id, store};
+use crate::{Api, page};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LettersQuery {
+    /// Only those about this job.
+    job: Option<String>,
+    page_size: Option<usize>,
+    page_token: Option<String>,
+}
+
+/// Those about jobs that the caller may see, newest first; those about no job for who sees everyone's alone. A page may
+/// hold fewer than were asked for, and another may follow.
+pub(crate) async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    headers: HeaderMap,
+    Query(query): Query<LettersQuery>,
+) -> Result<Response, Problem> {
+    let job = match query.job.as_deref().filter(|job| !job.is_empty()) {
+        Some(job) => Some(seen(&api, &caller, &job_id(job)?).await?.id),
+        None => None,
+    };
+    let (size, after) = (page::size(query.page_size)?, page::cursor(query.page_token.as_deref())?);
+    let docs = &api.engine.ports.store;
+    let (letters, next) = docs.dead_letters(job.as_ref(), after, size).await.map_err(|error| store(&error))?;
+    let ids: BTreeSet<_> = letters.iter().filter_map(|letter| letter.job.clone()).collect();
+    let jobs = docs.jobs_named(&ids).await.map_err(|error| store(&error))?;
+    let shown = Shown::new(&api, &caller, None);
+    let of = |letter: &DeadDoc| letter.job.as_ref().and_then(|id| jobs.iter().find(|job| job.id == *id));
+    let letters = letters.iter().filter(|letter| shown.has(of(letter).map(AsRef::as_ref)));
+    let letters = letters.map(|letter| view(letter)).collect();
+    Ok(etag::json(&headers, &DeadLetterList { letters, next_page_token: next.as_ref().and_then(page::token) }))
+}
+
+/// The newest event that a webhook of the job was not told. It only adds to what is shown, so a failed read is none.
+pub(crate) async fn newest(api: &Api, job: &Job) -> Option<DeadLetterView> {
+    if job.spec.notify.is_empty() {
+        return None;
+    }
+    let found = api.engine.ports.store.dead_letters(Some(&job.id), None, 1).await;
+    let found = found.inspect_err(|error| tracing::warn!(job = %job.id, %error, "dead letters cannot be read"));
+    found.ok()?.0.first().map(|letter| view(letter))
+}
+
+/// One sentence of it.
+pub(crate) fn sentence(letter: &DeadLetterView) -> String {
+    let what = letter.phase.map_or_else(|| "An event".to_owned(), |phase| format!("The event `{}`", phase.as_str()));
+    format!("{what} was not told to a webhook at {:.0}: {}.", letter.at, letter.reason.trim_end_matches('.'))
+}
+
+fn view(letter: &DeadDoc) -> DeadLetterView {
+    let function = letter.source.split('/').next().unwrap_or_default().to_owned();
+    let data = (function == "notify").then(|| serde_json::from_str::<event::Data>(&letter.excerpt).ok()).flatten();
+    DeadLetterView {
+        at: letter.at,
+        function,
+        reason: letter.reason.clone(),
+        job: letter.job.clone(),
+        phase: data.map(|data| data.phase),
+    }
+}

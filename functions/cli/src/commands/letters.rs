@@ -1,0 +1,55 @@
+//! `dead-letters`: what could not be used, and what webhooks were not told.
+
+use jiff::Timestamp;
+use rekindle_wire::v1::{DeadLetterList, DeadLetterView};
+use serde_json::Value;
+
+use super::Context;
+use crate::api::{segment, typed};
+use crate::args::DeadLetters;
+use crate::fault::Result;
+use crate::human;
+use crate::table::{Table, number, text};
+
+/// Letters of one question.
+const PAGE: usize = 500;
+
+/// Lists them, newest first.
+pub(crate) async fn run(context: &Context, options: &DeadLetters) -> Result<()> {
+    let job = options.job.as_deref().map(segment).transpose()?;
+    let mut letters: Vec<DeadLetterView> = Vec::new();
+    let mut token: Option<String> = None;
+    loop {
+        let size = (options.limit - letters.len()).clamp(1, PAGE);
+        let query =
+            [("job", job.map(str::to_owned)), ("page_size", Some(size.to_string())), ("page_token", token.take())];
+        let page: Value = context.api.get("/v1/dead-letters", &query).await?;
+        let page: DeadLetterList = typed(page)?;
+        letters.extend(page.letters);
+        token = page.next_page_token;
+        if token.is_none() || letters.len() >= options.limit {
+            break;
+        }
+    }
+    letters.truncate(options.limit);
+    if context.printer.is_json {
+        return context.printer.json(&DeadLetterList { letters, next_page_token: token });
+    }
+    if letters.is_empty() {
+        context.printer.talk("none: every message could be used, and every webhook was told");
+        return Ok(());
+    }
+    let mut table =
+        Table::new(&[number("AGO", 0), text("JOB", 0), text("FROM", 2), text("NOT TOLD", 1), text("WHY", 0)]);
+    let now = Timestamp::now();
+    for letter in letters {
+        table.row(vec![
+            human::age(letter.at, now),
+            letter.job.map_or_else(|| "-".to_owned(), |job| job.to_string()),
+            human::tame(&letter.function),
+            letter.phase.map_or_else(|| "-".to_owned(), |phase| phase.as_str().to_owned()),
+            human::tame(&letter.reason),
+        ]);
+    }
+    context.printer.data(&table.render(context.printer.width()))
+}
