@@ -99,12 +99,16 @@ pub(crate) async fn submit(
     let key = key(&api, &caller, &headers)?;
     let by_key = submit.id.is_none();
     let id = submit.id.get_or_insert_with(|| names::generated_job_id(&key)).clone();
+    if !by_key && headers.contains_key("idempotency-key") {
+        bind(&api, &caller, &id, &key).await?;
+    }
     let (job, status) = match Box::pin(api.engine.submit(submit, &caller.identity, &key)).await {
         Ok(Submitted::Created(job)) => (job, StatusCode::CREATED),
         Ok(Submitted::Same(job)) => (job, StatusCode::OK),
         Ok(Submitted::Conflict { .. }) if by_key => {
+            let used_for = api.engine.bound_to(&key).await.map_err(|error| store(&error))?.unwrap_or(id);
             let why = format!(
-                "this Idempotency-Key was used before to submit another spec, job {id}; repeat that, or give another key"
+                "this Idempotency-Key was used before to submit another spec or id, job {used_for}; repeat that, or give another key"
             );
             return Err(problem(StatusCode::CONFLICT, "idempotency-key", why));
         }
@@ -114,6 +118,18 @@ pub(crate) async fn submit(
     hint(&api, &id, "submit").await;
     let location = HeaderValue::from_str(&format!("/v1/jobs/{id}")).unwrap_or(HeaderValue::from_static("/v1/jobs"));
     Ok((status, [(header::LOCATION, location)], axum::Json(JobView::of(&job, &[]))).into_response())
+}
+
+/// The key that came with an id is for that id alone: 409 when it was used for another one.
+async fn bind(api: &Api, caller: &Caller, id: &JobId, key: &str) -> Result<(), Problem> {
+    match api.engine.bind_key(id, &caller.identity, key).await {
+        Ok(None) => Ok(()),
+        Ok(Some(other)) => {
+            let why = format!("this Idempotency-Key was used before to submit job {other}; give another key for {id}");
+            Err(problem(StatusCode::CONFLICT, "idempotency-key", why))
+        }
+        Err(error) => Err(store(&error)),
+    }
 }
 
 fn plan(spec: &JobSpec, api: &Api) -> PlanView {

@@ -42,9 +42,10 @@ pub fn explain(job: &Job, now: Timestamp) -> Explanation {
     Explanation { paragraph: plain(&sentences.join(" ")), facts }
 }
 
-/// What programs and APIs wrote may hold anything, and this ends on a terminal.
+/// What programs and APIs wrote may hold anything, and this ends on a terminal, in one line.
 fn plain(text: &str) -> String {
-    text.replace(char::is_control, " ")
+    let is_blank = |c: char| c.is_control() || c == ' ';
+    text.split(is_blank).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 /// What the job waits for, in a few words; `None` while its program runs, and after its end.
@@ -262,18 +263,25 @@ fn way_out(job: &Job, now: Timestamp) -> Option<String> {
 
 fn active_next(job: &Job, now: Timestamp) -> Option<String> {
     if let Some(settling) = &job.settling {
-        return Some(format!(
-            "Next: at {:.0} it fails ({}), unless a loss of the slice explains the end before.",
-            settling.until, settling.kind
-        ));
+        let kind = settling.kind;
+        return Some(if settling.until > now {
+            format!(
+                "Next: at {:.0} it fails ({kind}), unless a loss of the slice explains the end before.",
+                settling.until
+            )
+        } else {
+            format!("Next: it fails ({kind}): no loss of the slice has explained the end.")
+        });
     }
     if let Some(stopping) = job.attempt().filter(|attempt| attempt.stop.is_some() && attempt.fenced_at.is_none()) {
         let deadline = stopping.stop.as_ref().map_or(now, |stop| stop.deadline);
+        let ends = if deadline > now {
+            format!("by SIGTERM and at {deadline:.0} by SIGKILL")
+        } else {
+            format!("by SIGKILL since {deadline:.0}")
+        };
         let then = job.next.as_ref().map_or_else(String::new, |next| format!("; then {}", next_words(next)));
-        return Some(format!(
-            "Next: attempt {} ends on all workers, by SIGTERM and at {deadline:.0} by SIGKILL{then}.",
-            stopping.number
-        ));
+        return Some(format!("Next: attempt {} ends on all workers, {ends}{then}.", stopping.number));
     }
     if let Some(next) = &job.next {
         let when = if next.not_before > now { format!("at {:.0} ", next.not_before) } else { String::new() };
@@ -328,7 +336,8 @@ fn running_next(job: &Job, now: Timestamp) -> String {
         };
     }
     match ends {
-        Some(at) => format!("Next: it ends by itself, or at {at:.0} by its limit `total`."),
+        Some(at) if at > now => format!("Next: it ends by itself, or at {at:.0} by its limit `total`."),
+        Some(_) => "Next: it is ended by its limit `total`, which has passed.".into(),
         None => "Next: it ends by itself.".into(),
     }
 }

@@ -61,7 +61,9 @@ impl Engine {
         let job = Arc::new(new_job(id.clone(), submit.spec, actor, now));
         let entry = submit_entry(&job, actor, now);
         let record = record_of("submit", actor, key, now);
-        let more = vec![put(&Kind::Command(id.clone(), key.to_owned()), &record, Precondition::None)];
+        // With an id that is made of the key, a record is there if the key was bound to another one.
+        let when = if id == names::generated_job_id(key) { Precondition::Absent } else { Precondition::None };
+        let more = vec![put(&Kind::Command(id.clone(), key.to_owned()), &record, when)];
         match self.ports.store.create_job(&job, &entry, more).await {
             Ok(_) => Ok(Submitted::Created(boxed(job))),
             Err(StoreError::Conflict(_)) => self.existing(&id, &job, key).await,
@@ -69,9 +71,42 @@ impl Engine {
         }
     }
 
+    /// Binds the caller's key to the id that came with it: the same key is for one job. Answers the job that it was used
+    /// for before, if it is another one.
+    ///
+    /// Written before the submit, so that of two that come at once with two ids one is refused. After a submit that was
+    /// refused the key stays bound.
+    pub async fn bind_key(&self, id: &JobId, actor: &str, key: &str) -> Result<Option<JobId>, StoreError> {
+        let own = names::generated_job_id(key);
+        if own == *id {
+            // The record of the submit itself binds it.
+            return Ok(None);
+        }
+        let kind = Kind::Command(own, key.to_owned());
+        let record = CommandRecord { job: Some(id.clone()), ..record_of("submit", actor, key, self.ports.clock.now()) };
+        match self.ports.store.write(&kind, &record, Precondition::Absent).await {
+            Ok(_) => Ok(None),
+            Err(StoreError::Conflict(_)) => Ok(self.bound_to(key).await?.filter(|used_for| used_for != id)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The job that a key was used for to submit, whether its id came with it or was made of it.
+    pub async fn bound_to(&self, key: &str) -> Result<Option<JobId>, StoreError> {
+        let own = names::generated_job_id(key);
+        // Where a submit with this key and no id keeps its record.
+        let known = self.ports.store.read::<CommandRecord>(&Kind::Command(own.clone(), key.to_owned())).await?;
+        Ok(known.map(|at| at.value.job.unwrap_or(own)))
+    }
+
     async fn existing(&self, id: &JobId, wanted: &Job, key: &str) -> Result<Submitted, StoreError> {
         let Some(at) = self.ports.store.job(id).await? else {
-            return Err(StoreError::Unavailable("the job was there and is not any more".into()));
+            let record = self.ports.store.read::<CommandRecord>(&Kind::Command(id.clone(), key.to_owned())).await?;
+            // No job in the way, but a key that was used for one with another id.
+            return match record.and_then(|record| record.value.job) {
+                Some(_) => Ok(Submitted::Conflict { phase: None }),
+                None => Err(StoreError::Unavailable("the job was there and is not any more".into())),
+            };
         };
         let job = at.value;
         if job.spec.owner != wanted.spec.owner {
@@ -205,6 +240,7 @@ fn record_of(command: &str, actor: &str, key: &str, now: Timestamp) -> CommandRe
         at: now,
         order: None,
         asked: None,
+        job: None,
     }
 }
 

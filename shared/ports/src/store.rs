@@ -168,6 +168,9 @@ pub struct CommandRecord {
     /// Of a command on a job: what was asked for, since the same key with another body is a mistake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Asked>,
+    /// Of a key that came with an id of its own: the job that it was used for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobId>,
 }
 
 /// The body of a command.

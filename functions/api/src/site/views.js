@@ -191,7 +191,7 @@ export function eventsView(main, known) {
   get(`/v1/digest?since=${new Date(Date.now() - DAY_MS).toISOString()}`).then((digest) => {
     const jobs = digest.jobs.toReversed();
     day.replaceChildren(jobs.length ? table("What happened", HAPPENED, jobs, { id: "digest" }) : el("p", {}, "Nothing happened."));
-    if (digest.is_cut) day.append(el("p", {}, `The first ${jobs.length} jobs; rekindle since tells more.`));
+    if (digest.is_cut) day.append(el("p", {}, `The first ${counted(jobs.length, "job")}; rekindle since tells more.`));
   }).catch((error) => day.replaceChildren(el("p", { class: "error" }, error.message)));
   return { changed: draw, close() {} };
 }

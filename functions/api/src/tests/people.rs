@@ -507,3 +507,30 @@ async fn a_stream_that_was_left_in_the_future_begins_anew() {
     assert_eq!(followed.status, 200);
     assert!(!followed.text().contains("id: 99"), "{}", followed.text());
 }
+
+#[tokio::test]
+async fn a_key_is_for_one_job() {
+    let served = Served::new().await;
+    let submit = async |id: Option<&str>, key: &str| {
+        let mut body = spec("x");
+        body.as_object_mut().unwrap().remove("id");
+        if let Some(id) = id {
+            body["id"] = json!(id);
+        }
+        let request =
+            Request::post("/v1/jobs").header("content-type", "application/json").header("idempotency-key", key);
+        send(&served.router, request.body(Body::from(body.to_string())).unwrap()).await
+    };
+    assert_eq!(submit(Some("one"), "k").await.status, 201);
+    assert_eq!(submit(Some("one"), "k").await.status, 200, "the same again");
+    let other = submit(Some("two"), "k").await;
+    assert_eq!(other.status, 409);
+    assert!(other.text().contains("used before to submit job one; give another key for two"), "{}", other.text());
+    assert_eq!(served.get("/v1/jobs/two").await.status, 404);
+    let made_up = submit(None, "k").await;
+    assert_eq!(made_up.status, 409, "{}", made_up.text());
+    assert!(made_up.text().contains("another spec or id, job one"), "{}", made_up.text());
+    assert_eq!(submit(None, "l").await.status, 201);
+    assert_eq!(submit(Some("three"), "l").await.status, 409, "the key made a job of its own");
+    assert_eq!(submit(Some("two"), "m").await.status, 201);
+}

@@ -332,6 +332,24 @@ fn a_setup_that_takes_too_long_is_a_limit_and_a_worker_without_a_word_a_loss() {
 }
 
 #[test]
+fn of_one_worker_no_number_is_told() {
+    let mut job = running();
+    (job.phase, job.generations[0].workers) = (Phase::Starting, 1);
+    (job.attempts[0].released_at, job.attempts[0].started_at) = (None, None);
+    let told = |job: &Job, state, secs| {
+        let addresses = vec![vec!["10.0.0.0".to_owned()]].into();
+        let slice = Look::Seen(SliceView { addresses, ..view(job, SliceState::Ready, true) });
+        decided(job, &seen(job, &slice, Some(vec![report(0, state, None)]), secs), secs)
+    };
+    let waits = told(&job, WorkerState::Preparing, 10);
+    assert_eq!(&*waits.job.message, "its worker is not ready yet");
+    let released = told(&waits.job, WorkerState::Ready, 20);
+    assert!(released.notes.concat().contains("attempt 1 is released to its worker"), "{:?}", released.notes);
+    let runs = told(&released.job, WorkerState::Running, 30);
+    assert!(runs.notes.concat().contains("attempt 1 runs on its worker"), "{:?}", runs.notes);
+}
+
+#[test]
 fn the_limit_start_is_not_held_against_workers_that_wait_for_an_earlier_slice() {
     let mut job = running();
     job.phase = Phase::Starting;

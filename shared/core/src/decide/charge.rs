@@ -70,10 +70,11 @@ impl Pass<'_> {
             a.ended = Some(ended.clone());
         }
         self.job.last_end = Some(LastEnd { attempt, generation, ended });
-        self.note(format!("attempt {attempt} ended ({kind}): {}; {}", end.summary, describe(action)));
+        let summary = end.summary.trim_end_matches('.');
+        self.note(format!("attempt {attempt} ended ({kind}): {summary}; {}", describe(action)));
         match action {
             Action::Fail => {
-                let why = if exhausted { format!("{}; the budget is used up", end.summary) } else { end.summary };
+                let why = if exhausted { format!("{summary}; the budget is used up") } else { end.summary };
                 self.fail(kind, why);
             }
             Action::ResumeInPlace => {

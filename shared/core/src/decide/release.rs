@@ -96,7 +96,10 @@ impl Pass<'_> {
         let ready = |k| reports.iter().any(|r| r.key == k && r.state == WorkerState::Ready && r.exit.is_none());
         let count = expected.iter().filter(|k| ready(**k)).count();
         if count < expected.len() {
-            let text = format!("{count} of {} workers are ready", expected.len());
+            let text = match expected.len() {
+                1 => "its worker is not ready yet".to_owned(),
+                all => format!("{count} of {all} workers are ready"),
+            };
             self.waiting = Some((Reason::WorkersPreparing, text));
             return;
         }
@@ -112,6 +115,10 @@ impl Pass<'_> {
         if let Some(a) = self.attempt_mut(number) {
             (a.released_at, a.saved_before) = (Some(now), saved);
         }
-        self.note(format!("attempt {number} is released to {} workers", expected.len()));
+        let to = match expected.len() {
+            1 => "its worker".to_owned(),
+            all => format!("{all} workers"),
+        };
+        self.note(format!("attempt {number} is released to {to}"));
     }
 }

@@ -63,7 +63,7 @@ impl Pass<'_> {
             return (
                 Phase::Recovering,
                 Reason::Settling,
-                format!("{}; waits whether a loss explains it", settling.summary),
+                format!("{}; waits whether a loss explains it", settling.summary.trim_end_matches('.')),
             );
         }
         let Some(g) = self.usable_generation() else {

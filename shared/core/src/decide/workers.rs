@@ -124,7 +124,11 @@ impl Pass<'_> {
         {
             a.started_at = Some(self.now);
             self.job.first_started_at.get_or_insert(self.now);
-            self.note(format!("attempt {number} runs on all {} workers", expected.len()));
+            let on = match expected.len() {
+                1 => "its worker".to_owned(),
+                count => format!("all {count} workers"),
+            };
+            self.note(format!("attempt {number} runs on {on}"));
         }
         // By our clock: the others' grace must not hang on the clock of one machine.
         if a.first_exit_at.is_none() && of.iter().any(|r| r.exit.is_some()) {
@@ -178,7 +182,11 @@ impl Pass<'_> {
         let known = a.resumed_from.replace(from).or(self.job.highest_step).unwrap_or(0);
         let repeated = known.saturating_sub(from);
         self.job.counters.steps_repeated += repeated;
-        self.note(format!("attempt {} resumed from step {from}; {repeated} steps are repeated", a.number));
+        let repeats = match repeated {
+            1 => "1 step is repeated".to_owned(),
+            count => format!("{count} steps are repeated"),
+        };
+        self.note(format!("attempt {} resumed from step {from}; {repeats}", a.number));
         if let Some(saved) = a.saved_before.filter(|saved| from < *saved) {
             self.note(format!("WorkLost: attempt {} resumed from {from}, below the checkpoint {saved}", a.number));
         }

@@ -176,7 +176,9 @@ fn running_says_step_and_why_there_was_an_earlier_attempt() {
     assert_eq!(waiting_for(&job), None);
     fact(&job, at(4000), "attempt 2 on generation 1: running since 2026-03-01T12:02:31Z, RESUME=1, step 1200");
     job.spec.limits.total = Some(Duration::from_hours(1));
-    says(&job, at(4000), &["or at 2026-03-01T13:02:10Z by its limit `total`"]);
+    says(&job, at(3700), &["or at 2026-03-01T13:02:10Z by its limit `total`"]);
+    // A time in the past is not promised.
+    says(&job, at(4000), &["Next: it is ended by its limit `total`, which has passed."]);
     let notice = Notice { kind: NoticeKind::Maintenance, seen_at: at(3000), deadline: at(9000) };
     job.generations[0].notice = Some(notice);
     says(&job, at(4000), &["its slice will be taken away at 2026-03-01T14:30:00Z"]);
@@ -243,6 +245,7 @@ fn an_attempt_that_is_being_ended_is_waited_for() {
          on the same slice (RESUME=1)."],
     );
     fact(&job, at(610), "being ended since 2026-03-01T12:10:00Z, killed at 2026-03-01T12:11:00Z");
+    says(&job, at(670), &["attempt 2 ends on all workers, by SIGKILL since 2026-03-01T12:11:00Z; then"]);
 }
 
 #[test]
@@ -252,6 +255,7 @@ fn a_failure_that_settles_says_when_it_becomes_final() {
     let summary = "ValueError: bad shape".to_owned();
     job.settling = Some(Settling { attempt: 2, until: at(660), kind: FailureKind::UserError, summary });
     says(&job, at(610), &["at 2026-03-01T12:11:00Z it fails (user_error), unless a loss of the slice explains"]);
+    says(&job, at(670), &["Next: it fails (user_error): no loss of the slice has explained the end."]);
     assert_eq!(waiting_for(&job).unwrap(), "a sign that the slice was lost, until 2026-03-01T12:11:00Z");
 }
 
@@ -275,6 +279,14 @@ fn stopping_names_what_is_still_there() {
     fact(&job, at(700), "(sent once, refused: 403 not allowed)");
     job.outcome = None;
     says(&job, at(700), &["Job train is being paused", "is gone, the job is paused"]);
+}
+
+#[test]
+fn words_of_programs_are_told_in_one_line_with_single_blanks() {
+    let mut job = running();
+    (job.phase, job.outcome) = (Phase::Stopping, Some(Outcome::Cancelled));
+    job.message = "one\r\n  two\u{1b}three".into();
+    says(&job, at(700), &["Why: one two three"]);
 }
 
 #[test]
