@@ -166,21 +166,48 @@ const HAPPENED = [
   ["Message", (job) => job.message],
 ];
 
+/** Dead letters that are shown, and pages that are looked through for as many: a page may hold none that one may see. */
+const [LETTERS_SHOWN, LETTER_PAGES] = [100, 10];
 const LETTERS = [
   ["Time", (letter) => clock(letter.at)],
   ["Job", (letter) => (letter.job ? el("a", { href: `#/job/${encodeURIComponent(letter.job)}` }, letter.job) : "-")],
   ["From", (letter) => letter.function], ["Not told", (letter) => letter.phase ?? "-"], ["Message", (letter) => letter.reason],
 ];
 
+/** The newest dead letters that one may see, and whether there may be more. */
+async function newestLetters() {
+  const found = [];
+  let token = null;
+  for (let page = 0; page < LETTER_PAGES; page += 1) {
+    const after = token ? `&page_token=${encodeURIComponent(token)}` : "";
+    const { letters, next_page_token: next } = await get(`/v1/dead-letters?page_size=${LETTERS_SHOWN}${after}`);
+    found.push(...letters);
+    token = next;
+    if (!token || found.length >= LETTERS_SHOWN) break;
+  }
+  return { letters: found.slice(0, LETTERS_SHOWN), isCut: Boolean(token) || found.length > LETTERS_SHOWN };
+}
+
+/** What webhooks were not told, and messages that could not be used. */
+async function lettersInto(place) {
+  try {
+    const { letters, isCut } = await newestLetters();
+    const none = isCut ? "None among the newest." : "Nothing: every webhook was told, and every message could be used.";
+    place.replaceChildren(letters.length
+      ? table("Webhooks that were not told, messages that could not be used", LETTERS, letters, { id: "letters" })
+      : el("p", {}, none));
+    if (isCut) place.append(el("p", {}, "There may be more; rekindle dead-letters looks for them."));
+  } catch (error) {
+    place.replaceChildren(el("p", { class: "error" }, error.message));
+  }
+}
+
 /** The last day as `rekindle since 24h` tells it, and below it what comes. */
 export function eventsView(main, known) {
   const [place, day, dead] = [el("div", {}), el("div", {}), el("div", {})];
   main.append(el("h2", {}, "Events since this page was opened"), place, el("h2", {}, "The last 24 hours"), day,
     el("h2", {}, "Not told, not used"), dead);
-  get("/v1/dead-letters?page_size=100").then(({ letters }) => dead.replaceChildren(letters.length
-    ? table("Webhooks that were not told, messages that could not be used", LETTERS, letters, { id: "letters" })
-    : el("p", {}, "Nothing: every webhook was told, and every message could be used.")))
-    .catch((error) => dead.replaceChildren(el("p", { class: "error" }, error.message)));
+  lettersInto(dead);
   const columns = [
     ["Time", (event) => clock(event.at)],
     ["Job", (event) => el("a", { href: `#/job/${encodeURIComponent(event.id)}` }, event.id)],

@@ -12,7 +12,7 @@ const VIEWS: [(&str, &[&str]); 6] = [
     ("#/", &["id", "phase", "message", "owner", "zone", "accelerator"]),
     ("#/fleet", &["name", "owner", "job_owner", "state", "accelerator", "zone", "kind", "capacity"]),
     ("#/cost", &["owner"]),
-    ("#/events", &["id", "phase", "message", "owner", "by_people"]),
+    ("#/events", &["id", "phase", "message", "owner", "by_people", "function", "reason", "job"]),
     (
         "#/job/sets-up",
         &[

@@ -5,6 +5,7 @@
 
 mod answers;
 mod browser;
+mod letters;
 mod people;
 mod sleeps;
 mod views;
@@ -157,6 +158,7 @@ async fn the_page_is_for_everyone_and_shows_what_the_server_tells() -> Result<()
         views::a_bar_of_the_program(dev, &page).await.context("a progress bar")?;
         let stage = views::Stage::set(dev).await.context("the stage")?;
         views::fleet(dev, &page, &stage).await.context("fleet")?;
+        letters::shown(dev, &page).await.context("dead letters")?;
         people::keyboard(dev, &page).await.context("keyboard")?;
         people::names(dev, &page).await.context("names")?;
         people::colours(dev, &page).await.context("colours")?;

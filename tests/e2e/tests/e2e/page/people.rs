@@ -47,7 +47,8 @@ pub(super) async fn keyboard(dev: &Dev, page: &Browser) -> Result<()> {
     page.client.goto(&dev.url).await?;
     page.sees("tr[data-job=sets-up]", "the job", |text| text.contains("starting")).await?;
     let way = tab_to(page, "#/job/sets-up").await?;
-    let due = ["#main", "#/", "#/", "#/fleet", "#/cost", "#/events", "find", "#/job/fails", "#/job/sets-up"];
+    let due =
+        ["#main", "#/", "#/", "#/fleet", "#/cost", "#/events", "find", "#/job/hooked", "#/job/fails", "#/job/sets-up"];
     ensure!(way == due, "the order of Tab: {way:?}");
     // Changes draw the list anew, and take nobody's place away.
     let relabel = async |tag: &str| {

@@ -1,0 +1,62 @@
+//! What could not be used, and what webhooks were not told, among the events and with the job.
+
+use anyhow::{Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rekindle_e2e::Dev;
+use serde_json::{Value, json};
+
+use super::browser::Browser;
+use super::{HOSTILE, answers};
+
+/// Pushes a message to a function, as Pub/Sub does.
+async fn push(dev: &Dev, function: &str, id: &str, data: &Value, attributes: &Value) -> Result<()> {
+    let message = json!({"data": STANDARD.encode(data.to_string()), "messageId": id, "attributes": attributes});
+    let body = json!({"message": message, "subscription": format!("projects/local/subscriptions/{function}")});
+    let answer = dev.post(&format!("/functions/{function}"), &body).await?;
+    ensure!(answer.status.is_success(), "{function}: {}: {}", answer.status, answer.body);
+    Ok(())
+}
+
+/// The rows of the table, their cells apart.
+const ROWS: &str = "return [...document.querySelectorAll('#letters tbody tr')].map((row) =>
+    [...row.cells].slice(1).map((cell) => cell.textContent))";
+
+/// None at first; then a message of a stranger, whose words stay words, and an event that was too old to be told again.
+pub(super) async fn shown(dev: &Dev, page: &Browser) -> Result<()> {
+    page.client.goto("about:blank").await?;
+    page.client.goto(&format!("{}/#/events", dev.url)).await?;
+    page.reads("that nothing failed", |text| text.contains("Nothing: every webhook was told")).await?;
+
+    // Nobody listens there, and its own events are none that it wants.
+    let hook = json!({"webhook": "https://127.0.0.1:1/T0/secret", "events": ["paused"]});
+    let tpu = json!({"accelerator": "v5litepod-4"});
+    dev.submit(&json!({"id": "hooked", "run": "true", "tpu": tpu, "notify": [hook]})).await?;
+    dev.phase("hooked", "succeeded").await?;
+    push(dev, "jobs", "letter-1", &json!({"id": "x"}), &json!({"command": HOSTILE})).await?;
+    let event = json!({
+        "job": "hooked", "phase": "paused", "reason": "paused", "message": "It is paused.", "attempt": 1,
+        "generation": 1, "sequence": 99,
+    });
+    let attributes = json!({
+        "ce-id": "hooked-99", "ce-source": "/rekindle/x", "ce-type": "dev.rekindle.job.paused.v1",
+        "ce-time": "2026-01-01T00:00:00Z",
+    });
+    push(dev, "notify", "letter-2", &event, &attributes).await?;
+
+    page.view("#/fleet", "Owner").await?;
+    page.script("location.hash = '#/events'").await?;
+    page.sees("#letters tbody", "both letters", |text| text.contains("hooked") && text.contains("jobs")).await?;
+    let rows = page.script(ROWS).await?;
+    ensure!(rows[0][0] == "hooked" && rows[0][1] == "notify" && rows[0][2] == "paused", "the newest first: {rows}");
+    let why = rows[0][3].as_str().unwrap_or_default();
+    ensure!(why.starts_with("127.0.0.1: ") && !why.contains("secret"), "only the host is told: {rows}");
+    ensure!(rows[1][0] == "-" && rows[1][1] == "jobs" && rows[1][2] == "-", "{rows}");
+    ensure!(rows[1][3].as_str().is_some_and(|text| text.contains(HOSTILE)), "words stay words: {rows}");
+    answers::nothing_ran(page, "dead letters").await?;
+    page.shot("letters").await?;
+
+    page.click("#letters a").await?;
+    page.sees("main dl", "that its webhook was not told", |text| text.contains("paused was not told at")).await?;
+    answers::nothing_ran(page, "a job with a dead letter").await
+}
