@@ -35,7 +35,7 @@ pub(super) fn decided(job: &Job, seen: &Observation, secs: i64) -> Decision {
 }
 
 /// A job with that generation, and the attempt that waits for it.
-fn with(g: Generation) -> Job {
+pub(super) fn with(g: Generation) -> Job {
     let deployment = deployment(vec![entry("*", "us-central1-a", CapacityKind::Spot)]);
     Job {
         phase: Phase::Provisioning,

@@ -197,7 +197,10 @@ impl Pass<'_> {
 
     fn judge_exits(&mut self) {
         let Some(a) = self.live_attempt() else { return };
-        if self.is_ended_by_people(&a) {
+        // With a create that took too long its attempt was given up, before anything of the program began: that agents which were up
+        // early have left says nothing of it.
+        let is_given_up = a.released_at.is_none() && a.stop.as_ref().is_some_and(|s| s.cause == StopCause::Limit);
+        if is_given_up || self.is_ended_by_people(&a) {
             return;
         }
         if self.judge_reboot(&a) {

@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use super::cases::{decided, report, running, seen, view};
+use super::cases::{decided, report, running, seen, view, with};
+use crate::classify::{Exit, WorkerEvidence};
 use crate::failure::FailureKind;
-use crate::fixture::at;
-use crate::job::Job;
-use crate::observation::{Look, SliceState, WorkerReport, WorkerState};
+use crate::fixture::{at, generation, noon};
+use crate::job::{Create, Generation, Job};
+use crate::observation::{ExitReport, Look, SliceState, WorkerReport, WorkerState};
+use crate::reason::Reason;
 
 /// What a worker has said of its checkpoints: where it resumed, and what it saved last.
 type Word = (Option<u64>, Option<u64>);
@@ -139,4 +141,30 @@ fn a_program_whose_reports_cannot_be_read_has_neither_stalled_nor_failed_to_star
     starts.attempts[last].started_at = None;
     assert_eq!(end(&starts, None, 600), None, "nor of words that were given");
     assert_eq!(end(&starts, reports(WorkerState::Preparing, 600), 600), Some(FailureKind::Timeout));
+}
+
+#[test]
+fn agents_that_left_a_create_that_took_too_long_are_charged_to_nobody() {
+    let sent = Generation {
+        create: Create::Sent { operation: "op".into() },
+        asked_at: Some(noon()),
+        seen_at: Some(at(5)),
+        ..generation(1)
+    };
+    let job = with(sent);
+    let making = |job: &Job, workers, secs| {
+        let making = Look::Seen(view(job, SliceState::Creating, true));
+        decided(job, &seen(job, &making, Some(workers), secs), secs)
+    };
+    let early = (0..4).map(|n| report(n, WorkerState::Preparing, None)).collect();
+    let given_up = making(&job, early, 900);
+    assert_eq!(given_up.job.next.as_ref().map(|next| next.why), Some(Reason::CreateTimeout), "{:?}", given_up.notes);
+    let exit = |ordered| ExitReport {
+        at: at(902),
+        ordered,
+        evidence: WorkerEvidence { exit: Exit::Signal(9), ..WorkerEvidence::default() },
+    };
+    let left = (0..4).map(|n| report(n, WorkerState::Exited, Some(exit(true)))).collect();
+    let after = making(&given_up.job, left, 903).job;
+    assert_eq!((after.last_end.as_ref(), after.spent.infra_failures), (None, 0), "{}", after.message);
 }
