@@ -335,6 +335,9 @@ pub(crate) async fn explain(
     // As `show` has it: the document is as old as the last pass.
     let ProgressView { step, loss, checkpoint, .. } = JobView::of(&job, &workers).progress;
     (job.highest_step, job.last_loss, job.saved) = (step, loss, checkpoint);
+    if let Some(a) = job.attempts.last_mut() {
+        a.step = a.step.max(workers.iter().filter(|r| r.attempt == a.number).filter_map(|r| r.step).max());
+    }
     let explanation = explain::explain(&job, api.engine.ports.clock.now());
     let (mut paragraph, mut facts) = (explanation.paragraph, explanation.facts);
     if let Some(letter) = letters::newest(&api, &job).await {

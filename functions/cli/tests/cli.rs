@@ -195,8 +195,8 @@ async fn a_follow_tells_the_end_of_a_silent_attempt_and_what_is_waited_for_befor
     let output = rekindle(&server, "rekindle logs silent -f").await;
     let told = String::from_utf8(output.stderr).unwrap();
     let lines: Vec<&str> = told.lines().collect();
-    assert!(lines[0].starts_with("silent waits for a sign that the slice was lost, until "), "{told}");
-    assert_eq!(lines[1], "attempt 1 ended: preempted: The provider took the slice back.", "{told}");
+    assert_eq!(lines[0], "attempt 1 ended: preempted: The provider took the slice back.", "{told}");
+    assert!(lines[1].starts_with("silent waits for a sign that the slice was lost, until "), "{told}");
     assert!(lines[2].starts_with("silent recovering: ") && lines.len() == 3, "each once: {told}");
 }
 

@@ -192,7 +192,7 @@ async function newestLetters() {
 async function lettersInto(place) {
   try {
     const { letters, isCut } = await newestLetters();
-    const none = isCut ? "None among the newest." : "Nothing: every webhook was told, and every message could be used.";
+    const none = isCut ? "None among the newest." : "Nothing: every message could be used, and no webhook was given up (one that fails is tried again for ten minutes).";
     place.replaceChildren(letters.length
       ? table("Webhooks that were not told, messages that could not be used", LETTERS, letters, { id: "letters" })
       : el("p", {}, none));

@@ -375,6 +375,23 @@ async fn the_first_step_above_the_highest_is_news() {
 }
 
 #[tokio::test]
+async fn explain_tells_the_step_that_the_workers_told_last_and_not_that_of_the_last_pass() {
+    let served = Served::with_job().await;
+    let mut agents = running(&served).await;
+    for (step, pass) in [(1, true), (350, false)] {
+        let mut report = agents[0].report(WorkerState::Running);
+        report.progress = Progress { step: Some(step), ..Progress::default() };
+        agents[0].send(&report).await;
+        if pass {
+            served.rig.pass("train").await;
+        }
+    }
+    let told = served.get("/v1/jobs/train/explain").await.json();
+    let paragraph = told["paragraph"].as_str().unwrap();
+    assert!(paragraph.contains("at step 350") && !paragraph.contains("at step 1,"), "{paragraph}");
+}
+
+#[tokio::test]
 async fn an_agent_that_restarts_changes_nothing_but_a_reboot_is_news() {
     let served = Served::with_job().await;
     let agents = running(&served).await;

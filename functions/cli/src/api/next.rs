@@ -53,7 +53,7 @@ pub(super) fn step(status: StatusCode, path: &str, problem: Option<&Problem>) ->
             "check the address: what answers there sends elsewhere, as a login page or a proxy does"
         }
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-            "try again in a few seconds; if it stays, `rekindle doctor` tells why"
+            "try again in a few seconds; if it stays, `rekindle doctor` tells why (of `rekindle dev --state FOLDER`, with the same --state)"
         }
         _ if status.is_server_error() => "try again; if it stays, the server's log tells why",
         _ => return None,

@@ -36,7 +36,7 @@ pub(crate) async fn run(context: &Context, options: &DeadLetters) -> Result<()> 
         return context.printer.json(&DeadLetterList { letters, next_page_token: token });
     }
     if letters.is_empty() {
-        context.printer.talk("none: every message could be used, and every webhook was told");
+        context.printer.talk("none: every message could be used, and no webhook was given up (one that fails is tried again for ten minutes)");
         return Ok(());
     }
     let mut table =

@@ -111,9 +111,10 @@ async fn watch(context: &Context, options: &Logs, told: &Told<'_>) -> Infallible
         // Of one attempt only its own end is told, when it is known that nothing more comes.
         if let Some(view) = view.filter(|_| options.attempt.is_none()) {
             let mut ends = told.ends.lock().await;
-            ends.waits(view);
+            ends.see(view);
             if told.heard.get().elapsed() >= QUIET {
-                ends.so_far(view).await;
+                ends.so_far(view, QUIET).await;
+                ends.waits(view);
             }
         }
         tokio::time::sleep(wait::LOOK_MAX).await;

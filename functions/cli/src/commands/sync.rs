@@ -148,13 +148,14 @@ fn unpack(file: File, place: &Place) -> std::io::Result<Brought> {
                 let above = name.parent().filter(|above| !above.as_os_str().is_empty());
                 above.map_or(Ok(()), std::fs::create_dir_all)?;
                 brought.bytes += entry.size();
-                entry.unpack(name)?;
+                entry.unpack(file_to_write(name)?)?;
                 continue;
             }
             Place::Named(folder) | Place::Folder(folder) => folder,
         };
         std::fs::create_dir_all(to)?;
-        if kind.is_fifo() || kind.is_character_special() || kind.is_block_special() {
+        let is_special = kind.is_fifo() || kind.is_character_special() || kind.is_block_special();
+        if is_special || is_no_file(&to.join(entry.path()?)) {
             brought.special.push(entry.path()?.into_owned());
         } else if kind.is_dir() {
             // At the end, with their permissions: one may forbid writing into it.
@@ -170,6 +171,20 @@ fn unpack(file: File, place: &Place) -> std::io::Result<Brought> {
         folder.unpack_in(to)?;
     }
     Ok(brought)
+}
+
+/// Where one file is written: what a link leads to, and never in the place of a device or a pipe, which the crate would remove.
+fn file_to_write(name: &Path) -> std::io::Result<PathBuf> {
+    if is_no_file(name) {
+        return Err(std::io::Error::other("it is neither file nor folder here"));
+    }
+    let is_link = name.symlink_metadata().is_ok_and(|found| found.is_symlink());
+    if is_link && name.exists() { name.canonicalize() } else { Ok(name.to_owned()) }
+}
+
+/// Whether something is there that is neither file nor folder, itself or behind a link.
+fn is_no_file(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
 fn said(context: &Context, text: &str, view: &ExecView) -> Result<()> {
@@ -297,6 +312,22 @@ mod tests {
             assert_eq!(unpack(one(), &Place::of(&to)).unwrap().bytes, 1);
             assert_eq!(std::fs::read(here.path().join(file)).unwrap(), b"a", "{to}");
         }
+        // A device or a pipe stays one, and a link is followed.
+        let place = |name: &str| here.path().join(name);
+        let made = std::process::Command::new("mkfifo").arg(place("pipe")).status().unwrap();
+        assert!(made.success());
+        for to in ["pipe", "to-pipe"] {
+            let _ = std::os::unix::fs::symlink("pipe", place("to-pipe"));
+            let refused = unpack(one(), &Place::Named(place(to))).unwrap_err();
+            assert!(refused.to_string().contains("neither file nor folder"), "{refused}");
+        }
+        std::fs::rename(place("pipe"), place("a.txt")).unwrap();
+        assert_eq!(unpack(one(), &Place::Folder(here.path().to_owned())).unwrap().special, [Path::new("a.txt")]);
+        assert!(is_no_file(&place("a.txt")), "it is still a pipe");
+        std::os::unix::fs::symlink("c", place("link")).unwrap();
+        std::fs::write(place("c"), "").unwrap();
+        unpack(one(), &Place::Named(place("link"))).unwrap();
+        assert!(place("link").is_symlink() && std::fs::read(place("c")).unwrap() == b"a");
     }
 
     #[test]

@@ -61,19 +61,20 @@ fn is_workspace(view: &JobView) -> bool {
 pub(super) async fn live(context: &Context, name: &str) -> Result<(String, JobView)> {
     match find(context, name).await? {
         (id, Some(view)) => Ok((id, view)),
-        (id, None) => {
+        // Only after one that has ended is another id the next that is free.
+        (id, None) if id == name => Err(none_of_this_name(name)),
+        (_, None) => {
             let make = format!("rekindle up {name} --tpu v5litepod-8");
-            // Only after one that has ended is another id the next that is free.
-            Err(if id == name {
-                Fault::input(format!("there is no workspace {name}"))
-                    .for_lack_of(name)
-                    .next(format!("make it: {make}; `rekindle status` lists those that are there"))
-            } else {
-                Fault::input(format!("the workspace {name} has ended"))
-                    .next(format!("make another: {make}; `rekindle explain {name}` tells why it ended"))
-            })
+            Err(Fault::input(format!("the workspace {name} has ended"))
+                .next(format!("make another: {make}; `rekindle explain {name}` tells why it ended")))
         }
     }
+}
+
+fn none_of_this_name(name: &str) -> Fault {
+    Fault::input(format!("there is no workspace {name}"))
+        .for_lack_of(name)
+        .next(format!("make it: rekindle up {name} --tpu v5litepod-8; `rekindle status` lists those that are there"))
 }
 
 /// Names of jobs as they are, of workspaces the ids that they stand for.
@@ -230,9 +231,23 @@ pub(crate) async fn status(context: &Context, options: &Status) -> Result<()> {
 
 /// Ends workspaces.
 pub(crate) async fn delete(context: &Context, options: &Delete) -> Result<()> {
-    let mut jobs = Vec::new();
+    // One name's fault does not stop the others: their TPUs cost money until they are told.
+    let mut fault: Option<Fault> = None;
     for name in &options.names {
-        jobs.push(live(context, name).await?.0);
+        let told = match find(context, name).await {
+            Ok((id, Some(_))) => control::run(context, &Control { jobs: vec![id], if_attempt: None }, "cancel").await,
+            Ok((id, None)) if id != *name => {
+                context.printer.talk(&format!("the workspace {name} has ended already"));
+                Ok(())
+            }
+            Ok((_, None)) => Err(none_of_this_name(name)),
+            Err(fault) => Err(fault),
+        };
+        if let Err(new) = told
+            && let Some(earlier) = fault.replace(new)
+        {
+            context.printer.fault(&earlier);
+        }
     }
-    control::run(context, &Control { jobs, if_attempt: None }, "cancel").await
+    fault.map_or(Ok(()), Err)
 }

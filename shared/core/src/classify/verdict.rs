@@ -370,10 +370,15 @@ fn summary(accounts: &[Account<'_>], account: &Account<'_>, cause: &Cause, kind:
 /// Nothing decides.
 fn undecided(accounts: &[Account<'_>]) -> Verdict {
     let lines = best_lines(accounts, None);
+    let how = match accounts.iter().map(|a| a.worker.exit).find(|exit| *exit != Exit::Code(0)) {
+        Some(Exit::Code(code)) => format!(" with exit code {code}"),
+        Some(Exit::Signal(signal)) => format!(" by signal {signal}"),
+        Some(Exit::Silent) | None => String::new(),
+    };
     let words = if accounts.iter().all(|a| a.empty) {
-        "The program left no output that could say why it ended.".to_owned()
+        format!("The program left no output that could say why it ended{how}.")
     } else {
-        "Nothing in the output says why it ended.".to_owned()
+        format!("Nothing in the output says why it ended{how}.")
     };
     failed(FailureKind::Unknown, 0.2, lines, words)
 }

@@ -1,6 +1,7 @@
 //! How the attempts of a job ended, told between their outputs: each once, in order, also of those without output.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use owo_colors::OwoColorize as _;
@@ -57,11 +58,22 @@ pub(super) struct Ends<'a> {
     newest: u32,
     /// What was told last of what the job waits for.
     awaited: Option<String>,
+    /// The newest end that was seen, and since when.
+    seen: Option<(u32, Instant)>,
 }
 
 impl<'a> Ends<'a> {
     pub(super) fn new(context: &'a Context, job: &'a str, since: Option<Timestamp>) -> Self {
-        Self { context, job, since, known: Known::default(), told: BTreeSet::new(), newest: 1, awaited: None }
+        Self {
+            context,
+            job,
+            since,
+            known: Known::default(),
+            told: BTreeSet::new(),
+            newest: 1,
+            awaited: None,
+            seen: None,
+        }
     }
 
     /// The output of an attempt begins: how those before it ended.
@@ -84,12 +96,25 @@ impl<'a> Ends<'a> {
         }
     }
 
-    /// How the attempts so far have ended, of a job that goes on: each as soon as it is known, also of those without output.
-    pub(super) async fn so_far(&mut self, view: &JobView) {
+    /// Takes note of the newest end.
+    pub(super) fn see(&mut self, view: &JobView) {
+        let newest = view.last_end.as_ref().map(|end| end.attempt);
+        if self.seen.map(|(attempt, _)| attempt) != newest {
+            self.seen = newest.map(|attempt| (attempt, Instant::now()));
+        }
+    }
+
+    /// How the attempts so far have ended, of a job that goes on: each once it has been known for so long, also of those
+    /// without output.
+    pub(super) async fn so_far(&mut self, view: &JobView, known_for: Duration) {
         // How the last one did is in how the job did.
         if let Some(end) = view.last_end.as_ref().filter(|_| view.outcome.is_none())
             && !self.told.contains(&end.attempt)
         {
+            // What it said last may still be on its way, also where it was the first that was said.
+            if self.seen.is_none_or(|(attempt, since)| attempt != end.attempt || since.elapsed() < known_for) {
+                return;
+            }
             self.before(end.attempt).await;
             self.told.insert(end.attempt);
             if self.since.is_none_or(|since| end.at >= since) {
@@ -101,7 +126,10 @@ impl<'a> Ends<'a> {
     /// What is waited for when a program has ended and its job has not.
     pub(super) fn waits(&mut self, view: &JobView) {
         let is_over = view.reason == Reason::Settling || view.phase == Phase::Stopping;
-        let awaited = view.waiting_for.clone().filter(|_| is_over);
+        // After the end that it follows.
+        let is_told =
+            view.outcome.is_some() || view.last_end.as_ref().is_none_or(|end| self.told.contains(&end.attempt));
+        let awaited = view.waiting_for.clone().filter(|_| is_over && is_told);
         if let Some(what) = awaited.as_ref().filter(|_| awaited != self.awaited) {
             let message = human::tame(&view.message);
             self.context.printer.talk(&format!("{} waits for {what}: {message}", self.job));
