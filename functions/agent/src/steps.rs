@@ -24,6 +24,7 @@ use crate::outputs::{self, When};
 use crate::program::{self, Standing};
 use crate::shim::{Ended, Spec, Started};
 use crate::state::{Step, Stop};
+use crate::stream::CUT;
 use crate::{bundle, logs, procs};
 
 /// What an older attempt left alive gets so long between SIGTERM and SIGKILL.
@@ -262,8 +263,10 @@ impl Machine {
         if let (Name::Run, Some(started), Some(attempt)) = (name, started, self.state.attempt.as_mut()) {
             attempt.started_at = Some(started.at);
         }
-        match standing {
-            Ok(Standing::Running(started)) => {
+        // One that has outlived both its shim and the last agent runs on: its output is taken over.
+        let outlives = started.filter(|started| started.family.program.is_alive());
+        match (standing, outlives) {
+            (Ok(Standing::Running(started)), _) | (Ok(Standing::Lost), Some(started)) => {
                 tracing::info!(program = name.as_str(), pid = started.family.program.pid, "runs");
                 self.live = Some(Live { name, started });
                 let (events, reaped, taken_over) = (self.events.clone(), self.reaped.clone(), self.taken_over.clone());
@@ -272,15 +275,19 @@ impl Machine {
                     let _ = events.send(Event::Ended(name, ended)).await;
                 });
             }
-            Ok(Standing::Ended(ended)) => {
+            (Ok(Standing::Ended(ended)), _) => {
                 self.live = started.map(|started| Live { name, started });
                 self.on_ended(name, ended);
             }
-            Ok(Standing::Lost | Standing::NotStarted | Standing::Starting) => {
+            (Ok(Standing::Lost | Standing::NotStarted | Standing::Starting), _) => {
                 self.live = started.map(|started| Live { name, started });
+                if started.is_some() {
+                    // What it said last went with the pipes that only it and its shim had open.
+                    self.say(CUT.trim_matches('\n'));
+                }
                 self.on_ended(name, Ended { exit: Exit::Silent, at: Timestamp::now() });
             }
-            Err(error) => {
+            (Err(error), _) => {
                 self.say(&format!("rekindle: {error:#}"));
                 self.on_ended(name, Ended { exit: Exit::Code(126), at: Timestamp::now() });
             }

@@ -22,7 +22,7 @@ const READ: usize = 64 << 10;
 /// Most bytes that a pipe holds where the administrator allows no more.
 const PIPE_MAX: usize = 1 << 20;
 /// What a keeper that was killed had read and not yet written is lost; nobody knows how much that was.
-const CUT: &str = "\nrekindle: output may be missing here: the process that keeps it was killed\n";
+pub(crate) const CUT: &str = "\nrekindle: output may be missing here: the process that keeps it was killed\n";
 /// After its program, a stream whose disk takes nothing is kept for so long.
 pub(crate) const KEPT: Duration = Duration::from_mins(10);
 

@@ -199,11 +199,14 @@ fn break_others(world: &World, fleet: &mut Fleet, key: &(JobId, u32), now: i64) 
     }
 }
 
-/// The whole program hangs: it lives and does not move on.
+/// The whole program hangs: it lives and does not move on. Only one whose job has told of a step is watched.
 pub(crate) fn hang(world: &World, key: &(JobId, u32)) -> bool {
+    let has_told = lock(&world.checks).jobs.get(&key.0).is_some_and(|job| job.highest_step.is_some());
     let mut fleet = lock(&world.fleet);
     let now = world.now();
-    let Some(group) = fleet.groups.get_mut(key).filter(|g| g.broken_at.is_none() && g.began_at.is_some()) else {
+    let Some(plan) = world.job_plan(&key.0) else { return false };
+    let moves = |g: &&mut Group| g.broken_at.is_none() && g.began_at.is_some();
+    let Some(group) = fleet.groups.get_mut(key).filter(moves).filter(|g| has_told || g.step(plan, now) > g.base) else {
         return false;
     };
     group.broken_at = Some(now);

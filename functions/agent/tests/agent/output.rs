@@ -155,3 +155,48 @@ async fn the_output_goes_on_when_the_shim_is_killed_and_says_that_some_may_be_mi
     let due = [&cut[..], b"bye\n"].concat();
     assert_eq!(output(&cloud, "stderr", due.len()).await, due);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_outlives_shim_and_agent_runs_on_and_its_output_says_that_some_may_be_missing() {
+    let run = "echo $PPID >shim; echo one; until [ -e go ]; do sleep 0.02; done; seq 1 300000; echo bye >&2";
+    let cloud = Cloud::start(run).await;
+    let mut worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    let shim = worker.line("shim").await;
+    output(&cloud, "stdout", 4).await;
+    let pid = rustix::process::Pid::from_raw(shim.parse().unwrap()).unwrap();
+    worker.kill_agent();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    until_dead(&shim).await;
+    worker.start_agent();
+    let cut = b"\nrekindle: output may be missing here: the process that keeps it was killed\n";
+    output(&cloud, "stdout", 4 + cut.len()).await;
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Silent, false), "it went by itself, and nobody saw how");
+    let due = [&b"one\n"[..], cut, &numbers(1, 300_000)].concat();
+    let out = output(&cloud, "stdout", due.len()).await;
+    assert!(out == due, "{} bytes instead of {}", out.len(), due.len());
+    let due = [&cut[..], b"bye\n"].concat();
+    assert_eq!(output(&cloud, "stderr", due.len()).await, due);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_output_of_a_program_that_died_with_shim_and_agent_says_that_some_may_be_missing() {
+    let cloud = Cloud::start("echo $PPID $$ >both; echo one; sleep 600").await;
+    let mut worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    let both = worker.line("both").await;
+    output(&cloud, "stdout", 4).await;
+    worker.kill_agent();
+    for one in both.split(' ') {
+        let pid = rustix::process::Pid::from_raw(one.parse().unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        until_dead(one).await;
+    }
+    worker.start_agent();
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!(exit.evidence.exit, Exit::Silent);
+    let said = b"rekindle: output may be missing here: the process that keeps it was killed\n";
+    assert_eq!(output(&cloud, "stderr", said.len()).await, said);
+}
