@@ -113,7 +113,7 @@ fn what_is_under_way_is_answered_and_kept_and_the_rest_is_cut_before_the_platfor
 
     let signalled = Instant::now();
     kill_process(Pid::from_child(&server.child), Signal::TERM).unwrap();
-    server.line("stopping");
+    server.line("no new connections are taken");
     assert!(TcpStream::connect(&server.address).is_err(), "new ones go to another instance");
     under_way.write_all(job.as_bytes()).unwrap();
     let mut answer = String::new();

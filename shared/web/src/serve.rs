@@ -50,6 +50,7 @@ async fn serve_heads(listener: TcpListener, router: Router, stop: impl Future<Ou
         }
     }
     drop((listener, close));
+    tracing::info!("no new connections are taken");
     while connections.join_next().await.is_some() {}
 }
 
