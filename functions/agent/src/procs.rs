@@ -19,7 +19,7 @@ pub(crate) const MARK: &str = "REKINDLE_MARK";
 
 /// After the program itself has ended, what it left behind gets so long between SIGTERM and SIGKILL.
 // Helpers of a dead program (data loaders, launchers) save nothing; the next attempt waits for them.
-const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
+pub(crate) const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
 
 /// A process, told apart from later ones with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -147,10 +147,16 @@ fn has_mark(pid: i32, prefix: &[u8]) -> bool {
 /// Ends every program of this worker and returns only when none of its processes lives: SIGTERM to the program's
 /// group, SIGKILL at `kill_at` (which may be moved while it waits).
 ///
-/// What the program leaves behind gets SIGTERM and [`LEFTOVER_GRACE`]. A process that even SIGKILL does not end (stuck
+/// What the program leaves behind gets SIGTERM and the time `leftovers`, but no longer than `kill_at`. A process that even SIGKILL does not end (stuck
 /// in the kernel) keeps this waiting for ever: the device is not free. With `is_told` the program has had its SIGTERM
 /// before.
-pub(crate) async fn end(home: PathBuf, family: Option<Family>, is_told: bool, kill_at: watch::Receiver<Instant>) {
+pub(crate) async fn end(
+    home: PathBuf,
+    family: Option<Family>,
+    is_told: bool,
+    kill_at: watch::Receiver<Instant>,
+    leftovers: Duration,
+) {
     let mut told: BTreeSet<Birth> = family.filter(|_| is_told).map(|f| f.program).into_iter().collect();
     let mut leftovers_until: Option<Instant> = None;
     let mut looks_empty = 0;
@@ -175,7 +181,7 @@ pub(crate) async fn end(home: PathBuf, family: Option<Family>, is_told: bool, ki
         let leader = family.map(|f| f.program).filter(|leader| alive.contains(leader));
         let now = Instant::now();
         if leader.is_none() && leftovers_until.is_none() {
-            leftovers_until = Some(now + LEFTOVER_GRACE);
+            leftovers_until = Some(now + leftovers);
         }
         let deadline = leftovers_until.map_or(*kill_at.borrow(), |until| until.min(*kill_at.borrow()));
         if now >= deadline {

@@ -115,7 +115,7 @@ impl Machine {
         let secrets = self.parts.secrets.clone();
         self.doing = Doing::Preparing(tokio::spawn(async move {
             let (_hold, kill_at) = watch::channel(Instant::now() + STALE_GRACE);
-            procs::end(home, None, false, kill_at).await;
+            procs::end(home, None, false, kill_at, procs::LEFTOVER_GRACE).await;
             let done = match free_devices(devices).await {
                 Ok(()) => match secrets.renew(&work.secrets).await {
                     Ok(()) => lay_out(&layout, &metadata, &work, is_to_clean).await,
@@ -367,7 +367,7 @@ impl Machine {
         let (home, family, events) = (self.parts.config.home.clone(), self.family(), self.events.clone());
         let Some(attempt) = &self.state.attempt else {
             tokio::spawn(async move {
-                procs::end(home, family, is_told, kill_at).await;
+                procs::end(home, family, is_told, kill_at, procs::LEFTOVER_GRACE).await;
                 let _ = events.send(Event::Closed(None, false)).await;
             });
             return;
@@ -393,8 +393,10 @@ impl Machine {
             family,
         };
         let taken_over = self.taken_over.clone();
+        // The program of a workspace only holds its place: what people began there are the programs that may save.
+        let leftovers = if self.is_workspace() { self.stop_grace() } else { procs::LEFTOVER_GRACE };
         tokio::spawn(async move {
-            procs::end(home, family, is_told, kill_at).await;
+            procs::end(home, family, is_told, kill_at, leftovers).await;
             // What was said last is on its way to the files. On a full disk it takes longer, and the others are to know.
             program::is_written(&closing.folder, &taken_over, Some(LAST_WORD / 2)).await;
             let ended = match ended {

@@ -1,10 +1,13 @@
 //! A topic in process, with push subscriptions over real HTTP.
 //!
-//! Deliveries look as Pub/Sub's: wrapped, both spellings of the ids, standard base64. At least once within the life of
-//! the process; what a crash loses the tick repairs.
+//! Deliveries look as Pub/Sub's: wrapped, both spellings of the ids, standard base64. At least once: of a topic that keeps
+//! its messages ([`LocalTopic::kept_in`]) also over a crash of the process; what another loses the tick repairs.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -13,6 +16,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use rekindle_ports::world::{DeadLetters, WorldError};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::post::{BACKOFF_MAX, BACKOFF_MIN, Hand, Request, Sender, pause};
@@ -56,14 +60,38 @@ pub struct LocalTopic {
     project: String,
     name: String,
     subscriptions: Vec<(Arc<Subscription>, Sender)>,
+    /// Where messages are kept until they are taken.
+    folder: Option<PathBuf>,
 }
 
-/// A message as it is pushed.
+/// A message as it is pushed, and kept.
+#[derive(Debug, Serialize, Deserialize)]
 struct Message {
     id: String,
-    published: String,
-    data: Bytes,
+    published: Timestamp,
+    data: String,
     attributes: BTreeMap<String, String>,
+}
+
+/// A message that some subscription has not taken yet.
+struct Open {
+    message: Message,
+    /// Subscriptions that have not taken it.
+    left: AtomicUsize,
+    /// Where it is kept.
+    file: Option<PathBuf>,
+}
+
+impl Open {
+    /// A subscription has taken it.
+    fn taken(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(file) = &self.file
+            && let Err(error) = std::fs::remove_file(file)
+        {
+            tracing::warn!(%error, message = self.message.id, "a message that was taken stays, and will come again");
+        }
+    }
 }
 
 impl LocalTopic {
@@ -79,28 +107,59 @@ impl LocalTopic {
             .map(|made| made.map(|(sender, subscription)| (subscription, sender)))
             .collect::<Result<_, reqwest::Error>>()
             .map_err(|e| WorldError { what: "make a topic", why: e.to_string() })?;
-        Ok(Self { project: project.into(), name: name.into(), subscriptions })
+        Ok(Self { project: project.into(), name: name.into(), subscriptions, folder: None })
+    }
+
+    /// Keeps messages in this folder until each subscription has taken them, and begins to push those that an earlier process
+    /// left there. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// If the folder cannot be made or read.
+    pub fn kept_in(mut self, folder: impl Into<PathBuf>) -> Result<Self, WorldError> {
+        let folder = folder.into();
+        let left = std::fs::create_dir_all(&folder).and_then(|()| messages(&folder));
+        let left = left.map_err(|e| WorldError { what: "read the kept messages", why: e.to_string() })?;
+        for (file, message) in left {
+            self.push(message, Some(file));
+        }
+        self.folder = Some(folder);
+        Ok(self)
     }
 
     /// Publishes, and answers the message id. Each subscription begins to push at once.
     pub fn publish(&self, data: impl Into<Bytes>, attributes: BTreeMap<String, String>) -> String {
-        let message = Arc::new(Message {
+        let message = Message {
             // Random, since commands are remembered by message id: an id must not come again after a restart.
             id: (rand::random::<u64>() >> 1).to_string(),
-            published: Timestamp::now().to_string(),
-            data: data.into(),
+            published: Timestamp::now(),
+            data: STANDARD.encode(data.into()),
             attributes,
+        };
+        let id = message.id.clone();
+        let file = self.folder.as_ref().map(|folder| folder.join(format!("{id}.json")));
+        let file = file.filter(|file| match keep(file, &message) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%error, message = id, "a message cannot be kept: a crash would lose it");
+                false
+            }
         });
+        self.push(message, file);
+        id
+    }
+
+    /// Pushes a message to each subscription.
+    fn push(&self, message: Message, file: Option<PathBuf>) {
+        let open = Arc::new(Open { message, left: AtomicUsize::new(self.subscriptions.len()), file });
         for (subscription, sender) in &self.subscriptions {
             let delivery = Delivery {
                 project: self.project.clone(),
                 topic: self.name.clone(),
                 subscription: Arc::clone(subscription),
-                message: Arc::clone(&message),
+                open: Arc::clone(&open),
             };
             sender.spawn(delivery.run(sender.hand()));
         }
-        message.id.clone()
     }
 
     /// Messages that some subscription has not taken yet.
@@ -119,28 +178,56 @@ impl LocalTopic {
     }
 }
 
+/// Writes a message down: whole under its name, or not there.
+fn keep(file: &Path, message: &Message) -> std::io::Result<()> {
+    let unfinished = file.with_extension("new");
+    let mut written = std::fs::File::create(&unfinished)?;
+    written.write_all(&serde_json::to_vec(message)?)?;
+    written.sync_data()?;
+    std::fs::rename(unfinished, file)
+}
+
+/// What is kept in a folder, in the order of publishing. What is no message stays where it is.
+fn messages(folder: &Path) -> std::io::Result<Vec<(PathBuf, Message)>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let file = entry?.path();
+        if file.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        match std::fs::read(&file).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?)) {
+            Ok(message) => found.push((file, message)),
+            Err(error) => tracing::warn!(%error, file = %file.display(), "what is kept here is no message"),
+        }
+    }
+    found.sort_by_key(|(_, message): &(PathBuf, Message)| message.published);
+    Ok(found)
+}
+
 /// One message on its way to one subscription.
 struct Delivery {
     project: String,
     topic: String,
     subscription: Arc<Subscription>,
-    message: Arc<Message>,
+    open: Arc<Open>,
 }
 
 impl Delivery {
     async fn run(self, hand: Hand) {
         let mut attempt = 1;
         loop {
-            let Err(why) = hand.once(&self.request(attempt)).await else { return };
-            tracing::debug!(topic = self.topic, message = self.message.id, attempt, why, "a push was not taken");
+            let Err(why) = hand.once(&self.request(attempt)).await else { return self.open.taken() };
+            let message = &self.open.message;
+            tracing::debug!(topic = self.topic, message = message.id, attempt, why, "a push was not taken");
             if let Some((most, letters)) = &self.subscription.dead_letter
                 && attempt >= *most
             {
                 let reason = format!("not taken in {attempt} tries: {why}");
-                match letters.send(&self.topic, &reason, self.message.data.clone()).await {
-                    Ok(()) => return,
+                let data = STANDARD.decode(&message.data).unwrap_or_default();
+                match letters.send(&self.topic, &reason, data.into()).await {
+                    Ok(()) => return self.open.taken(),
                     // Kept, and tried again: a message is never lost because its grave is closed.
-                    Err(error) => tracing::warn!(%error, message = self.message.id, "a dead letter was not kept"),
+                    Err(error) => tracing::warn!(%error, message = message.id, "a dead letter was not kept"),
                 }
             }
             attempt = attempt.saturating_add(1);
@@ -149,9 +236,9 @@ impl Delivery {
     }
 
     fn request(&self, attempt: u32) -> Request {
-        let m = &self.message;
+        let m = &self.open.message;
         let mut message = json!({
-            "data": STANDARD.encode(&m.data),
+            "data": m.data,
             "messageId": m.id,
             "message_id": m.id,
             "publishTime": m.published,

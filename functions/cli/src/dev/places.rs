@@ -70,6 +70,11 @@ impl Places {
         self.root.join("tpu")
     }
 
+    /// Events that `notify` has not taken yet.
+    pub(crate) fn events(&self) -> PathBuf {
+        self.root.join("events")
+    }
+
     pub(crate) fn dead_letters(&self) -> PathBuf {
         self.root.join("dead-letters.jsonl")
     }

@@ -231,7 +231,11 @@ fn local_messages(url: &str, places: &Places, installation: &rekindle_core::ids:
         LocalTopic::new(PROJECT, name, subscriptions).map(Arc::new).map_err(|error| broken("a topic", &error))
     };
     let hints = topic("rekindle-hints", vec![push("reconcile")])?;
-    let events = topic("rekindle-events", vec![push("notify")])?;
+    // A webhook that is tried again and again must outlive this process; hints the tick repairs.
+    let events = LocalTopic::new(PROJECT, "rekindle-events", vec![push("notify")])
+        .and_then(|topic| topic.kept_in(places.events()))
+        .map(Arc::new)
+        .map_err(|error| broken("the topic of events", &error))?;
     Ok(Messages {
         hints: Arc::new(LocalHints::new(Arc::clone(&hints))),
         events: Arc::new(LocalEvents::new(Arc::clone(&events), installation.clone())),

@@ -162,6 +162,34 @@ async fn closing_waits_for_what_can_be_delivered_and_gives_up_the_rest() {
 }
 
 #[tokio::test]
+async fn a_kept_message_that_nobody_took_is_pushed_by_the_next_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = |receiver: &Receiver| {
+        let subscription = Subscription::new("notify", receiver.url(PATH));
+        LocalTopic::new("local", "rekindle-events", vec![subscription]).unwrap().kept_in(folder.path()).unwrap()
+    };
+    let files = || std::fs::read_dir(folder.path()).unwrap().count();
+    let refuses = Receiver::start(|_, _| Answer::Status(503)).await;
+    let topic = kept(&refuses);
+    let attributes = BTreeMap::from([("job".to_owned(), "train".to_owned())]);
+    let published = topic.publish(&b"\xffsucceeded"[..], attributes.clone());
+    refuses.wait_for(1).await;
+    // As a process ends that is killed.
+    drop(topic);
+    std::fs::write(folder.path().join("torn.json"), "{").unwrap();
+    assert_eq!(files(), 2);
+    let takes = Receiver::start(|_, _| Answer::Status(204)).await;
+    let topic = kept(&takes);
+    let delivery = takes.wait_for(1).await[0].delivery();
+    assert_eq!((delivery.id.unwrap(), &delivery.data.unwrap()[..]), (published, &b"\xffsucceeded"[..]));
+    assert_eq!(delivery.attributes, attributes);
+    eventually("it is kept no longer", async || files() == 1).await;
+    drop(topic);
+    let topic = kept(&takes);
+    assert_eq!(topic.pending(), 0, "what is no message is nothing to push");
+}
+
+#[tokio::test]
 async fn every_subscription_gets_each_message_and_a_topic_without_one_takes_it() {
     let receiver = Receiver::start(|_, _| Answer::Status(204)).await;
     let subscriptions = ["/a", "/b"].map(|path| Subscription::new(path.trim_start_matches('/'), receiver.url(path)));

@@ -261,6 +261,32 @@ async fn ctrl_c_ends_a_command_and_its_children_on_every_worker() -> Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_command_in_a_workspace_that_is_paused_has_the_time_to_save() -> Result<()> {
+    scenario("pause", Options::speed(10.0), async |dev| {
+        let home = tempfile::tempdir()?;
+        let here = home.path();
+        let up = ["up", "box", "--tpu", "v5litepod-4", "--set", "limits.stop_grace=200s"];
+        ensure!(says(dev, here, 0, &up).await? == "box\n");
+        // What a dead program leaves behind is killed after two seconds; this is no such thing.
+        let saved = here.join("saved");
+        let line = format!(
+            "trap 'sleep 4; echo all >{}; exit' TERM; echo begun; while :; do sleep 0.1; done",
+            saved.display()
+        );
+        let mut exec = command(dev, here, &["exec", "box", "--", &line])?;
+        let mut exec = exec.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        lines(&mut BufReader::new(exec.stdout.take().context("no pipe")?), 1, "begun").await?;
+        says(dev, here, 0, &["pause", "box"]).await?;
+        dev.phase("box", "paused").await?;
+        ensure!(std::fs::read_to_string(&saved)? == "all\n", "it was killed before it had saved");
+        exec.kill().await?;
+        says(dev, here, 0, &["delete", "box"]).await?;
+        dev.phase("box", "cancelled").await.map(drop)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn outputs_are_kept_and_brought() -> Result<()> {
     scenario("outputs", Options::speed(10.0), async |dev| {
         let home = tempfile::tempdir()?;
