@@ -134,6 +134,13 @@ impl Pass<'_> {
         }
     }
 
+    /// A slice that we gave up is known to be lost: its end shortly before is charged to that.
+    pub(super) fn explain_by_loss(&mut self, generation: u32, kind: FailureKind, fact: &str) {
+        if self.job.outcome.is_none() {
+            self.take_back(generation, kind, &format!("generation {generation} was lost: {fact}"));
+        }
+    }
+
     /// An exit first and the loss of its slice shortly after is that loss: its charge moves to what explains it, and so does its answer.
     fn take_back(&mut self, generation: u32, kind: FailureKind, what: &str) -> bool {
         let Some(last) = self.job.last_end.clone() else { return false };
