@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::Pass;
 use crate::failure::FailureKind;
-use crate::job::{Attempt, Outcome, StopCause};
+use crate::job::{Attempt, Desired, Outcome, StopCause};
 use crate::observation::WorkerState;
 use crate::reason::Reason;
 use crate::spec::Limits;
@@ -115,7 +115,8 @@ impl Pass<'_> {
     }
 
     pub(super) fn fail_by_limit(&mut self, why: Reason, message: String) {
-        if self.job.outcome.is_some() {
+        // A cancel that was acknowledged is how the job ends, whatever passes in the same moment.
+        if self.job.outcome.is_some() || self.job.desired == Desired::Cancel {
             return;
         }
         self.note(format!("the job fails: {message}"));
