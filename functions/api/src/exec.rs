@@ -15,10 +15,11 @@ use rekindle_core::access::Right;
 use rekindle_core::exec::{ExecAction, ExecExit, ExecOrder, ORDER_MAX};
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::Job;
+use rekindle_core::spec::{FieldError, execve};
 use rekindle_engine::Commanded;
 use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, body, faulty_query, problem};
 use rekindle_wire::agent::LogChunk;
-use rekindle_wire::v1::{self, ExecBody, ExecView, ExecWorkerView};
+use rekindle_wire::v1::{self, ExecBody, ExecView, ExecWorkerView, FieldFault};
 
 use crate::access::{check, seen};
 use crate::jobs::{job_id, key, load, store};
@@ -164,6 +165,19 @@ fn action_of(api: &Api, body: &ExecBody) -> Result<ExecAction, Problem> {
         (None, Some(_)) => return Err(faulty("`unpack.code` is no bundle of this deployment")),
         (Some(_), Some(_)) | (None, None) => return Err(faulty("give one of `run` and `unpack`")),
     };
+    let faults = match &action {
+        ExecAction::Run(command) => execve::faults(command, "run"),
+        ExecAction::Unpack { to, .. } if to.contains('\0') => {
+            let message = "has a NUL character, which no path can hold; remove it".to_owned();
+            vec![FieldError { field: "unpack.to".into(), message }]
+        }
+        ExecAction::Unpack { .. } => Vec::new(),
+    };
+    if let Some(first) = faults.first() {
+        let told = format!("`{}` {}", first.field, first.message);
+        let faults = faults.into_iter().map(|f| FieldFault { field: f.field, message: f.message }).collect();
+        return Err(faulty(&told).with_errors(faults));
+    }
     if serde_json::to_vec(&action).map_or(0, |bytes| bytes.len()) > ORDER_MAX {
         return Err(faulty(&format!("an order has at most {ORDER_MAX} bytes; bring a script by `sync`, and run that")));
     }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::PolicyTable;
 
+pub mod execve;
 pub mod fields;
 mod hash;
 mod limits;

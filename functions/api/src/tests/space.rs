@@ -194,6 +194,7 @@ async fn chunks_that_the_caller_knows_are_not_listed_again() {
 async fn an_order_that_cannot_be_carried_out_is_refused_with_the_reason() {
     let served = asked_for().await;
     let _agents = running(&served).await;
+    let bundle = format!("{}/bundles/{}.tar.zst", served.rig.engine.deployment.bucket, "a".repeat(64));
     for (body, why) in [
         (json!({}), "give one of"),
         (json!({"run": "a", "unpack": {"code": "x", "to": ""}}), "give one of"),
@@ -202,6 +203,9 @@ async fn an_order_that_cannot_be_carried_out_is_refused_with_the_reason() {
         (json!({"unpack": {"code": "gs://other/x.tar.zst", "to": ""}}), "no bundle"),
         (json!({"run": "x".repeat(20_000)}), "at most"),
         (json!({"run": "a", "worker": "4"}), "there are 0 to 3"),
+        (json!({"run": ["printf", "a\0b"]}), r#""field":"run[1]","message":"has a NUL character, which no program"#),
+        (json!({"run": "echo \0"}), r#""field":"run","message":"has a NUL character"#),
+        (json!({"unpack": {"code": bundle, "to": "a\0"}}), r#""field":"unpack.to","message":"has a NUL character"#),
     ] {
         let answer = order(&served, &body, "k").await;
         assert_eq!(answer.status, 400, "{}", answer.text());

@@ -10,7 +10,9 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::reader::{self, Faults, Object, quote};
-use super::{CheckpointSpec, CommandLine, HookShape, JobSpec, Notify, limits, outputs, recovery, secrets, source, tpu};
+use super::{
+    CheckpointSpec, CommandLine, HookShape, JobSpec, Notify, execve, limits, outputs, recovery, secrets, source, tpu,
+};
 use crate::access::Right;
 use crate::address;
 use crate::catalog;
@@ -86,6 +88,10 @@ pub const LABEL_MAX: usize = 256;
 /// The longest spec, in bytes of JSON.
 // A job is one document of at most 1 MiB in the store, and holds its generations, attempts and events beside the spec.
 const SPEC_MAX: usize = 256 * 1024;
+
+/// Longest address of a place, in bytes.
+// A bucket's has 1,100 at most, a file's `PATH_MAX`. Programs find it in a variable, which has an end too.
+const ADDRESS_MAX: usize = 4096;
 
 /// Variables that are always ours (contract section 4), so that setting them would do nothing.
 const OURS: &[&str] = &[
@@ -201,7 +207,8 @@ fn command(value: &Value, path: &str, faults: &mut Faults) -> Option<CommandLine
             faults.add(path, format!("must be a list of words or one line for bash; it is {}", reader::sort_of(value)));
             return None;
         }
-        return reader::text(value, path, faults).map(|line| CommandLine::Shell(line.to_owned()));
+        let line = reader::text(value, path, faults)?;
+        return fits(line, path, faults).then(|| CommandLine::Shell(line.to_owned()));
     };
     let before = faults.count();
     let mut words = Vec::new();
@@ -209,12 +216,25 @@ fn command(value: &Value, path: &str, faults: &mut Faults) -> Option<CommandLine
         let path = format!("{path}[{index}]");
         // Arguments may be empty, and may stand there twice; the program may not.
         let argument = item.as_str().filter(|word| index > 0 && !word.contains('\0'));
-        words.extend(argument.or_else(|| reader::text(item, &path, faults)).map(str::to_owned));
+        let Some(word) = argument.or_else(|| reader::text(item, &path, faults)) else { continue };
+        if fits(word, &path, faults) {
+            words.push(word.to_owned());
+        }
     }
     if items.is_empty() {
         faults.add(path, "is an empty list; begin with the program");
     }
     (faults.count() == before).then_some(CommandLine::Argv(words))
+}
+
+/// Whether Linux gives a program this word.
+fn fits(word: &str, path: &str, faults: &mut Faults) -> bool {
+    let fault = execve::argument_fault(word);
+    let is_good = fault.is_none();
+    if let Some(fault) = fault {
+        faults.add(path, fault);
+    }
+    is_good
 }
 
 fn not_built(top: &Object<'_>, faults: &mut Faults) {
@@ -256,6 +276,12 @@ fn is_address(address: &str, path: &str, deployment: &Deployment, faults: &mut F
     let is_file = address.starts_with("file://");
     let plain = !address.chars().any(|c| c.is_control() || (c.is_whitespace() && !is_file));
     let good = plain && (in_bucket || rest.is_some_and(|rest| !rest.starts_with('/') && !rest.is_empty()));
+    if address.len() > ADDRESS_MAX {
+        let size = address.len();
+        faults
+            .add(path, format!("has {size} bytes; the name of a place has at most {ADDRESS_MAX}: take a shorter one"));
+        return false;
+    }
     if !good {
         faults.add(path, format!("{} is no place in a bucket; write gs://BUCKET/FOLDER", quote(address)));
     }
@@ -279,8 +305,9 @@ pub(super) fn object_of<'a>(
 
 /// What is wrong with the name of a variable.
 pub(super) fn faulty_name(name: &str) -> Option<&'static str> {
-    if name.is_empty() || name.contains(['=', '\0']) {
-        return Some("is no name of a variable: it must not be empty, nor have '=' or NUL");
+    // Programs are given others too, but no shell can read them: a slip of the pen, found out only on the TPU.
+    if name.is_empty() || name.contains(|c: char| c == '=' || c.is_whitespace() || c.is_control()) {
+        return Some("is no name of a variable: it must not be empty, nor have blanks, '=' or NUL; write it like LR");
     }
     OURS.contains(&name).then_some("is set by Rekindle for every attempt and cannot be given; use another name")
 }
@@ -293,10 +320,11 @@ fn env(top: &Object<'_>, faults: &mut Faults) -> BTreeMap<String, String> {
         if let Some(fault) = faulty_name(name) {
             faults.add(path, fault);
         } else if let Value::String(text) = value {
-            if text.contains('\0') {
-                faults.add(path, "has a NUL character, which no environment can hold; remove it");
-            } else {
-                env.insert(name.clone(), text.clone());
+            match execve::variable_fault(name, text) {
+                Some(fault) => faults.add(path, fault),
+                None => {
+                    env.insert(name.clone(), text.clone());
+                }
             }
         } else {
             // Not turned into text here: 1e-3 would arrive as 0.001.

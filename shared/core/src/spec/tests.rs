@@ -12,6 +12,7 @@ use crate::policy::{self, Action, Charge, Preset, Rule};
 use crate::settings::{CapacityEntry, Deployment};
 
 mod any;
+mod execve;
 mod secrets;
 
 const DIGEST: &str = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
