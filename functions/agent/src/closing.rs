@@ -31,6 +31,9 @@ const SAID_WAIT: Duration = Duration::from_secs(2);
 /// Between two rounds of sending, a shim gets so long to fill the room that was made.
 const SHIM_WAIT: Duration = Duration::from_millis(50);
 
+/// What waited in memory is gone with it.
+const REBOOTED: &str = "rekindle: output may be missing here: the machine was started anew before all of it was sent";
+
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
@@ -54,7 +57,7 @@ impl Machine {
         let Some(attempt) = self.state.attempt.as_ref().filter(|a| a.is_collecting) else { return };
         let number = attempt.number;
         let Some(exit) = attempt.exit.as_ref().filter(|_| is_same_boot) else {
-            self.on_collected(number);
+            self.on_collected(number, true);
             return;
         };
         let limit = outputs::left_after(exit.at, Timestamp::now());
@@ -63,12 +66,50 @@ impl Machine {
     }
 
     /// What an attempt left is collected, and what was left out is said.
-    pub(crate) fn on_collected(&mut self, number: u32) {
+    pub(crate) fn on_collected(&mut self, number: u32, is_sent: bool) {
+        if !is_sent {
+            self.await_sent(number);
+        }
         if let Some(attempt) = self.state.attempt.as_mut().filter(|a| a.number == number) {
             attempt.is_collecting = false;
             self.is_dirty = true;
             self.close_output(number);
         }
+    }
+
+    /// The exit of an attempt is told before all of its output is sent, which the manager is to know: with the machine goes what
+    /// waits here.
+    pub(crate) fn await_sent(&mut self, number: u32) {
+        self.state.has_unsent = true;
+        self.is_dirty = true;
+        self.sending += 1;
+        let (folder, taken_over) = (self.parts.layout.attempt(number), self.taken_over.clone());
+        let (flushes, events) = (self.parts.flushes.clone(), self.events.clone());
+        tokio::spawn(async move {
+            program::is_written(&folder, &taken_over, None).await;
+            logs::all_sent(&flushes, logs::Patience::absolute(Duration::MAX)).await;
+            let _ = events.send(Event::Sent).await;
+        });
+    }
+
+    /// What one end waited for is sent.
+    pub(crate) fn on_sent(&mut self) {
+        self.sending = self.sending.saturating_sub(1);
+        if self.sending == 0 {
+            self.state.has_unsent = false;
+            self.is_dirty = true;
+        }
+    }
+
+    /// Goes on with what the last agent had not sent. A buffer in memory is empty after a reboot, which is said.
+    pub(crate) fn resume_sending(&mut self, is_same_boot: bool) {
+        let Some(number) = self.state.attempt.as_ref().map(|a| a.number).filter(|_| self.state.has_unsent) else {
+            return;
+        };
+        if !is_same_boot && self.parts.config.has_buffer() {
+            self.say(REBOOTED);
+        }
+        self.await_sent(number);
     }
 
     /// Closes the output of an attempt: once what its shim still holds, where the disk is full, is written.
@@ -106,18 +147,18 @@ pub(crate) async fn collect(
 ) {
     collecting.within(limit).await;
     // What was left out is said in the output, and once this is told the machine may be gone within the second.
-    logs::all_sent(&flushes, logs::Patience::of_reach(SAID_WAIT)).await;
-    let _ = events.send(Event::Collected(number)).await;
+    let patience = logs::all_sent(&flushes, logs::Patience::of_reach(SAID_WAIT)).await;
+    let _ = events.send(Event::Collected(number, !patience.left.is_zero())).await;
 }
 
 /// Waits until everything that the program said is sent, also what its shim still holds for want of room on the disk: what
-/// is sent makes some. Gives up after `patience`, and then it is sent when it can be.
+/// is sent makes some. Gives up after `patience`, and then it is sent when it can be. True if all of it is sent.
 pub(crate) async fn all_told(
     flushes: &logs::Flushes,
     folder: &Path,
     taken_over: &TakenOver,
     mut patience: logs::Patience,
-) {
+) -> bool {
     loop {
         let began = Instant::now();
         // Looked at before: what is written until then is sent by this.
@@ -125,7 +166,7 @@ pub(crate) async fn all_told(
         patience = patience.after(began.elapsed(), false);
         patience = logs::all_sent(flushes, patience).await;
         if is_written || patience.left.is_zero() {
-            return;
+            return is_written && !patience.left.is_zero();
         }
     }
 }

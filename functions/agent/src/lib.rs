@@ -139,7 +139,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
         out,
         bell: Bell::open(&node.address, node.bell_port).await,
     };
-    let has_buffer = config.buffer != config.home;
+    let has_buffer = config.has_buffer();
     let (flush, backlog_max) = (config.log_flush, config.log_backlog_bytes);
     let shipper = Shipper { api, node, layout, flush, backlog_max, has_buffer };
     let reports = tokio::spawn(reporter.run(snapshot));
@@ -164,6 +164,7 @@ fn first_snapshot() -> Snapshot {
         exit: None,
         has_work: false,
         is_collecting: false,
+        has_unsent: false,
     }
 }
 

@@ -94,12 +94,25 @@ pub(crate) enum Event {
     Started(Name, anyhow::Result<Standing>),
     /// A program ended by itself or by us; what it left behind may still live.
     Ended(Name, Ended),
-    /// Nothing lives any more. Without an attempt there is no exit. With `true` outputs are still collected.
-    Closed(Option<Box<ExitReport>>, bool),
-    /// What this attempt's program left is collected, as far as it can be.
-    Collected(u32),
+    /// Nothing lives any more. Without an attempt there is no exit.
+    Closed(Option<Closed>),
+    /// What this attempt's program left is collected, as far as it can be; with `true` all that was said of it is sent.
+    Collected(u32, bool),
+    /// What was unsent at the end of a program is sent.
+    Sent,
     /// The answer to the question whether a SIGTERM to us means the end of the machine.
     Asked(bool),
+}
+
+/// An attempt of which nothing lives any more.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    /// How its program ended.
+    pub(crate) exit: Box<ExitReport>,
+    /// Outputs are still collected.
+    pub(crate) is_collecting: bool,
+    /// Some of its output waits to be sent.
+    pub(crate) has_unsent: bool,
 }
 
 /// The piece of work under way.
@@ -177,6 +190,8 @@ pub(crate) struct Machine {
     /// Nothing of ours lives, though there is no attempt.
     pub(crate) is_clean: bool,
     pub(crate) noticed: Option<(PathBuf, Notice)>,
+    /// Ends of programs whose output is still waited for.
+    pub(crate) sending: u32,
     pub(crate) is_dirty: bool,
     inbox: mpsc::Receiver<Event>,
     saved_at: Instant,
@@ -208,6 +223,7 @@ impl Machine {
             closed_at: None,
             is_clean: false,
             noticed: None,
+            sending: 0,
             is_dirty: false,
             inbox,
             saved_at: Instant::now(),
@@ -301,8 +317,9 @@ impl Machine {
             Event::Prepared(done) => self.on_prepared(done),
             Event::Started(name, standing) => self.on_started(name, standing),
             Event::Ended(name, ended) => self.on_ended(name, ended),
-            Event::Closed(exit, is_collecting) => self.on_closed(exit, is_collecting),
-            Event::Collected(number) => self.on_collected(number),
+            Event::Closed(closed) => self.on_closed(closed),
+            Event::Collected(number, is_sent) => self.on_collected(number, is_sent),
+            Event::Sent => self.on_sent(),
             Event::Asked(_) => tracing::info!("the machine is going down; staying for the program's last words"),
         }
     }
@@ -508,6 +525,7 @@ impl Machine {
             exit: attempt.and_then(|a| a.exit.clone()).map(|exit| ExitReport { at: self.theirs(exit.at), ..exit }),
             has_work: attempt.is_some_and(|a| a.work.is_some()),
             is_collecting: attempt.is_some_and(|a| a.is_collecting),
+            has_unsent: self.state.has_unsent,
         };
         self.parts.snapshots.send_if_modified(|known| {
             let is_new = *known != snapshot;

@@ -49,6 +49,8 @@ pub(crate) struct Snapshot {
     pub(crate) has_work: bool,
     /// It has ended, and its outputs are being collected.
     pub(crate) is_collecting: bool,
+    /// Output of an ended program waits to be sent.
+    pub(crate) has_unsent: bool,
 }
 
 /// What is news: a change here is reported at once, and stored.
@@ -59,6 +61,7 @@ struct News {
     notice: Option<Notice>,
     is_exited: bool,
     is_collecting: bool,
+    has_unsent: bool,
     has_stepped: bool,
     checkpoint: Option<u64>,
 }
@@ -71,6 +74,7 @@ impl Snapshot {
             notice: self.notice.clone(),
             is_exited: self.exit.is_some(),
             is_collecting: self.is_collecting,
+            has_unsent: self.has_unsent,
             has_stepped: self.progress.step.is_some(),
             checkpoint: self.progress.checkpoint,
         }
@@ -261,6 +265,7 @@ impl Reporter {
             has_work: snapshot.has_work,
             has_bell: self.bell.is_heard(),
             is_collecting: snapshot.is_collecting,
+            has_unsent: snapshot.has_unsent,
         }
     }
 }

@@ -22,6 +22,9 @@ pub(crate) struct State {
     /// Number of the last order of a person that was begun.
     #[serde(default)]
     pub(crate) last_exec: u64,
+    /// An exit was told before all output was sent, of which some waits still.
+    #[serde(default)]
+    pub(crate) has_unsent: bool,
 }
 
 /// How far an attempt has come.

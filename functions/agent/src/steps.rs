@@ -12,13 +12,13 @@ use tokio::sync::{oneshot, watch};
 use rekindle_core::classify::Exit;
 use rekindle_core::orders::notice_is_urgent;
 use rekindle_core::spec::CommandLine;
-use rekindle_wire::agent::{ExitReport, Notice, Work};
+use rekindle_wire::agent::{Notice, Work};
 
 use crate::closing::{Closing, LAST_WORD, all_told, collect};
 use crate::devices::{self, Devices};
 use crate::evidence::Since;
 use crate::files::{self, Layout};
-use crate::machine::{Doing, Event, Live, Machine, Name, Unprepared};
+use crate::machine::{Closed, Doing, Event, Live, Machine, Name, Unprepared};
 use crate::metadata::Metadata;
 use crate::outputs::{self, When};
 use crate::program::{self, Standing};
@@ -45,6 +45,7 @@ impl Machine {
             self.make_folders(number);
         }
         self.resume_collecting(is_same_boot);
+        self.resume_sending(is_same_boot);
         self.resume_closing();
         if let Some(attempt) = self.state.attempt.as_ref().filter(|_| is_same_boot) {
             self.parts.exec.tell_lost(attempt.number, self.state.last_exec);
@@ -151,7 +152,7 @@ impl Machine {
     }
 
     /// Adds a line of ours to the program's standard error, where people and the classifier look.
-    fn say(&self, message: &str) {
+    pub(crate) fn say(&self, message: &str) {
         let Some(attempt) = &self.state.attempt else { return };
         let path = self.parts.layout.attempt(attempt.number).join("stderr");
         if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
@@ -368,7 +369,7 @@ impl Machine {
         let Some(attempt) = &self.state.attempt else {
             tokio::spawn(async move {
                 procs::end(home, family, is_told, kill_at, procs::LEFTOVER_GRACE).await;
-                let _ = events.send(Event::Closed(None, false)).await;
+                let _ = events.send(Event::Closed(None)).await;
             });
             return;
         };
@@ -414,29 +415,31 @@ impl Machine {
             let folder = closing.folder.clone();
             let report = tokio::task::spawn_blocking(move || closing.report(ended));
             // Once the last worker's exit is known the machine may be gone within the second.
-            let (report, ()) = tokio::join!(report, all_told(&flushes, &folder, &taken_over, patience));
-            let is_after = matches!(when, When::After(_)) && collecting.is_due();
+            let (report, is_told) = tokio::join!(report, all_told(&flushes, &folder, &taken_over, patience));
+            let is_collecting = matches!(when, When::After(_)) && collecting.is_due();
             if let Ok(report) = report {
-                let _ = events.send(Event::Closed(Some(Box::new(report)), is_after)).await;
+                let closed = Closed { exit: Box::new(report), is_collecting, has_unsent: !is_told };
+                let _ = events.send(Event::Closed(Some(closed))).await;
             }
-            if let (When::After(limit), true) = (when, is_after) {
+            if let (When::After(limit), true) = (when, is_collecting) {
                 collect(collecting, limit, number, flushes, events).await;
             }
         });
     }
 
     /// Nothing lives any more.
-    pub(crate) fn on_closed(&mut self, exit: Option<Box<ExitReport>>, is_collecting: bool) {
+    pub(crate) fn on_closed(&mut self, closed: Option<Closed>) {
         self.doing = Doing::Nothing;
         self.live = None;
         self.is_dirty = true;
         self.closed_at = Some(Instant::now());
-        let (Some(exit), Some(attempt)) = (exit, self.state.attempt.as_mut()) else {
+        let (Some(closed), Some(attempt)) = (closed, self.state.attempt.as_mut()) else {
             self.is_clean = true;
             return;
         };
         let folder = self.parts.layout.attempt(attempt.number);
         attempt.read_progress(&folder, true);
+        let Closed { exit, is_collecting, has_unsent } = closed;
         tracing::info!(attempt = attempt.number, exit = ?exit.evidence.exit, "nothing lives any more");
         let mut exit = *exit;
         exit.evidence.last_step = attempt.progress.said.step;
@@ -445,6 +448,9 @@ impl Machine {
         let number = attempt.number;
         if !is_collecting {
             self.close_output(number);
+        }
+        if has_unsent {
+            self.await_sent(number);
         }
         flush(&self.parts.flushes);
     }

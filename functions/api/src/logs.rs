@@ -24,6 +24,7 @@ use crate::jobs::{job_id, load};
 use crate::{Api, agents, streams};
 
 mod form;
+mod gap;
 mod name;
 mod reader;
 mod tail;
@@ -185,32 +186,65 @@ fn text(api: &Api, job: &Job, filter: Filter, writer: Writer) -> Response {
     let reader = Reader::new(api.engine.ports.objects.clone(), job.id.clone(), filter, position);
     let last = job.last_attempt;
     let kind = if writer.has_objects { "application/x-ndjson" } else { "text/plain; charset=utf-8" };
-    let state = (reader, writer, all, false);
-    let body = stream::try_unfold(state, move |(mut reader, mut writer, mut heading_due, mut ended)| async move {
+    let whole = Whole { api: api.clone(), job: job.clone(), reader, writer, heading_due: all, is_at_end: false };
+    let body = stream::try_unfold(whole, move |mut whole| async move {
         loop {
-            if ended {
-                return Ok::<_, std::io::Error>(None);
+            if let Some(out) = whole.next().await? {
+                return Ok::<_, std::io::Error>(Some((out, whole)));
             }
-            let piece = reader.next().await.map_err(std::io::Error::other)?;
-            let piece = match piece {
-                Some(piece) => Some(piece),
-                None => reader.rest(),
-            };
-            if let Some((key, text)) = piece {
-                let begins = std::mem::take(&mut heading_due);
-                let mut out = if begins { writer.heading(reader.attempt()) } else { Vec::new() };
-                out.extend(writer.piece(reader.attempt(), &key, &text));
-                return Ok(Some((bytes::Bytes::from(out), (reader, writer, heading_due, ended))));
+            if whole.reader.filter().attempt.is_some() || whole.reader.attempt() >= last {
+                return Ok(None);
             }
-            if reader.filter().attempt.is_some() || reader.attempt() >= last {
-                ended = true;
-            } else {
-                reader.go_on();
-                heading_due = all;
-            }
+            whole.reader.go_on();
+            (whole.heading_due, whole.is_at_end) = (all, false);
         }
     });
     ([(header::CONTENT_TYPE, kind)], Body::from_stream(body)).into_response()
+}
+
+/// State of one reading of everything.
+struct Whole {
+    api: Api,
+    job: Job,
+    reader: Reader,
+    writer: Writer,
+    heading_due: bool,
+    /// Everything of the attempt was read.
+    is_at_end: bool,
+}
+
+impl Whole {
+    /// The next lines of the attempt, and at its end what is missing of it.
+    async fn next(&mut self) -> std::io::Result<Option<bytes::Bytes>> {
+        if self.is_at_end {
+            return Ok(None);
+        }
+        let attempt = self.reader.attempt();
+        let piece = match self.reader.next().await.map_err(std::io::Error::other)? {
+            Some(piece) => Some(piece),
+            None => self.reader.rest(),
+        };
+        let mut out = Vec::new();
+        if let Some((key, text)) = piece {
+            out.extend(self.writer.piece(attempt, &key, &text));
+        } else {
+            self.is_at_end = true;
+            if is_over(&self.job, attempt) {
+                let store = &self.api.engine.ports.store;
+                let gaps = gap::gaps(store, &self.job, &self.reader).await.map_err(std::io::Error::other)?;
+                for (key, line) in gaps {
+                    out.extend(self.writer.piece(attempt, &(key, String::new()), line.as_bytes()));
+                }
+            }
+        }
+        if out.is_empty() {
+            return Ok(None);
+        }
+        if std::mem::take(&mut self.heading_due) {
+            out.splice(0..0, self.writer.heading(attempt));
+        }
+        Ok(Some(out.into()))
+    }
 }
 
 /// State of one follow.
@@ -260,6 +294,9 @@ impl Follow {
                         return Some(event);
                     }
                 }
+                if let Some(event) = self.gaps(&job).await? {
+                    return Some(event);
+                }
                 if self.reader.filter().attempt.is_none() && self.reader.attempt() < job.last_attempt {
                     self.reader.go_on();
                     self.heading_due = true;
@@ -294,6 +331,31 @@ impl Follow {
                 }
             }
         }
+    }
+
+    /// What is missing of the attempt, which is over; the outer `None` ends the stream.
+    async fn gaps(&mut self, job: &Job) -> Option<Option<Event>> {
+        let gaps = match gap::gaps(&self.api.engine.ports.store, job, &self.reader).await {
+            Ok(gaps) => gaps,
+            Err(error) => {
+                tracing::warn!(job = %self.id, %error, "reports cannot be read; the client comes back");
+                return None;
+            }
+        };
+        let mut out = Vec::new();
+        for (key, line) in &gaps {
+            self.reader.note(*key);
+            let line = line.trim_end_matches('\n');
+            out.extend(self.writer.state(self.reader.attempt(), &(*key, String::new()), line.as_bytes(), false));
+        }
+        if out.is_empty() {
+            return Some(None);
+        }
+        if std::mem::take(&mut self.heading_due) {
+            out.splice(0..0, self.writer.heading(self.reader.attempt()));
+        }
+        let out = String::from_utf8_lossy(&out);
+        Some(Some(self.event("", out.strip_suffix('\n').unwrap_or(&out))))
     }
 
     /// What is to be told of a piece; `None`: nothing is to be seen of it.

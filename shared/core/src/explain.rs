@@ -55,8 +55,10 @@ pub fn waiting_for(job: &Job) -> Option<String> {
         Phase::Running | Phase::Succeeded | Phase::Failed | Phase::Cancelled => None,
         Phase::Paused => Some("a person: `unpause`, or `cancel`".into()),
         Phase::Stopping => Some(match resources(job) {
-            Some(names) if sends_outputs(job) => format!("its outputs, and then the deletion of {names}"),
-            Some(names) => format!("the deletion of {names}"),
+            Some(names) => match sends(job) {
+                Some(what) => format!("{what}, and then the deletion of {names}"),
+                None => format!("the deletion of {names}"),
+            },
             None => "the last look at its resources".into(),
         }),
         Phase::Recovering if job.settling.is_some() => {
@@ -103,10 +105,9 @@ fn standing(job: &Job, now: Timestamp) -> String {
                 Some(outcome) => format!("has ended ({})", outcome.phase().as_str()),
                 None => "is being paused".to_owned(),
             };
-            if sends_outputs(job) {
-                format!("Job {id} {end}; for {since} its workers have been sending its outputs.")
-            } else {
-                format!("Job {id} {end}; for {since} what it owned is being deleted.")
+            match sends(job) {
+                Some(what) => format!("Job {id} {end}; for {since} its workers have been sending {what}."),
+                None => format!("Job {id} {end}; for {since} what it owned is being deleted."),
             }
         }
         Phase::Paused => format!("Job {id} has been paused for {since}; it owns nothing and costs nothing."),
@@ -127,12 +128,14 @@ fn standing(job: &Job, now: Timestamp) -> String {
     }
 }
 
-/// It has ended by itself, and its slice is kept while its outputs come.
-fn sends_outputs(job: &Job) -> bool {
-    job.outcome.is_some_and(|outcome| outcome != Outcome::Cancelled)
-        && !job.spec.outputs.is_empty()
+/// It has ended by itself, and its slice is kept while this comes.
+fn sends(job: &Job) -> Option<&'static str> {
+    let is_kept = |g: &Generation| g.delete.is_none() && g.lost.is_none() && !g.is_somebody_elses();
+    let is_sending = job.outcome.is_some_and(|outcome| outcome != Outcome::Cancelled)
         && job.attempts.last().is_some_and(|a| a.fenced_at.is_some())
-        && job.generations.iter().any(|g| g.delete.is_none() && g.lost.is_none())
+        && job.generations.iter().any(is_kept);
+    let what = if job.spec.outputs.is_empty() { "the rest of its output" } else { "its outputs" };
+    is_sending.then_some(what)
 }
 
 /// The reason that `decide` gave, in its own words.
@@ -235,7 +238,7 @@ fn what_next(job: &Job, now: Timestamp) -> Option<String> {
         Phase::Stopping => {
             let names = resources(job).unwrap_or_else(|| "what is left".to_owned());
             let then = job.outcome.map_or("paused", |outcome| outcome.phase().as_str());
-            let first = if sends_outputs(job) { "once they are there it is deleted, and " } else { "" };
+            let first = if sends(job).is_some() { "once that is there it is deleted, and " } else { "" };
             Some(format!("Next: {first}once the TPU API says that {names} is gone, the job is {then}."))
         }
         Phase::Pending | Phase::Provisioning | Phase::Starting | Phase::Running | Phase::Recovering => {

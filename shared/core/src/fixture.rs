@@ -204,6 +204,7 @@ pub(crate) fn report(worker: u32, state: WorkerState) -> WorkerReport {
         notice: None,
         exit: None,
         is_collecting: false,
+        has_unsent: false,
         has_rebooted: false,
     }
 }

@@ -276,10 +276,20 @@ pub struct WorkerReport {
     /// It has ended, and what it left (`outputs`) is still being collected from the machine.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_collecting: bool,
+    /// Output of a program that has ended, of this attempt or an earlier one, waits on the machine to be sent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_unsent: bool,
     /// The VM has booted since the attempt was released. Its program, if it had begun, is lost, and with the disk perhaps the memory of it:
     /// the worker is not told to run this attempt again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_rebooted: bool,
+}
+
+impl WorkerReport {
+    /// Something that its ended program left (outputs, output) is on the machine alone.
+    pub const fn has_left_something(&self) -> bool {
+        self.is_collecting || self.has_unsent
+    }
 }
 
 /// The end of one worker's program, told once.

@@ -94,6 +94,9 @@ pub struct Report {
     /// True while the program has ended and its outputs are still being collected from this machine.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_collecting: bool,
+    /// True while output of a program that has ended, of this attempt or an earlier one, waits on this machine to be sent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_unsent: bool,
 }
 
 /// Progress lines, summed up.

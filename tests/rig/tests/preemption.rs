@@ -130,6 +130,7 @@ impl World {
             has_work: true,
             has_bell: false,
             is_collecting: false,
+            has_unsent: false,
         };
         change(worker, &mut report);
         report

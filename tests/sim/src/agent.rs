@@ -200,6 +200,7 @@ fn report_of(world: &World, fleet: &crate::machine::Fleet, vm: &Vm) -> Report {
         has_work: attempt.is_some_and(|a| a.work.is_some()),
         has_bell: false,
         is_collecting: false,
+        has_unsent: false,
     }
 }
 

@@ -200,6 +200,33 @@ async fn a_later_attempt_is_bounded_while_the_output_of_an_earlier_one_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_exit_that_is_told_before_its_output_says_so_until_all_is_sent() {
+    let cloud = Cloud::start("seq 1 1000; echo the end >&2; exit 3").await;
+    let mut worker = Worker::start(&cloud);
+    cloud.set(|inner| inner.takes_no_logs = true);
+    cloud.until_state(1, WorkerState::Ready).await;
+    cloud.want(Want::Run);
+    let told = cloud.until_state(1, WorkerState::Exited).await;
+    assert_eq!((told.exit.unwrap().evidence.exit, told.has_unsent), (Exit::Code(3), true));
+    // The next agent knows it, and the next attempt in place.
+    worker.kill_agent();
+    let before = cloud.set(|inner| inner.reports.len());
+    worker.start_agent();
+    let first = cloud.until("the next agent", |inner| inner.reports.get(before).cloned()).await;
+    assert!(first.has_unsent);
+    let run = "until [ -e end ]; do sleep 0.02; done";
+    cloud.set(|inner| inner.order = order(2, Want::Run, Some(work(2, run))));
+    assert!(cloud.until_running(2).await.has_unsent);
+    cloud.set(|inner| inner.takes_no_logs = false);
+    let last = cloud.until("all is sent", |inner| inner.last().filter(|last| !last.has_unsent).cloned()).await;
+    assert_eq!((last.attempt, last.state), (2, WorkerState::Running));
+    let (out, err) = cloud.set(|inner| (inner.output(1, "stdout").unwrap(), inner.output(1, "stderr").unwrap()));
+    assert!(out == numbers(1, 1000) && err == b"the end\n", "{}", String::from_utf8_lossy(&err));
+    std::fs::write(worker.work().join("end"), "").unwrap();
+    assert!(!cloud.until_state(2, WorkerState::Exited).await.has_unsent);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_holds_nothing_up_and_loses_nothing() {
     let run = "cat /dev/zero >fill 2>/dev/null; echo full >&2; seq 1 100000
         until [ -s /dev/shm/$MARK ]; do sleep 0.02; done; seq 100001 200000; exit 3";

@@ -156,6 +156,7 @@ fn fresh(api: &Api, attempt: &Attempt, hello: &Hello) -> WorkerReport {
         notice: None,
         exit: None,
         is_collecting: false,
+        has_unsent: false,
         has_rebooted: false,
     }
 }

@@ -30,6 +30,7 @@ pub(super) fn merge(
     next.notice = earlier(next.notice.take(), report.notice.clone());
     // A report of an earlier moment that comes late does not begin the collecting anew.
     next.is_collecting = report.is_collecting && (next.exit.is_none() || next.is_collecting);
+    next.has_unsent = report.has_unsent && (next.exit.is_none() || next.has_unsent);
     if next.exit.is_none() {
         next.exit.clone_from(&report.exit);
     }
@@ -95,6 +96,7 @@ fn empty(report: &Report, address: &str, now: Timestamp) -> WorkerReport {
         notice: None,
         exit: None,
         is_collecting: false,
+        has_unsent: false,
         has_rebooted: false,
     }
 }
@@ -116,8 +118,10 @@ pub(super) enum Change {
     Exit,
     /// The program of this worker ended: news if all have.
     AllExited,
-    /// All that this worker's program left was collected: news if all have done so.
+    /// All that this worker's program left was collected: news if nothing is left on any of them.
     Collected,
+    /// All that this worker's program said was sent: news if nothing is left on any of them.
+    Sent,
     /// The slice will be taken away.
     Notice,
     /// The VM booted again.
@@ -144,8 +148,11 @@ pub(super) fn change(
         let stops = attempt.stop.is_none() && exit.evidence.exit != Exit::Code(0);
         return Some(if stops || attempt.first_exit_at.is_none() { Change::Exit } else { Change::AllExited });
     }
-    if known.is_some_and(|k| k.is_collecting) && !next.is_collecting {
-        return Some(Change::Collected);
+    if let Some(known) = known.filter(|k| k.has_left_something())
+        && next.exit.is_some()
+        && !next.has_left_something()
+    {
+        return Some(if known.is_collecting { Change::Collected } else { Change::Sent });
     }
     if let Some(notice) = &next.notice {
         let known_to_job = job.generation(next.generation).and_then(|g| g.notice.as_ref());

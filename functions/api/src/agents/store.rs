@@ -55,7 +55,8 @@ async fn once(
     let kind = Kind::Worker(report.job.clone(), report.attempt, report.key);
     let known = docs.read::<WorkerReport>(&kind).await?;
     let before = known.as_ref().map(|at| &at.value);
-    let tells = report.exit.is_some() || report.notice.is_some() || before.is_some_and(|known| known.is_collecting);
+    let tells =
+        report.exit.is_some() || report.notice.is_some() || before.is_some_and(WorkerReport::has_left_something);
     if is_late && !tells {
         return Ok(None);
     }
@@ -75,13 +76,14 @@ async fn once(
             all(api, job, attempt, |r| matches!(r.state, WorkerState::Running | WorkerState::Exited)).await?
         }
         Change::AllExited => all(api, job, attempt, |r| r.state == WorkerState::Exited).await?,
-        Change::Collected => all(api, job, attempt, |r| !r.is_collecting).await?,
+        Change::Collected | Change::Sent => all(api, job, attempt, |r| !r.has_left_something()).await?,
         Change::Exit | Change::Notice | Change::Reboot | Change::Step => Some(revision),
     };
     let cause = match news {
         Change::Exit => "worker exit",
         Change::AllExited => "workers exited",
         Change::Collected => "outputs collected",
+        Change::Sent => "output sent",
         Change::Notice => "notice",
         Change::Reboot => "worker rebooted",
         Change::Ready => "workers ready",

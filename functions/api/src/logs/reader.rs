@@ -31,6 +31,9 @@ pub(crate) struct Filter {
     pub(crate) has_bars: bool,
 }
 
+/// In a position, the stream of a worker of which it was said what is missing.
+const NOTED: &str = "noted";
+
 /// A stream of one worker.
 pub(crate) type StreamKey = (WorkerKey, String);
 
@@ -151,6 +154,22 @@ impl Reader {
         Position { attempt: self.attempt, marks }
     }
 
+    /// Whether a worker has said anything in this attempt, as far as it was read.
+    pub(crate) fn has_heard(&self, key: WorkerKey) -> bool {
+        self.streams.keys().any(|(worker, stream)| *worker == key && stream != NOTED)
+    }
+
+    /// It is said what is missing of a worker: a client that comes back is not told again.
+    pub(crate) fn note(&mut self, key: WorkerKey) {
+        let noted = Open { done: Mark { number: 1, offset: 0 }, next: 1, ..Open::default() };
+        self.streams.insert((key, NOTED.to_owned()), noted);
+    }
+
+    /// Whether that was said.
+    pub(crate) fn has_noted(&self, key: WorkerKey) -> bool {
+        self.streams.contains_key(&(key, NOTED.to_owned()))
+    }
+
     /// The next attempt, from its beginning.
     pub(crate) fn go_on(&mut self) {
         self.attempt += 1;
@@ -185,8 +204,8 @@ impl Reader {
     /// The stream whose next chunk came in first. Of one moment: worker by worker, and what one said before what it
     /// complained of.
     async fn earliest(&mut self) -> Result<Option<StreamKey>, WorldError> {
-        let empty: Vec<StreamKey> =
-            self.streams.iter().filter(|(_, o)| o.heads.is_empty() && !o.is_dry).map(|(k, _)| k.clone()).collect();
+        let is_empty = |(key, open): &(&StreamKey, &Open)| open.heads.is_empty() && !open.is_dry && key.1 != NOTED;
+        let empty: Vec<StreamKey> = self.streams.iter().filter(is_empty).map(|(key, _)| key.clone()).collect();
         for key in empty {
             self.fill(&key).await?;
         }

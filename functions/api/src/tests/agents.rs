@@ -81,6 +81,7 @@ impl Agent<'_> {
             has_work: false,
             has_bell: false,
             is_collecting: false,
+            has_unsent: false,
         }
     }
 
@@ -109,7 +110,7 @@ impl Agent<'_> {
         self.served.rig.fakes.store().read(&kind).await.unwrap().map(|at| at.value)
     }
 
-    fn exit(&self, code: i32) -> ExitReport {
+    pub(super) fn exit(&self, code: i32) -> ExitReport {
         let evidence =
             WorkerEvidence { index: self.hello.key.worker, exit: Exit::Code(code), ..WorkerEvidence::default() };
         ExitReport { at: self.now(), ordered: false, evidence }

@@ -142,6 +142,7 @@ fn exit_report(now: i64) -> Report {
         has_work: false,
         has_bell: false,
         is_collecting: false,
+        has_unsent: false,
     }
 }
 

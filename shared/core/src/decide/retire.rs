@@ -3,10 +3,18 @@
 use std::time::Duration;
 
 use super::Pass;
-use crate::job::{Create, Delete, Desired, Generation, Outcome};
-use crate::observation::{Look, SliceState};
+use crate::job::{Attempt, Create, Delete, Desired, Generation, Outcome, StopCause};
+use crate::observation::{Look, SliceState, WorkerReport};
 use crate::orders::notice_is_urgent;
 use crate::reason::Reason;
+
+/// Nobody ordered the end of the attempt, and nobody took its slice.
+fn ended_by_itself(attempt: &Attempt) -> bool {
+    match attempt.stop.as_ref().map(|stop| stop.cause) {
+        None | Some(StopCause::PeerExit | StopCause::Limit) => true,
+        Some(StopCause::Notice | StopCause::Lost | StopCause::Cancel | StopCause::Pause | StopCause::Restart) => false,
+    }
+}
 
 impl Pass<'_> {
     pub(super) fn retire(&mut self) {
@@ -70,17 +78,23 @@ impl Pass<'_> {
         }
     }
 
-    /// The job has ended, for good or not, and workers still send what it left. Not for ever, and not where the slice goes anyhow.
+    /// The program has ended by itself, and workers still send what it left. Not for ever, and not where the slice goes anyhow.
     fn is_collected_from(&mut self, g: &Generation) -> bool {
-        let by_itself = matches!(self.job.outcome, Some(Outcome::Succeeded | Outcome::Failed));
         let goes = g.lost.is_some() || g.notice.as_ref().is_some_and(|n| n.takes_away() && self.now >= n.deadline);
-        if !by_itself || goes || self.job.spec.outputs.is_empty() {
+        let newest = self.job.attempts.iter().rev().find(|a| a.generation == g.number);
+        let Some((attempt, fenced)) = newest.and_then(|a| Some((a, a.fenced_at?))) else { return false };
+        let (outputs, output) = match self.job.outcome {
+            Some(Outcome::Succeeded | Outcome::Failed) => (!self.job.spec.outputs.is_empty(), true),
+            Some(Outcome::Cancelled) => (false, false),
+            // It goes on elsewhere, and why it failed stands in what it said last. A person who ordered the end waits for nothing.
+            None => (false, self.job.desired == Desired::Run && ended_by_itself(attempt) && g.notice.is_none()),
+        };
+        if goes || !(outputs || output) {
             return false;
         }
-        let newest = self.job.attempts.iter().rev().find(|a| a.generation == g.number);
-        let Some((number, fenced)) = newest.and_then(|a| Some((a.number, a.fenced_at?))) else { return false };
+        let is_left = |r: &WorkerReport| (outputs && r.is_collecting) || (output && r.has_unsent);
         // A failed read says nothing.
-        let open = self.seen.workers.is_none() || self.reports_of(number).iter().any(|r| r.is_collecting);
+        let open = self.seen.workers.is_none() || self.reports_of(attempt.number).into_iter().any(is_left);
         open && !self.over(fenced, self.settings().outputs_wait)
     }
 
@@ -107,7 +121,7 @@ impl Pass<'_> {
         }
         let resume = self.job.attempts.last().is_some_and(|a| a.resume);
         if let Some(a) = self.job.attempts.last().filter(|a| a.released_at.is_none()).map(|a| a.number) {
-            self.order_stop(a, crate::job::StopCause::Limit, now);
+            self.order_stop(a, StopCause::Limit, now);
             self.fence(a);
         }
         self.job.next = Some(crate::job::Next {

@@ -232,6 +232,7 @@ fn reports(job: &Job, step: &Step, now: Timestamp) -> Option<Vec<Shared<WorkerRe
             notice: step.notice.then_some(Notice { kind: NoticeKind::Preemption, seen_at: now, deadline }),
             exit,
             is_collecting: state == WorkerState::Exited && step.acts > 200,
+            has_unsent: state == WorkerState::Exited && step.acts > 230,
             has_rebooted: step.acts % 16 == 7,
         }));
     }

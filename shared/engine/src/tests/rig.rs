@@ -412,6 +412,7 @@ fn fresh(attempt: u32, generation: u32, key: WorkerKey, now: Timestamp) -> Worke
         notice: None,
         exit: None,
         is_collecting: false,
+        has_unsent: false,
         has_rebooted: false,
     }
 }

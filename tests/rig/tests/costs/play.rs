@@ -467,6 +467,7 @@ impl Play {
             has_work: false,
             has_bell: self.is_heard,
             is_collecting: false,
+            has_unsent: false,
         };
         let request = Request::post("/agent/v1/report")
             .header("content-type", "application/json")

@@ -31,6 +31,7 @@ fn report(state: WorkerState) -> Report {
         has_work: true,
         has_bell: false,
         is_collecting: false,
+        has_unsent: false,
     }
 }
 
@@ -82,6 +83,21 @@ fn collecting_begins_with_the_exit_and_ends_once() {
     assert!(!done.is_collecting && done.exit == known.exit);
     let late = merge(Some(&done), &told, "", at(4), true);
     assert!(!late.is_collecting, "a report of an earlier moment");
+}
+
+#[test]
+fn what_is_unsent_is_told_with_the_exit_and_ends_once() {
+    let exit = ExitReport { at: at(1), ordered: false, evidence: WorkerEvidence::default() };
+    let told = Report { exit: Some(exit), has_unsent: true, ..report(WorkerState::Exited) };
+    let known = merge(None, &told, "", at(2), false);
+    let done = merge(Some(&known), &report(WorkerState::Exited), "", at(3), true);
+    let late = merge(Some(&done), &told, "", at(4), true);
+    assert_eq!((known.has_unsent, done.has_unsent, late.has_unsent), (true, false, false));
+    // Of an earlier attempt, while the next one runs on the same machine.
+    let run = Report { has_unsent: true, ..report(WorkerState::Running) };
+    let running = merge(None, &run, "", at(2), false);
+    assert!(running.has_unsent);
+    assert!(!merge(Some(&running), &report(WorkerState::Running), "", at(3), false).has_unsent);
 }
 
 #[test]
