@@ -1,7 +1,8 @@
 //! Orders of people to a workspace: a command whose output and exit go back to them, or files that are unpacked.
 //!
 //! **Invariant:** an order is begun at most once, also when the agent restarts: its number is written down before. A
-//! command carries the mark of the attempt's programs, and ends with them.
+//! command carries the mark of the attempt's programs, and ends with them; one that is told to end takes with it all that it
+//! started. What it leaves in the background when it ends by itself stays, as after a shell.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt as _;
@@ -16,7 +17,7 @@ use jiff::Timestamp;
 use rekindle_core::classify::Exit;
 use rekindle_core::exec::{ExecAction, ExecExit, ExecOrder};
 use rekindle_core::spec::CommandLine;
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::process::Signal;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::watch;
 
@@ -26,6 +27,7 @@ use crate::bundle;
 use crate::devices::Devices;
 use crate::files::Layout;
 use crate::metadata::{Metadata, Node};
+use crate::procs::{self, Birth};
 use crate::program::Reaped;
 use crate::secrets::Secrets;
 
@@ -152,24 +154,6 @@ impl Exec {
         }
     }
 
-    /// Tells a command's process group to end, and kills what has not after the grace.
-    async fn end_group(&self, leader: i32, grace: Duration) {
-        let Some(group) = Pid::from_raw(leader) else { return };
-        // Of a leader that was reaped the number may be another's; of one that ends from here on, its group holds it.
-        if self.reaped.get(leader).is_some() {
-            return;
-        }
-        let _ = kill_process_group(group, Signal::TERM);
-        let until = Instant::now() + grace;
-        while test_kill_process_group(group).is_ok() {
-            if Instant::now() > until {
-                let _ = kill_process_group(group, Signal::KILL);
-                return;
-            }
-            tokio::time::sleep(LOOK_EACH).await;
-        }
-    }
-
     /// Tells of the orders that an earlier agent began and did not bring to their end: up to `last` they were begun.
     pub(crate) fn tell_lost(&self, attempt: u32, last: u64) {
         let entries = std::fs::read_dir(self.layout.attempt(attempt)).into_iter().flatten().flatten();
@@ -234,9 +218,12 @@ impl Exec {
         &self,
         id: u64,
         command: &CommandLine,
-        env: BTreeMap<String, String>,
+        mut env: BTreeMap<String, String>,
         grace: Duration,
     ) -> anyhow::Result<i32> {
+        // Its own mark, which is also one of the attempt: by it what left its group is found.
+        let mark = format!("{}/{PAPER}{id}", env.get(procs::MARK).map_or("", String::as_str));
+        env.insert(procs::MARK.to_owned(), mark.clone());
         let words = match command {
             CommandLine::Shell(text) => vec!["bash".to_owned(), "-c".to_owned(), text.clone()],
             CommandLine::Argv(words) => words.clone(),
@@ -254,6 +241,8 @@ impl Exec {
             .process_group(0);
         let mut child = self.reaped.spawn(&mut command).with_context(|| format!("cannot start {program:?}"))?;
         let pid = child.id().cast_signed();
+        // Until it is reaped the number is its own.
+        let leader = Birth::of(pid);
         let out = tokio::process::ChildStdout::from_std(child.stdout.take().context("no pipe")?)?;
         let err = tokio::process::ChildStderr::from_std(child.stderr.take().context("no pipe")?)?;
         let (ended, is_over) = watch::channel(false);
@@ -273,7 +262,9 @@ impl Exec {
                 biased;
                 exit = &mut exit => exit,
                 () = self.stopped(id) => {
-                    self.end_group(pid, grace).await;
+                    if let Some(leader) = leader {
+                        procs::end_command(mark, leader, grace).await;
+                    }
                     exit.await
                 }
             };

@@ -1,8 +1,9 @@
 //! Outputs: files of the working directory that match the job's patterns, collected at the end of a program.
 //!
-//! A later attempt's file takes the place of an earlier one's of the same name. What is too large is left out, with a
-//! line of ours in the program's standard error.
+//! A later attempt's file takes the place of an earlier one's of the same name. What is too large or out of reach is left out,
+//! with a line of ours in the program's standard error; a pattern that matches nothing has one, too.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -72,7 +73,8 @@ pub(crate) fn left_after(ended: Timestamp, now: Timestamp) -> Duration {
     AFTER_MAX.saturating_sub(Duration::try_from(now.duration_since(ended)).unwrap_or_default())
 }
 
-/// Finds the files that match. Links are not followed.
+/// Finds the files that match. Links are not followed; what is not looked into for that or another reason is told, and which
+/// pattern matches nothing.
 fn find(work: &Path, patterns: &[String]) -> Found {
     let mut found = Found::default();
     let set = match spec::outputs::patterns(patterns) {
@@ -82,13 +84,11 @@ fn find(work: &Path, patterns: &[String]) -> Found {
             return found;
         }
     };
-    let mut files: Vec<(PathBuf, u64)> = Vec::new();
-    let mut looks = LOOKS_MAX;
-    walk(work, Path::new(""), DEPTH_MAX, &set, &mut looks, &mut files);
-    if looks == 0 {
-        found.left_out.push(format!("outputs: only the first {LOOKS_MAX} files were looked at"));
-    }
+    let mut search = Search::new(work, patterns, set);
+    search.walk(Path::new(""), DEPTH_MAX);
+    let mut files = std::mem::take(&mut search.files);
     files.sort();
+    found.left_out = search.left_out();
     let (mut sum, mut rest) = (0_u64, 0_usize);
     for (path, size) in files {
         if size > FILE_MAX {
@@ -114,20 +114,99 @@ fn find(work: &Path, patterns: &[String]) -> Found {
     found
 }
 
-fn walk(work: &Path, below: &Path, depth: usize, set: &GlobSet, looks: &mut usize, files: &mut Vec<(PathBuf, u64)>) {
-    let Ok(entries) = std::fs::read_dir(work.join(below)) else { return };
-    for entry in entries.flatten() {
-        if *looks == 0 {
+/// A walk through the working directory.
+struct Search<'a> {
+    work: &'a Path,
+    patterns: &'a [String],
+    set: GlobSet,
+    /// Entries that may still be looked at.
+    looks: usize,
+    /// What matches, with its size in bytes.
+    files: Vec<(PathBuf, u64)>,
+    /// Numbers of the patterns that match something.
+    matched: BTreeSet<usize>,
+    /// What could hold a match and was not looked into: links, folders too deep, folders that cannot be read.
+    links: Vec<PathBuf>,
+    deep: Vec<PathBuf>,
+    closed: Vec<PathBuf>,
+}
+
+impl<'a> Search<'a> {
+    fn new(work: &'a Path, patterns: &'a [String], set: GlobSet) -> Self {
+        let (files, matched) = (Vec::new(), BTreeSet::new());
+        let (links, deep, closed) = (Vec::new(), Vec::new(), Vec::new());
+        Self { work, patterns, set, looks: LOOKS_MAX, files, matched, links, deep, closed }
+    }
+
+    fn walk(&mut self, below: &Path, depth: usize) {
+        let Ok(entries) = std::fs::read_dir(self.work.join(below)) else {
+            if self.may_hold(below) {
+                self.closed.push(below.to_owned());
+            }
             return;
+        };
+        for entry in entries.flatten() {
+            if self.looks == 0 {
+                return;
+            }
+            self.looks -= 1;
+            let Ok(meta) = entry.metadata() else { continue };
+            let path = below.join(entry.file_name());
+            let matches = self.set.matches(&path);
+            if meta.is_dir() && depth > 0 {
+                self.walk(&path, depth - 1);
+            } else if meta.is_dir() {
+                if !matches.is_empty() || self.may_hold(&path) {
+                    self.deep.push(path);
+                }
+            } else if meta.is_symlink() {
+                let is_folder = std::fs::metadata(self.work.join(&path)).is_ok_and(|of| of.is_dir());
+                if !matches.is_empty() || (is_folder && self.may_hold(&path)) {
+                    self.links.push(path);
+                }
+            } else if meta.is_file() && !matches.is_empty() {
+                // Each pattern is two of the set: itself, and all below it.
+                self.matched.extend(matches.into_iter().map(|number| number / 2));
+                self.files.push((path, meta.len()));
+            }
         }
-        *looks -= 1;
-        let Ok(meta) = entry.metadata() else { continue };
-        let path = below.join(entry.file_name());
-        if meta.is_dir() && depth > 0 {
-            walk(work, &path, depth - 1, set, looks, files);
-        } else if meta.is_file() && set.is_match(&path) {
-            files.push((path, meta.len()));
+    }
+
+    /// Whether a match can lie below a folder, as far as the words before the first wildcard tell.
+    fn may_hold(&self, folder: &Path) -> bool {
+        self.patterns.iter().any(|pattern| {
+            let pattern = pattern.trim_start_matches("./").trim_end_matches('/');
+            let fixed = pattern.split('/').take_while(|part| !part.contains(['*', '?', '[', '{']));
+            let fixed: PathBuf = fixed.collect();
+            let is_deep = pattern.contains('/') || pattern == "**" || fixed == Path::new(pattern);
+            is_deep && (folder.starts_with(&fixed) || fixed.starts_with(folder))
+        })
+    }
+
+    /// What is left out for another reason than its size.
+    fn left_out(&self) -> Vec<String> {
+        let mut told = Vec::new();
+        let unmatched = self.patterns.iter().enumerate().filter(|(number, _)| !self.matched.contains(number));
+        let unmatched: Vec<&str> = unmatched.map(|(_, pattern)| pattern.as_str()).collect();
+        if !unmatched.is_empty() {
+            let names = unmatched.join(", ");
+            told.push(format!("outputs: no file of the working directory matches {names}"));
         }
+        if self.looks == 0 {
+            told.push(format!("outputs: only the first {LOOKS_MAX} files were looked at"));
+        }
+        let links = "is a link, and links are not followed; write into a folder of the working directory";
+        let deep = format!("is more than {DEPTH_MAX} folders deep, and not looked into; write less deep");
+        let closed = "cannot be read";
+        for (paths, why) in [(&self.links, links), (&self.deep, deep.as_str()), (&self.closed, closed)] {
+            let Some(first) = paths.iter().min() else { continue };
+            let more = match paths.len() - 1 {
+                0 => String::new(),
+                more => format!(" ({more} more like it)"),
+            };
+            told.push(format!("outputs: {} {why}{more}", first.display()));
+        }
+        told
     }
 }
 
@@ -251,7 +330,44 @@ mod tests {
         assert_eq!(names(&found(&["**/*.png"])), ["a.png", "out/c.png"]);
         assert_eq!(names(&found(&["out"])), ["out/c.png", "out/deep/d.txt"]);
         assert_eq!(names(&found(&["./out/", "b.txt"])), ["b.txt", "out/c.png", "out/deep/d.txt"]);
-        assert_eq!(found(&["none"]), Found::default());
+        assert_eq!(names(&found(&["none"])), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_out_of_reach_and_what_matches_nothing_is_told() {
+        assert_eq!(
+            found(&["none", "b.txt", "results/*.png"]).left_out,
+            ["outputs: no file of the working directory matches none, results/*.png"]
+        );
+        let link = "is a link, and links are not followed; write into a folder of the working directory";
+        assert_eq!(found(&["**/*.png"]).left_out, [format!("outputs: link.png {link}")]);
+        assert_eq!(found(&["b.txt"]).left_out, [""; 0], "what is not asked for is not told");
+
+        let folder = tempfile::tempdir().unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        std::fs::write(elsewhere.path().join("a.png"), "a").unwrap();
+        std::fs::write(folder.path().join("b.png"), "b").unwrap();
+        let deep = format!("results/{}", "d/".repeat(DEPTH_MAX));
+        std::fs::create_dir_all(folder.path().join(&deep)).unwrap();
+        std::fs::write(folder.path().join(&deep).join("c.png"), "c").unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), folder.path().join("linked")).unwrap();
+        let told = |patterns: &[&str]| {
+            let patterns: Vec<String> = patterns.iter().map(|&text| text.to_owned()).collect();
+            find(folder.path(), &patterns).left_out.join("; ")
+        };
+        for (pattern, links, deep) in [
+            ("linked/*.png", true, false),
+            ("linked", true, false),
+            ("results", false, true),
+            ("results/**/*.png", false, true),
+            ("**/*.png", true, true),
+            ("*.png", false, false),
+            ("b.png", false, false),
+        ] {
+            let told = told(&[pattern]);
+            assert_eq!(told.contains(&format!("linked {link}")), links, "{pattern}: {told}");
+            assert_eq!(told.contains("is more than 32 folders deep"), deep, "{pattern}: {told}");
+        }
     }
 
     #[test]

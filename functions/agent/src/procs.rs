@@ -92,17 +92,17 @@ fn is_dead(stat: &Stat) -> bool {
     matches!(stat.state, 'Z' | 'X' | 'x')
 }
 
+fn table() -> Result<BTreeMap<i32, Stat>, procfs::ProcError> {
+    let stats = procfs::process::all_processes()?.flatten().filter_map(|process| process.stat().ok());
+    Ok(stats.map(|stat| (stat.pid, stat)).collect())
+}
+
 /// Every living process of this worker's programs; shims are none.
 ///
 /// # Errors
 /// If the process table cannot be read: then nothing is proved.
 pub(crate) fn members(home: &Path, family: Option<Family>) -> Result<Vec<Birth>, procfs::ProcError> {
-    let mut table: BTreeMap<i32, Stat> = BTreeMap::new();
-    for process in procfs::process::all_processes()?.flatten() {
-        if let Ok(stat) = process.stat() {
-            table.insert(stat.pid, stat);
-        }
-    }
+    let table = table()?;
     let is = |birth: Birth| table.get(&birth.pid).is_none_or(|s| s.starttime == birth.start);
     // A number of ours that now belongs to another process says nothing any more.
     let shim = family.map(|f| f.shim).filter(|b| is(*b)).map(|b| b.pid);
@@ -140,8 +140,56 @@ fn descendants(table: &BTreeMap<i32, Stat>, root: Option<i32>) -> BTreeSet<i32> 
 }
 
 fn has_mark(pid: i32, prefix: &[u8]) -> bool {
+    marked(pid, |entry| entry.starts_with(prefix))
+}
+
+fn marked(pid: i32, is: impl Fn(&[u8]) -> bool) -> bool {
     let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    environ.split(|b| *b == 0).any(|entry| entry.starts_with(prefix))
+    environ.split(|b| *b == 0).any(is)
+}
+
+/// Every living process of one command: its leader's group and descendants, and what carries its own mark, wherever it went.
+fn members_of(mark: &str, leader: Birth) -> Result<Vec<Birth>, procfs::ProcError> {
+    let table = table()?;
+    let group = table.get(&leader.pid).is_none_or(|s| s.starttime == leader.start).then_some(leader.pid);
+    let children = descendants(&table, group);
+    let entry = format!("{MARK}={mark}").into_bytes();
+    let is_of = |s: &&Stat| {
+        Some(s.pgrp) == group || children.contains(&s.pid) || marked(s.pid, |known| known == entry.as_slice())
+    };
+    let me = std::process::id().cast_signed();
+    let living = table.values().filter(|s| !is_dead(s) && s.pid > 1 && s.pid != me);
+    Ok(living.filter(is_of).map(|s| Birth { pid: s.pid, start: s.starttime }).collect())
+}
+
+/// Ends a command and everything it started: SIGTERM, and after the grace SIGKILL. What a process starts in order to save is
+/// left in peace until then.
+pub(crate) async fn end_command(mark: String, leader: Birth, grace: Duration) {
+    let kill_at = Instant::now() + grace;
+    // What even SIGKILL does not end is stuck in the kernel, and nobody waits for it.
+    let give_up_at = kill_at + LEFTOVER_GRACE;
+    let mut told: BTreeSet<Birth> = BTreeSet::new();
+    for look in 0_u32.. {
+        let of = mark.clone();
+        let Ok(Ok(alive)) = tokio::task::spawn_blocking(move || members_of(&of, leader)).await else {
+            tracing::warn!("the process table cannot be read; a command may live on");
+            return;
+        };
+        let now = Instant::now();
+        if alive.is_empty() || now >= give_up_at {
+            return;
+        }
+        let is_due = look == 0 || !alive.contains(&leader);
+        for birth in alive {
+            if now >= kill_at {
+                birth.signal(Signal::KILL);
+            } else if is_due && told.insert(birth) {
+                birth.signal(Signal::TERM);
+                birth.signal(Signal::CONT);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Ends every program of this worker and returns only when none of its processes lives: SIGTERM to the program's

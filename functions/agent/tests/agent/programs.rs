@@ -313,7 +313,7 @@ async fn a_success_is_told_while_its_outputs_are_still_collected_also_by_the_nex
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_that_is_told_to_end_takes_its_group_with_it_and_no_other() {
+async fn a_command_that_is_told_to_end_takes_all_that_it_started_with_it_and_no_other() {
     let cloud = Cloud::start("").await;
     cloud.set(|inner| {
         let work = inner.order.work.as_mut().unwrap();
@@ -327,20 +327,25 @@ async fn a_command_that_is_told_to_end_takes_its_group_with_it_and_no_other() {
     };
     let deaf = "trap '' TERM; echo $$ >deaf; while :; do sleep 0.05; done";
     let orders = [run(1, "sleep 1000 & echo $! >child; wait"), run(2, "echo $$ >other; exec sleep 1001"), run(3, deaf)];
+    let far = "setsid bash -c 'echo $$ >far; exec sleep 1002' & wait";
+    let orders = [&orders[..], &[run(5, far)]].concat();
     let late = ExecOrder { stop_at: Some(Timestamp::now()), ..run(4, "echo >never") };
     cloud.set(|inner| inner.order.exec = [&orders[..], &[late]].concat());
     let (child, other, deaf) = (worker.line("child").await, worker.line("other").await, worker.line("deaf").await);
+    let far = worker.line("far").await;
     cloud.set(|inner| {
         inner.order.exec[0].stop_at = Some(Timestamp::now());
         inner.order.exec[2].stop_at = Some(Timestamp::now());
+        inner.order.exec[3].stop_at = Some(Timestamp::now());
     });
     let ended = |inner: &Inner, id| inner.brought.get(&(id, "exit".to_owned(), 0)).cloned();
-    for (id, code) in [(1, 128 + 15), (3, 128 + 9), (4, 128 + 15)] {
+    for (id, code) in [(1, 128 + 15), (3, 128 + 9), (5, 128 + 15), (4, 128 + 15)] {
         let end = cloud.until("it ends", |inner| ended(inner, id)).await;
         let end: ExecExit = serde_json::from_slice(&end).unwrap();
         assert_eq!(end, ExecExit { code, error: None }, "order {id}");
     }
     assert!(!is_alive(&child) && !is_alive(&deaf), "nothing of what was ended lives");
+    assert!(!is_alive(&far), "in whatever session");
     assert!(is_alive(&other), "the other command goes on");
     assert!(!worker.work().join("never").exists(), "what was told to end before it began is not begun");
 }
