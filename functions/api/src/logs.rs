@@ -110,7 +110,7 @@ pub(crate) async fn read(
         Some(other) => return Err(faulty_query("form", &format!("{other:?} is neither text nor lines"))),
     };
     if let Some(stream) = query.stream.as_deref().filter(|s| !["", "stdout", "stderr"].contains(s)) {
-        return Err(faulty_query("stream", &format!("{stream:?} is none; stdout or stderr")));
+        return Err(faulty_query("stream", &format!("there is no stream {stream:?}; write stdout or stderr")));
     }
     if let Some(attempt) = query.attempt {
         check_attempt(&job, attempt, follow)?;
@@ -163,7 +163,7 @@ fn worker(job: &Job, text: &str) -> Result<WorkerKey, Problem> {
         _ => format!("the job has the workers 0-0 to {}-{} (slice-worker)", slices - 1, workers - 1),
     };
     let key = v1::worker_key(text).filter(|key| key.slice < slices && key.worker < workers);
-    key.ok_or_else(|| faulty_query("worker", &format!("{text:?} is none; {range}")))
+    key.ok_or_else(|| faulty_query("worker", &format!("there is no worker {text:?}; {range}")))
 }
 
 /// 400 for an attempt that has not been, unless it is waited for.
@@ -176,7 +176,7 @@ fn check_attempt(job: &Job, attempt: u32, follow: bool) -> Result<(), Problem> {
         1 => "the job has had attempt 1 alone".to_owned(),
         last => format!("the job has had the attempts 1 to {last}"),
     };
-    Err(faulty_query("attempt", &format!("{attempt} is none; {has}")))
+    Err(faulty_query("attempt", &format!("there is no attempt {attempt}; {has}")))
 }
 
 /// Everything there is, attempt by attempt, chunk by chunk; memory holds one chunk.

@@ -249,7 +249,7 @@ pub(crate) struct Doctor {
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct Run {
     /// Job file in YAML or JSON (`-` is stdin), then arguments of the program as KEY=VALUE: an alias such as `lr`, or a
-    /// full name such as `config.model.depth`
+    /// full name such as `config.model.depth`. In a `run` of several commands they go where "$@" stands
     #[arg(value_name = "FILE | KEY=VALUE")]
     pub(crate) words: Vec<String>,
     /// Folder with the program, or its name in the configuration [default: `folder` of the preset, of rekindle.toml or of

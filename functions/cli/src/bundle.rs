@@ -1,7 +1,7 @@
 //! A folder as one file: what is taken, the bytes, where they go.
 //!
-//! **Invariant:** equal folders give equal bytes, whoever packs them and when: names are sorted, times and owners are
-//! left out. So the digest names the content, and what was uploaded once is never uploaded again.
+//! **Invariant:** equal folders give equal bytes, whoever packs them and when: names are sorted, owners are left out, and
+//! for a job also times. So the digest names the content, and what was uploaded once is never uploaded again.
 
 mod collect;
 mod git;
@@ -24,6 +24,16 @@ const SIZE_MAX: u64 = 512 * 1024 * 1024;
 /// Paths that a refusal names.
 const LARGEST_SHOWN: usize = 5;
 
+/// What becomes of the times of files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Times {
+    /// One for all: the digest names the content alone.
+    Fixed,
+    /// As they are here. Python takes a compiled file as current when time and size of its source are as they were: in a
+    /// workspace, which keeps what was compiled, a change of equal length would not be seen otherwise.
+    Kept,
+}
+
 /// A packed folder, or one file.
 pub(crate) struct Bundle {
     /// Of one file its own path.
@@ -35,7 +45,7 @@ pub(crate) struct Bundle {
 
 impl Bundle {
     /// Packs a folder. `None`: there is nothing in it.
-    pub(crate) fn of(folder: &Path, printer: Printer) -> Result<Option<Self>> {
+    pub(crate) fn of(folder: &Path, times: Times, printer: Printer) -> Result<Option<Self>> {
         let folder = folder.canonicalize().map_err(|error| {
             Fault::input(format!("cannot bundle the folder {}", folder.display()))
                 .caused_by(&error)
@@ -57,11 +67,11 @@ impl Bundle {
             printer.warn(&format!("no file of {} is sent: {why}", folder.display()));
             return Ok(None);
         }
-        let packed = pack::pack(&folder, &found.entries, &pack::progress(printer, bytes))?;
+        let packed = pack::pack(&folder, &found.entries, times, &pack::progress(printer, bytes))?;
         Ok(Some(Self { folder, packed, files, bytes }))
     }
 
-    /// Packs one file, under that name.
+    /// Packs one file, under that name, with its time.
     pub(crate) fn of_file(file: &Path, name: &str, printer: Printer) -> Result<Self> {
         let entry = collect::file(file, name)?;
         let bytes = entry.size;
@@ -71,7 +81,7 @@ impl Bundle {
                 .because(format!("it has {}, where {} are allowed", human::bytes(bytes), human::bytes(SIZE_MAX)))
                 .next("bring it by way of a bucket"));
         }
-        let packed = pack::pack(file, &[entry], &pack::progress(printer, bytes))?;
+        let packed = pack::pack(file, &[entry], Times::Kept, &pack::progress(printer, bytes))?;
         Ok(Self { folder: file.to_owned(), packed, files: 1, bytes })
     }
 
@@ -150,7 +160,7 @@ mod tests {
     #[test]
     fn a_folder_that_went_away_is_named() {
         let printer = Printer::new(false, anstream::ColorChoice::Never);
-        let text = Bundle::of(Path::new("/nowhere/at/all"), printer).err().unwrap().text();
+        let text = Bundle::of(Path::new("/nowhere/at/all"), Times::Fixed, printer).err().unwrap().text();
         let said = ["cannot bundle the folder /nowhere/at/all", "No such file", "--folder"];
         assert!(said.iter().all(|word| text.contains(word)), "{text}");
     }

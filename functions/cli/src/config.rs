@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::fault::{Fault, Result};
+use crate::project;
 
 /// What is asked when nothing is configured: the address of `rekindle dev`.
 pub(crate) const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
@@ -69,12 +70,13 @@ pub(crate) fn read(path: &Path) -> Result<Option<File>> {
         }
     };
     toml::from_str(&text).map(Some).map_err(|error| {
+        let meant = project::meant(&text, &["server", "token_command", "folder", "aliases", "presets", "folders"]);
         Fault::input(format!("the configuration {} is wrong", path.display()))
             .because(error.to_string().trim_end().to_owned())
-            .next(
-                "it knows `server = \"https://…\"`, `token_command = [\"gcloud\", …]`, `folder`, and the tables \
-                 [aliases], [presets.NAME] and [folders]",
-            )
+            .next(format!(
+                "{meant}it knows `server = \"https://…\"`, `token_command = [\"gcloud\", …]`, `folder`, and the tables \
+                 [aliases], [presets.NAME] and [folders]"
+            ))
     })
 }
 

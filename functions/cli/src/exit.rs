@@ -17,7 +17,8 @@ pub(crate) enum Exit {
     Cancelled = 3,
     /// Of `wait` and its like: a job is not there, or its end is not known in time.
     NotKnown = 4,
-    /// Ctrl-C, SIGTERM or a closed terminal cut `dev` or `demo` short; or Ctrl-C twice `exec`.
+    /// Ctrl-C, SIGTERM or a closed terminal cut `dev` or `demo` short; Ctrl-C ended `logs -f`, `wait` or its like, and the
+    /// jobs go on; or Ctrl-C twice `exec`.
     Interrupted = 130,
     /// Whoever read the output has left.
     NobodyReads = 141,

@@ -39,6 +39,13 @@ impl Fault {
         Self::new(what.into(), Exit::Unexpected)
     }
 
+    /// The person left with Ctrl-C, and was told what that means.
+    pub(crate) fn left() -> Self {
+        let mut fault = Self::input("you left").exits(Exit::Interrupted);
+        fault.0.is_quiet = true;
+        fault
+    }
+
     /// Adds a cause below the ones it has.
     pub(crate) fn because(mut self, cause: impl Into<String>) -> Self {
         self.0.causes.push(cause.into());
@@ -102,7 +109,7 @@ impl Fault {
         &self.0.what
     }
 
-    /// True when nothing is to be shown: nobody reads any more.
+    /// True when nothing is to be shown: nobody reads any more, or all is said.
     pub(crate) fn is_quiet(&self) -> bool {
         self.0.is_quiet
     }

@@ -29,6 +29,18 @@ pub(crate) fn until(at: Timestamp, now: Timestamp) -> String {
     if secs <= 0 { "now".to_owned() } else { format!("in {}", duration(secs)) }
 }
 
+/// The step of a job: `-` where there is none, and `…` right after its program began, when none was told yet.
+///
+/// The list tells the step of the last look at a job, and the first after its start is up to a minute later.
+pub(crate) fn step(told: Option<u64>, phase: Phase, since: Timestamp, now: Timestamp) -> String {
+    const FIRST_LOOK_SECS: i64 = 60;
+    match told {
+        Some(step) => step.to_string(),
+        None if phase == Phase::Running && now.as_second() - since.as_second() < FIRST_LOOK_SECS => "…".to_owned(),
+        None => "-".to_owned(),
+    }
+}
+
 /// A size: `812 B`, `1.4 MiB`.
 pub(crate) fn bytes(size: u64) -> String {
     let mut amount = size as f64;
@@ -102,6 +114,19 @@ pub(crate) fn tame(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_is_awaited_for_the_first_minute_of_a_program() {
+        let at = |secs: i64| Timestamp::from_second(1_000_000 + secs).unwrap();
+        for (told, phase, secs, want) in [
+            (Some(7), Phase::Running, 5, "7"),
+            (None, Phase::Running, 59, "…"),
+            (None, Phase::Running, 60, "-"),
+            (None, Phase::Starting, 5, "-"),
+        ] {
+            assert_eq!(step(told, phase, at(0), at(secs)), want);
+        }
+    }
 
     #[test]
     fn durations_have_at_most_two_units() {

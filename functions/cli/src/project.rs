@@ -225,8 +225,20 @@ fn read(path: &Path) -> Result<File> {
     };
     let text = std::fs::read_to_string(path).map_err(|error| cannot(&error))?;
     toml::from_str(&text).map_err(|error| {
-        cannot(&error).next("it knows `folder`, and the tables [aliases], [presets.NAME] and [folders]")
+        let meant = meant(&text, &FIELDS[..]);
+        cannot(&error).next(format!("{meant}it knows `folder`, and the tables [aliases], [presets.NAME] and [folders]"))
     })
+}
+
+/// What stands in the project's file.
+const FIELDS: [&str; 4] = ["folder", "aliases", "presets", "folders"];
+
+/// `did you mean aliases? ` where a file of settings has a field that is like a known one; else nothing.
+pub(crate) fn meant(text: &str, known: &[&str]) -> String {
+    let fields = text.parse::<toml::Table>().unwrap_or_default();
+    let mut unknown = fields.keys().filter(|field| !known.contains(&field.as_str()));
+    let near = unknown.find_map(|field| nearest(field, known.iter().copied(), LEAST));
+    near.map(|near| format!("did you mean {near}? ")).unwrap_or_default()
 }
 
 /// Words less similar than this have nothing to do with each other.

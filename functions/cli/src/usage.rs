@@ -1,6 +1,6 @@
 //! What is wrong with a command line as it was typed, in the form of all other faults.
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Error};
 
 use crate::args::Cli;
@@ -25,8 +25,9 @@ pub(crate) fn fault(error: &Error, words: &[String]) -> Option<Fault> {
     let (mut causes, mut tips) = (Vec::new(), Vec::new());
     for line in lines {
         match line.strip_prefix("tip: ") {
-            // What no help shows is not what was meant.
+            // What no help shows is not what was meant; nor is what only shares some letters.
             Some(tip) if hidden().iter().any(|name| tip.contains(&format!("'{name}'"))) => {}
+            Some(tip) if is_far(error, tip) => {}
             Some(tip) => tips.push(tip.to_owned()),
             None => causes.push(line.trim_start_matches("error: ").to_owned()),
         }
@@ -35,6 +36,31 @@ pub(crate) fn fault(error: &Error, words: &[String]) -> Option<Fault> {
     // The number that shells and clap's users expect for it.
     let fault = causes.into_iter().fold(Fault::input(what), Fault::because).exits(Exit::Unexpected);
     Some(fault.next(tips.join("; ")))
+}
+
+/// Words less similar than this (0 to 1) were not meant: clap itself proposes `--zone` for `--owner`.
+const LEAST: f64 = 0.55;
+
+/// Whether a tip proposes a word, and one that is not like what was typed.
+fn is_far(error: &Error, tip: &str) -> bool {
+    let typed = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand, ContextKind::InvalidValue];
+    let proposed = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
+    let words = |kind: &ContextKind| match error.get(*kind) {
+        Some(ContextValue::String(word)) => vec![word.clone()],
+        Some(ContextValue::Strings(words)) => words.clone(),
+        _ => Vec::new(),
+    };
+    let bare = |word: &str| word.trim_start_matches('-').to_owned();
+    // Of a value the option stands in the context too, and is no word that was mistyped.
+    let typed: Vec<String> = match error.get(ContextKind::InvalidValue) {
+        Some(ContextValue::String(value)) => vec![value.clone()],
+        _ => typed.iter().flat_map(words).collect(),
+    };
+    let mut near = proposed.iter().flat_map(words).filter(|word| tip.contains(&format!("'{word}'"))).peekable();
+    let is_near = |word: String| {
+        typed.iter().any(|typed| strsim::normalized_damerau_levenshtein(&bare(typed), &bare(&word)) >= LEAST)
+    };
+    near.peek().is_some() && !near.any(is_near)
 }
 
 /// The command whose help tells more: the first of the words that is one.
@@ -109,6 +135,18 @@ mod tests {
     fn an_option_that_no_help_shows_is_not_proposed() {
         let text = anstream::adapter::strip_str(&found("man --to pages").unwrap().text()).to_string();
         assert!(text.contains("'--to'") && !text.contains("--token"), "{text}");
+    }
+
+    #[test]
+    fn a_word_that_only_shares_letters_is_not_proposed() {
+        for (line, far) in [("up dev --owner ada", "--zone"), ("completion tcsh", "a similar value exists: 'zsh'")] {
+            let text = anstream::adapter::strip_str(&found(line).unwrap().text()).to_string();
+            assert!(!text.contains(far), "{line}: {text}");
+        }
+        for (line, near) in [("ps --ownr ada", "'--owner'"), ("completion bsh", "'bash'"), ("statsu", "'status'")] {
+            let text = anstream::adapter::strip_str(&found(line).unwrap().text()).to_string();
+            assert!(text.contains(near), "{line}: {text}");
+        }
     }
 
     #[test]

@@ -174,6 +174,11 @@ impl Emulator {
         self.shared.read(|world| world.seed)
     }
 
+    /// Workers of all nodes that there are, whatever their state.
+    pub fn machines(&self) -> usize {
+        self.shared.read(|world| world.nodes.values().map(|node| node.workers.len()).sum())
+    }
+
     /// Stops serving. Requests under way are answered first, for a second at most.
     pub async fn shutdown(mut self, vms: Vms) {
         if let Some(stop) = self.stop.take() {

@@ -10,7 +10,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode, Uri, header};
 use rekindle_telemetry::export;
 use rekindle_telemetry::trace::{self, TraceContext};
 use tokio::sync::Semaphore;
@@ -44,7 +44,7 @@ pub fn common_with_uploads(router: Router, deadline: Duration, uploads: &'static
 fn layered(router: Router, deadline: Duration, uploads: Option<&'static str>) -> Router {
     let bounds = Bounds { deadline, uploads, places: Semaphore::new(AT_ONCE_MAX), rooms: Rooms::new() };
     router
-        .fallback(async || Problem::not_found("such path"))
+        .fallback(unknown)
         .method_not_allowed_fallback(async || {
             problem(StatusCode::METHOD_NOT_ALLOWED, "method", "this path does not know that method")
         })
@@ -53,6 +53,22 @@ fn layered(router: Router, deadline: Duration, uploads: Option<&'static str>) ->
                 .layer(middleware::from_fn_with_state(Arc::new(bounds), around))
                 .layer(CatchPanicLayer::custom(panicked)),
         )
+}
+
+/// A person who came with a browser is led back to the page.
+async fn unknown(uri: Uri, headers: HeaderMap) -> Response {
+    let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !accepted.contains("text/html") {
+        return Problem::not_found("such path").into_response();
+    }
+    // What was asked for is a text, never markup.
+    let path: String =
+        uri.path().chars().filter(|c| c.is_ascii_alphanumeric() || "/-_.".contains(*c)).take(100).collect();
+    let text = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>Rekindle: no such page</title></head>\n\
+         <body><main><p>{path} is no page here. <a href=\"/\">Go to Rekindle</a></p></main></body>\n</html>\n"
+    );
+    (StatusCode::NOT_FOUND, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response()
 }
 
 /// What a process allows its handlers.

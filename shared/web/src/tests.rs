@@ -157,6 +157,18 @@ async fn unknown_paths_and_methods_are_problems() {
 }
 
 #[tokio::test]
+async fn a_browser_at_an_unknown_path_is_led_back_to_the_page() {
+    let mut request = get_from("/x/%3Cscript%3E");
+    request.headers_mut().insert(header::ACCEPT, "text/html,application/xhtml+xml,*/*;q=0.8".parse().unwrap());
+    let (status, headers, text) = send(request).await;
+    assert_eq!(
+        (status, headers[header::CONTENT_TYPE].to_str().unwrap()),
+        (StatusCode::NOT_FOUND, "text/html; charset=utf-8")
+    );
+    assert!(text.contains("is no page here. <a href=\"/\">Go to Rekindle</a>") && !text.contains("<script"), "{text}");
+}
+
+#[tokio::test]
 async fn an_unchanged_answer_is_304() {
     let (status, headers, body) = send(get_from("/etag")).await;
     assert_eq!((status, body.as_str()), (StatusCode::OK, r#"{"a":1}"#));

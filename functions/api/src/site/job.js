@@ -34,12 +34,13 @@ export function jobView(main, id) {
       const [job, explain, progress] = await Promise.all([get(path), get(`${path}/explain`), get(`${path}/progress`)]);
       // Each decision is a revision of its own: without another one the history is the same.
       if (job.revision !== revision) entries = await wholeHistory(path);
+      const files = job.spec.outputs?.length && ENDED.includes(job.phase) ? await get(`${path}/outputs`) : null;
       if (!isLooked()) return;
       revision = job.revision;
       redraw(place.head, el("h2", {}, id, " ", phase(job)), el("p", {}, job.message));
       bar.show(job);
       redraw(place.why, el("div", { class: "panel" }, el("p", {}, explain.paragraph), el("ul", { class: "facts" }, explain.facts.map((fact) => el("li", {}, fact)))));
-      redraw(place.facts, facts(job));
+      redraw(place.facts, facts(job, path, files));
       redraw(place.line, timeline(entries, job, progress.attempts));
       redraw(place.plot, plot(progress.attempts), workers(progress.workers));
       redraw(place.history, history(entries));
@@ -113,7 +114,7 @@ function actionBar(path, then) {
   };
 }
 
-function facts(job) {
+function facts(job, path, files) {
   const of = job.resources.map((r) => `${r.name}: ${r.accelerator} in ${r.zone}, ${r.capacity}, ${r.state}, ${usd(r.usd_per_hour)} an hour`);
   const hours = job.chip_hours;
   const rows = [
@@ -124,9 +125,24 @@ function facts(job) {
     ["Chip hours", `${hours.total.toFixed(2)}: ${hours.useful.toFixed(2)} useful, ${hours.repeated.toFixed(2)} repeated, ${hours.waiting.toFixed(2)} waiting, ${(hours.idle ?? 0).toFixed(2)} idle`],
     ["Cost", usd(job.cost_usd)], ["TPUs", of.join("; ") || "none"],
   ];
+  if (job.spec.notes) rows.push(["Notes", job.spec.notes]);
+  if (job.spec.outputs?.length) rows.push(["Outputs", outputs(job, path, files)]);
   if (job.untold) rows.push(["Webhook", `${job.untold.phase ?? "an event"} was not told at ${clock(job.untold.at)}: ${job.untold.reason}`]);
   if (job.last_end) rows.push(["Last end", `attempt ${job.last_end.attempt}: ${job.last_end.summary}`]);
   return el("dl", { class: "panel" }, rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+}
+
+const FILES_SHOWN = 20;
+/** The files that a job left; they come when it ends. */
+function outputs(job, path, files) {
+  if (!files) return `${job.spec.outputs.join(", ")}, kept when it ends`;
+  if (!files.outputs.length) return "no file was left";
+  const links = files.outputs.slice(0, FILES_SHOWN).map((file) => {
+    const address = file.object.split("/").map(encodeURIComponent).join("/");
+    return el("li", {}, el("a", { href: `${path}/outputs/${address}`, download: true }, `${file.worker}/${file.path}`));
+  });
+  const more = files.outputs.length - links.length;
+  return [el("ul", { class: "facts", id: "outputs" }, links), more > 0 ? `and ${more} more: rekindle outputs ${job.id} --to FOLDER` : null];
 }
 
 /** Each generation on a line of its own, every stretch as long as it took. */
@@ -222,12 +238,17 @@ function plot(attempts) {
 }
 
 const WORKERS = [
-  ["Worker", (worker) => `${worker.slice}-${worker.worker}`], ["State", (worker) => worker.state],
+  ["Worker", (worker) => worker.name], ["State", (worker) => worker.state],
   ["Step", (worker) => worker.step ?? "", true], ["Loss", (worker) => worker.loss ?? "", true],
   ["Heard", (worker) => `${since(worker.heard_at)} ago`, true],
   ["Notice", (worker) => (worker.notice_deadline ? `taken away ${clock(worker.notice_deadline)}` : "")],
 ];
-const workers = (list) => (list.length ? table("Workers of the current attempt", WORKERS, list, { id: "workers" }) : "");
+/** Named as in the output and by the command line: `w3`, or `s1w3` where there are slices. */
+function workers(list) {
+  const hasSlices = list.some((worker) => worker.slice > 0);
+  const rows = list.map((worker) => ({ ...worker, name: hasSlices ? `s${worker.slice}w${worker.worker}` : `w${worker.worker}` }));
+  return rows.length ? table("Workers of the current attempt", WORKERS, rows, { id: "workers" }) : "";
+}
 
 function history(entries) {
   const columns = [

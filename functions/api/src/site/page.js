@@ -1,6 +1,6 @@
 // Routes, the jobs that are known, and the stream of changes.
 
-import { get, say, tell } from "./parts.js";
+import { el, get, say, tell } from "./parts.js";
 import { jobsView, fleetView, costView, eventsView } from "./views.js";
 import { jobView } from "./job.js";
 
@@ -12,17 +12,30 @@ let view = null;
 let stream = null;
 
 function route() {
-  const path = location.hash.replace(/^#/, "") || "/";
+  const path = location.hash.replace(/^#(main$)?/, "") || "/";
   view?.close?.();
   const main = document.getElementById("main");
   main.replaceChildren();
   const [, name, id] = path.split("/");
   const views = { "": jobsView, fleet: fleetView, cost: costView, events: eventsView };
-  view = name === "job" && id ? jobView(main, decodeURIComponent(id)) : (views[name] ?? jobsView)(main, known);
+  const job = name === "job" ? decoded(id) : null;
+  const isView = Object.hasOwn(views, name ?? "");
+  view = job ? jobView(main, job) : isView ? views[name ?? ""](main, known) : lost(main);
   for (const link of document.querySelectorAll("nav a")) {
     const isHere = link.getAttribute("href") === `#/${name === "job" ? "" : name ?? ""}`;
     if (isHere) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
+}
+
+/** Null where an address is cut or mistyped. */
+function decoded(id) {
+  try { return decodeURIComponent(id ?? "") || null; } catch { return null; }
+}
+
+/** For an address that was mistyped, or is of another version. */
+function lost(main) {
+  main.append(el("h2", {}, "There is no such view"), el("p", {}, `${location.hash} is none of this page. `, el("a", { href: "#/" }, "Go to the jobs")));
+  return {};
 }
 
 let coming = null;
@@ -92,7 +105,8 @@ function watch() {
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) { stream?.close(); stream = null; view?.sleep?.(); say("asleep"); } else { watch(); view?.wake?.(); }
 });
-addEventListener("hashchange", () => { route(); document.getElementById("main").focus(); });
+// The link that skips to the content leads to no other view.
+addEventListener("hashchange", () => { if (location.hash !== "#main") route(); document.getElementById("main").focus(); });
 
 if (document.hidden) say("asleep"); else watch();
 route();

@@ -68,6 +68,11 @@ impl Api {
         &self.server.url
     }
 
+    /// The server for a person who may not know which one was configured.
+    pub(crate) fn place(&self) -> String {
+        if self.is_on_loopback() { format!("this machine ({})", self.url()) } else { self.url().to_owned() }
+    }
+
     /// True when it runs on this machine, and asks for no token.
     pub(crate) fn is_on_loopback(&self) -> bool {
         is_loopback(&self.server.url)

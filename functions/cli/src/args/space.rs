@@ -110,7 +110,7 @@ Examples:
 pub(crate) struct Sync {
     /// A folder or file here, or NAME:PATH in a workspace
     pub(crate) from: String,
-    /// The same; one of both is in a workspace. One file takes this name, or keeps its own in a folder
+    /// The same; one of both is in a workspace. One file takes this name, or keeps its own in a folder that is there
     pub(crate) to: String,
     /// Only this worker: its index, or SLICE-INDEX; `all` is every worker
     #[arg(long, value_name = "N|all", default_value = "all")]
@@ -118,8 +118,8 @@ pub(crate) struct Sync {
 }
 
 const SYNC_EXAMPLES: &str = "\
-Files are added and replaced, never removed. What .gitignore and .rekindleignore name stays here. From several workers
-each gets its folder w0, w1, …
+Files are added and replaced, never removed, and keep their times. What .gitignore and .rekindleignore name stays here.
+From several workers each gets its folder w0, w1, …
 Examples:
   rekindle sync . dev:
   rekindle sync src dev:src

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -39,6 +39,8 @@ pub(super) struct Entry {
     pub(super) mode: u32,
     /// Bytes of a file, else 0.
     pub(super) size: u64,
+    /// When it was changed last, in seconds since 1970.
+    pub(super) changed_at: u64,
 }
 
 /// What was found.
@@ -155,7 +157,7 @@ pub(super) fn folder(root: &Path) -> Result<Found> {
         }
         let size = if kind == Kind::File { metadata.len() } else { 0 };
         let mode = metadata.permissions().mode() & 0o7777;
-        found.entries.push(Entry { path: path.to_owned(), kind, mode, size });
+        found.entries.push(Entry { path: path.to_owned(), kind, mode, size, changed_at: changed_at(&metadata) });
         if found.entries.len() > ENTRIES_MAX {
             return Err(too_many(root));
         }
@@ -178,7 +180,13 @@ pub(super) fn file(path: &Path, name: &str) -> Result<Entry> {
             .next("name a folder or a file; what a pipe gives can be written to one first"));
     }
     let mode = metadata.permissions().mode() & 0o7777;
-    Ok(Entry { path: name.into(), kind: Kind::File, mode, size: metadata.len() })
+    let (size, changed_at) = (metadata.len(), changed_at(&metadata));
+    Ok(Entry { path: name.into(), kind: Kind::File, mode, size, changed_at })
+}
+
+/// What lies before 1970 is no time that an archive can hold.
+fn changed_at(metadata: &std::fs::Metadata) -> u64 {
+    u64::try_from(metadata.mtime()).unwrap_or(0)
 }
 
 fn too_many(root: &Path) -> Fault {
@@ -311,7 +319,7 @@ mod tests {
 
     #[test]
     fn the_largest_places_are_named_at_two_levels() {
-        let entry = |path: &str, size| Entry { path: path.into(), kind: Kind::File, mode: 0o644, size };
+        let entry = |path: &str, size| Entry { path: path.into(), kind: Kind::File, mode: 0o644, size, changed_at: 0 };
         let entries = vec![entry("a.py", 1), entry("data/train/1", 50), entry("data/train/2", 50), entry("w/x", 70)];
         let found = Found { entries, skipped: Vec::new() };
         assert_eq!(found.largest(2), [("data/train".to_owned(), 100), ("w/x".to_owned(), 70)]);

@@ -7,11 +7,12 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sha2::{Digest as _, Sha256};
 
+use super::Times;
 use super::collect::{Entry, Kind};
 use crate::fault::{Fault, Result};
 use crate::printer::Printer;
 
-/// The time of every entry: 2000-01-01. Not 1970, which some tools (ZIP among them) cannot write.
+/// The time of every entry whose own is left out: 2000-01-01. Not 1970, which some tools (ZIP among them) cannot write.
 const MTIME: u64 = 946_684_800;
 /// Fast, and small enough: code is small.
 const LEVEL: i32 = 6;
@@ -47,22 +48,22 @@ pub(super) fn bar(printer: Printer, bytes: u64, word: &'static str, at_least: u6
 }
 
 /// Packs the entries of a folder, in their order. A root that is a file is the one entry's own.
-pub(super) fn pack(root: &Path, entries: &[Entry], bar: &ProgressBar) -> Result<Packed> {
+pub(super) fn pack(root: &Path, entries: &[Entry], times: Times, bar: &ProgressBar) -> Result<Packed> {
     let cannot = |error: io::Error| unwritable(&error);
     let file = tempfile::tempfile().map_err(cannot)?;
-    let (digest, size) = write(&file, root, entries, bar)?;
+    let (digest, size) = write(&file, root, entries, times, bar)?;
     bar.finish_and_clear();
     Ok(Packed { file, digest, size })
 }
 
-fn write(file: &File, root: &Path, entries: &[Entry], bar: &ProgressBar) -> Result<(String, u64)> {
+fn write(file: &File, root: &Path, entries: &[Entry], times: Times, bar: &ProgressBar) -> Result<(String, u64)> {
     let cannot = |error: io::Error| unwritable(&error);
     let out = Hashing { inner: BufWriter::new(file), hash: Sha256::new(), size: 0 };
     let encoder = zstd::Encoder::new(out, LEVEL).map_err(cannot)?;
     let mut tar = tar::Builder::new(encoder);
     tar.follow_symlinks(false);
     for entry in entries {
-        append(&mut tar, root, entry, bar)?;
+        append(&mut tar, root, entry, times, bar)?;
     }
     let mut out = tar.into_inner().and_then(zstd::Encoder::finish).map_err(cannot)?;
     out.flush().map_err(cannot)?;
@@ -75,7 +76,13 @@ fn unwritable(error: &io::Error) -> Fault {
         .next("set TMPDIR to a folder that you may write to, on a disk with room")
 }
 
-fn append<W: Write>(tar: &mut tar::Builder<W>, root: &Path, entry: &Entry, bar: &ProgressBar) -> Result<()> {
+fn append<W: Write>(
+    tar: &mut tar::Builder<W>,
+    root: &Path,
+    entry: &Entry,
+    times: Times,
+    bar: &ProgressBar,
+) -> Result<()> {
     let cannot = |error: &io::Error| {
         // What is read never has these.
         if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge) {
@@ -85,7 +92,10 @@ fn append<W: Write>(tar: &mut tar::Builder<W>, root: &Path, entry: &Entry, bar: 
         Fault::input(format!("cannot bundle {}", entry.path.display())).caused_by(error).next(changed)
     };
     let mut header = tar::Header::new_gnu();
-    header.set_mtime(MTIME);
+    header.set_mtime(match times {
+        Times::Fixed => MTIME,
+        Times::Kept => entry.changed_at,
+    });
     header.set_uid(0);
     header.set_gid(0);
     header.set_mode(entry.mode);
@@ -176,7 +186,7 @@ mod tests {
 
     fn packed(root: &Path) -> Packed {
         let entries = collect::folder(root).unwrap().entries;
-        pack(root, &entries, &ProgressBar::hidden()).unwrap()
+        pack(root, &entries, Times::Fixed, &ProgressBar::hidden()).unwrap()
     }
 
     #[test]
@@ -203,12 +213,34 @@ mod tests {
     }
 
     #[test]
+    fn times_are_kept_where_compiled_files_may_lie_beside_what_is_unpacked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.py");
+        std::fs::write(&path, "LR = 1\n").unwrap();
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        File::options().write(true).open(&path).unwrap().set_modified(at).unwrap();
+        for (times, want) in [(Times::Kept, 1_700_000_000), (Times::Fixed, MTIME)] {
+            for (root, entries) in [
+                (folder.path(), collect::folder(folder.path()).unwrap().entries),
+                (path.as_path(), vec![collect::file(&path, "model.py").unwrap()]),
+            ] {
+                let mut packed = pack(root, &entries, times, &ProgressBar::hidden()).unwrap();
+                packed.file.seek(io::SeekFrom::Start(0)).unwrap();
+                let mut archive = tar::Archive::new(zstd::Decoder::new(packed.file).unwrap());
+                let found: Vec<u64> =
+                    archive.entries().unwrap().map(|entry| entry.unwrap().header().mtime().unwrap()).collect();
+                assert_eq!(found, [want], "{times:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_file_that_shrinks_while_it_is_read_is_named() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("log"), "abc").unwrap();
         let mut entries = collect::folder(folder.path()).unwrap().entries;
         entries[0].size = 10;
-        let fault = pack(folder.path(), &entries, &ProgressBar::hidden()).err().unwrap();
+        let fault = pack(folder.path(), &entries, Times::Fixed, &ProgressBar::hidden()).err().unwrap();
         assert!(fault.text().contains("cannot bundle log"), "{}", fault.text());
     }
 }

@@ -2,7 +2,7 @@
 
 use rekindle_wire::v1::{CommandBody, JobView};
 
-use super::Context;
+use super::{Context, nearest};
 use crate::api::typed;
 use crate::args::{Control, Restart};
 use crate::fault::{Fault, Result};
@@ -27,7 +27,7 @@ async fn each(context: &Context, options: &Control, command: &str, body: &Comman
         if let Err(new) = one(context, job, command, &body).await
             && let Some(earlier) = fault.replace(new)
         {
-            context.printer.fault(&earlier);
+            context.printer.fault(&nearest::told(context, earlier).await);
         }
     }
     fault.map_or(Ok(()), Err)

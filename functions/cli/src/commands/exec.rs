@@ -52,7 +52,7 @@ pub(crate) async fn run(context: &Context, options: &Exec) -> Result<ExitCode> {
             context.printer.json_line(&ExecEnd { worker: &worker, exit: exit.code, error })?;
         } else if let Some(error) = &exit.error {
             context.printer.warn(&format!("{}: {error}", label(of)));
-        } else if exit.code != 0 && view.workers.len() > 1 {
+        } else if exit.code != 0 {
             context.printer.talk(&format!("{} ended with {}", label(of), exit.code));
         }
     }

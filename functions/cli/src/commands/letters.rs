@@ -51,5 +51,9 @@ pub(crate) async fn run(context: &Context, options: &DeadLetters) -> Result<()> 
             human::tame(&letter.reason),
         ]);
     }
-    context.printer.data(&table.render(context.printer.width()))
+    context.printer.data(&table.render(context.printer.width()))?;
+    context.printer.talk(
+        "nothing of it is tried again: mend a message and publish it anew; what a webhook was not told is in `rekindle show JOB`",
+    );
+    Ok(())
 }

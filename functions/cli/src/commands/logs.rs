@@ -8,7 +8,7 @@ use owo_colors::{AnsiColors, OwoColorize as _};
 use rekindle_wire::v1::{JobView, OutputLine};
 use tokio::sync::Mutex;
 
-use super::{Context, job_path, wait};
+use super::{Context, job_path, leave, wait};
 use crate::answers::LogLine;
 use crate::api::{read, typed};
 use crate::args::Logs;
@@ -86,10 +86,13 @@ pub(crate) async fn follow(context: &Context, job: &str) -> Result<()> {
 async fn follow_as(context: &Context, options: &Logs) -> Result<()> {
     let told =
         Told { ends: Mutex::new(Ends::new(context, &options.job, options.since)), heard: Cell::new(Instant::now()) };
-    tokio::select! {
-        ended = output(context, options, &told) => ended,
-        never = watch(context, options, &told) => match never {},
-    }
+    let followed = async {
+        tokio::select! {
+            ended = output(context, options, &told) => ended,
+            never = watch(context, options, &told) => match never {},
+        }
+    };
+    leave::watching(context, std::slice::from_ref(&options.job), "logs -f", followed).await
 }
 
 /// What the output and the look beside it share.

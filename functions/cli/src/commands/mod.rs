@@ -12,6 +12,7 @@ mod fleet;
 mod freeze;
 mod history;
 mod labels;
+mod leave;
 mod letters;
 mod list;
 mod live;
@@ -76,7 +77,11 @@ pub(crate) fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
             runtime.block_on(async {
                 match ask(context, client).await {
                     Ok(code) => Ok(code),
-                    Err(fault) => Err(nearest::told(&cli.global, printer, fault).await),
+                    Err(fault) if fault.lacks().is_none() => Err(fault),
+                    Err(fault) => Err(match Context::new(&cli.global, printer) {
+                        Ok(context) => nearest::told(&context, fault).await,
+                        Err(_) => fault,
+                    }),
                 }
             })
         }

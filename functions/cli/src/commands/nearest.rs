@@ -5,19 +5,16 @@ use serde_json::Value;
 
 use super::Context;
 use crate::api::typed;
-use crate::args::Global;
 use crate::fault::Fault;
-use crate::printer::Printer;
 use crate::project;
 
 /// Ids less similar than this were not meant: short ones are all alike.
 const LEAST: f64 = 0.85;
 
 /// The fault, with the nearest id among the caller's newest jobs if one is near.
-pub(super) async fn told(global: &Global, printer: Printer, fault: Fault) -> Fault {
+pub(super) async fn told(context: &Context, fault: Fault) -> Fault {
     let Some(wanted) = fault.lacks().map(str::to_owned) else { return fault };
-    let Ok(context) = Context::new(global, printer) else { return fault };
-    match near(&context, &wanted).await {
+    match near(context, &wanted).await {
         Some(near) => {
             let otherwise = fault.next_step().to_owned();
             fault.next(format!("did you mean {near}? Otherwise {otherwise}"))

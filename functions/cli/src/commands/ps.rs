@@ -103,7 +103,7 @@ fn row(job: &JobView, now: Timestamp) -> Vec<String> {
         if job.attempt == 0 { dash() } else { job.attempt.to_string() },
         resource.map(|r| r.accelerator.clone()).or(asked).unwrap_or_else(dash),
         resource.map_or_else(dash, |r| r.zone.clone()),
-        job.progress.step.map_or_else(dash, |step| step.to_string()),
+        human::step(job.progress.step, job.phase, job.phase_since, now),
         job.progress.loss.as_deref().map_or_else(dash, human::loss),
         job.counters.preemptions.to_string(),
         human::usd(job.cost_usd),

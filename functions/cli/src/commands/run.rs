@@ -1,7 +1,9 @@
 //! `run`: a job from a file, from options, or from both, with the folder of its program, submitted once.
 
+mod arguments;
 pub(super) mod message;
 mod plan;
+mod yaml;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,10 +11,10 @@ use std::process::ExitCode;
 use rekindle_wire::v1::JobView;
 use serde_json::{Map, Value, json};
 
-use super::{Context, current_folder, job_path, logs, wait};
+use super::{Context, current_folder, job_path, leave, logs, wait};
 use crate::api::{new_key, typed};
 use crate::args::Run;
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, Times};
 use crate::fault::{Fault, Result};
 use crate::human;
 use crate::project::Project;
@@ -30,7 +32,7 @@ pub(crate) async fn run(context: &Context, options: &Run) -> Result<ExitCode> {
     if folder.is_some() && !options.is_dry {
         check(context, &message).await?;
     }
-    let bundle = folder.map(|folder| Bundle::of(&folder, context.printer)).transpose()?.flatten();
+    let bundle = folder.map(|folder| Bundle::of(&folder, Times::Fixed, context.printer)).transpose()?.flatten();
     if options.is_dry {
         return plan::show(context, message, bundle.as_ref()).await.map(|()| ExitCode::SUCCESS);
     }
@@ -53,7 +55,8 @@ pub(crate) async fn run(context: &Context, options: &Run) -> Result<ExitCode> {
     if !options.wait && !options.follow {
         return Ok(ExitCode::SUCCESS);
     }
-    let end = wait::until_end(context, id, None).await?;
+    let ending = wait::until_end(context, id, None);
+    let end = leave::watching(context, &[id.to_owned()], "wait", ending).await?;
     if context.printer.is_json {
         let job = context.api.get(&job_path(id, "")?, &[]).await?;
         context.printer.json_line(&job)?;
@@ -63,7 +66,7 @@ pub(crate) async fn run(context: &Context, options: &Run) -> Result<ExitCode> {
         // The follow has said how it ended.
         return Ok(end.0.exit().into());
     }
-    Ok(wait::report(context, id, &end)?.into())
+    Ok(wait::report(context, id, &end).await?.into())
 }
 
 /// Has the server refuse what it would refuse, before a folder is packed and sent for it.
@@ -105,9 +108,10 @@ fn told(context: &Context, job: &JobView, is_new: bool, options: &Run) -> Result
     let id = job.id.as_str();
     let printer = context.printer;
     if is_new {
-        printer.talk(&format!("submitted {id}: {}", human::tame(&job.message)));
+        printer.talk(&format!("submitted {id} to {}: {}", context.api.place(), human::tame(&job.message)));
     } else {
-        printer.talk(&format!("{id} is there already, with the same spec: {}", human::phase(job.phase)));
+        let (place, phase) = (context.api.place(), human::phase(job.phase));
+        printer.talk(&format!("{id} is there already at {place}, with the same spec: {phase}"));
     }
     if !options.wait && !options.follow {
         printer.talk(&format!("  follow it with `rekindle logs -f {id}`, ask with `rekindle explain {id}`"));

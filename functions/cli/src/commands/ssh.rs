@@ -35,7 +35,7 @@ pub(crate) async fn run(context: &Context, options: &Ssh) -> Result<ExitCode> {
 /// The workers of `rekindle dev` are processes here. Who points gcloud to its emulator knows that, and means it.
 async fn refuse_local(context: &Context, view: &JobView) -> Result<()> {
     let server: VersionView = typed(context.api.get("/version", &[]).await?)?;
-    if !server.is_local || std::env::var_os(EMULATOR).is_some() {
+    if can_log_in(&server) {
         return Ok(());
     }
     let id = &view.id;
@@ -49,6 +49,16 @@ async fn refuse_local(context: &Context, view: &JobView) -> Result<()> {
     Err(Fault::input(format!("{id} has no machine to log in to"))
         .because(format!("{} is `rekindle dev`: its workers are processes of its own machine", context.api.url()))
         .next(next))
+}
+
+/// Whether the server's workers are machines that one can log in to; not where it does not tell what it is.
+pub(super) async fn has_machines(context: &Context) -> bool {
+    let told = context.api.get("/version", &[]).await.and_then(typed::<VersionView>);
+    told.is_ok_and(|server| can_log_in(&server))
+}
+
+fn can_log_in(server: &VersionView) -> bool {
+    !server.is_local || std::env::var_os(EMULATOR).is_some()
 }
 
 /// Where gcloud finds another Cloud TPU API than Google's.

@@ -12,13 +12,15 @@ use super::exec::{Sink, carry_out, label, worker};
 use super::{Context, workspace};
 use crate::answers::Synced;
 use crate::args::Sync;
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, Times};
 use crate::fault::{Fault, Result};
 use crate::human;
 
 /// Packs the place that is its first argument, without the folders above it.
 const PACK: &str =
     r#"if [ -d "$1" ]; then exec tar -C "$1" -cf - .; fi; exec tar -C "$(dirname "$1")" -cf - "$(basename "$1")""#;
+/// Ends with 0 if its first argument is a folder, with 1 if it is none.
+const IS_FOLDER: &str = r#"[ -d "$1" ]"#;
 
 /// Brings files one way or the other.
 pub(crate) async fn run(context: &Context, options: &Sync) -> Result<()> {
@@ -39,15 +41,18 @@ fn remote(text: &str) -> Option<(&str, &str)> {
 async fn send(context: &Context, options: &Sync, name: &str, to: &str) -> Result<()> {
     let (id, _) = workspace::live(context, name).await?;
     let from = Path::new(&options.from);
-    let (bundle, to) = if from.is_dir() {
-        let bundle = Bundle::of(from, context.printer)?.ok_or_else(|| {
+    let (bundle, to, place) = if from.is_dir() {
+        let bundle = Bundle::of(from, Times::Kept, context.printer)?.ok_or_else(|| {
             Fault::input(format!("there is nothing to send in {}", options.from))
                 .next("see what .gitignore and .rekindleignore name")
         })?;
-        (bundle, to.to_owned())
+        (bundle, to.to_owned(), String::new())
     } else {
         let (folder, name) = file_at(from, to);
-        (Bundle::of_file(from, &name, context.printer)?, folder)
+        let is_folder = name_in(to).is_some() && has_folder(context, options, &id, to).await?;
+        let (folder, name) = if is_folder { file_at(from, &format!("{to}/")) } else { (folder, name) };
+        let place = format!(" as {}", human::tame(&Path::new(&folder).join(&name).to_string_lossy()));
+        (Bundle::of_file(from, &name, context.printer)?, folder, place)
     };
     let (code, _) = bundle.send(&context.api, context.printer).await?;
     let unpack = UnpackBody { code, to };
@@ -56,7 +61,7 @@ async fn send(context: &Context, options: &Sync, name: &str, to: &str) -> Result
     check(&view, &BTreeMap::new(), "not every worker has the files")?;
     said(
         context,
-        &format!("{} went to {}", bundle.describe(), human::count(view.workers.len() as u64, "worker")),
+        &format!("{} went to {}{place}", bundle.describe(), human::count(view.workers.len() as u64, "worker")),
         &view,
     )
 }
@@ -64,11 +69,37 @@ async fn send(context: &Context, options: &Sync, name: &str, to: &str) -> Result
 /// The folder that one file goes to, and its name there: as it is called here, unless the place names it.
 fn file_at(from: &Path, to: &str) -> (String, String) {
     let own = || from.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    match name_in(to) {
+        None => (to.to_owned(), own()),
+        Some((folder, name)) => (folder.to_owned(), name.to_owned()),
+    }
+}
+
+/// A folder and the name of a file in it; `None`: the whole names a folder.
+fn name_in(to: &str) -> Option<(&str, &str)> {
     let (folder, name) =
         to.rsplit_once('/').map_or(("", to), |(folder, name)| (if folder.is_empty() { "/" } else { folder }, name));
-    match name {
-        "" | "." | ".." => (to.to_owned(), own()),
-        name => (folder.to_owned(), name.to_owned()),
+    (!matches!(name, "" | "." | "..")).then_some((folder, name))
+}
+
+/// Whether the place for one file is a folder on the workers, so that the file goes into it.
+async fn has_folder(context: &Context, options: &Sync, id: &str, to: &str) -> Result<bool> {
+    let words = ["bash", "-c", IS_FOLDER, "sync", to].map(str::to_owned).to_vec();
+    let body = ExecBody { run: Some(CommandLine::Argv(words)), unpack: None, worker: worker(&options.worker) };
+    let view = carry_out(context, id, &body, &mut Nowhere).await?;
+    let said = |code: i32| {
+        let workers = view.workers.iter().filter(|of| of.exit.as_ref().is_some_and(|exit| exit.code == code));
+        workers.map(label).collect::<Vec<_>>()
+    };
+    let (with, without) = (said(0), said(1));
+    let mut unseen = view.clone();
+    unseen.workers.retain(|of| of.exit.as_ref().is_none_or(|exit| exit.code != 0 && exit.code != 1));
+    let what = format!("cannot look at {to}");
+    check(&unseen, &BTreeMap::new(), &what)?;
+    match (with.is_empty(), without.is_empty()) {
+        (false, false) => Err(Fault::input(format!("{to} is a folder on {} alone", with.join(", ")))
+            .next(format!("write {}/ for a folder on each worker, or name one with --worker", options.to))),
+        (has_none, _) => Ok(!has_none),
     }
 }
 

@@ -8,7 +8,7 @@ use rekindle_core::job::{Outcome, Phase};
 use rekindle_core::reason::Reason;
 use rekindle_wire::v1::JobView;
 
-use super::{Context, job_path};
+use super::{Context, job_path, leave, nearest};
 use crate::answers::WaitEnd;
 use crate::api::typed;
 use crate::args::Wait;
@@ -58,14 +58,15 @@ pub(crate) async fn run(context: &Context, options: &Wait) -> Result<ExitCode> {
     let deadline = options.timeout.map(|timeout| Instant::now() + timeout);
     let ends = options.jobs.iter().map(|job| until_end(context, job, deadline));
     let mut exit = Exit::Done;
-    for (job, end) in options.jobs.iter().zip(futures::future::join_all(ends).await) {
-        exit = exit.max(report(context, job, &end?)?);
+    let all = async { Ok(futures::future::join_all(ends).await) };
+    for (job, end) in options.jobs.iter().zip(leave::watching(context, &options.jobs, "wait", all).await?) {
+        exit = exit.max(report(context, job, &end?).await?);
     }
     Ok(exit.into())
 }
 
 /// Shows the end of one job; answers its exit code.
-pub(crate) fn report(context: &Context, job: &str, (end, view): &(End, Option<JobView>)) -> Result<Exit> {
+pub(crate) async fn report(context: &Context, job: &str, (end, view): &(End, Option<JobView>)) -> Result<Exit> {
     let printer = context.printer;
     let message = view.as_ref().map(|view| human::tame(&view.message)).unwrap_or_default();
     if printer.is_json {
@@ -85,7 +86,8 @@ pub(crate) fn report(context: &Context, job: &str, (end, view): &(End, Option<Jo
             printer.warn(&format!("{job} has not ended in time; it is {}", phase.bold()));
         }
         End::NoSuchJob => {
-            printer.fault(&Fault::input(format!("there is no job {job}")).next("`rekindle ps` lists the jobs"));
+            let fault = Fault::input(format!("there is no job {job}")).for_lack_of(job);
+            printer.fault(&nearest::told(context, fault.next("`rekindle ps` lists the jobs")).await);
         }
     }
     Ok(end.exit())

@@ -9,11 +9,11 @@ use rekindle_wire::v1::JobView;
 use serde_json::{Value, json};
 
 use super::run::{check, message, send};
-use super::{Context, control, current_folder, job_path, show};
+use super::{Context, control, current_folder, job_path, nearest, show, ssh};
 use crate::answers::Jobs;
 use crate::api::{new_key, typed};
 use crate::args::{Control, Delete, Run, Show, Status, Up};
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, Times};
 use crate::fault::{Fault, Result};
 use crate::human;
 use crate::project::Project;
@@ -120,7 +120,7 @@ pub(crate) async fn up(context: &Context, options: Up) -> Result<()> {
             return Err(Fault::input(format!("{id} did not come up: {why}"))
                 .next(format!("see `rekindle logs {id}` and `rekindle explain {id}`")));
         } else if view.desired == Desired::Run && (no_wait || view.phase == Phase::Running) {
-            return told(context, &id, &view);
+            return told(context, &id, &view).await;
         }
         let message = format!("{id} is {}: {}", human::phase(view.phase), human::tame(&view.message));
         if message != said && !context.printer.is_json {
@@ -132,7 +132,7 @@ pub(crate) async fn up(context: &Context, options: Up) -> Result<()> {
     }
 }
 
-fn told(context: &Context, id: &str, view: &JobView) -> Result<()> {
+async fn told(context: &Context, id: &str, view: &JobView) -> Result<()> {
     if context.printer.is_json {
         return context.printer.json(view);
     }
@@ -140,9 +140,9 @@ fn told(context: &Context, id: &str, view: &JobView) -> Result<()> {
         && let Some(tpu) = view.resources.last()
     {
         let workers = human::count(u64::from(tpu.workers), "worker");
+        let shell = if ssh::has_machines(context).await { format!("rekindle ssh {id}, ") } else { String::new() };
         context.printer.talk(&format!(
-            "{id} is up: {} in {}, {workers}, ${:.2} an hour\n  rekindle exec {id} -- COMMAND, rekindle ssh {id}, \
-             rekindle pause {id}",
+            "{id} is up: {} in {}, {workers}, ${:.2} an hour\n  rekindle exec {id} -- COMMAND, {shell}rekindle pause {id}",
             tpu.accelerator, tpu.zone, tpu.usd_per_hour
         ));
     }
@@ -179,7 +179,7 @@ async fn make(context: &Context, options: Up, id: &str) -> Result<JobView> {
     }
     if let Some(folder) = folder {
         check(context, &job).await?;
-        if let Some(bundle) = Bundle::of(&folder, context.printer)? {
+        if let Some(bundle) = Bundle::of(&folder, Times::Kept, context.printer)? {
             send(context, &bundle, &mut job).await?;
         }
     }
@@ -246,7 +246,7 @@ pub(crate) async fn delete(context: &Context, options: &Delete) -> Result<()> {
         if let Err(new) = told
             && let Some(earlier) = fault.replace(new)
         {
-            context.printer.fault(&earlier);
+            context.printer.fault(&nearest::told(context, earlier).await);
         }
     }
     fault.map_or(Ok(()), Err)

@@ -18,6 +18,7 @@ use crate::answers;
 use crate::args::Dev;
 use crate::exit::Exit;
 use crate::fault::{Fault, Result};
+use crate::human;
 use crate::printer::Printer;
 use places::Places;
 use stack::{Options, Stack};
@@ -55,15 +56,25 @@ pub(crate) fn run(options: &Dev, printer: Printer) -> Result<ExitCode> {
         };
         tell(&stack, &places, printer)?;
         signals.next().await;
-        printer.talk(
-            "stopping; the emulated machines go on for 10 minutes and are found again by the next `rekindle dev`",
-        );
+        printer.talk(&stopping(stack.machines()));
         tokio::select! {
             () = stack.stop(Vms::Leave) => {}
             () = signals.next() => printer.warn("not everything was stopped in order; the next start repairs that"),
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// What becomes of what runs there.
+fn stopping(machines: usize) -> String {
+    if machines == 0 {
+        return "stopping".to_owned();
+    }
+    let machines = human::count(machines as u64, "emulated machine");
+    let minutes = AWAY_LIMIT.as_secs() / 60;
+    format!(
+        "stopping; {machines} of running jobs may go on for {minutes} minutes, until the next `rekindle dev` finds them again"
+    )
 }
 
 /// The runtime of `dev` and `demo`.
@@ -90,4 +101,15 @@ fn tell(stack: &Stack, places: &Places, printer: Printer) -> Result<()> {
     printer.talk("");
     printer.talk("Ctrl-C stops it.");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_ends_it_hears_of_machines_only_where_there_are_some() {
+        assert_eq!(stopping(0), "stopping");
+        assert!(stopping(1).starts_with("stopping; 1 emulated machine of") && stopping(1).contains(" for 10 minutes"));
+    }
 }

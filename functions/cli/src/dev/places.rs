@@ -5,9 +5,13 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rekindle_wire::v1::VersionView;
 use serde::{Deserialize, Serialize};
 
+use crate::api::{Api, typed};
+use crate::config::{Origin, Server};
 use crate::fault::{Fault, Result};
 
 /// Beginning of the name of a copy that is not whole yet; the process that makes it follows.
@@ -170,11 +174,29 @@ pub(crate) async fn listen(asked: u16, last: u16) -> Result<tokio::net::TcpListe
     {
         return Ok(listener);
     }
-    bind(asked).await.map_err(|error| {
-        let fault = Fault::input(format!("cannot listen at 127.0.0.1:{asked}")).caused_by(&error);
-        if error.kind() == ErrorKind::AddrInUse {
-            return fault.next("end what uses the port, or take another with --port (0 takes a free one)");
+    match bind(asked).await {
+        Ok(listener) => Ok(listener),
+        Err(error) => {
+            let fault = Fault::input(format!("cannot listen at 127.0.0.1:{asked}")).caused_by(&error);
+            Err(if error.kind() == ErrorKind::AddrInUse { in_use(asked, fault).await } else { fault })
         }
-        fault
-    })
+    }
+}
+
+/// Whoever has a port is asked for so long what it is.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// The fault of a port that is taken, with what answers there.
+async fn in_use(port: u16, fault: Fault) -> Fault {
+    let url = format!("http://127.0.0.1:{port}");
+    let server = Server { url: url.clone(), origin: Origin::Given, token_command: None };
+    let asked = async { typed::<VersionView>(Api::new(server, None)?.get("/version", &[]).await?) };
+    if matches!(tokio::time::timeout(ANSWER_WITHIN, asked).await, Ok(Ok(_))) {
+        return fault.because(format!("another `rekindle dev` answers at {url}")).next(format!(
+            "use that one (`rekindle --server {url} ps`), or start this one beside it: \
+             rekindle dev --port 0 --tpu-port 0 --state FOLDER"
+        ));
+    }
+    let why = format!("what has port {port} is no `rekindle dev`");
+    fault.because(why).next(format!("end what uses port {port}, or take another with --port (0 takes a free one)"))
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use rekindle_local::{
 use rekindle_ports::docs::Docs;
 use rekindle_ports::store::Store;
 use rekindle_ports::world::{Clock, DeadLetters, Events, Hints, Objects as _};
-use rekindle_tpu_emulator::{Config, Emulator, Scenario, Vms};
+use rekindle_tpu_emulator::{Config, Emulator, Scenario, StartError, Vms};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -138,6 +139,11 @@ impl Stack {
         Ok(Self { url, tpu_url, binary: binary.path, emulator, topics: messages.topics, wakeups, ticker, stop, server })
     }
 
+    /// Emulated machines that there are.
+    pub(crate) fn machines(&self) -> usize {
+        self.emulator.machines()
+    }
+
     /// Stops everything; `vms` says what becomes of the emulated machines.
     pub(crate) async fn stop(self, vms: Vms) {
         self.ticker.close(GRACE).await;
@@ -180,6 +186,11 @@ async fn emulator(options: &Options, binary: &Path, url: &str, last_port: u16) -
         return Ok(emulator);
     }
     Emulator::start(config(options.tpu_port)).await.map_err(|error| {
+        let asked = options.tpu_port;
+        if matches!(&error, StartError::Io { source, .. } if source.kind() == ErrorKind::AddrInUse) {
+            return broken("the Cloud TPU emulator", &error)
+                .next(format!("end what uses port {asked}, or take another with --tpu-port (0 takes a free one)"));
+        }
         broken("the Cloud TPU emulator", &error)
             .next("another `rekindle dev` may run on this state folder; name another with --state and --tpu-port")
     })

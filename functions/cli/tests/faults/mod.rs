@@ -39,9 +39,26 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     ("$REKINDLE run sweep.yml", &["cannot read sweep.yml"], "`rekindle fields` tells what stands in one"),
     ("printf 'run: [a]\\ntpu: [b\\n' >j.yaml; $REKINDLE run j.yaml", &["j.yaml is no job file"], "mend line "),
     (
+        "printf 'run: [a\\ntpu: {accelerator: v4-8}\\n' >j.yaml; $REKINDLE run j.yaml",
+        &["j.yaml is no job file", "--> j.yaml:2:4", "the [ in line 1 is never closed"],
+        "mend line 1 of it",
+    ),
+    (
+        "printf 'run: [a]\\ntpu: v5litepod-8\\n' >j.yaml; $REKINDLE run j.yaml",
+        &["`tpu` of the job file is no map", "it is the text v5litepod-8"],
+        "write `tpu: {accelerator: v5litepod-8}`",
+    ),
+    ("printf '[alias]\\n' >rekindle.toml; $REKINDLE run job.yaml", &["unknown field `alias`"], "did you mean aliases?"),
+    ("echo 'sever = \"x\"' >c; $REKINDLE --config c ps", &["unknown field `sever`"], "did you mean server?"),
+    (
+        "printf 'run: python3 a.py | tee log\\n' >j.yaml; $REKINDLE run j.yaml lr=1",
+        &["`run` is more than one command", "python3 a.py | tee log"],
+        "python3 train.py \"$@\" | tee log",
+    ),
+    (
         "printf 'run: |\\n  a\\n  b\\n' >j.yaml; $REKINDLE run j.yaml lr=1",
-        &["`run` has several lines of bash, and --config.training.learning_rate=1 can follow one alone"],
-        "list of words",
+        &["`run` is more than one command, and --config.training.learning_rate=1 may be for any of them"],
+        "write \"$@\", with its quotes",
     ),
     (
         "printf '[presets.p]\\nfolder = \"gone\"\\n' >rekindle.toml; $REKINDLE run job.yaml --preset p",
@@ -111,6 +128,11 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     ("$REKINDLE ssh sliced --worker all", &["sliced has 2 slices, and gcloud goes to one"], "--worker 1-0"),
     ("$REKINDLE ssh sliced --worker 2-0", &["sliced has no worker \"2-0\""], "the last is 1-1"),
     ("$REKINDLE ssh train-1 --worker 9", &["train-1 has no worker \"9\""], "the last is 3"),
+    ("$REKINDLE delete boxx box", &["there is no workspace boxx"], "did you mean box? Otherwise make it"),
+    ("$REKINDLE wait trian-1; test $? = 4 || exit 9; exit 1", &["there is no job trian-1"], "did you mean train-1?"),
+    ("$REKINDLE cancel trian-1 nobody", &["There is no job \"trian-1\""], "did you mean train-1? Otherwise"),
+    ("$REKINDLE sync job.yaml box:half", &["half is a folder on w0 alone"], "write box:half/ for a folder on each"),
+    ("$REKINDLE sync job.yaml full:conf/b", &["cannot look at conf/b", "w1: No space left on device"], "disk has room"),
     ("$REKINDLE exec worn -- true", &["worn was made and deleted 500 times"], "another name"),
     ("$REKINDLE exec box -- ''", &["the command to run is empty"], "rekindle exec box -- COMMAND"),
     // Disks and limits.
@@ -164,7 +186,16 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     ("TMPDIR=/nowhere $REKINDLE demo", &["cannot make a folder for the state", "No such file"], "set TMPDIR"),
     ("touch file; $REKINDLE dev --state file", &["cannot use the state folder file"], "--state"),
     ("$REKINDLE dev --state s --scenario none.json", &["the scenario cannot be used", "none.json"], "--scenario"),
-    ("$REKINDLE dev --state s --tpu-port 0 --port ${REKINDLE_SERVER##*:}", &["cannot listen at 127.0.0.1:"], "--port"),
+    (
+        "$REKINDLE dev --state s --tpu-port 0 --port ${REKINDLE_SERVER##*:}",
+        &["cannot listen at 127.0.0.1:", "another `rekindle dev` answers at http://127.0.0.1:"],
+        "--port 0 --tpu-port 0 --state FOLDER",
+    ),
+    (
+        "$REKINDLE dev --state s --port 0 --tpu-port ${REKINDLE_SERVER##*:}",
+        &["cannot start the Cloud TPU emulator", "the listener at 127.0.0.1:"],
+        "take another with --tpu-port",
+    ),
     (
         "$REKINDLE dev --state s --port 0 --tpu-port 0 --firestore 127.0.0.1:1",
         &["does not answer at 127.0.0.1:1"],
@@ -209,8 +240,29 @@ async fn each_answer_of_a_server_names_the_cause_and_the_next_step() {
 }
 
 #[tokio::test]
+async fn a_port_that_something_else_has_is_told_with_what_to_do() {
+    let server = server::start().await;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let script = format!("$REKINDLE dev --state s --tpu-port 0 --port {port}");
+    let answer = std::thread::spawn(move || {
+        // It takes the question, and ends without an answer.
+        drop(listener.accept());
+    });
+    let output = shell(&server, project().path(), &script).await;
+    answer.join().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let cause = format!("what has port {port} is no `rekindle dev`");
+    let next = format!("next: end what uses port {port}, or take another with --port");
+    assert!(said.contains(&cause) && said.contains(&next), "{said}");
+}
+
+#[tokio::test]
 async fn the_local_mode_has_no_machines_to_log_in_to() {
     let server = server::start_local().await;
+    let output = shell(&server, project().path(), "$REKINDLE up box").await;
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("rekindle exec box -- COMMAND, rekindle pause box") && !said.contains("ssh"), "{said}");
     for (job, next) in [("box", "rekindle exec box -- COMMAND"), ("train-1", "rekindle logs -f train-1")] {
         let output = shell(&server, project().path(), &format!("PATH= $REKINDLE ssh {job}")).await;
         let said = String::from_utf8(output.stderr).unwrap();

@@ -93,6 +93,12 @@ impl Server {
         self.log.lock().unwrap().addresses
     }
 
+    /// Waits until somebody has looked at a job.
+    pub(crate) async fn looked(&self) {
+        let looked = self.log.lock().unwrap().looked.clone();
+        looked.notified().await;
+    }
+
     /// Every JSON body, in order.
     pub(crate) fn bodies(&self) -> Vec<Value> {
         self.log.lock().unwrap().bodies.clone()
@@ -249,7 +255,7 @@ fn ended(id: &str, phase: &str, message: &str) -> Value {
 /// The jobs that are there by name.
 fn known(id: &str) -> Option<Value> {
     match id {
-        "train-1" | "guarded" | "past" => Some(job(id, &[])),
+        "train-1" | "guarded" | "past" | "endless" => Some(job(id, &[])),
         "waits" => Some(waiting()),
         "box" | "left" | "full" | "half" | "none" | "busy" | "deaf" | "firm" | "shaky" | "hung" => {
             Some(space::workspace(id))
@@ -531,6 +537,10 @@ async fn logs(
     }
     if id == "silent" {
         return seeing::silent(log);
+    }
+    if id == "endless" {
+        let silence = axum::body::Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
+        return ([(header::CONTENT_TYPE, "text/event-stream")], silence).into_response();
     }
     if id == "moved" || id == "mute" {
         let stream =

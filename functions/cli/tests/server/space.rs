@@ -62,11 +62,14 @@ pub(super) fn sliced() -> Value {
     job
 }
 
-/// Order 2 brings files and goes well; order 1 says something, and ends with 3 on the second worker.
+/// Order 2 brings files and goes well; order 1 says something, and ends with 3 on the second worker. Orders 3 to 5 ask
+/// whether a folder is there: on both workers, on none, on the first.
 fn brought(order: u64) -> Value {
     let worker = |worker: &str, stdout: u32, code: i32| json!({"worker": worker, "stdout": stdout, "stderr": 0, "exit": {"code": code}});
     let workers = match order {
         1 => [worker("0-0", 1, 0), worker("0-1", 1, 3)],
+        4 => [worker("0-0", 0, 1), worker("0-1", 0, 1)],
+        5 => [worker("0-0", 0, 0), worker("0-1", 0, 1)],
         _ => [worker("0-0", 0, 0), worker("0-1", 0, 0)],
     };
     let view = json!({"id": order, "attempt": 2, "is_over": false, "workers": workers});
@@ -129,7 +132,17 @@ async fn order(Path(id): Path<String>, Json(body): Json<ExecBody>) -> Response {
     if body.worker.as_deref() == Some("9") {
         return super::problem_of("worker", 400, "\"9\" is no worker; there are 0 to 1 of each slice");
     }
-    let order = if body.unpack.is_some() { 2 } else { 1 };
+    let order = match (&body.unpack, &body.run) {
+        (Some(_), _) => 2,
+        (None, Some(CommandLine::Argv(words))) if words.len() == 5 && words[2].starts_with("[ -d") => {
+            match words[4].as_str() {
+                "conf" => 3,
+                "half" => 5,
+                _ => 4,
+            }
+        }
+        (None, _) => 1,
+    };
     (StatusCode::ACCEPTED, Json(brought(order))).into_response()
 }
 

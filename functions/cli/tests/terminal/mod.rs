@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{project, rekindle, server, shell};
@@ -61,6 +62,34 @@ async fn a_run_that_is_waited_for_tells_its_end_as_json_and_as_exit_code() {
         let said: Vec<&Value> = said.iter().map(|line| &line["line"]).collect();
         assert_eq!(said, ["step 1", "step 1", "step 2", "step 3"], "its output");
         assert_eq!((&last["id"], last["outcome"].is_null()), (&json!(id), false), "how it ended");
+    }
+}
+
+#[tokio::test]
+async fn who_leaves_with_ctrl_c_is_told_that_the_job_goes_on() {
+    for (line, again) in [
+        ("logs endless -f", "logs -f endless"),
+        ("run job.yaml --id endless --no-code -f", "logs -f endless"),
+        ("wait endless train-1", "wait endless train-1"),
+        ("run job.yaml --id endless --no-code --wait", "wait endless"),
+    ] {
+        let server = server::start().await;
+        let script = format!("echo $$ >pid; exec \"$REKINDLE\" {line}");
+        let home = project();
+        let folder = home.path().join("project");
+        let run = shell(&server, &folder, &script);
+        let leave = async {
+            // The first look at the job comes after the handler of the signal.
+            server.looked().await;
+            let pid = std::fs::read_to_string(folder.join("pid")).unwrap();
+            kill_process(Pid::from_raw(pid.trim().parse().unwrap()).unwrap(), Signal::INT).unwrap();
+        };
+        let (output, ()) = tokio::join!(run, leave);
+        let said = String::from_utf8(output.stderr).unwrap();
+        let jobs = again.trim_start_matches("logs -f ").trim_start_matches("wait ");
+        let told = format!("see again with `rekindle {again}`, end with `rekindle cancel {jobs}`");
+        assert!(said.contains(&told) && said.contains("on; ") && !said.contains("error:"), "{line}: {said}");
+        assert_eq!(output.status.code(), Some(130), "{line}: {said}");
     }
 }
 

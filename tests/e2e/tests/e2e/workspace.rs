@@ -1,5 +1,6 @@
 //! A workspace from `up` to `delete`, by the command line, on real parts.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
@@ -64,7 +65,7 @@ async fn commands_and_files(dev: &Dev, here: &Path) -> Result<()> {
     ensure!(sorted(&said) == due, "{said}");
     // One worker alone: its bytes, its code.
     let one = ["exec", "box", "--worker", "2", "--", "bash", "-c", "printf 'no end'; exit 7"];
-    ensure!(says(dev, here, 7, &one).await? == "no end");
+    ensure!(says(dev, here, 7, &one).await? == "no endw2 ended with 7\n");
     let worst = ["exec", "box", "--", "exit $REKINDLE_WORKER"];
     let said = says(dev, here, 3, &worst).await?;
     ensure!(said.contains("w3 ended with 3") && said.contains("w1 ended with 1") && !said.contains("w0"), "{said}");
@@ -94,6 +95,12 @@ async fn commands_and_files(dev: &Dev, here: &Path) -> Result<()> {
     // One file is one file on both sides.
     says(dev, here, 0, &["sync", "src/deep/a.txt", "box:conf/b.txt"]).await?;
     says(dev, here, 0, &["sync", "src/deep/a.txt", "box:conf/"]).await?;
+    // A folder that is there takes it, and its time is kept: compiled files beside it are as old as they are.
+    says(dev, here, 0, &["sync", "src/deep/a.txt", "box:out"]).await?;
+    let told =
+        says(dev, here, 0, &["exec", "box", "--worker", "3", "--", "cat out/a.txt; stat -c %Y out/a.txt"]).await?;
+    let changed = std::fs::metadata(here.join("src/deep/a.txt"))?.mtime();
+    ensure!(told == format!("what is sent{changed}\n"), "{told}");
     let said = says(dev, here, 0, &["exec", "box", "--worker", "3", "--", "cat conf/a.txt conf/b.txt"]).await?;
     ensure!(said == "what is sentwhat is sent", "{said}");
     says(dev, here, 0, &["sync", "box:conf/b.txt", "one.txt", "--worker", "3"]).await?;

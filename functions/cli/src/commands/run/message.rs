@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+use super::arguments::{self, quoted};
+use super::yaml;
 use crate::args::Run;
 use crate::fault::{Fault, Result};
 use crate::human;
@@ -43,9 +45,10 @@ pub(super) fn whole(options: &Run, project: &Project) -> Result<(Map<String, Val
     for assignment in &options.set {
         set(&mut job, assignment)?;
     }
-    for pair in pairs {
-        let argument = project.argument(pair)?;
-        append(&mut job, &argument)?;
+    let arguments = pairs.iter().map(|pair| project.argument(pair)).collect::<Result<Vec<_>>>()?;
+    arguments::add(&mut job, &arguments)?;
+    if let Some(text @ Some(_)) = job.get("tpu").map(Value::as_str) {
+        return Err(not_a_map("tpu", text));
     }
     Ok((job, replaced))
 }
@@ -67,38 +70,6 @@ fn words(all: &[String]) -> (Option<&str>, &[String]) {
         Some((first, rest)) if !first.contains('=') || Path::new(first).is_file() => (Some(first), rest),
         _ => (None, all),
     }
-}
-
-/// One more argument of the program.
-fn append(job: &mut Map<String, Value>, argument: &str) -> Result<()> {
-    match job.get_mut("run") {
-        Some(Value::Array(words)) => words.push(Value::from(argument)),
-        Some(Value::String(line)) => {
-            line.truncate(line.trim_end().len());
-            if line.contains('\n') {
-                return Err(Fault::input(format!(
-                    "`run` has several lines of bash, and {argument} can follow one alone"
-                ))
-                .next("give `run` as a list of words such as [python3, train.py], or as one line"));
-            }
-            line.push(' ');
-            line.push_str(&quoted(argument));
-        }
-        _ => {
-            return Err(Fault::input(format!("there is no program for {argument}"))
-                .next("give `run` in the job file, or the program behind `--`"));
-        }
-    }
-    Ok(())
-}
-
-/// One word for bash, whatever is in it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 fn from_file(path: &Path) -> Result<Map<String, Value>> {
@@ -145,17 +116,14 @@ fn read(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// YAML, and so also JSON. Only `true` and `false` are booleans: `y` and `no` are words like any other.
+/// The fields of a job file.
 fn parse(text: &str, name: &str) -> Result<Map<String, Value>> {
-    let options = serde_saphyr::options! { strict_booleans: true };
-    let value: Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-        let next = match error.location() {
-            Some(at) => format!("mend line {} of it; `rekindle fields` tells what stands in a job", at.line()),
+    let value = yaml::read(text, name).map_err(|wrong| {
+        let next = match wrong.line {
+            Some(line) => format!("mend line {line} of it; `rekindle fields` tells what stands in a job"),
             None => "mend it; `rekindle fields` tells what stands in a job".to_owned(),
         };
-        Fault::input(format!("{name} is no job file"))
-            .because(error.to_string().trim_start_matches("error: "))
-            .next(next)
+        wrong.causes.into_iter().fold(Fault::input(format!("{name} is no job file")), Fault::because).next(next)
     })?;
     let kind = kind_of(&value);
     if let Value::Object(job) = value {
@@ -197,9 +165,7 @@ fn overlay(job: &mut Map<String, Value>, options: &Run) -> Result<()> {
     put("notes", options.notes.clone().map(Value::from))?;
     for variable in &options.env {
         let (name, value) = variable_of(variable)?;
-        let env = job.entry("env").or_insert_with(|| json!({}));
-        let Value::Object(env) = env else { return Err(not_a_map("env")) };
-        env.insert(name, Value::from(value));
+        map_at(job, "env")?.insert(name, Value::from(value));
     }
     if !options.tag.is_empty() {
         let tags = job.entry("tags").or_insert_with(|| json!([]));
@@ -250,10 +216,10 @@ fn set(job: &mut Map<String, Value>, assignment: &str) -> Result<()> {
     let Some((field, text)) = assignment.split_once('=').filter(|(field, _)| !field.is_empty()) else {
         return Err(Fault::input(format!("--set {assignment}: it has no value")).next("write --set FIELD=VALUE"));
     };
-    let options = serde_saphyr::options! { strict_booleans: true };
-    let value: Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+    let value = yaml::read(text, field).map_err(|wrong| {
+        let fault = Fault::input(format!("--set {assignment}: no YAML"));
         let next = "the value is YAML: put quotes around a text with [, {, : or #";
-        Fault::input(format!("--set {assignment}: no YAML")).because(error.to_string()).next(next)
+        wrong.causes.into_iter().fold(fault, Fault::because).next(next)
     })?;
     place(job, field, value)
 }
@@ -264,13 +230,25 @@ fn place(job: &mut Map<String, Value>, field: &str, value: Value) -> Result<()> 
         job.insert(field.to_owned(), value);
         return Ok(());
     };
-    // `tpu: v5litepod-16` and the like stand for nothing: the server would refuse them by name.
-    let Value::Object(inner) = job.entry(first).or_insert_with(|| json!({})) else { return Err(not_a_map(first)) };
-    place(inner, rest, value)
+    place(map_at(job, first)?, rest, value)
 }
 
-fn not_a_map(field: &str) -> Fault {
-    Fault::input(format!("`{field}` of the job file is no map")).next(format!("write `{field}:` with fields below it"))
+/// The map in a field; an empty one where there is none.
+fn map_at<'a>(job: &'a mut Map<String, Value>, field: &str) -> Result<&'a mut Map<String, Value>> {
+    let value = job.entry(field).or_insert_with(|| json!({}));
+    let text = value.as_str().map(str::to_owned);
+    value.as_object_mut().ok_or_else(|| not_a_map(field, text.as_deref()))
+}
+
+/// `text`: what stands there, if it is a text.
+fn not_a_map(field: &str, text: Option<&str>) -> Fault {
+    let fault = Fault::input(format!("`{field}` of the job file is no map"));
+    match text {
+        Some(accelerator) if field == "tpu" => fault.because(format!("it is the text {accelerator}")).next(format!(
+            "write `tpu: {{accelerator: {accelerator}}}`; `rekindle fields tpu` tells what else stands there"
+        )),
+        _ => fault.next(format!("write `{field}:` with fields below it")),
+    }
 }
 
 #[cfg(test)]
@@ -353,20 +331,6 @@ mod tests {
         assert_eq!(job["run"], want);
         assert_eq!(job["tpu"], json!({"accelerator": "v6e-8", "slices": 2, "capacity": ["spot"]}));
         assert_eq!(job["recovery"], json!({"preset": "rerun"}));
-        // A block of YAML ends with a line's end, behind which the argument would be a command of its own.
-        for (run, want) in
-            [("run: |\n  python3 a.py\n", Some("python3 a.py --config.x=1")), ("run: |\n  cd b\n  c\n", None)]
-        {
-            std::fs::write(&file, run).unwrap();
-            let options = Run { words: vec![file.display().to_string(), "config.x=1".into()], ..Run::default() };
-            match (message(&options, &project), want) {
-                (Ok(job), Some(want)) => assert_eq!(job["run"], want),
-                (Err(fault), None) => {
-                    assert!(fault.text().contains("`run` has several lines of bash, and --config.x=1 can follow"));
-                }
-                (got, want) => panic!("{got:?} is not {want:?}"),
-            }
-        }
         let options = Run { words: words(&["lr=0.1"]), command: words(&["a"]), ..Run::default() };
         let job = message(&options, &project).unwrap();
         assert_eq!(job["run"], json!(["a", "--config.training.learning_rate=0.1"]));

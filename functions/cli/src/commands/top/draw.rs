@@ -30,11 +30,12 @@ const WIDTH_WIDE: u16 = 90;
 /// Levels of a sparkline's bars.
 const LEVELS: u64 = 64;
 
-const KEYS: &str = "↑↓ select  l logs  e explain  c cancel  ? keys  q quit";
-const HELP: [&str; 9] = [
+const KEYS: &str = "↑↓ select  ←→ workers  l logs  e explain  c cancel  ? keys  q quit";
+const HELP: [&str; 10] = [
     "↑ ↓ k j      select a job; in a text: scroll",
     "PgUp PgDn    ten at once",
     "g G          the first, the last",
+    "← →          the job's other workers",
     "l, Enter     output of the job, as it comes",
     "e            why it is where it is, and what happens next",
     "c            cancel it; asks first",
@@ -135,7 +136,7 @@ type Column = (&'static str, u16, u16, fn(&JobView, &State) -> String);
 const COLUMNS: [Column; 9] = [
     ("FOR", 7, 50, |job, state| human::age(job.phase_since, state.now)),
     ("ATT", 4, 64, |job, _| job.attempt.to_string()),
-    ("STEP", 9, 56, |job, state| step(job, state).map_or_else(dash, |step| step.to_string())),
+    ("STEP", 9, 56, |job, state| human::step(step(job, state), job.phase, job.phase_since, state.now)),
     ("LOSS", 9, 74, |job, state| loss(job, state).unwrap_or_else(dash)),
     ("TPU", 14, 90, |job, _| job.resources.last().map_or_else(dash, |resource| resource.accelerator.clone())),
     ("ZONE", 15, 118, |job, _| job.resources.last().map_or_else(dash, |resource| resource.zone.clone())),
@@ -275,8 +276,18 @@ fn bars(losses: &[f64], room: usize) -> Vec<u64> {
 fn workers(frame: &mut Frame<'_>, area: Rect, list: Option<&ProgressList>, state: &State) {
     let workers = list.map(|list| list.workers.as_slice()).unwrap_or_default();
     let slices = workers.iter().map(|worker| worker.slice).max().unwrap_or(0);
-    let rows = workers.iter().map(|worker| {
-        let name = if slices > 0 { format!("{}-{}", worker.slice, worker.worker) } else { worker.worker.to_string() };
+    // A line of the border, and the heading.
+    let room = usize::from(area.height.saturating_sub(2));
+    let from = state.workers_from.min(workers.len().saturating_sub(room));
+    let shown = &workers[from..workers.len().min(from + room)];
+    let title = if shown.len() < workers.len() {
+        format!("workers {} to {} of {}, ← → for more", from + 1, from + shown.len(), workers.len())
+    } else {
+        "workers".to_owned()
+    };
+    let rows = shown.iter().map(|worker| {
+        let name =
+            if slices > 0 { format!("s{}w{}", worker.slice, worker.worker) } else { format!("w{}", worker.worker) };
         let notice = worker.notice_deadline.map(|at| format!("taken away {}", human::until(at, state.now)));
         Row::new(vec![
             name,
@@ -290,7 +301,7 @@ fn workers(frame: &mut Frame<'_>, area: Rect, list: Option<&ProgressList>, state
     let widths = [6, 10, 10, 10, 7, 20].map(Constraint::Length);
     let head = Row::new(["WORKER", "STATE", "STEP", "LOSS", "HEARD", "MEMORY FREE"]);
     let table = Table::new(rows, widths).header(head.style(Style::new().add_modifier(Modifier::BOLD)));
-    frame.render_widget(table.block(titled("workers")), area);
+    frame.render_widget(table.block(titled(&title)), area);
 }
 
 fn fleet(frame: &mut Frame<'_>, area: Rect, state: &State) {
@@ -320,10 +331,14 @@ fn fleet(frame: &mut Frame<'_>, area: Rect, state: &State) {
         Constraint::Length(7),
     ];
     let silent = state.fleet.as_ref().map_or(0, |fleet| fleet.unreachable.len());
+    // It is asked for seldom: each look asks the provider about every zone.
+    let age = human::age(state.fleet_at, state.now);
     let title = match (&state.fleet, silent) {
         (None, _) => "fleet: …".to_owned(),
-        (Some(_), 0) => format!("fleet: {}", entries.len()),
-        (Some(_), silent) => format!("fleet: {}, no answer of {silent} zones", entries.len()),
+        (Some(_), 0) => format!("fleet {age} ago: {}", entries.len()),
+        (Some(_), silent) => {
+            format!("fleet {age} ago: {}, no answer of {}", entries.len(), human::count(silent as u64, "zone"))
+        }
     };
     frame.render_widget(Table::new(rows, widths).block(titled(&title)), area);
 }

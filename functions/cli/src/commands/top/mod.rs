@@ -212,7 +212,9 @@ impl World<'_> {
             }
             // The stream of changes tells when the server is away.
             Got::Progress(..) | Got::Fleet(Err(_)) => {}
-            Got::Fleet(Ok(fleet)) => self.state.fleet = Some(fleet),
+            Got::Fleet(Ok(fleet)) => {
+                (self.state.fleet, self.state.fleet_at) = (Some(fleet), Timestamp::now());
+            }
             Got::Explain(answer) => {
                 if let View::Explain(pane) = &mut self.state.view {
                     match answer {

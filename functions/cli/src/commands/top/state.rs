@@ -17,6 +17,8 @@ const EVENTS_MAX: usize = 200;
 const LINES_MAX: usize = 5000;
 /// Rows that a page key moves by.
 const PAGE: usize = 10;
+/// Workers that a key scrolls by: not more than the least room for them.
+const WORKERS: isize = 5;
 
 /// A change of a job.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,6 +106,10 @@ pub(super) struct State {
     pub(super) selected: Option<String>,
     pub(super) progress: Option<ProgressList>,
     pub(super) fleet: Option<Fleet>,
+    /// When it was as it is shown.
+    pub(super) fleet_at: Timestamp,
+    /// Workers of the selected job above the first that is shown.
+    pub(super) workers_from: usize,
     pub(super) events: VecDeque<Event>,
     pub(super) view: View,
     /// The last answer or fault, in words.
@@ -123,6 +129,8 @@ impl State {
             selected: None,
             progress: None,
             fleet: None,
+            fleet_at: now,
+            workers_from: 0,
             events: VecDeque::new(),
             view: View::Main,
             said: None,
@@ -186,7 +194,7 @@ impl State {
     fn select_something(&mut self) {
         if self.job().is_none() {
             self.selected = self.order().first().map(|job| job.id.to_string());
-            self.progress = None;
+            (self.progress, self.workers_from) = (None, 0);
         }
     }
 
@@ -200,8 +208,14 @@ impl State {
             return None;
         }
         self.selected = Some(id.clone());
-        self.progress = None;
+        (self.progress, self.workers_from) = (None, 0);
         Some(Action::Select(id))
+    }
+
+    /// Scrolls the selected job's workers.
+    fn scroll_workers(&mut self, by: isize) {
+        let last = self.progress.as_ref().map_or(0, |list| list.workers.len().saturating_sub(1));
+        self.workers_from = self.workers_from.saturating_add_signed(by).min(last);
     }
 
     /// What a key does.
@@ -251,6 +265,14 @@ impl State {
             KeyCode::PageDown => self.step(PAGE as isize),
             KeyCode::PageUp => self.step(-(PAGE as isize)),
             KeyCode::Home | KeyCode::Char('g') => self.step(isize::MIN),
+            KeyCode::Right => {
+                self.scroll_workers(WORKERS);
+                None
+            }
+            KeyCode::Left => {
+                self.scroll_workers(-WORKERS);
+                None
+            }
             KeyCode::End | KeyCode::Char('G') => self.step(isize::MAX),
             KeyCode::Enter | KeyCode::Char('l') => {
                 let job = self.selected.clone()?;

@@ -107,6 +107,35 @@ fn press(state: &mut State, code: KeyCode) -> Option<Action> {
 }
 
 #[test]
+fn the_fleet_tells_how_old_it_is_and_workers_that_have_no_room_can_be_scrolled_to() {
+    let mut state = state();
+    state.progress = None;
+    press(&mut state, KeyCode::Down);
+    let mut list = progress_of("train-1");
+    let one = list.workers[0].clone();
+    list.workers = (0..64).map(|worker| rekindle_wire::seeing::WorkerView { worker, ..one.clone() }).collect();
+    state.progress = Some(list);
+    state.fleet = Some(fleet_of("ORPHAN"));
+    state.fleet_at = ago(12);
+    let text = screen(&state, 140, 32);
+    assert!(text.contains("fleet 12s ago: 2"), "{text}");
+    assert!(
+        text.contains("workers 1 to 7 of 64, ← → for more") && text.contains("w6 ") && !text.contains("w7 "),
+        "{text}"
+    );
+    press(&mut state, KeyCode::Right);
+    let text = screen(&state, 140, 32);
+    assert!(text.contains("workers 6 to 12 of 64") && text.contains("w11 ") && !text.contains("w4 "), "{text}");
+    for _ in 0..30 {
+        press(&mut state, KeyCode::Right);
+    }
+    let text = screen(&state, 140, 32);
+    assert!(text.contains("workers 58 to 64 of 64") && text.contains("w63 "), "{text}");
+    press(&mut state, KeyCode::Up);
+    assert_eq!(state.workers_from, 0, "of another job");
+}
+
+#[test]
 fn the_whole_screen_shows_jobs_attempts_workers_fleet_and_events() {
     let mut state = state();
     press(&mut state, KeyCode::Down);
@@ -125,8 +154,8 @@ fn the_whole_screen_shows_jobs_attempts_workers_fleet_and_events() {
         "attempt 2: steps 900 to 1450 in 9m",
         "attempt 1 ended: preempted: The provider took the slice back.",
         "WORKER STATE",
-        "3      running    1453       1.9        4s      32.0 GiB",
-        "fleet: 2",
+        "w3     running    1453       1.9        4s      32.0 GiB",
+        "fleet 0s ago: 2",
         "idle 1h06m",
         "ORPHAN",
         "events",

@@ -4,7 +4,7 @@ const HOSTILE = arguments[0];
 // Those would not be read as what they are: times, where the next page begins, and names of columns.
 const KEPT = /(_at|^at|^since|^through|^next_page_token|^deadline|^week|^by)$/;
 // What may be missing by the contract.
-const OPTIONAL = new Set(["listed_at", "omitted", "untold", "toJSON", "then"]);
+const OPTIONAL = new Set(["listed_at", "omitted", "untold", "notes", "outputs", "toJSON", "then"]);
 window.missing = new Set();
 const poisoned = (value, key) => {
   if (typeof value === "string") return KEPT.test(key) ? value : `${key}:${value}${HOSTILE}`;

@@ -53,7 +53,7 @@ async fn lives(dev: &Dev, page: &Browser) -> Result<()> {
         Ok(label.starts_with("loss over steps of 2 attempts").then_some(()))
     })
     .await?;
-    page.sees("#workers", "the workers", |text| text.contains("0-3")).await?;
+    page.sees("#workers", "the workers", |text| text.contains("w3")).await?;
     page.shot("job").await?;
     page.script("document.getElementById('plot').scrollIntoView()").await?;
     page.shot("plot").await?;
@@ -155,10 +155,12 @@ async fn the_page_is_for_everyone_and_shows_what_the_server_tells() -> Result<()
     let Some(page) = Browser::start().await? else { return Ok(()) };
     let result = scenario("the page for everyone", Options::speed(5.0), async |dev| {
         views::logs_of_any_worker(dev, &page).await.context("logs of any worker")?;
+        views::notes_and_outputs(dev, &page).await.context("notes and outputs")?;
         views::a_bar_of_the_program(dev, &page).await.context("a progress bar")?;
         let stage = views::Stage::set(dev).await.context("the stage")?;
         views::fleet(dev, &page, &stage).await.context("fleet")?;
         letters::shown(dev, &page).await.context("dead letters")?;
+        views::unknown_addresses(dev, &page).await.context("unknown addresses")?;
         people::keyboard(dev, &page).await.context("keyboard")?;
         people::names(dev, &page).await.context("names")?;
         people::colours(dev, &page).await.context("colours")?;

@@ -77,6 +77,21 @@ pub(super) async fn logs_of_any_worker(dev: &Dev, page: &Browser) -> Result<()> 
     Ok(())
 }
 
+/// What a job is at its end: what people wrote to it, and the files that it left.
+pub(super) async fn notes_and_outputs(dev: &Dev, page: &Browser) -> Result<()> {
+    let tpu = json!({"accelerator": "v5litepod-4"});
+    let run = "mkdir -p results; echo 42 >'results/a b.txt'";
+    dev.submit(&json!({"id": "leaves", "run": run, "outputs": ["results"], "notes": "the last try", "tpu": tpu}))
+        .await?;
+    dev.phase("leaves", "succeeded").await?;
+    page.client.goto(&format!("{}/#/job/leaves", dev.url)).await?;
+    page.sees("dl", "its note", |text| text.contains("Notes") && text.contains("the last try")).await?;
+    page.sees("#outputs", "its file", |text| text.contains("w0/results/a b.txt")).await?;
+    let file = page.wait_for("return (await fetch(document.querySelector('#outputs a').href)).text()").await?;
+    ensure!(file == "42\n", "{file}");
+    Ok(())
+}
+
 /// A progress bar is seen before its line ends, each state in the place of the one before; words that look like ours are
 /// the program's.
 pub(super) async fn a_bar_of_the_program(dev: &Dev, page: &Browser) -> Result<()> {
@@ -147,4 +162,17 @@ pub(super) async fn fleet(dev: &Dev, page: &Browser, stage: &Stage) -> Result<()
     ensure!(runs["Idle"] == "-" && runs["Bought"] == "spot", "{runs}");
     page.sees("main p", "how many are idle", |text| text.contains("4 in all") && text.contains("1 idle, $")).await?;
     page.shot("fleet").await
+}
+
+/// An address that is none says so, with a way back; so does a path beside the page.
+pub(super) async fn unknown_addresses(dev: &Dev, page: &Browser) -> Result<()> {
+    for hash in ["#/nothing", "#/job", "#/job/%", "#/constructor"] {
+        page.view(hash, "There is no such view").await?;
+    }
+    page.click("main a[href='#/']").await?;
+    page.sees("#jobs tbody", "the jobs again", |text| text.contains("runs")).await?;
+    page.client.goto(&format!("{}/nothing", dev.url)).await?;
+    page.sees("main", "that there is no such page", |text| text.contains("/nothing is no page")).await?;
+    page.click("main a").await?;
+    page.sees("#jobs tbody", "the jobs again", |text| text.contains("runs")).await
 }
