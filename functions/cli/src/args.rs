@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::complete;
 use crate::demo::plan;
 
 mod seeing;
@@ -217,6 +218,7 @@ pub(crate) enum Client {
 #[command(after_help = "Examples:\n  rekindle open\n  rekindle open llama-7b-run3")]
 pub(crate) struct Open {
     /// Show this job
+    #[arg(add = complete::jobs())]
     pub(crate) job: Option<String>,
     /// Only print the address
     #[arg(long)]
@@ -276,7 +278,7 @@ pub(crate) struct Run {
     pub(crate) slices: Option<u32>,
     /// Part of a job by name, such as spot-v6e, from rekindle.toml, the configuration or built in; or what to do about
     /// failures: pre, resume, reapply, rerun, pass. May be repeated
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(add = complete::presets(), long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) preset: Vec<String>,
     /// Folder of the checkpoints
     #[arg(long, value_name = "PLACE")]
@@ -334,6 +336,7 @@ Examples:
 #[command(after_help = "Examples:\n  rekindle explain train-1")]
 pub(crate) struct OneJob {
     /// The job
+    #[arg(add = complete::jobs())]
     pub(crate) job: String,
 }
 
@@ -342,6 +345,7 @@ pub(crate) struct OneJob {
 #[command(after_help = "Examples:\n  rekindle history train-1\n  rekindle history train-1 --json | jq .message")]
 pub(crate) struct History {
     /// The job
+    #[arg(add = complete::jobs())]
     pub(crate) job: String,
     /// With who or what caused each decision
     #[arg(long, short = 'v')]
@@ -353,6 +357,7 @@ pub(crate) struct History {
 #[command(after_help = LOGS_EXAMPLES)]
 pub(crate) struct Logs {
     /// The job
+    #[arg(add = complete::jobs())]
     pub(crate) job: String,
     /// Go on with what comes, over attempts, until the job ends
     #[arg(long, short = 'f')]
@@ -382,6 +387,7 @@ Examples:
 #[command(after_help = "Examples:\n  rekindle tag train-1 ablation best\n  rekindle tag train-1 --remove best")]
 pub(crate) struct Tag {
     /// The job
+    #[arg(add = complete::jobs())]
     pub(crate) job: String,
     /// Tags to add
     #[arg(value_name = "TAG", required_unless_present = "remove")]
@@ -396,6 +402,7 @@ pub(crate) struct Tag {
 #[command(after_help = "Examples:\n  rekindle note train-1 'diverged at 40k, see W&B'\n  rekindle note train-1 ''")]
 pub(crate) struct Note {
     /// The job
+    #[arg(add = complete::jobs())]
     pub(crate) job: String,
     /// The note; empty takes it away
     pub(crate) text: String,
@@ -408,6 +415,7 @@ pub(crate) struct Note {
 )]
 pub(crate) struct DeadLetters {
     /// Only those about this job
+    #[arg(add = complete::jobs())]
     pub(crate) job: Option<String>,
     /// At most so many
     #[arg(long, short = 'n', value_name = "N", default_value = "50", value_parser = least_one)]
@@ -438,7 +446,7 @@ pub(crate) struct Fields {
 /// `completion`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  source <(rekindle completion bash)\n  rekindle completion fish >~/.config/fish/completions/rekindle.fish"
+    after_help = "Jobs, workspaces and presets are proposed as they are when the key is pressed.\nExamples:\n  echo 'source <(rekindle completion bash)' >>~/.bashrc\n  rekindle completion fish | source"
 )]
 pub(crate) struct Completion {
     /// The shell
@@ -459,7 +467,7 @@ pub(crate) struct Man {
 #[command(after_help = "Examples:\n  rekindle wait train-1 && ./evaluate.sh\n  rekindle wait a b c --timeout 2h")]
 pub(crate) struct Wait {
     /// The jobs
-    #[arg(required = true, value_name = "JOB")]
+    #[arg(add = complete::jobs(), required = true, value_name = "JOB")]
     pub(crate) jobs: Vec<String>,
     /// Give up after so long, with exit code 4
     #[arg(long, value_parser = humantime::parse_duration)]
@@ -470,7 +478,7 @@ pub(crate) struct Wait {
 #[derive(Debug, Args)]
 pub(crate) struct Control {
     /// The jobs
-    #[arg(required = true, value_name = "JOB")]
+    #[arg(add = complete::jobs(), required = true, value_name = "JOB")]
     pub(crate) jobs: Vec<String>,
     /// Only if the job is at this attempt
     #[arg(long, value_name = "N")]

@@ -5,6 +5,7 @@ mod api;
 mod args;
 mod bundle;
 mod commands;
+mod complete;
 mod config;
 mod demo;
 mod dev;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     {
         return code;
     }
+    complete::answer();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refused(&error),

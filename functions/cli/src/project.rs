@@ -146,6 +146,12 @@ impl Project {
         })
     }
 
+    /// Every name that `--preset` takes.
+    pub(crate) fn preset_names(&self) -> Vec<String> {
+        let recovery = rekindle_core::policy::Preset::ALL.map(rekindle_core::policy::Preset::as_str);
+        self.presets.keys().cloned().chain(recovery.map(str::to_owned)).collect()
+    }
+
     /// The part of a job with that name; `None`: it is a word for what to do about failures.
     pub(crate) fn preset(&self, name: &str) -> Result<Option<&Map<String, Value>>> {
         let recovery = rekindle_core::policy::Preset::ALL.map(rekindle_core::policy::Preset::as_str);
@@ -155,7 +161,7 @@ impl Project {
         if recovery.contains(&name) {
             return Ok(None);
         }
-        let known: Vec<String> = self.presets.keys().cloned().chain(recovery.map(str::to_owned)).collect();
+        let known = self.preset_names();
         let fault = Fault::input(format!("there is no preset {name:?}"));
         Err(match nearest(name, known.iter().map(String::as_str), LEAST) {
             Some(near) => fault.next(format!("did you mean {near}?")),

@@ -113,6 +113,9 @@ fn project() -> tempfile::TempDir {
         let to = home.path().join("project").join(path.file_name().unwrap());
         std::fs::copy(&path, &to).unwrap();
         std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o644)).unwrap();
+        // What goes to a workspace keeps its time.
+        let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
+        std::fs::File::options().write(true).open(&to).unwrap().set_modified(at).unwrap();
     }
     home
 }

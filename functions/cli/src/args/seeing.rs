@@ -3,6 +3,8 @@
 use clap::{Args, ValueEnum};
 use rekindle_core::job::Phase;
 
+use crate::complete;
+
 /// `ps`.
 #[derive(Debug, Default, Args)]
 #[command(
@@ -10,7 +12,7 @@ use rekindle_core::job::Phase;
 )]
 pub(crate) struct Ps {
     /// Only these jobs
-    #[arg(value_name = "JOB")]
+    #[arg(add = complete::jobs(), value_name = "JOB")]
     pub(crate) jobs: Vec<String>,
     /// Only jobs in this phase; may be repeated
     #[arg(long, value_parser = phase, value_delimiter = ',')]
@@ -48,6 +50,7 @@ fn phase(text: &str) -> Result<Phase, String> {
 #[command(after_help = "Examples:\n  rekindle show train-1\n  rekindle show train-1 --spec")]
 pub(crate) struct Show {
     /// The job
+    #[arg(add = complete::jobs())]
     pub(crate) job: String,
     /// With the whole spec, every default filled in
     #[arg(long)]

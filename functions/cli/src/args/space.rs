@@ -4,11 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::complete;
+
 /// `up`.
 #[derive(Debug, Args)]
 #[command(after_help = UP_EXAMPLES)]
 pub(crate) struct Up {
     /// The workspace
+    #[arg(add = complete::workspaces())]
     pub(crate) name: String,
     /// Accelerator type; several in order of preference
     #[arg(long, value_name = "TYPE", value_delimiter = ',')]
@@ -29,7 +32,7 @@ pub(crate) struct Up {
     #[arg(long, value_name = "TIME")]
     pub(crate) idle: Option<String>,
     /// Part of a job by name, such as spot-v6e; may be repeated
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(add = complete::presets(), long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) preset: Vec<String>,
     /// Any field of the definition: `--set tpu.network=mine`
     #[arg(long, value_name = "FIELD=VALUE")]
@@ -70,6 +73,7 @@ Examples:
 #[command(after_help = "Examples:\n  rekindle status\n  rekindle status dev")]
 pub(crate) struct Status {
     /// The workspace; without it all that are not deleted
+    #[arg(add = complete::workspaces())]
     pub(crate) name: Option<String>,
 }
 
@@ -78,7 +82,7 @@ pub(crate) struct Status {
 #[command(after_help = "Examples:\n  rekindle delete dev")]
 pub(crate) struct Delete {
     /// The workspaces
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(add = complete::workspaces(), required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 }
 
@@ -87,6 +91,7 @@ pub(crate) struct Delete {
 #[command(after_help = EXEC_EXAMPLES)]
 pub(crate) struct Exec {
     /// The workspace
+    #[arg(add = complete::workspaces())]
     pub(crate) name: String,
     /// Only on this worker: its index, or SLICE-INDEX; `all` is every worker
     #[arg(long, value_name = "N|all", default_value = "all")]
@@ -131,6 +136,7 @@ Examples:
 #[command(after_help = SSH_EXAMPLES)]
 pub(crate) struct Ssh {
     /// The workspace, or any job with a TPU
+    #[arg(add = complete::jobs())]
     pub(crate) name: String,
     /// The worker: its index, or SLICE-INDEX; `all` is every worker of a TPU of one slice
     #[arg(long, value_name = "N|all", default_value = "0")]
@@ -169,6 +175,7 @@ Examples:
 #[command(after_help = "Examples:\n  rekindle outputs train-1\n  rekindle outputs train-1 --to ./results --worker 0")]
 pub(crate) struct Outputs {
     /// The job
+    #[arg(add = complete::jobs())]
     pub(crate) job: String,
     /// Bring them into this folder, each worker's into its own, `w0`, `w1`, …
     #[arg(long, value_name = "DIR")]

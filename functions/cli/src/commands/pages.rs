@@ -6,13 +6,13 @@ use clap::CommandFactory as _;
 
 use crate::answers::{ManPage, ManPages, Script};
 use crate::args::{Cli, Completion, Man};
+use crate::complete;
 use crate::fault::{Fault, Result};
 use crate::printer::Printer;
 
 /// Writes the completion script of a shell.
 pub(crate) fn completion(options: &Completion, printer: Printer) -> Result<ExitCode> {
-    let mut script = Vec::new();
-    clap_complete::generate(options.shell, &mut Cli::command(), "rekindle", &mut script);
+    let script = complete::script(options.shell)?;
     if printer.is_json {
         let (shell, script) = (options.shell.to_string(), String::from_utf8_lossy(&script));
         printer.json_line(&Script { shell: &shell, script: &script })?;

@@ -202,16 +202,18 @@ async fn commands(server: &server::Server) -> Vec<String> {
 async fn each_shell_gets_a_completion_of_every_command() {
     let server = server::start().await;
     let commands = commands(&server).await;
-    for (name, begin, offer) in [
-        ("bash", "_rekindle() {", "rekindle,COMMAND)"),
-        ("zsh", "#compdef rekindle", "'COMMAND:"),
-        ("fish", "# Print an optspec", "-a \"COMMAND\""),
-    ] {
+    for (name, mark) in
+        [("bash", "complete -o nospace"), ("zsh", "#compdef rekindle"), ("fish", "complete --keep-order")]
+    {
         let script = stdout(&rekindle(&server, &format!("rekindle completion {name}")).await);
-        assert!(script.starts_with(begin), "{name}: {}", &script[..80]);
-        let missing: Vec<&String> =
-            commands.iter().filter(|command| !script.contains(&offer.replace("COMMAND", command))).collect();
-        assert!(missing.is_empty(), "{name} does not offer {missing:?}");
+        assert!(script.contains(mark) && script.contains("REKINDLE_COMPLETE"), "{name}: {script}");
+        let ask =
+            format!("REKINDLE_COMPLETE={name} _CLAP_COMPLETE_INDEX=1 _CLAP_IFS=$'\\n' \"$REKINDLE\" -- rekindle ''");
+        let offered = stdout(&shell(&server, project().path(), &ask).await);
+        let is_offered =
+            |command: &&String| offered.lines().any(|line| line.split([':', '\t']).next() == Some(command.as_str()));
+        let missing: Vec<&String> = commands.iter().filter(|command| !is_offered(command)).collect();
+        assert!(missing.is_empty(), "{name} does not offer {missing:?}: {offered}");
         // Where the shell is there, it reads it.
         let read = format!(
             "command -v {name} >/dev/null || exit 0; \"$REKINDLE\" completion {name} >script; exec {name} -n script"
@@ -219,7 +221,30 @@ async fn each_shell_gets_a_completion_of_every_command() {
         let output = shell(&server, project().path(), &read).await;
         assert!(output.status.success(), "{name}: {output:?}");
     }
-    let complete = "source <(\"$REKINDLE\" completion bash); COMP_WORDS=(rekindle cance); COMP_CWORD=1; \
-                    _rekindle rekindle cance rekindle; echo \"${COMPREPLY[*]}\"";
-    assert_eq!(stdout(&shell(&server, project().path(), complete).await), "cancel\n");
+    assert_eq!(proposed(&server, "cance").await, "cancel\n");
+}
+
+/// What bash proposes for the last word.
+async fn proposed(server: &server::Server, words: &str) -> String {
+    let script = format!(
+        "rekindle() {{ \"$REKINDLE\" \"$@\"; }}; source <(rekindle completion bash); COMP_WORDS=(rekindle {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+         _clap_complete_rekindle rekindle \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; echo \"${{COMPREPLY[*]}}\""
+    );
+    stdout(&shell(server, &project().path().join("project"), &script).await)
+}
+
+#[tokio::test]
+async fn jobs_workspaces_and_presets_are_proposed_as_they_are_now() {
+    let server = server::start().await;
+    for (words, want) in [
+        ("show tr", "train-1\n"),
+        ("wait good b", "bad box\n"),
+        ("logs -f wai", "waits\n"),
+        ("exec b", "box\n"),
+        ("run --preset sm", "small\n"),
+        ("run --preset rer", "rerun\n"),
+        ("--server http://127.0.0.1:1 show tr", "\n"),
+    ] {
+        assert_eq!(proposed(&server, words).await, want, "{words}");
+    }
 }

@@ -1,0 +1,115 @@
+//! What a shell proposes beside commands and options: jobs, workspaces and presets, as they are now.
+//!
+//! The script of `rekindle completion` runs this program again for each word, with [`VARIABLE`] set. A person waits for it:
+//! a server that does not answer soon proposes nothing, and a fault is never shown.
+
+use std::ffi::OsStr;
+use std::time::Duration;
+
+use clap::CommandFactory as _;
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+use clap_complete::env::{CompleteEnv, Shells};
+use rekindle_wire::v1::JobView;
+use serde_json::Value;
+
+use crate::api::{Api, typed};
+use crate::args::Cli;
+use crate::config;
+use crate::project::Project;
+
+/// Its value is the shell that asks.
+const VARIABLE: &str = "REKINDLE_COMPLETE";
+/// How the program is called.
+const NAME: &str = "rekindle";
+/// A server has so long to tell its jobs.
+const WITHIN: Duration = Duration::from_secs(2);
+/// The newest jobs that are proposed.
+const JOBS: &str = "500";
+
+/// Answers a shell that asks, and ends; returns where none does.
+pub(crate) fn answer() {
+    CompleteEnv::with_factory(Cli::command).var(VARIABLE).complete();
+}
+
+/// The script that a shell reads. It calls this program by its name, as the person does whose words it completes.
+pub(crate) fn script(shell: clap_complete::Shell) -> std::io::Result<Vec<u8>> {
+    let name = shell.to_string();
+    let mut script = Vec::new();
+    let unknown = || std::io::Error::other(format!("no script for {name}"));
+    let known = Shells::builtins();
+    let shell = known.completer(&name).ok_or_else(unknown)?;
+    shell.write_registration(VARIABLE, NAME, NAME, NAME, &mut script)?;
+    Ok(script)
+}
+
+/// Ids of jobs.
+pub(crate) fn jobs() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| ids(current, |_| true))
+}
+
+/// Names of workspaces.
+pub(crate) fn workspaces() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        ids(current, |job| job.spec["workspace"] == true && !job.phase.is_terminal())
+    })
+}
+
+/// Names of presets.
+pub(crate) fn presets() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let project = std::env::current_dir().ok().and_then(|here| Project::load(&here, None).ok());
+        let names = project.map(|project| project.preset_names()).unwrap_or_default();
+        names.into_iter().filter(|name| begins(name, current)).map(CompletionCandidate::new).collect()
+    })
+}
+
+fn begins(word: &str, current: &OsStr) -> bool {
+    current.to_str().is_some_and(|begin| word.starts_with(begin))
+}
+
+fn ids(current: &OsStr, is_wanted: fn(&JobView) -> bool) -> Vec<CompletionCandidate> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let Ok(runtime) = runtime else { return Vec::new() };
+    let asked = runtime.block_on(async { tokio::time::timeout(WITHIN, ask()).await });
+    let jobs = asked.ok().flatten().unwrap_or_default();
+    let jobs = jobs.into_iter().filter(|job| is_wanted(job) && begins(job.id.as_str(), current));
+    jobs.map(|job| CompletionCandidate::new(job.id.as_str()).help(Some(job.phase.as_str().into()))).collect()
+}
+
+/// The newest jobs of the server that the command will ask.
+async fn ask() -> Option<Vec<JobView>> {
+    let words: Vec<String> = std::env::args().collect();
+    let given = option(&words, "--server").or_else(|| set("REKINDLE_SERVER"));
+    let config = option(&words, "--config").or_else(|| set("REKINDLE_CONFIG"));
+    let server = config::server(given.as_deref(), config.as_deref().map(std::path::Path::new)).ok()?;
+    let api = Api::new(server, set("REKINDLE_TOKEN")).ok()?;
+    let query = [("view", Some("list".to_owned())), ("page_size", Some(JOBS.to_owned()))];
+    let mut page = api.get("/v1/jobs", &query).await.ok()?;
+    let jobs: Vec<Value> = typed(page["jobs"].take()).ok()?;
+    Some(jobs.into_iter().filter_map(|job| typed(job).ok()).collect())
+}
+
+fn set(variable: &str) -> Option<String> {
+    std::env::var(variable).ok().filter(|value| !value.is_empty())
+}
+
+/// What an option was given among the words typed so far.
+fn option(words: &[String], name: &str) -> Option<String> {
+    let at = words.iter().position(|word| word == name || word.starts_with(&format!("{name}=")))?;
+    words[at].split_once('=').map(|(_, value)| value.to_owned()).or_else(|| words.get(at + 1).cloned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_among_the_words_count() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        for line in ["rekindle --server http://a show tr", "rekindle show --server=http://a tr"] {
+            assert_eq!(option(&words(line), "--server").as_deref(), Some("http://a"), "{line}");
+        }
+        assert_eq!(option(&words("rekindle show --server"), "--server"), None);
+        assert_eq!(option(&words("rekindle show tr"), "--server"), None);
+    }
+}
