@@ -242,14 +242,22 @@ impl Pass<'_> {
                 Some(deadline) if self.over(deadline, self.settings().exits_wait) => {}
                 _ => return,
             }
-            // Whether the missing ones were taken away is the slice's to tell: after a failed read the next one is waited for.
-            let look = self.job.generation(a.generation).and_then(|g| self.look_of(g));
-            if look.is_none_or(|l| l.slice == Look::Unknown) {
-                self.wake(self.now + self.settings().poll_busy * 5);
+            // Whether the missing ones were taken away is the slice's to tell.
+            if self.waits_for_a_look(a.generation) {
                 return;
             }
         }
         self.classify_end(&a, reports_exit, total);
+    }
+
+    /// True if the look at a slice failed, and what follows from it waits for the next one.
+    fn waits_for_a_look(&mut self, generation: u32) -> bool {
+        let look = self.job.generation(generation).and_then(|g| self.look_of(g));
+        let unknown = look.is_none_or(|l| l.slice == Look::Unknown);
+        if unknown {
+            self.wake(self.now + self.settings().poll_busy * 5);
+        }
+        unknown
     }
 
     /// A wish that this pass is about to carry out has ended the program already: exit 0 of a program that saves and leaves when it is told
@@ -276,6 +284,11 @@ impl Pass<'_> {
         let complete = evidence.workers.len() == total;
         let silent = self.silent_worker(a);
         let verdict = classify::classify(&evidence);
+        // A program that somebody kills ends like one whose machine is taken away, until the slice tells which it was.
+        let is_taken_away = verdict.outcome == classify::Outcome::Failure(FailureKind::Preempted);
+        if is_taken_away && evidence.notice.is_none() && self.waits_for_a_look(a.generation) {
+            return;
+        }
         if complete && self.holds_again(a, &verdict) {
             return;
         }

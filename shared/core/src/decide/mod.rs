@@ -18,6 +18,8 @@ mod judge;
 mod limits;
 mod look;
 #[cfg(test)]
+mod losses;
+#[cfg(test)]
 mod progress;
 mod provision;
 mod record;

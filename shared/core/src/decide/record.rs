@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::job::{Create, Generation, Job, Phase};
+use crate::job::{Create, Desired, Generation, Job, Phase};
 use crate::observation::CreateError;
 
 /// What became of one effect.
@@ -79,7 +79,9 @@ pub fn record(job: &Job, outcomes: &[Outcome], now: Timestamp) -> (Job, Vec<Stri
     for outcome in outcomes {
         fold(&mut after, outcome, now, &mut notes);
     }
-    if after.outbox.is_empty() && (after.phase.is_terminal() || after.phase == Phase::Paused) {
+    // A command may have been accepted meanwhile: then the job is due, and paused only until a pass has looked at it.
+    let rests = after.phase.is_terminal() || (after.phase == Phase::Paused && after.desired == Desired::Pause);
+    if after.outbox.is_empty() && rests {
         after.wake_at = None;
     }
     (after, notes)
