@@ -141,6 +141,7 @@ pub(crate) fn generation(number: u32) -> Generation {
         create: Create::Intended,
         create_tries: 0,
         queued_until: None,
+        left_queue_at: None,
         blocks_quota: false,
         seen_at: None,
         ready_at: None,

@@ -217,6 +217,9 @@ pub struct Generation {
     /// When it was last seen waiting in the provider's queue.
     #[serde(default)]
     pub queued_until: Option<Timestamp>,
+    /// When it was first seen to have left that queue.
+    #[serde(default)]
+    pub left_queue_at: Option<Timestamp>,
     /// How often a create request was sent for this placement and not answered clearly.
     pub create_tries: u32,
     /// True once a create of the next generation met a quota while this one still existed: it is waited for.

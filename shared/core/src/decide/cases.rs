@@ -29,7 +29,8 @@ fn installation() -> InstallationId {
 
 pub(super) fn decided(job: &Job, seen: &Observation, secs: i64) -> Decision {
     let (settings, installation) = (Settings::default(), installation());
-    let deployment = deployment(vec![entry("*", "us-central1-a", CapacityKind::Spot)]);
+    let kinds = [CapacityKind::Spot, CapacityKind::OnDemand, CapacityKind::Reserved];
+    let deployment = deployment(kinds.map(|kind| entry("*", "us-central1-a", kind)).to_vec());
     let rules = Rules { settings: &settings, deployment: &deployment, installation: &installation };
     let decision = decide(job, seen, at(secs), &rules);
     assert_eq!(check(job, &decision.job, &decision.effects, &decision.fenced), Vec::<String>::new());

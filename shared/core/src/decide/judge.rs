@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::Pass;
 use super::charge::End;
+use super::look::kind_of_taking;
 use crate::classify::{self, Evidence, Exit, NodeFact, NoticeFact, WorkerEvidence};
 use crate::failure::FailureKind;
 use crate::job::{Attempt, Desired, Ended, LastEnd, Outcome, StopCause};
@@ -306,13 +307,8 @@ impl Pass<'_> {
             }
             // `setup` never ends a job well, and a missing worker is no success.
             classify::Outcome::Success => FailureKind::Unknown,
-            // Silence alone is no preemption: without a notice or the API's word, nobody said why.
-            classify::Outcome::Failure(FailureKind::Preempted)
-                if evidence.notice.is_none()
-                    && evidence.node != NodeFact::GoneOrPreempted
-                    && verdict.evidence.first().is_some_and(|line| line.signature == "silent") =>
-            {
-                FailureKind::Lost
+            classify::Outcome::Failure(FailureKind::Preempted) if evidence.notice.is_none() => {
+                self.kind_without_notice(a.generation, evidence.node, &verdict)
             }
             classify::Outcome::Failure(kind) => kind,
         };
@@ -334,6 +330,22 @@ impl Pass<'_> {
             free: false,
         };
         self.end(a.number, end, self.now);
+    }
+
+    /// What took a slice away of which no notice spoke.
+    fn kind_without_notice(&self, generation: u32, node: NodeFact, verdict: &classify::Verdict) -> FailureKind {
+        let Some(g) = self.job.generation(generation) else { return FailureKind::Lost };
+        let state = self.look_of(g).and_then(|look| look.slice.seen()).map(|view| &view.state);
+        let preemptible = g.placement.capacity.is_preemptible();
+        let is_silence = verdict.evidence.first().is_some_and(|line| line.signature == "silent");
+        match node {
+            NodeFact::GoneOrPreempted if !preemptible && state == Some(&SliceState::Stopped) => FailureKind::Lost,
+            NodeFact::GoneOrPreempted => kind_of_taking(g),
+            // Silence alone is no preemption: nobody said why. Nor is what cannot be preempted.
+            NodeFact::Ready | NodeFact::Unhealthy | NodeFact::Gone | NodeFact::Unknown => {
+                if preemptible && !is_silence { FailureKind::Preempted } else { FailureKind::Lost }
+            }
+        }
     }
 
     /// The notice that may have ended an attempt. Maintenance of next week has not, nor what came after a good end. An agent that

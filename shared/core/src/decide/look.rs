@@ -4,10 +4,11 @@ use jiff::Timestamp;
 
 use super::Pass;
 use crate::failure::FailureKind;
-use crate::job::{Attempt, Barred, Create, Generation, Lost, Next, Placement, StopCause};
+use crate::job::{Attempt, Barred, Create, Generation, Lost, Next, Placement, StopCause, Via};
 use crate::names;
 use crate::observation::{
-    CreateError, CreateErrorKind, GenerationLook, Health, Look, OperationView, SliceState, SliceView, ZoneReport,
+    CreateError, CreateErrorKind, GenerationLook, Health, Look, NoticeKind, OperationView, SliceState, SliceView,
+    ZoneReport,
 };
 use crate::reason::Reason;
 
@@ -55,6 +56,13 @@ fn is_of(look: &GenerationLook, g: &Generation) -> bool {
     g.number == look.number && g.placement == look.placement && g.intended_at == look.intended_at
 }
 
+/// What it is when the provider takes a slice back. Only spot and preemptible capacity is preempted; from other capacity it takes machines for
+/// maintenance, unless it has told them otherwise.
+pub(super) fn kind_of_taking(g: &Generation) -> FailureKind {
+    let announced = g.notice.as_ref().is_some_and(|notice| notice.kind == NoticeKind::Preemption);
+    if g.placement.capacity.is_preemptible() || announced { FailureKind::Preempted } else { FailureKind::Maintenance }
+}
+
 impl Pass<'_> {
     /// What was seen of a generation.
     pub(super) fn look_of(&self, g: &Generation) -> Option<&GenerationLook> {
@@ -72,7 +80,10 @@ impl Pass<'_> {
                 Meaning::Gone(fact) => self.gone(look.number, &fact),
                 Meaning::Lost { kind, fact } => self.lose(look.number, kind, &fact),
                 Meaning::CreateFailed(error) => {
-                    if let Some(g) = self.generation_mut(look.number) {
+                    // It shows its failure as long as it is there, and is counted once.
+                    if let Some(g) = self.generation_mut(look.number)
+                        && !matches!(g.create, Create::Failed { counted: true, .. })
+                    {
                         g.create = Create::Failed { error, counted: false };
                     }
                 }
@@ -143,7 +154,7 @@ impl Pass<'_> {
         }
         if error.kind == CreateErrorKind::PreemptedWhileCreating {
             g.create = Create::Done;
-            return Meaning::Lost { kind: FailureKind::Preempted, fact: error.message.clone() };
+            return Meaning::Lost { kind: kind_of_taking(g), fact: error.message.clone() };
         }
         if g.lost.is_some() || g.delete.is_some() {
             g.create = Create::Done;
@@ -202,6 +213,9 @@ impl Pass<'_> {
             g.create = Create::Sent { operation: String::new() };
         }
         g.seen_at.get_or_insert(self.now);
+        if g.queued_until.is_some() && view.state != SliceState::Queued {
+            g.left_queue_at.get_or_insert(self.now);
+        }
         let preemptible = g.placement.capacity.is_preemptible();
         let taken = |otherwise| if preemptible { FailureKind::Preempted } else { otherwise };
         let word = view.note.clone().map(|n| format!(" ({n})")).unwrap_or_default();
@@ -216,8 +230,13 @@ impl Pass<'_> {
                 }
                 Meaning::Nothing
             }
+            // Taken back while it was being made: a queue has no other way to say that there was no capacity in the end.
+            SliceState::Preempted | SliceState::Stopped if self.never_came(g) => Meaning::CreateFailed(CreateError {
+                kind: CreateErrorKind::HiddenStockout,
+                message: format!("the queued resource was suspended before it was READY{word}"),
+            }),
             SliceState::Preempted => {
-                Meaning::Lost { kind: FailureKind::Preempted, fact: format!("the API says PREEMPTED{word}") }
+                Meaning::Lost { kind: kind_of_taking(g), fact: format!("the API says PREEMPTED{word}") }
             }
             SliceState::Terminated => {
                 Meaning::Lost { kind: taken(FailureKind::Maintenance), fact: format!("the API says TERMINATED{word}") }
@@ -225,12 +244,7 @@ impl Pass<'_> {
             SliceState::Stopped => {
                 Meaning::Lost { kind: taken(FailureKind::Lost), fact: format!("the API says STOPPED{word}") }
             }
-            SliceState::Failed if g.ready_at.is_none() => {
-                Meaning::CreateFailed(view.error.clone().unwrap_or(CreateError {
-                    kind: CreateErrorKind::Other,
-                    message: "the queued resource FAILED".into(),
-                }))
-            }
+            SliceState::Failed if g.ready_at.is_none() => Meaning::CreateFailed(self.failure_of(g, view)),
             // UNKNOWN after a failed repair: a host error, which spot capacity meets like any other. Nobody took it.
             SliceState::Failed => {
                 Meaning::Lost { kind: FailureKind::Lost, fact: format!("the API says that it failed{word}") }
@@ -240,11 +254,29 @@ impl Pass<'_> {
                 fact: "the API says DELETING, and we did not delete it".into(),
             },
             SliceState::Queued => {
-                g.queued_until = Some(self.now);
+                (g.queued_until, g.left_queue_at) = (Some(self.now), None);
                 Meaning::Nothing
             }
             SliceState::Deleting | SliceState::Creating => Meaning::Nothing,
         }
+    }
+
+    /// Why a queued resource FAILED.
+    fn failure_of(&self, g: &Generation, view: &SliceView) -> CreateError {
+        let untold = || CreateError { kind: CreateErrorKind::Other, message: "the queued resource FAILED".into() };
+        let mut error = view.error.clone().unwrap_or_else(untold);
+        // It means a name within: this resource itself is ours, and is deleted.
+        if error.kind == CreateErrorKind::NameTaken && self.is_ours(g, view) {
+            error.kind = CreateErrorKind::Other;
+        }
+        error
+    }
+
+    /// True of a queued resource that was never READY, and of which no machine has spoken.
+    fn never_came(&self, g: &Generation) -> bool {
+        let heard = || self.seen.workers.iter().flatten().any(|r| r.generation == g.number);
+        let undecided = g.ready_at.is_none() && g.lost.is_none() && g.delete.is_none();
+        g.via == Via::QueuedResource && undecided && !heard()
     }
 
     fn is_ours(&self, g: &Generation, view: &SliceView) -> bool {
@@ -401,10 +433,15 @@ impl Pass<'_> {
         let times = self.job.barred.iter().find(|b| b.placement == placement).map_or(0, |b| b.times) + 1;
         let until = self.bar_until(error, times);
         self.job.barred.retain(|b| b.placement != placement);
-        // What is wrong for this job alone (not offered, not allowed, the name) says nothing to the others.
-        if let Some(until) = until
-            && !matches!(error.kind, CreateErrorKind::Other | CreateErrorKind::NameTaken)
-        {
+        // What is wrong for this job alone (its rights, its reservation, the name) says nothing to the others.
+        let own = matches!(
+            error.kind,
+            CreateErrorKind::Forbidden
+                | CreateErrorKind::Reservation
+                | CreateErrorKind::NameTaken
+                | CreateErrorKind::Other
+        );
+        if let Some(until) = until.filter(|_| !own) {
             self.zone_reports.push(ZoneReport {
                 placement: placement.clone(),
                 cool_until: until,

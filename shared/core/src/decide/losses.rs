@@ -1,12 +1,18 @@
 //! Single steps of `decide` on what the cloud says of a slice, and on what may be believed of an end before it has said anything.
 
+use serde_json::json;
+
 use super::cases::{decided, report, running, seen, view};
 use super::{EffectOutcome, record};
 use crate::classify::{Exit, WorkerEvidence};
+use crate::effect::Effect;
 use crate::failure::FailureKind;
-use crate::fixture::{at, deployment, entry, spec_in, with};
-use crate::job::{Desired, Job, OutEvent, Outcome, Phase};
-use crate::observation::{ExitReport, Look, SliceState, WorkerReport, WorkerState};
+use crate::fixture::{at, deployment, entry, generation, noon, spec_in, with};
+use crate::job::{Create, Desired, Generation, Job, OutEvent, Outcome, Phase, Via};
+use crate::observation::{
+    CreateError, CreateErrorKind, ExitReport, Look, Notice, NoticeKind, SliceState, SliceView, WorkerReport,
+    WorkerState,
+};
 use crate::reason::Reason;
 use crate::spec::CapacityKind;
 
@@ -22,8 +28,11 @@ fn ends(exit: Exit) -> Vec<WorkerReport> {
 
 /// A job that runs on capacity which is not taken back: the preset `resume` gives up what was preempted.
 fn running_on(capacity: CapacityKind) -> Job {
-    let kind = serde_json::json!([capacity.as_str()]);
-    let spec = spec_in(&deployment(vec![entry("*", "*", capacity)]), &with(&["tpu", "capacity"], kind));
+    let mut spec = with(&["tpu", "capacity"], json!([capacity.as_str()]));
+    if capacity == CapacityKind::Reserved {
+        spec["tpu"]["reservation"] = json!("ours");
+    }
+    let spec = spec_in(&deployment(vec![entry("*", "*", capacity)]), &spec);
     let mut job = Job { spec: spec.into(), ..running() };
     job.generations[0].placement.capacity = capacity;
     job
@@ -79,4 +88,123 @@ fn a_command_that_was_accepted_while_the_pause_was_told_stays_due() {
         let commanded = Job { desired, ..paused.clone() };
         assert_eq!(record(&commanded, &published, at(11)).0.wake_at, Some(at(11)), "{desired:?}");
     }
+}
+
+#[test]
+fn what_cannot_be_preempted_is_taken_for_maintenance_whichever_is_seen_first() {
+    for capacity in [CapacityKind::OnDemand, CapacityKind::Reserved] {
+        let job = running_on(capacity);
+        let states = [
+            (SliceState::Preempted, FailureKind::Maintenance),
+            (SliceState::Terminated, FailureKind::Maintenance),
+            (SliceState::Stopped, FailureKind::Lost),
+        ];
+        for (state, kind) in states {
+            for workers in [Vec::new(), ends(Exit::Signal(9)), ends(Exit::Signal(15))] {
+                let taken = Look::Seen(view(&job, state.clone(), true));
+                let after = decided(&job, &seen(&job, &taken, Some(workers.clone()), 100), 100).job;
+                let ended = after.last_end.as_ref().and_then(|end| end.ended.kind);
+                assert_eq!((after.outcome, ended), (None, Some(kind)), "{state:?} {workers:?}: {}", after.message);
+            }
+        }
+    }
+    // A notice says that it is one all the same.
+    let mut job = running_on(CapacityKind::OnDemand);
+    job.generations[0].notice = Some(Notice { kind: NoticeKind::Preemption, seen_at: at(99), deadline: at(129) });
+    let taken = Look::Seen(view(&job, SliceState::Preempted, true));
+    let after = decided(&job, &seen(&job, &taken, Some(Vec::new()), 100), 100).job;
+    assert_eq!(after.last_end.as_ref().and_then(|end| end.ended.kind), Some(FailureKind::Preempted));
+}
+
+/// A job whose queued resource is on its way.
+fn queued() -> Job {
+    let create = Create::Sent { operation: String::new() };
+    let seen_at = Some(at(1));
+    super::cases::with(Generation {
+        via: Via::QueuedResource,
+        create,
+        asked_at: Some(noon()),
+        seen_at,
+        ..generation(1)
+    })
+}
+
+#[test]
+fn a_queue_that_brings_nothing_is_a_stockout_and_counted_once() {
+    let failed = |job: &Job| SliceView {
+        error: Some(CreateError { kind: CreateErrorKind::Stockout, message: "no more capacity".into() }),
+        ..view(job, SliceState::Failed, true)
+    };
+    for capacity in [CapacityKind::Spot, CapacityKind::OnDemand] {
+        let mut job = queued();
+        job.generations[0].placement.capacity = capacity;
+        for state in [SliceState::Preempted, SliceState::Stopped, SliceState::Failed] {
+            let shown = if state == SliceState::Failed { failed(&job) } else { view(&job, state.clone(), true) };
+            let first = decided(&job, &seen(&job, &Look::Seen(shown.clone()), Some(Vec::new()), 60), 60).job;
+            let again = decided(&first, &seen(&first, &Look::Seen(shown), Some(Vec::new()), 61), 61).job;
+            for after in [first, again] {
+                let counters = (after.counters.preemptions, after.counters.infra_failures, after.counters.stockouts);
+                assert_eq!((counters, after.outcome), ((0, 0, 1), None), "{capacity:?} {state:?}");
+                assert_eq!(after.barred.iter().map(|b| b.times).collect::<Vec<_>>(), [1], "{state:?}");
+                assert!(after.generations[0].delete.is_some(), "what is left of it is deleted");
+            }
+        }
+    }
+    // One whose machines have spoken was there.
+    let job = queued();
+    let hello = vec![report(0, WorkerState::Preparing, None)];
+    let taken = Look::Seen(view(&job, SliceState::Preempted, true));
+    let after = decided(&job, &seen(&job, &taken, Some(hello), 60), 60).job;
+    assert_eq!((after.counters.preemptions, after.counters.stockouts), (1, 0));
+}
+
+#[test]
+fn a_queued_resource_of_ours_that_met_a_taken_name_is_deleted() {
+    let job = queued();
+    let error = Some(CreateError { kind: CreateErrorKind::NameTaken, message: "already exists".into() });
+    let failed = |ours| SliceView { error: error.clone(), ..view(&job, SliceState::Failed, ours) };
+    let decision = decided(&job, &seen(&job, &Look::Seen(failed(true)), Some(Vec::new()), 60), 60);
+    assert!(decision.effects.contains(&Effect::DeleteGeneration { generation: 1 }), "{:?}", decision.notes);
+    let decision = decided(&job, &seen(&job, &Look::Seen(failed(false)), Some(Vec::new()), 60), 60);
+    assert!(!decision.effects.contains(&Effect::DeleteGeneration { generation: 1 }), "{:?}", decision.notes);
+}
+
+#[test]
+fn what_is_wrong_for_one_job_alone_is_not_told_to_the_others() {
+    let told = |kind| {
+        let error = CreateError { kind, message: "no".into() };
+        let create = Create::Failed { error, counted: false };
+        let job = super::cases::with(Generation { create, asked_at: Some(noon()), ..generation(1) });
+        let decision = decided(&job, &seen(&job, &Look::Absent, Some(Vec::new()), 5), 5);
+        assert_eq!(decision.job.barred.len(), 1, "{kind:?}");
+        decision.zone_reports.len()
+    };
+    for own in [CreateErrorKind::Forbidden, CreateErrorKind::Reservation, CreateErrorKind::Other] {
+        assert_eq!(told(own), 0, "{own:?}");
+    }
+    assert_eq!((told(CreateErrorKind::Stockout), told(CreateErrorKind::Quota)), (1, 1));
+}
+
+#[test]
+fn the_limit_of_a_create_begins_when_it_is_granted_and_asked_for() {
+    let gives_up = |job: &Job, state, secs| {
+        let decision = decided(job, &seen(job, &Look::Seen(view(job, state, true)), Some(Vec::new()), secs), secs);
+        (decision.job.generations[0].delete.is_some(), Job::clone(&decision.job))
+    };
+    // Granted some time after the last look at the queue: ten minutes from when that is seen.
+    let (_, waits) = gives_up(&queued(), SliceState::Queued, 3600);
+    let (gone, granted) = gives_up(&waits, SliceState::Creating, 3950);
+    assert!(!gone);
+    let (gone, making) = gives_up(&granted, SliceState::Creating, 4549);
+    assert!(!gone, "{}", making.message);
+    assert!(gives_up(&making, SliceState::Creating, 4550).0, "not for ever");
+    // Asked for late, since the API was away.
+    let mut late = queued();
+    (late.generations[0].via, late.generations[0].asked_at) = (Via::Node, Some(at(540)));
+    assert_eq!([660, 1139, 1140].map(|secs| gives_up(&late, SliceState::Creating, secs).0), [false, false, true]);
+    // Never accepted: it is sent again and again, and that is no grant.
+    late.generations[0].create = Create::Intended;
+    late.generations[0].seen_at = None;
+    let decision = decided(&late, &seen(&late, &Look::Absent, Some(Vec::new()), 600), 600);
+    assert!(decision.notes.iter().any(|note| note.contains("given up")), "{:?}", decision.notes);
 }

@@ -134,6 +134,7 @@ impl Pass<'_> {
             intended_at: self.now,
             asked_at: None,
             queued_until: None,
+            left_queue_at: None,
             create: Create::Intended,
             create_tries: 0,
             blocks_quota: false,

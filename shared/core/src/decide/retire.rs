@@ -112,7 +112,10 @@ impl Pass<'_> {
             return;
         }
         let limit = self.settings().create_limit(g.slices * g.workers);
-        if !self.over(g.queued_until.unwrap_or(g.intended_at).max(g.intended_at), limit) {
+        // From when it was asked for, or granted. A request that nobody has accepted is sent again and again.
+        let asked = g.asked_at.filter(|_| g.create != Create::Intended).unwrap_or(g.intended_at);
+        let granted = g.left_queue_at.or(g.queued_until).unwrap_or(asked);
+        if !self.over(granted.max(asked), limit) {
             return;
         }
         self.note(format!("generation {} was not READY within {} s; it is given up", g.number, limit.as_secs()));
