@@ -196,6 +196,7 @@ async function lettersInto(place) {
     place.replaceChildren(letters.length
       ? table("Webhooks that were not told, messages that could not be used", LETTERS, letters, { id: "letters" })
       : el("p", {}, none));
+    if (letters.length) place.append(el("p", {}, "Nothing of it is tried again: mend a message and publish it anew; what a webhook was not told is on its job's page."));
     if (isCut) place.append(el("p", {}, "There may be more; rekindle dead-letters looks for them."));
   } catch (error) {
     place.replaceChildren(el("p", { class: "error" }, error.message));

@@ -54,6 +54,7 @@ pub(super) async fn shown(dev: &Dev, page: &Browser) -> Result<()> {
     ensure!(rows[1][0] == "-" && rows[1][1] == "jobs" && rows[1][2] == "-", "{rows}");
     ensure!(rows[1][3].as_str().is_some_and(|text| text.contains(HOSTILE)), "words stay words: {rows}");
     answers::nothing_ran(page, "dead letters").await?;
+    page.reads("what to do about them", |text| text.contains("mend a message and publish it anew")).await?;
     page.shot("letters").await?;
 
     page.click("#letters a").await?;
