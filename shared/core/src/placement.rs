@@ -21,7 +21,7 @@ use crate::spec::{CapacityKind, CheckpointSpec, JobSpec, Queued};
 #[cfg(test)]
 mod tests;
 
-/// Creates of a job that met no capacity, after which `queued: auto` waits in the provider's queue instead.
+/// Creates of a job that met no capacity, after which `queued: auto` waits in the provider's queue instead, once every candidate has refused.
 const STOCKOUTS_BEFORE_QUEUE: u32 = 2;
 
 /// One place where the job's slices may be asked for.
@@ -105,12 +105,18 @@ pub fn choose(
 ) -> Choice {
     let mut earliest: Option<(Timestamp, Reason, String)> = None;
     let mut refused: Vec<String> = Vec::new();
-    for candidate in candidates(&job.spec, deployment) {
+    let candidates = candidates(&job.spec, deployment);
+    // One queue has the job for as long as it lasts: not while another place, not tried yet, may have a slice at once.
+    let untried = |c: &Candidate| {
+        !has_refused(job, &c.placement) && limits::hindrance(c, deployment, &job.spec.owner, used).is_none()
+    };
+    let all_refused = !candidates.iter().any(untried);
+    for candidate in candidates {
         let place = describe(&candidate.placement);
         let (until, reason, message) = match obstacle(&candidate.placement, job, zones, now, settings) {
             None => match limits::hindrance(&candidate, deployment, &job.spec.owner, used) {
                 None => {
-                    let via = via(job, &candidate.placement.accelerator);
+                    let via = via(job, &candidate.placement.accelerator, all_refused);
                     return Choice::Go { candidate, via };
                 }
                 // Nobody knows when room comes; each tick looks.
@@ -310,14 +316,22 @@ fn after(now: Timestamp, wait: Duration) -> Timestamp {
     now.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
-fn via(job: &Job, accelerator: &str) -> Via {
+/// Whether the job's creates have met anything there since it has been without a slice.
+fn has_refused(job: &Job, placement: &Placement) -> bool {
+    let since = job.queued_since;
+    job.barred.iter().any(|b| b.placement == *placement && b.until.is_none_or(|until| until >= since))
+}
+
+fn via(job: &Job, accelerator: &str, all_refused: bool) -> Via {
     let queue = match job.spec.tpu.queued {
         Queued::Always => true,
         // Several slices at once come by a queued resource only; submit refuses the pair.
         Queued::Never => false,
         Queued::Auto => {
             job.spec.tpu.slices > 1
-                || (job.counters.stockouts >= STOCKOUTS_BEFORE_QUEUE && catalog::queueing_supported(accelerator))
+                || (all_refused
+                    && job.counters.stockouts >= STOCKOUTS_BEFORE_QUEUE
+                    && catalog::queueing_supported(accelerator))
         }
     };
     if queue { Via::QueuedResource } else { Via::Node }

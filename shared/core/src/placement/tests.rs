@@ -240,6 +240,8 @@ fn a_queued_resource_is_taken_for_slices_after_stockouts_or_when_asked_for() {
         choice @ (Choice::Wait { .. } | Choice::Never { .. }) => panic!("{choice:?}"),
     };
     let mut job = three_zones();
+    let zones = ["us-west4-a", "us-central1-a", "us-south1-a"];
+    job.barred = zones.map(|zone| barred(zone, CreateErrorKind::Stockout, Some(noon()))).to_vec();
     for (stockouts, expected) in [(0, Via::Node), (1, Via::Node), (2, Via::QueuedResource), (9, Via::QueuedResource)] {
         job.counters.stockouts = stockouts;
         assert_eq!(via(&job), expected, "{stockouts}");
@@ -257,6 +259,42 @@ fn a_queued_resource_is_taken_for_slices_after_stockouts_or_when_asked_for() {
     job.spec.tpu.accelerators = vec!["v5litepod-1".into()];
     job.counters.stockouts = 5;
     assert_eq!(via(&job), Via::Node);
+}
+
+#[test]
+fn the_queue_of_one_zone_is_not_entered_while_another_has_not_been_tried() {
+    let choice = |job: &Job, deployment: &Deployment, used: &InUse| match choose(
+        job,
+        deployment,
+        &[],
+        used,
+        noon(),
+        &Settings::default(),
+    ) {
+        Choice::Go { candidate, via } => (candidate.placement.zone, via),
+        choice @ (Choice::Wait { .. } | Choice::Never { .. }) => panic!("{choice:?}"),
+    };
+    let now = |job: &Job| choice(job, &open_deployment(), &InUse::default());
+    let mut job = three_zones();
+    job.counters.stockouts = 2;
+    let stockout = |zone, until| barred(zone, CreateErrorKind::Stockout, Some(until));
+    job.barred = vec![stockout("us-west4-a", at(300)), stockout("us-central1-a", at(300))];
+    assert_eq!(now(&job), ("us-south1-a".into(), Via::Node), "the third has had no say yet");
+    job.barred[0] = stockout("us-west4-a", noon());
+    assert_eq!(now(&job), ("us-west4-a".into(), Via::Node), "nor now that the first has cooled down");
+    job.barred.push(stockout("us-south1-a", at(300)));
+    assert_eq!(now(&job), ("us-west4-a".into(), Via::QueuedResource), "all were tried");
+    // What was met before the last slice says nothing of this search.
+    job.barred[2] = stockout("us-south1-a", at(-1));
+    assert_eq!(now(&job), ("us-west4-a".into(), Via::Node));
+    // A place without room within the limits is not waited for, and one that refused for good is none.
+    job.barred[2] = barred("us-south1-a", CreateErrorKind::NotOffered, None);
+    assert_eq!(now(&job), ("us-west4-a".into(), Via::QueuedResource));
+    job.barred.pop();
+    let full = CapacityEntry { max_chips: Some(16), ..entry("*", "us-south1-a", Spot) };
+    let used = InUse { entries: std::iter::once((full.key(), 1)).collect(), ..InUse::default() };
+    let listed = deployment(vec![entry("*", "us-west4-a", Spot), entry("*", "us-central1-a", Spot), full]);
+    assert_eq!(choice(&job, &listed, &used), ("us-west4-a".into(), Via::QueuedResource));
 }
 
 proptest! {
