@@ -53,13 +53,13 @@ impl Engine {
         let none = CreatesDoc::default();
         let doc = creates.as_ref().map_or(&none, |at| &at.value);
         let used = in_use(doc, &job.spec.owner);
-        let permit = if freeze.is_some_and(|f| f.value.frozen) {
-            Permit::Frozen
-        } else if doc.granted.contains_key(&job.id) {
-            Permit::Granted
-        } else {
-            let taken = if doc.minute == minute { doc.used } else { 0 };
-            if taken < self.settings.creates_free_per_minute { Permit::Free } else { Permit::Wait }
+        let taken = if doc.minute == minute { doc.used } else { 0 };
+        let permit = match doc.granted.get(&job.id) {
+            _ if freeze.is_some_and(|f| f.value.frozen) => Permit::Frozen,
+            // What was granted in an earlier minute is sent in this one.
+            Some(granted) if *granted == minute || taken < self.settings.creates_per_minute => Permit::Granted,
+            None if taken < self.settings.creates_free_per_minute => Permit::Free,
+            Some(_) | None => Permit::Wait,
         };
         Permits { minute, permit, used, creates }
     }
@@ -77,8 +77,8 @@ impl Engine {
             doc.minute = minute;
             doc.used = 0;
         }
-        // A granted permit was counted when it was granted.
-        if doc.granted.remove(&job.id).is_none() {
+        // A permit that was granted in this minute was counted then.
+        if doc.granted.remove(&job.id) != Some(minute) {
             doc.used += 1;
         }
         for share in given_back {
