@@ -44,8 +44,10 @@ enum Round {
     End(PassOutcome),
     /// Something was refused: the next place is tried.
     Again,
-    /// Another pass or a command wrote first.
-    Lost,
+    /// Another pass or a command wrote first; this one had read the workers' reports as of this commit time.
+    Lost {
+        read_through_us: i64,
+    },
 }
 
 impl Engine {
@@ -61,16 +63,16 @@ impl Engine {
     async fn rounds(&self, id: &JobId, cause: &str, after: Option<Revision>) -> Result<PassOutcome, PassError> {
         let began = self.ports.clock.now();
         let mut result = PassOutcome::NothingToDo;
-        let mut lost: Option<Revision> = None;
+        let mut lost: Option<(Revision, i64)> = None;
         for round in 0..ROUNDS_MAX {
             let Some(loaded) = self.ports.store.job(id).await? else { return Ok(PassOutcome::NoSuchJob) };
             // Not every store tells which document of a commit had moved: if it was not the job's, nobody has won anything.
-            let beaten = lost.is_some_and(|revision| revision != loaded.revision);
-            if round == 0 || beaten {
+            let beaten = lost.filter(|(revision, _)| *revision != loaded.revision);
+            if round == 0 || beaten.is_some() {
                 let fact_seen = after.is_some_and(|r| loaded.value.observed_through_us >= r.0);
-                // A hint without a fact (a tick, an event of the cloud) is answered by whoever won: he looked at the same world.
-                if fact_seen || (beaten && after.is_none()) {
-                    return Ok(if beaten { PassOutcome::Superseded } else { PassOutcome::NothingToDo });
+                let answered = beaten.is_some_and(|(_, through)| self.is_answered(&loaded.value, through));
+                if fact_seen || (answered && after.is_none()) {
+                    return Ok(if beaten.is_some() { PassOutcome::Superseded } else { PassOutcome::NothingToDo });
                 }
             }
             if self.past_deadline(began) {
@@ -82,10 +84,17 @@ impl Engine {
                 Round::End(PassOutcome::NothingToDo) => return Ok(result),
                 Round::End(outcome) => return Ok(outcome),
                 Round::Again => result = PassOutcome::Done,
-                Round::Lost => lost = Some(revision),
+                Round::Lost { read_through_us } => lost = Some((revision, read_through_us)),
             }
         }
         Ok(result)
+    }
+
+    /// Whether what caused a pass without a fact (a tick, an event of the cloud) was answered by who wrote first: by a pass that looked no earlier.
+    /// Labels, and what acting has shown, are written without a look; and after a command the job is due.
+    fn is_answered(&self, job: &Job, read_through_us: i64) -> bool {
+        let due = job.wake_at.is_some_and(|at| at <= self.ports.clock.now());
+        !due && job.observed_through_us >= read_through_us
     }
 
     /// Workers rely on their bell once they have heard it: those that wait to be released get to know it.
@@ -163,7 +172,9 @@ impl Engine {
             }
             // The next round looks whether the winner had seen what caused this pass; else the last of four exits that come
             // together would wait for the tick.
-            Err(StoreError::Conflict(_)) => return Ok(Round::Lost),
+            Err(StoreError::Conflict(_)) => {
+                return Ok(Round::Lost { read_through_us: seen.observation.read_through_us });
+            }
             Err(error) => return Err(error.into()),
         };
         self.ring_changed(&before, &decision.job).await;

@@ -6,6 +6,7 @@ mod lifecycle;
 mod limits;
 mod losses;
 mod multislice;
+mod races;
 mod rig;
 mod settle;
 mod week;

@@ -1,0 +1,89 @@
+//! What several write at once: a job under a pass, and the minute of the create permits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use rekindle_core::decide::Command;
+use rekindle_core::ids::JobId;
+use rekindle_core::job::{Job, Phase};
+use rekindle_core::observation::SliceState;
+use rekindle_core::reason::Reason;
+use rekindle_ports::docs::{Content, Docs as _, Precondition, Write};
+use rekindle_ports::kinds::Kind;
+use rekindle_ports::store::{CreatesDoc, encode};
+
+use super::rig::Rig;
+use crate::PassOutcome;
+use crate::permits::minute_of;
+
+fn id() -> JobId {
+    JobId::parse("train").unwrap()
+}
+
+/// The job is written just before the next commit.
+async fn race(rig: &Rig, change: impl FnOnce(&mut Job)) {
+    let path = Kind::Job(id()).path();
+    let doc = rig.fakes.docs.get(&path).await.unwrap().unwrap();
+    let mut job = Job::clone(&*rig.job().await);
+    job.revision += 1;
+    change(&mut job);
+    let content = Content { body: encode(Arc::new(job)), index: doc.content.index };
+    rig.fakes.docs.race(vec![Write::Put { path, content, when: Precondition::None }]);
+}
+
+async fn running() -> Rig {
+    let mut rig = Rig::new().await;
+    rig.submit(json!({})).await;
+    rig.until_phase(Phase::Running, 70).await;
+    rig.seconds(5).await;
+    rig
+}
+
+#[tokio::test]
+async fn who_writes_without_a_look_answers_nobody_elses_hint() {
+    // A label, or what acting has shown.
+    let rig = running().await;
+    rig.fakes.tpu.set_state(&Rig::name(1), SliceState::Preempted);
+    race(&rig, |job| job.spec.notes = Some("second try".into())).await;
+    assert_eq!(rig.engine.pass(&id(), "event", None).await.unwrap(), PassOutcome::Done);
+    let job = rig.job().await;
+    assert_eq!((job.counters.preemptions, job.spec.notes.as_deref()), (1, Some("second try")));
+
+    // A pass that looked no earlier has seen the same.
+    let rig = running().await;
+    rig.fakes.tpu.set_state(&Rig::name(1), SliceState::Preempted);
+    // Commits of one moment are told apart by their microseconds.
+    let now = rig.now().as_microsecond() + 1000;
+    race(&rig, |job| job.observed_through_us = now).await;
+    assert_eq!(rig.engine.pass(&id(), "event", None).await.unwrap(), PassOutcome::Superseded);
+}
+
+#[tokio::test]
+async fn a_cancel_whose_pass_loses_a_race_is_carried_out_all_the_same() {
+    let rig = running().await;
+    rig.command(Command::Cancel, "k").await;
+    // Commits of one moment are told apart by their microseconds.
+    let now = rig.now().as_microsecond() + 1000;
+    // Whatever the winner saw: the job is still due.
+    race(&rig, |job| job.observed_through_us = now).await;
+    assert_eq!(rig.engine.pass(&id(), "cancel", None).await.unwrap(), PassOutcome::Done);
+    assert_eq!(rig.job().await.phase, Phase::Stopping);
+}
+
+#[tokio::test]
+async fn a_permit_of_an_earlier_minute_counts_in_the_minute_of_its_create() {
+    for (ago, used, creates, then) in [(0, 60, 1, 60), (1, 60, 0, 60), (1, 59, 1, 60), (1, 3, 1, 4)] {
+        let rig = Rig::new().await;
+        rig.submit(json!({})).await;
+        let minute = minute_of(rig.now());
+        let granted = BTreeMap::from([(id(), minute - ago)]);
+        let doc = CreatesDoc { minute, used, granted, ..CreatesDoc::default() };
+        rig.fakes.store().write(&Kind::Creates, &doc, Precondition::None).await.unwrap();
+        rig.engine.pass(&id(), "test", None).await.unwrap();
+        let doc = rig.fakes.store().read::<CreatesDoc>(&Kind::Creates).await.unwrap().unwrap().value;
+        assert_eq!((rig.creates(), doc.used), (creates, then), "{ago} minutes ago, {used} used");
+        assert_eq!(rig.job().await.reason == Reason::CreateBudget, creates == 0);
+    }
+}
