@@ -53,7 +53,7 @@ pub(crate) struct Tail {
 ///    a thousand. Before there is a stride it may double; and the very first may be a million beyond where it begins
 ///    (`resumed_from`, else the highest step of the job, else 0), or twice as far.
 /// 3. Any other step above that waits, and counts if the next line has it or a higher one; else it is forgotten. So does a
-///    checkpoint up to it.
+///    checkpoint up to it. At the end of the program, where no next line comes, it counts up to a million beyond the last.
 ///
 /// So a line that stands alone never counts if it is far off, and if it is not, the true steps have soon passed it. A
 /// program that does jump (other data, a longer interval) is told of one line later.
@@ -113,7 +113,11 @@ impl Steps {
     /// A program saves what it has done, so no checkpoint is far beyond its steps.
     fn may_save(&self, checkpoint: u64) -> bool {
         let near = |reached: u64| reached.saturating_add(self.near(self.reached)).min(STEP_MAX);
-        checkpoint <= self.reached.map_or(STEP_MAX, near)
+        match (self.reached, self.waiting) {
+            // It is of the step that waits.
+            (None, Some(_)) => false,
+            (reached, _) => checkpoint <= reached.map_or(STEP_MAX, near),
+        }
     }
 }
 
@@ -135,7 +139,21 @@ impl Tail {
             let line = std::mem::take(&mut self.rest);
             self.line(&line, now);
         }
+        if is_last {
+            self.end(now);
+        }
         is_new
+    }
+
+    /// The program has ended: what its last line said is borne out by no other.
+    fn end(&mut self, now: Timestamp) {
+        let from = self.steps.reached.or(self.said.resumed_from).or(self.known).unwrap_or(0);
+        let (step, saved) = (self.steps.waiting.take(), self.waiting_saved.take());
+        if let Some(step) = step.filter(|step| step.saturating_sub(from) <= FIRST) {
+            self.steps.reached = Some(step);
+            (self.said.step, self.said.step_at) = (Some(step), Some(now));
+            self.said.checkpoint = saved.or(self.said.checkpoint);
+        }
     }
 
     fn next(&mut self, path: &Path) -> Option<Vec<u8>> {
@@ -290,6 +308,24 @@ mod tests {
             assert_eq!(told(&format!("step={bogus}\nstep=1\n")).step, Some(1), "the first line: {bogus}");
             assert_eq!(told(&format!("step=1\nstep={bogus}\n")).step, Some(1), "the last line: {bogus}");
             assert_eq!(told(&format!("resumed_from={bogus}\nstep=1\n")).step, Some(1), "where it began: {bogus}");
+        }
+    }
+
+    #[test]
+    fn the_last_step_of_a_program_counts_though_no_line_follows() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("progress");
+        for (lines, step, checkpoint) in [
+            ("step=1\nstep=2000 checkpoint=2000 loss=1.5\n", Some(2000), Some(2000)),
+            ("step=1 checkpoint=1\nstep=4294967295 checkpoint=4294967295\n", Some(1), Some(1)),
+            ("step=1500000 checkpoint=1500000\n", None, None),
+        ] {
+            std::fs::write(&path, lines).unwrap();
+            let mut tail = Tail::default();
+            let before = read(&path, &mut tail, false);
+            assert!(before.step <= Some(1) && before.checkpoint <= Some(1), "{lines:?}: {before:?}");
+            let said = read(&path, &mut tail, true);
+            assert_eq!((said.step, said.checkpoint), (step, checkpoint), "{lines:?}");
         }
     }
 

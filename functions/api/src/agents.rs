@@ -20,7 +20,7 @@ use rekindle_web::hint;
 use rekindle_web::{Answer, Json, Problem, about, problem};
 use rekindle_wire::agent::{Hello, Report, Welcome};
 
-use crate::jobs::store;
+use crate::jobs::{load, store};
 use crate::{Api, liveness};
 
 mod bind;
@@ -130,6 +130,27 @@ pub(crate) fn admit(
     }
     tracing::warn!(%job, generation, instance, "a call with a wrong token");
     Err(problem(StatusCode::UNAUTHORIZED, "token", "this token is not this worker's; say hello"))
+}
+
+/// The worker that calls, as it says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Named<'a> {
+    pub(crate) job: &'a JobId,
+    pub(crate) generation: u32,
+    pub(crate) key: WorkerKey,
+    pub(crate) instance: &'a str,
+}
+
+/// The job of a worker that brings what a program said or left: 401 when token or machine are not that worker's, 403 when the
+/// machine cannot be a worker of the generation, 404 without the job.
+pub(crate) async fn job_of(api: &Api, headers: &HeaderMap, who: Named<'_>) -> Result<Job, Problem> {
+    let machine = machine::of(api, headers, who.instance).await?;
+    admit(api, headers, who.job, who.generation, who.key, who.instance)?;
+    let job = load(api, who.job).await?;
+    if let Some(g) = job.generation(who.generation) {
+        machine::is_worker(api, machine.as_ref(), &job, g, who.key)?;
+    }
+    Ok(job)
 }
 
 /// Why a hint is published, and the commit it rests on.

@@ -118,10 +118,19 @@ pub(crate) async fn order(
             format!("order {} was given under this Idempotency-Key, and it is another one; give another key", given.id);
         return Err(problem(StatusCode::CONFLICT, "idempotency-key", why));
     }
-    let text = serde_json::to_vec(&given).map_err(|error| Problem::unavailable("the order", &error))?;
-    let kept = api.engine.ports.objects.put(&paper(&id, given.id), text.into()).await;
-    kept.map_err(|error| Problem::unavailable("the object store", &error))?;
+    keep(&api, &id, &given).await?;
     Ok((StatusCode::ACCEPTED, axum::Json(view(&job, &given, &BTreeMap::new()))).into_response())
+}
+
+/// Writes the order down for the time when it has left the job's document. Once: in the cloud this service may replace nothing.
+async fn keep(api: &Api, id: &JobId, given: &ExecOrder) -> Result<(), Problem> {
+    let unavailable = |error| Problem::unavailable("the object store", &error);
+    let (objects, name) = (&api.engine.ports.objects, paper(id, given.id));
+    if objects.size(&name).await.map_err(unavailable)?.is_some() {
+        return Ok(());
+    }
+    let text = serde_json::to_vec(given).map_err(|error| Problem::unavailable("the order", &error))?;
+    objects.put(&name, text.into()).await.map_err(unavailable)
 }
 
 /// `POST /v1/jobs/{id}/exec/{order}/stop`: 202; the command is told to end, and killed when it does not. It changes
@@ -328,9 +337,8 @@ pub(crate) async fn put_chunk(
 ) -> Result<StatusCode, Problem> {
     let id = job_id(&id)?;
     let key = v1::worker_key(&worker).ok_or_else(|| Problem::not_found(&format!("worker {worker:?}")))?;
-    agents::machine::of(&api, &headers, &query.instance).await?;
-    agents::admit(&api, &headers, &id, query.generation, key, &query.instance)?;
-    let job = load(&api, &id).await?;
+    let who = agents::Named { job: &id, generation: query.generation, key, instance: &query.instance };
+    let job = agents::job_of(&api, &headers, who).await?;
     let given = order_of(&api, &job, order).await?;
     let is_its = job.attempts.iter().any(|a| a.number == given.attempt && a.generation == query.generation);
     let is_for = given.worker.is_none_or(|worker| worker == key) && STREAMS.contains(&stream.as_str());

@@ -11,7 +11,7 @@ use axum::middleware;
 use axum::routing::{get, post, put};
 
 use rekindle_engine::Engine;
-use rekindle_web::Verifier;
+use rekindle_web::{Verifier, etag};
 
 mod access;
 mod account;
@@ -103,6 +103,7 @@ pub fn people(api: Api) -> Router {
         .route("/", get(site::index))
         .route("/site/page.css", get(site::style))
         .route("/site/{name}", get(site::script))
+        .layer(middleware::from_fn(etag::tagged))
         .layer(middleware::from_fn(site::same_origin))
         .with_state(api)
 }
@@ -125,6 +126,7 @@ pub fn open(api: Api) -> Router {
         .route("/live", get(health::live))
         .route("/ready", get(health::ready))
         .route("/version", get(health::version))
+        .layer(middleware::from_fn(etag::tagged))
         .with_state(api)
 }
 

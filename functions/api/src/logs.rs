@@ -40,7 +40,8 @@ const CHUNK_MAX: usize = 8 * 1024 * 1024;
 /// When a brief stream comes back. A look lists objects some times, and each list costs as much as two seconds of work.
 const BRIEF_RETRY: Duration = Duration::from_secs(30);
 
-/// `PUT /agent/v1/logs/…`: 204; 409 when the chunk is there already (it is never overwritten), 401 a wrong token.
+/// `PUT /agent/v1/logs/…`: 204; 409 when the chunk is there already (it is never overwritten), 401 a wrong token, 404 an attempt that
+/// is not of the worker's generation.
 pub(crate) async fn put_chunk(
     State(api): State<Api>,
     Path((job, attempt, worker, stream, number)): Path<(String, u32, String, String, u64)>,
@@ -50,8 +51,13 @@ pub(crate) async fn put_chunk(
 ) -> Result<StatusCode, Problem> {
     let job = job_id(&job)?;
     let key = v1::worker_key(&worker).ok_or_else(|| Problem::not_found(&format!("worker {worker:?}")))?;
-    agents::machine::of(&api, &headers, &query.instance).await?;
-    agents::admit(&api, &headers, &job, query.generation, key, &query.instance)?;
+    let who = agents::Named { job: &job, generation: query.generation, key, instance: &query.instance };
+    let view = agents::job_of(&api, &headers, who).await?;
+    // One that is over may have left the job's document, and its last words come late.
+    let of = view.attempts.iter().find(|a| a.number == attempt).map(|a| a.generation);
+    if attempt > view.last_attempt || of.is_some_and(|generation| generation != query.generation) {
+        return Err(Problem::not_found(&format!("attempt {attempt} for this worker")));
+    }
     let at_ms = api.engine.ports.clock.now().as_millisecond();
     let folder = name::stream_folder(&job, attempt, key, &stream);
     let chunk = Chunk { attempt, key, stream, number, at_ms };

@@ -18,7 +18,7 @@ use rekindle_wire::agent::{OutputAddress, OutputPlace};
 use rekindle_wire::v1::{OutputList, OutputView, worker_label};
 
 use crate::access::seen;
-use crate::jobs::{job_id, load};
+use crate::jobs::job_id;
 use crate::{Api, agents};
 
 /// Bytes read at once when a file is served.
@@ -81,9 +81,9 @@ pub(crate) async fn place(
     headers: HeaderMap,
     Json(place): Json<OutputPlace>,
 ) -> Result<Response, Problem> {
-    agents::machine::of(&api, &headers, &place.instance).await?;
-    agents::admit(&api, &headers, &place.job, place.generation, place.key, &place.instance)?;
-    let job = load(&api, &place.job).await?;
+    let (generation, instance) = (place.generation, place.instance.as_str());
+    let who = agents::Named { job: &place.job, generation, key: place.key, instance };
+    let job = agents::job_of(&api, &headers, who).await?;
     let Some(path) = encoded(&place.path) else {
         return Err(problem(StatusCode::BAD_REQUEST, "path", format!("{:?} is no path below a folder", place.path)));
     };

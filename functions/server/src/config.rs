@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-use rekindle_core::access::Access;
+use rekindle_core::access::{Access, PUBSUB, Right};
 use rekindle_core::settings::{CapacityEntry, Deployment, Limits, WorkerNetwork};
 use rekindle_fn_jobs::Name;
 use rekindle_gcp::oidc::{Mode, OidcSettings};
@@ -102,8 +102,9 @@ pub struct Config {
     #[arg(long, env = "REKINDLE_BELL_PORT")]
     pub bell_port: Option<u16>,
 
-    /// What job messages may ask for: submit, cancel, pause, unpause, restart, wake.
-    #[arg(long, env = "REKINDLE_MESSAGES_MAY", value_delimiter = ',', default_value = "submit", value_parser = name)]
+    /// What job messages may ask for at most: submit, cancel, pause, unpause, restart, wake [default: submit, and what the policy grants
+    /// `pubsub`]
+    #[arg(long, env = "REKINDLE_MESSAGES_MAY", value_delimiter = ',', value_parser = name)]
     pub messages_may: Vec<Name>,
 
     /// How callers are checked: verify, platform (Cloud Run has checked the signature) or none (loopback only).
@@ -324,9 +325,18 @@ impl Config {
         Ok((host, self.port).into())
     }
 
-    /// What job messages may ask for.
+    /// What job messages may ask for. Without a list of its own: to submit, and what a rule of the policy lets their principal do.
     pub fn messages_may(&self) -> BTreeSet<Name> {
-        self.messages_may.iter().copied().collect()
+        if !self.messages_may.is_empty() {
+            return self.messages_may.iter().copied().collect();
+        }
+        let is_granted = |right| self.policy.as_ref().is_some_and(|policy| policy.may_others(PUBSUB, right));
+        let is_meant = |name: &Name| match name {
+            Name::Submit => true,
+            Name::Cancel | Name::Pause => is_granted(Right::Stop),
+            Name::Unpause | Name::Restart | Name::Wake => is_granted(Right::Submit),
+        };
+        Name::ALL.into_iter().filter(is_meant).collect()
     }
 
     /// The bucket's name.

@@ -70,6 +70,18 @@ fn a_configuration_becomes_a_deployment() {
         [Name::Submit],
         "messages only submit by default"
     );
+    let with = |rules: &str| {
+        let policy = format!("--policy={{rules: [{rules}]}}");
+        self::config(&["--capacity", CAPACITY, &policy]).unwrap().messages_may().into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(with("{who: ['*'], whose: ['*'], may: [see, submit, stop]}"), [Name::Submit], "messages are no person");
+    assert_eq!(
+        with("{who: [pubsub], whose: [ci], may: [submit, stop]}").len(),
+        Name::ALL.len(),
+        "what the policy grants them"
+    );
+    let stops = with("{who: [pubsub], whose: [ci], may: [stop]}");
+    assert_eq!(stops, [Name::Submit, Name::Cancel, Name::Pause]);
     assert_eq!(config.address().unwrap().to_string(), "0.0.0.0:8080");
 }
 

@@ -82,7 +82,7 @@ variable "owner_limits" {
 }
 
 variable "policy" {
-  description = "Who may see, submit for and stop whose jobs beside their own (who and whose: addresses, *@DOMAIN, *; may: see, submit, stop), and what the jobs of an owner may borrow (* for all others; capacity: parts of the capacity list, absent: all of it)."
+  description = "Who may see, submit for and stop whose jobs beside their own (who and whose: addresses, *@DOMAIN, *, pubsub for job messages; may: see, submit, stop), and what the jobs of an owner may borrow (* for all others; capacity: parts of the capacity list, absent: all of it)."
   type = object({
     rules = optional(list(object({
       who   = list(string)

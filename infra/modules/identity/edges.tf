@@ -188,6 +188,26 @@ resource "google_storage_bucket_iam_member" "api" {
   }
 }
 
+# Of a job's objects its outputs alone.
+resource "google_storage_bucket_iam_member" "api_outputs" {
+  bucket = var.bucket
+  role   = google_project_iam_custom_role.replace.name
+  member = local.member["api"]
+
+  condition {
+    title      = "rekindle-outputs"
+    expression = "resource.name.startsWith('${local.object_root}/jobs/') && resource.name.extract('/objects/jobs/{job}/outputs/') != ''"
+  }
+}
+
+resource "google_storage_bucket_iam_member" "worker_bucket" {
+  for_each = local.workers
+
+  bucket = var.bucket
+  role   = google_project_iam_custom_role.bucket.name
+  member = each.value
+}
+
 resource "google_storage_bucket_iam_member" "worker_jobs" {
   for_each = local.workers
 

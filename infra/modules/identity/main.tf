@@ -53,7 +53,7 @@ resource "google_project_iam_custom_role" "tpu" {
   ]
 }
 
-# Chunks of logs and bundles are written once: `api` can change or delete none.
+# Chunks of logs and bundles are written once: `api` can change or delete none (but outputs: `replace`).
 resource "google_project_iam_custom_role" "objects" {
   project     = var.project
   role_id     = "rekindleObjects"
@@ -62,6 +62,28 @@ resource "google_project_iam_custom_role" "objects" {
   permissions = [
     "storage.objects.create",
     "storage.objects.get",
+    "storage.objects.list",
+  ]
+}
+
+# A write in the place of an object that is there takes the right to delete it: the last attempt's outputs stand in the place of an earlier one's.
+resource "google_project_iam_custom_role" "replace" {
+  project     = var.project
+  role_id     = "rekindleReplace"
+  title       = "Rekindle replaces"
+  description = "Write in the place of an object that is there."
+  permissions = ["storage.objects.delete"]
+}
+
+# What is not there is told as 404 only to those who may list, and a read carries no prefix by which a condition could know it. Orbax looks at the
+# bucket before it saves.
+resource "google_project_iam_custom_role" "bucket" {
+  project     = var.project
+  role_id     = "rekindleBucket"
+  title       = "Rekindle bucket"
+  description = "Look at the bucket, and at the names in it."
+  permissions = [
+    "storage.buckets.get",
     "storage.objects.list",
   ]
 }

@@ -67,6 +67,8 @@ resource "google_cloud_run_v2_service" "service" {
   # The address that tokens name, whatever other address Cloud Run gives the service.
   custom_audiences    = [local.urls[each.key]]
   deletion_protection = false
+  # Said, for the same reason as the traffic below: without the check anyone may call, and what a token says is taken unsigned.
+  invoker_iam_disabled = false
 
   template {
     service_account                  = var.emails[each.key]

@@ -80,6 +80,13 @@ impl GcsObjects {
         request.headers(headers).send().await.map_err(|error| WorldError { what, why: causes(&error) })
     }
 
+    /// Whether an object that may not be read is not there. Of what is not there, 404 is told only to those who may list the bucket;
+    /// rights on a folder let its names be listed, and answer 403 here.
+    // As IAM's conditions are documented: a list of objects is judged by its prefix, which a read has not.
+    async fn is_unlisted(&self, name: &str) -> Result<bool, WorldError> {
+        Ok(self.list(name, None, 1).await?.first().map(String::as_str) != Some(name))
+    }
+
     async fn page(
         &self,
         prefix: &str,
@@ -126,6 +133,7 @@ impl Objects for GcsObjects {
         let answer = self.send(WHAT, request).await?;
         match answer.status() {
             StatusCode::NOT_FOUND => return Ok(None),
+            StatusCode::FORBIDDEN if self.is_unlisted(name).await? => return Ok(None),
             // It begins behind the end: there is nothing there (yet).
             StatusCode::RANGE_NOT_SATISFIABLE => return Ok(Some(Bytes::new())),
             _ => {}
@@ -143,8 +151,10 @@ impl Objects for GcsObjects {
         const WHAT: &str = "look at an object";
         let request = self.client(WHAT)?.request(Method::GET, self.object(name)).query(&[("fields", "size")]);
         let answer = self.send(WHAT, request).await?;
-        if answer.status() == StatusCode::NOT_FOUND {
-            return Ok(None);
+        match answer.status() {
+            StatusCode::NOT_FOUND => return Ok(None),
+            StatusCode::FORBIDDEN if self.is_unlisted(name).await? => return Ok(None),
+            _ => {}
         }
         let metadata: Metadata = json(WHAT, good(WHAT, answer).await?).await?;
         let size = metadata.size.parse();

@@ -2,8 +2,11 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use axum::body::{Body, HttpBody as _};
+use axum::extract::Request;
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::Serialize;
 
 /// `value` as JSON with its ETag, or 304 when `If-None-Match` names it.
@@ -25,6 +28,33 @@ pub fn json<T: Serialize>(headers: &HeaderMap, value: &T) -> Response {
     let json = HeaderValue::from_static("application/json");
     (StatusCode::OK, [(header::ETAG, etag), (header::CONTENT_TYPE, json)], body).into_response()
 }
+
+/// For every GET that has none yet: its answer with an ETag, or 304. Streams have none, since nobody knows what will come.
+pub async fn tagged(request: Request, next: Next) -> Response {
+    let headers = (*request.method() == Method::GET).then(|| request.headers().clone());
+    let answer = next.run(request).await;
+    let is_whole = answer.body().size_hint().exact().is_some_and(|len| len <= TAGGED_MAX);
+    let Some(headers) = headers.filter(|_| is_whole && answer.status() == StatusCode::OK) else { return answer };
+    if answer.headers().contains_key(header::ETAG) {
+        return answer;
+    }
+    let (mut parts, body) = answer.into_parts();
+    let Ok(body) = axum::body::to_bytes(body, usize::MAX).await else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let tag = of(&body);
+    let is_known = is_known(&headers, &tag);
+    parts.headers.extend(HeaderValue::from_str(&tag).ok().map(|tag| (header::ETAG, tag)));
+    if is_known {
+        parts.status = StatusCode::NOT_MODIFIED;
+        parts.headers.remove(header::CONTENT_LENGTH);
+        return Response::from_parts(parts, Body::empty());
+    }
+    Response::from_parts(parts, body.into())
+}
+
+/// The largest body that gets a tag, in bytes: all that is no file is below it.
+const TAGGED_MAX: u64 = 8 << 20;
 
 /// The weak tag of a body.
 pub fn of(body: &[u8]) -> String {

@@ -490,8 +490,8 @@ pub struct Problem {
     pub status: u16,
     /// What happened here, and what to do.
     pub detail: String,
-    /// Faults by field.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Faults by field; of what is no field's fault, none.
+    #[serde(default)]
     pub errors: Vec<FieldFault>,
     /// Further members, such as `phase`.
     #[serde(flatten)]

@@ -162,6 +162,7 @@ fn custom_roles_hold_what_is_called_and_no_wildcard() {
 #[test]
 fn rights_on_the_project_and_the_bucket_are_bounded() {
     let plan = example();
+    let roles = custom_roles(&plan);
     for (edge, planned) in planned(&plan) {
         let condition = planned.values["condition"][0]["expression"].as_str();
         match edge.resource.as_str() {
@@ -169,7 +170,16 @@ fn rights_on_the_project_and_the_bucket_are_bounded() {
                 let known = ["rekindleTpu", "roles/eventarc.eventReceiver"];
                 assert!(known.contains(&edge.role.as_str()), "{} holds for the whole project", planned.address);
             }
-            "bucket" => panic!("{} holds for the whole bucket", planned.address),
+            // Names, and no content: an absent checkpoint must be told from a forbidden one.
+            "bucket" => {
+                assert_eq!(edge.role, "rekindleBucket", "{} holds for the whole bucket", planned.address);
+                assert_eq!(roles["rekindleBucket"], ["storage.buckets.get", "storage.objects.list"]);
+            }
+            "bucket if rekindle-outputs" => {
+                let jobs = "resource.name.startsWith('projects/_/buckets/my-project-rekindle/objects/jobs/')";
+                let outputs = "resource.name.extract('/objects/jobs/{job}/outputs/') != ''";
+                assert_eq!(condition, Some(format!("{jobs} && {outputs}").as_str()), "{}", planned.address);
+            }
             place if place.starts_with("bucket if rekindle-") => {
                 let folder = place.strip_prefix("bucket if rekindle-").unwrap();
                 // One of the worker accounts is kept to the jobs of its team.

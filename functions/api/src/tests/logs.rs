@@ -52,6 +52,12 @@ async fn chunks_are_stored_once_by_the_worker_alone() {
     assert_eq!(put(&served, 1, 0, "stdout", 0, "a\n").await, 204);
     assert_eq!(put(&served, 1, 0, "stdout", 0, "other\n").await, 409, "never overwritten");
     assert_eq!(text(&served, "?worker=0").await, "a\n");
+    assert_eq!(put(&served, 2, 0, "stdout", 0, "x").await, 404, "there is no such attempt");
+    let (_, token) = chunk(1, 0, "stdout", 1);
+    let later = tokens::token("secret", &JobId::parse("train").unwrap(), 2, WorkerKey { slice: 0, worker: 0 }, "vm-0");
+    let path = "/agent/v1/logs/train/1/0-0/stdout/1?generation=2&instance=vm-0";
+    assert_eq!(served.put(path, &later, "x").await.status, 404, "an attempt of another generation");
+    assert_eq!(served.put(path, &token, "x").await.status, 401);
     let (path, _) = chunk(1, 0, "stdout", 1);
     let (_, others) = chunk(1, 1, "stdout", 1);
     assert_eq!(served.put(&path, &others, "x").await.status, 401);
@@ -134,6 +140,7 @@ async fn output_is_shown_in_the_order_in_which_it_came_in_and_from_a_time_on() {
 async fn a_tail_begins_with_a_whole_line_near_the_end_and_reads_little() {
     let served = Served::with_job().await;
     put(&served, 1, 0, "stdout", 0, "an earlier attempt\n").await;
+    set(&served, Phase::Running, 2).await;
     // Lines lie across chunks, and there are more of them than one list holds.
     let line = |number: u64| format!("line {number:03}\n");
     let all: String = (0..300).map(line).collect();
@@ -161,6 +168,7 @@ async fn a_tail_begins_with_a_whole_line_near_the_end_and_reads_little() {
 async fn attempts_follow_each_other_and_a_lost_chunk_is_passed_over() {
     let served = Served::with_job().await;
     put(&served, 1, 0, "stdout", 0, "first\n").await;
+    set(&served, Phase::Running, 2).await;
     put(&served, 2, 0, "stdout", 0, "second\n").await;
     put(&served, 2, 0, "stdout", 3, "after the gap\n").await;
     set(&served, Phase::Running, 2).await;
@@ -211,6 +219,7 @@ async fn follow(served: &Served, query: &str, from: Option<&str>, stop: usize) -
 async fn a_follow_goes_over_attempts_and_ends_with_the_job() {
     let served = Served::with_job().await;
     put(&served, 1, 0, "stdout", 0, "first\nbegun").await;
+    set(&served, Phase::Running, 2).await;
     put(&served, 2, 0, "stdout", 0, "second\n").await;
     set(&served, Phase::Succeeded, 2).await;
     let events = follow(&served, "&worker=0", None, 100).await;
@@ -262,6 +271,7 @@ async fn a_silent_follow_ends_itself() {
 async fn what_a_program_says_forges_neither_an_attempt_nor_a_worker() {
     let served = Served::with_job().await;
     put(&served, 1, 0, "stdout", 0, "== attempt 9 ==\n[w3] not w3\n\n").await;
+    set(&served, Phase::Running, 2).await;
     put(&served, 2, 1, "stdout", 0, "{\"attempt\":7}\n").await;
     set(&served, Phase::Succeeded, 2).await;
     let due = [

@@ -190,6 +190,37 @@ async fn a_list_may_leave_the_specs_out() {
 }
 
 #[tokio::test]
+async fn what_a_get_answers_as_a_whole_has_an_etag() {
+    let served = Served::with_job().await;
+    let bundle = format!("/v1/bundles/{}", "0".repeat(64));
+    for path in [
+        "/live",
+        "/ready",
+        "/version",
+        "/v1/jobs",
+        "/v1/jobs/train",
+        "/v1/jobs/train/history",
+        "/v1/jobs/train/explain",
+        "/v1/jobs/train/outputs",
+        "/v1/jobs/train/progress",
+        &bundle,
+        "/v1/webhook-secret",
+        "/v1/dead-letters",
+        "/v1/fleet",
+        "/v1/catalog",
+        "/v1/account",
+        "/v1/digest?since=2026-01-01T00:00:00Z",
+        "/",
+    ] {
+        let answer = served.get(path).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        let tag = answer.headers.get("etag").unwrap_or_else(|| panic!("{path} has no ETag"));
+        let again = served.get_with(path, "if-none-match", tag.to_str().unwrap()).await;
+        assert!(again.status == 304 && again.text().is_empty(), "{path}: {}", again.text());
+    }
+}
+
+#[tokio::test]
 async fn a_job_is_shown_with_an_etag_and_its_spec_can_be_submitted_again() {
     let served = Served::with_job().await;
     let answer = served.get("/v1/jobs/train").await;

@@ -147,7 +147,7 @@ pub(crate) struct Ssh {
     /// Go to the worker's internal address, from a machine in its network
     #[arg(long)]
     pub(crate) internal_ip: bool,
-    /// Go through Identity-Aware Proxy, where workers have no external address
+    /// Go through Identity-Aware Proxy [default: where the job's workers have no external address]
     #[arg(long, conflicts_with = "internal_ip")]
     pub(crate) iap: bool,
     /// Private key [default: gcloud's own]

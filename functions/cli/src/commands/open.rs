@@ -3,6 +3,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::body::Body;
@@ -56,7 +57,7 @@ pub(crate) async fn run(context: Context, options: &Open) -> Result<()> {
     let key = format!("{:032x}", rand::random::<u128>());
     show(&context, &format!("http://{authority}/?key={key}{view}"), options)?;
     context.printer.talk("the page is served here until Ctrl-C");
-    let proxy = Proxy { api: context.api, authority, key };
+    let proxy = Proxy { api: context.api, authority, key, is_taken: AtomicBool::new(false) };
     let router = Router::new().fallback(forward).with_state(Arc::new(proxy));
     let stopped = async {
         // Without the signal's handler it runs until it is killed.
@@ -88,11 +89,13 @@ fn show(context: &Context, url: &str, options: &Open) -> Result<()> {
     Ok(())
 }
 
-/// Where the proxy is, and the key that only the opened browser has.
+/// Where the proxy is, and the key that the opened browser brings first.
 struct Proxy {
     api: Api,
     authority: String,
     key: String,
+    /// The key stands on the browser's command line, where everybody on this machine may read it: it lets in once.
+    is_taken: AtomicBool,
 }
 
 impl Proxy {
@@ -112,6 +115,10 @@ impl Proxy {
             && request.uri().query() == Some(&format!("key={}", self.key))
             && request.headers().get(header::HOST).is_some_and(|host| host.as_bytes() == self.authority.as_bytes());
         let cookie = format!("{COOKIE}={}; HttpOnly; SameSite=Strict; Path=/", self.key);
+        if is_first && !self.is_ours(request.headers()) && self.is_taken.swap(true, Ordering::Relaxed) {
+            let used = "this address has let a browser in already; end `rekindle open` and start it again\n";
+            return Some((StatusCode::FORBIDDEN, used).into_response());
+        }
         is_first.then(|| {
             (StatusCode::SEE_OTHER, [(header::LOCATION, "/".to_owned()), (header::SET_COOKIE, cookie)]).into_response()
         })
@@ -179,7 +186,7 @@ mod tests {
     async fn proxy() -> Router {
         let server = Server { url: server().await, origin: Origin::Given, token_command: None };
         let api = Api::new(server, Some("secret".into())).unwrap();
-        let proxy = Proxy { api, authority: "127.0.0.1:1".into(), key: "k".into() };
+        let proxy = Proxy { api, authority: "127.0.0.1:1".into(), key: "k".into(), is_taken: AtomicBool::new(false) };
         Router::new().fallback(forward).with_state(Arc::new(proxy))
     }
 
@@ -200,6 +207,8 @@ mod tests {
             (first.status(), &first.headers()["location"]),
             (StatusCode::SEE_OTHER, &HeaderValue::from_static("/"))
         );
+        let again = proxy.clone().oneshot(get("/?key=k", &[])).await.unwrap();
+        assert!(again.status() == StatusCode::FORBIDDEN && again.headers().get("set-cookie").is_none());
         let cookie = first.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
         let headers = [("cookie", cookie.as_str()), ("last-event-id", "7")];
         let answer = proxy.clone().oneshot(get("/v1/watch?since=x", &headers)).await.unwrap();

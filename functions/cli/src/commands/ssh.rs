@@ -97,8 +97,10 @@ fn words(view: &JobView, options: &Ssh) -> Result<Vec<String>> {
     let (node, worker) = place(id, tpu, &options.worker)?;
     let mut words = ["compute", "tpus", "tpu-vm", "ssh", &node].map(str::to_owned).to_vec();
     words.extend([format!("--zone={}", tpu.zone), format!("--worker={worker}")]);
-    let flags =
-        [("--internal-ip", options.internal_ip), ("--tunnel-through-iap", options.iap), ("--plain", options.plain)];
+    // Without an external address gcloud would try the internal one, which is reached from the worker's network alone.
+    let is_inside = view.spec["tpu"]["external_ips"] == false;
+    let iap = options.iap || (is_inside && !options.internal_ip);
+    let flags = [("--internal-ip", options.internal_ip), ("--tunnel-through-iap", iap), ("--plain", options.plain)];
     words.extend(flags.iter().filter(|(_, is)| *is).map(|(flag, _)| (*flag).to_owned()));
     words.extend(options.key.iter().map(|file| format!("--ssh-key-file={}", file.display())));
     words.extend(options.project.iter().map(|project| format!("--project={project}")));

@@ -35,9 +35,10 @@ pub(super) fn worn(id: &str) -> Value {
     job(id, &[("spec", spec()), ("phase", json!("cancelled")), ("outcome", json!("cancelled"))])
 }
 
-/// One that came through the queue.
+/// One that came through the queue, into a network without external addresses.
 pub(super) fn queued() -> Value {
     let mut job = job("queued", &[]);
+    job["spec"]["tpu"]["external_ips"] = json!(false);
     job["resources"][0]["kind"] = json!("queued_resource");
     job
 }

@@ -177,14 +177,18 @@ async fn ssh_goes_to_the_first_worker_and_through_the_proxy_where_it_is_told_to(
     let proxied = [&plain[..], &["--tunnel-through-iap", "--", "-L", "9000:localhost:9000"]].concat();
     assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), proxied);
     // What came through the queue is a node too, and one of several slices has its own name.
-    for (words, node, worker) in [
-        ("queued --worker w3", "queued-g2", 3),
-        ("sliced", "sliced-g2-0", 0),
-        ("sliced --worker 1-1", "sliced-g2-1", 1),
+    // Where it has no external address, the proxy is the usual way.
+    for (words, node, worker, way) in [
+        ("queued --worker w3", "queued-g2", 3, Some("--tunnel-through-iap")),
+        ("queued --internal-ip", "queued-g2", 0, Some("--internal-ip")),
+        ("sliced", "sliced-g2-0", 0, None),
+        ("sliced --worker 1-1", "sliced-g2-1", 1, None),
     ] {
         let output = to(words).await;
         let node = format!("rk-abc123-{node}");
-        let want = ["compute", "tpus", "tpu-vm", "ssh", &node, "--zone=us-central1-a", &format!("--worker={worker}")];
+        let worker = format!("--worker={worker}");
+        let begin = ["compute", "tpus", "tpu-vm", "ssh", &node, "--zone=us-central1-a", &worker];
+        let want: Vec<&str> = begin.into_iter().chain(way).collect();
         assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), want, "{words}");
     }
     let output = ssh("--iap --internal-ip").await;

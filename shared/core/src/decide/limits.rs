@@ -1,5 +1,7 @@
 //! The limits that a job sets itself: `start`, `attempt`, `total`, `stall`, `idle` and `cost_usd`.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use super::Pass;
@@ -73,32 +75,45 @@ impl Pass<'_> {
             );
             return;
         }
-        if let Some(stall) = limits.stall {
-            let output = self.reports_of(a.number).iter().filter_map(|r| r.output_at).max();
-            let since = match (a.step_at, limits.stall_by_hand) {
-                (Some(at), _) => Some(at),
-                (None, true) => Some(output.unwrap_or(started).max(started)),
-                // Progress seen in an earlier attempt shows that this program writes it.
-                (None, false) => self.job.highest_step.map(|_| started),
-            };
-            // What was last heard must be as old as that without a step: a report that is only late is no stall, and one that could not
-            // be read is none either.
-            let heard = self.reports_of(a.number).iter().map(|r| r.heard_at).max();
-            if let Some(since) = since
-                && self.over(since, stall)
-                && self.seen.workers.is_some()
-                && heard.is_none_or(|heard| heard >= since + stall)
-            {
-                let text = format!("no progress for {} s", stall.as_secs());
-                self.end_with(&a, FailureKind::Stalled, &text, StopCause::Limit, Reason::Stalled, grace);
-                return;
-            }
+        if let Some(stall) = limits.stall
+            && self.has_stalled(&a, started, stall, limits.stall_by_hand)
+        {
+            let text = format!("no progress for {} s", stall.as_secs());
+            self.end_with(&a, FailureKind::Stalled, &text, StopCause::Limit, Reason::Stalled, grace);
+            return;
         }
         if a.step.is_none() && self.job.highest_step.is_none() && self.over(started, self.settings().long_run) {
             self.job.spent.infra_failures = 0;
             self.job.spent.kinds.clear();
             self.job.spent.generations_without_progress = 0;
         }
+    }
+
+    /// No new step for so long; of a program that tells of none, and by the person's own wish, no output.
+    fn has_stalled(&mut self, a: &Attempt, started: Timestamp, stall: Duration, by_hand: bool) -> bool {
+        let output = self.reports_of(a.number).iter().filter_map(|r| r.output_at).max();
+        let since = match (a.step_at, by_hand) {
+            (Some(at), _) => Some(at),
+            (None, true) => Some(output.unwrap_or(started).max(started)),
+            // Progress seen in an earlier attempt shows that this program writes it.
+            (None, false) => self.job.highest_step.map(|_| started),
+        };
+        let Some(since) = since else { return false };
+        if !self.over(since, stall) || self.seen.workers.is_none() {
+            return false;
+        }
+        // What was last heard must be as old as that without a step: a report that is only late is no stall, and one that could not
+        // be read is none either.
+        let heard = self.reports_of(a.number).iter().map(|r| r.heard_at).max();
+        if heard.is_none_or(|heard| heard >= since + stall) {
+            return true;
+        }
+        // The next heartbeat tells, and a pass of its own is to see it: of all that a report may bring, this one is no news.
+        if let Some(g) = self.job.generation(a.generation) {
+            let next = self.settings().heartbeat_for(g.chips / (g.slices * g.workers).max(1));
+            self.wake(self.now + next);
+        }
+        false
     }
 
     /// `total` and `cost_usd`, which end the job.

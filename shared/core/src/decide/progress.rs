@@ -135,6 +135,11 @@ fn a_program_whose_reports_cannot_be_read_has_neither_stalled_nor_failed_to_star
     (runs.attempts[last].step, runs.attempts[last].step_at) = (Some(7), Some(at(60)));
     assert_eq!(end(&runs, None, 600), None, "a read that failed says nothing of steps");
     assert_eq!(end(&runs, reports(WorkerState::Running, 600), 600), Some(FailureKind::Stalled));
+    // The limit passed at 180 s, the last word is older: the next one is awaited, and no longer.
+    let young = decided(&runs, &seen(&runs, &ready(&runs), reports(WorkerState::Running, 170), 185), 185);
+    assert!(young.job.last_end.is_none(), "a report that is only late");
+    let wake = young.job.wake_at.unwrap();
+    assert!(wake > at(185) && wake <= at(185 + 30), "{wake}");
 
     let mut starts = running();
     starts.spec.limits.start = Duration::from_mins(2);

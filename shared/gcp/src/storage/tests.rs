@@ -18,6 +18,8 @@ struct Bucket {
     objects: Arc<Mutex<BTreeMap<String, Bytes>>>,
     /// Sends whole objects, whatever range is asked for.
     ignores_ranges: bool,
+    /// Has rights on folders alone: what is not there is forbidden, and so are objects of this name.
+    forbids: Option<&'static str>,
     /// Most names in one answer.
     page: Option<usize>,
     address: Arc<Mutex<String>>,
@@ -61,8 +63,10 @@ async fn read(State(bucket): State<Bucket>, uri: Uri, Query(params): Params, hea
     // As the service reads it: one segment, in which a slash must have been written as %2F.
     let segment = uri.path().rsplit('/').next().unwrap();
     let name = percent_encoding::percent_decode_str(segment).decode_utf8().unwrap().into_owned();
-    let Some(object) = bucket.objects.lock().unwrap().get(&name).cloned() else {
-        return (StatusCode::NOT_FOUND, "No such object").into_response();
+    let object = bucket.objects.lock().unwrap().get(&name).filter(|_| bucket.forbids != Some(&name)).cloned();
+    let Some(object) = object else {
+        let status = if bucket.forbids.is_some() { StatusCode::FORBIDDEN } else { StatusCode::NOT_FOUND };
+        return (status, "No such object").into_response();
     };
     if params.get("alt").is_none_or(|alt| alt != "media") {
         return json!({ "size": object.len().to_string() }).to_string().into_response();
@@ -93,6 +97,22 @@ async fn list(State(bucket): State<Bucket>, Query(params): Params) -> String {
         None if items.is_empty() => "{}".to_owned(),
         None => json!({ "items": items }).to_string(),
     }
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_told_from_what_may_not_be_read() {
+    let objects = Bucket { forbids: Some("jobs/j/secret"), ..Bucket::default() }.serve().await;
+    for name in ["jobs/j/secret", "jobs/j/0.txt"] {
+        assert_eq!(objects.size(name).await.unwrap(), None);
+        assert_eq!(objects.get(name, 0, 10).await.unwrap(), None);
+        // Of which it is the beginning.
+        objects.put(&format!("{name}.more"), Bytes::from_static(b"0")).await.unwrap();
+        assert_eq!(objects.size(name).await.unwrap(), None);
+        objects.put(name, Bytes::from_static(b"0123")).await.unwrap();
+    }
+    assert_eq!(objects.size("jobs/j/0.txt").await.unwrap(), Some(4));
+    assert!(objects.size("jobs/j/secret").await.unwrap_err().to_string().contains("403"));
+    assert!(objects.get("jobs/j/secret", 0, 10).await.unwrap_err().to_string().contains("403"));
 }
 
 #[tokio::test]

@@ -91,7 +91,7 @@ pub(super) fn apis(answer: &Value, place: &Place<'_>) -> Judged {
     )
 }
 
-/// Three services are ready, from one image.
+/// Three services are ready, from one image, and Cloud Run asks who calls them.
 pub(super) fn services(answer: &Value, place: &Place<'_>) -> Judged {
     let ours = ours(answer);
     let missing = missing(&SERVICES, &ours.keys().copied().collect());
@@ -107,6 +107,14 @@ pub(super) fn services(answer: &Value, place: &Place<'_>) -> Judged {
         let at = format!("--project={} --region={}", place.project, place.region);
         let look = format!("`gcloud run services logs read {first} {at} --limit=50` says why");
         return bad(format!("not ready: {}", unready.join(", ")), look);
+    }
+    // In mode `platform` a token is believed because Cloud Run has checked it.
+    let is_open =
+        |service: &Value| text(service, "/metadata/annotations/run.googleapis.com~1invoker-iam-disabled") == "true";
+    if let Some((open, _)) = ours.iter().find(|(_, service)| is_open(service)) {
+        let at = format!("{open} --project={} --region={}", place.project, place.region);
+        let command = format!("`gcloud run services update {at} --invoker-iam-check`");
+        return bad(format!("{open} does not check who calls, so that anyone may call as anyone"), command);
     }
     let images: BTreeSet<&str> =
         ours.values().map(|service| text(service, "/spec/template/spec/containers/0/image")).collect();

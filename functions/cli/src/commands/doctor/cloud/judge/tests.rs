@@ -34,6 +34,11 @@ fn services_are_ready_and_of_one_image() {
     let unready = judge(&three("False", "r/i@sha256:1", &json!([])));
     assert!(unready.verdict == Verdict::Bad && next(&unready).contains("logs read rekindle-events"));
     assert_eq!(judge(&three("True", "r/i@sha256:2", &json!([]))).verdict, Verdict::Warning);
+    let mut open = three("True", "r/i@sha256:1", &json!([]));
+    open[0]["metadata"]["annotations"] = json!({"run.googleapis.com/invoker-iam-disabled": "true"});
+    let open = judge(&open);
+    assert!(open.verdict == Verdict::Bad && next(&open).contains("update rekindle-api"), "{}", open.found);
+    assert!(next(&open).contains("--invoker-iam-check"));
     let none = judge(&json!([]));
     assert!(none.found.contains("rekindle-api") && next(&none).contains("apply"));
 }
