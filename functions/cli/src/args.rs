@@ -254,8 +254,8 @@ pub(crate) struct Run {
     /// full name such as `config.model.depth`. In a `run` of several commands they go where "$@" stands
     #[arg(value_name = "FILE | KEY=VALUE")]
     pub(crate) words: Vec<String>,
-    /// Folder with the program, or its name in the configuration [default: `folder` of the preset, of rekindle.toml or of
-    /// the configuration, else the current folder]
+    /// Folder with the program, or its name in the configuration; equal folders are sent once, so its files come with the
+    /// same time everywhere [default: `folder` of the preset, of rekindle.toml or of the configuration, else the current]
     #[arg(long, value_name = "DIR", conflicts_with = "no_code")]
     pub(crate) folder: Option<PathBuf>,
     /// Send no folder: the program is on the machine already, or the job says `code`
@@ -366,7 +366,7 @@ pub(crate) struct Logs {
     #[arg(long, value_name = "N")]
     pub(crate) attempt: Option<u32>,
     /// Only this worker: its index, or SLICE-INDEX; `all` is every worker
-    #[arg(long, value_name = "N|all", default_value = "all")]
+    #[arg(long, value_parser = space::worker(), value_name = "N|all", default_value = "all")]
     pub(crate) worker: String,
     /// Only what came in since then: so long ago, such as 10m, a day, or a time
     #[arg(long, value_name = "TIME", value_parser = crate::moment::argument)]

@@ -86,6 +86,8 @@ async fn lines_are_whole_prefixed_by_worker_and_taken_in_turn() {
     for (bad, says) in [
         ("?worker=x", "workers 0 to 3"),
         ("?worker=9", "workers 0 to 3"),
+        ("?worker=9", "there is no worker"),
+        ("?attempt=2", "there is no attempt 2"),
         ("?worker=1-0", "workers 0 to 3"),
         ("?follow=maybe", "neither true nor false"),
         ("?attempt=x", "attempt"),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{StringValueParser, TypedValueParser};
 
 use crate::complete;
 
@@ -94,7 +95,7 @@ pub(crate) struct Exec {
     #[arg(add = complete::workspaces())]
     pub(crate) name: String,
     /// Only on this worker: its index, or SLICE-INDEX; `all` is every worker
-    #[arg(long, value_name = "N|all", default_value = "all")]
+    #[arg(long, value_parser = worker(), value_name = "N|all", default_value = "all")]
     pub(crate) worker: String,
     /// The command and its arguments; one word alone is a line for bash
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -118,7 +119,7 @@ pub(crate) struct Sync {
     /// The same; one of both is in a workspace. One file takes this name, or keeps its own in a folder that is there
     pub(crate) to: String,
     /// Only this worker: its index, or SLICE-INDEX; `all` is every worker
-    #[arg(long, value_name = "N|all", default_value = "all")]
+    #[arg(long, value_parser = worker(), value_name = "N|all", default_value = "all")]
     pub(crate) worker: String,
 }
 
@@ -139,7 +140,7 @@ pub(crate) struct Ssh {
     #[arg(add = complete::jobs())]
     pub(crate) name: String,
     /// The worker: its index, or SLICE-INDEX; `all` is every worker of a TPU of one slice
-    #[arg(long, value_name = "N|all", default_value = "0")]
+    #[arg(long, value_parser = worker(), value_name = "N|all", default_value = "0")]
     pub(crate) worker: String,
     /// Bring ports 6006 (TensorBoard) and 8888 (Jupyter) here
     #[arg(long)]
@@ -170,6 +171,22 @@ Examples:
   rekindle ssh dev --worker 2 --forward
   rekindle ssh dev -- -L 9000:localhost:9000";
 
+/// A worker as the API names it; also as it is shown: `w3` is `3`, `s1w3` is `1-3`. What is none the server refuses.
+pub(super) fn worker() -> impl TypedValueParser<Value = String> {
+    StringValueParser::new().map(|text| plain(&text))
+}
+
+fn plain(text: &str) -> String {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.split_once('w') {
+        Some(("", worker)) if number(worker) => worker.to_owned(),
+        Some((slice, worker)) if number(worker) && slice.strip_prefix('s').is_some_and(number) => {
+            format!("{}-{worker}", slice.trim_start_matches('s'))
+        }
+        Some(_) | None => text.to_owned(),
+    }
+}
+
 /// `outputs`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rekindle outputs train-1\n  rekindle outputs train-1 --to ./results --worker 0")]
@@ -177,10 +194,10 @@ pub(crate) struct Outputs {
     /// The job
     #[arg(add = complete::jobs())]
     pub(crate) job: String,
-    /// Bring them into this folder, each worker's into its own, `w0`, `w1`, …
+    /// Bring them into this folder, each worker's into its own, `w0`, `w1`, …; they have the time of their coming
     #[arg(long, value_name = "DIR")]
     pub(crate) to: Option<PathBuf>,
     /// Only of this worker: its index, or SLICE-INDEX; `all` is every worker
-    #[arg(long, value_name = "N|all")]
+    #[arg(long, value_parser = worker(), value_name = "N|all")]
     pub(crate) worker: Option<String>,
 }

@@ -28,6 +28,27 @@ fn the_words_of_the_forerunners_lead_to_the_nearest_command() {
 }
 
 #[test]
+fn a_worker_may_be_named_as_it_is_shown() {
+    for (given, want) in [
+        ("3", "3"),
+        ("w3", "3"),
+        ("1-3", "1-3"),
+        ("s1w3", "1-3"),
+        ("all", "all"),
+        ("w", "w"),
+        ("swan", "swan"),
+        ("xw3", "xw3"),
+    ] {
+        let cli = Cli::try_parse_from(["rekindle", "logs", "a", "--worker", given]).unwrap();
+        let Command::Client(Client::Logs(logs)) = cli.command else { panic!("{given}") };
+        assert_eq!(logs.worker, want);
+        let cli = Cli::try_parse_from(["rekindle", "outputs", "a", "--worker", given]).unwrap();
+        let Command::Client(Client::Outputs(outputs)) = cli.command else { panic!("{given}") };
+        assert_eq!(outputs.worker.as_deref(), Some(want));
+    }
+}
+
+#[test]
 fn a_program_keeps_its_own_options() {
     let words = ["rekindle", "run", "--tpu", "v5litepod-8", "--", "python3", "train.py", "--json", "-f"];
     let cli = Cli::try_parse_from(words).unwrap();

@@ -92,7 +92,8 @@ async fn follow_as(context: &Context, options: &Logs) -> Result<()> {
             never = watch(context, options, &told) => match never {},
         }
     };
-    leave::watching(context, std::slice::from_ref(&options.job), "logs -f", followed).await
+    let still = leave::jobs_go_on(std::slice::from_ref(&options.job), "logs -f");
+    leave::watching(context, &still, followed).await
 }
 
 /// What the output and the look beside it share.

@@ -59,7 +59,8 @@ pub(crate) async fn run(context: &Context, options: &Wait) -> Result<ExitCode> {
     let ends = options.jobs.iter().map(|job| until_end(context, job, deadline));
     let mut exit = Exit::Done;
     let all = async { Ok(futures::future::join_all(ends).await) };
-    for (job, end) in options.jobs.iter().zip(leave::watching(context, &options.jobs, "wait", all).await?) {
+    let still = leave::jobs_go_on(&options.jobs, "wait");
+    for (job, end) in options.jobs.iter().zip(leave::watching(context, &still, all).await?) {
         exit = exit.max(report(context, job, &end?).await?);
     }
     Ok(exit.into())

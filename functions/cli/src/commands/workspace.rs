@@ -9,7 +9,7 @@ use rekindle_wire::v1::JobView;
 use serde_json::{Value, json};
 
 use super::run::{check, message, send};
-use super::{Context, control, current_folder, job_path, nearest, show, ssh};
+use super::{Context, control, current_folder, job_path, leave, nearest, show, ssh};
 use crate::answers::Jobs;
 use crate::api::{new_key, typed};
 use crate::args::{Control, Delete, Run, Show, Status, Up};
@@ -95,7 +95,7 @@ pub(super) async fn meant(context: &Context, mut options: Control) -> Result<Con
 pub(crate) async fn up(context: &Context, options: Up) -> Result<()> {
     let (id, view) = find(context, &options.name).await?;
     let no_wait = options.no_wait;
-    let mut view = match view {
+    let view = match view {
         None => make(context, options, &id).await?,
         Some(view) => {
             let given = options.given();
@@ -109,18 +109,26 @@ pub(crate) async fn up(context: &Context, options: Up) -> Result<()> {
             view
         }
     };
+    let still = format!(
+        "{id} comes up all the same; see it with `rekindle status {id}`, give its TPU back with `rekindle pause {id}`"
+    );
+    leave::watching(context, &still, come_up(context, &id, view, no_wait)).await
+}
+
+/// Waits until a workspace can be used, and tells how it comes there.
+async fn come_up(context: &Context, id: &str, mut view: JobView, no_wait: bool) -> Result<()> {
     let mut said = String::new();
     loop {
         // Once is enough: from then on it is on its way, though it is still shown as paused.
         if view.phase == Phase::Paused && view.desired != Desired::Run {
-            let (value, _) = context.api.command(&id, "unpause", &rekindle_wire::v1::CommandBody::default()).await?;
+            let (value, _) = context.api.command(id, "unpause", &rekindle_wire::v1::CommandBody::default()).await?;
             view = typed(value)?;
         } else if view.phase.is_terminal() || view.outcome.is_some() {
             let why = human::tame(&view.message);
             return Err(Fault::input(format!("{id} did not come up: {why}"))
                 .next(format!("see `rekindle logs {id}` and `rekindle explain {id}`")));
         } else if view.desired == Desired::Run && (no_wait || view.phase == Phase::Running) {
-            return told(context, &id, &view).await;
+            return told(context, id, &view).await;
         }
         let message = format!("{id} is {}: {}", human::phase(view.phase), human::tame(&view.message));
         if message != said && !context.printer.is_json {
@@ -128,7 +136,7 @@ pub(crate) async fn up(context: &Context, options: Up) -> Result<()> {
         }
         said = message;
         tokio::time::sleep(LOOK_EACH).await;
-        view = typed(context.api.get(&job_path(&id, "")?, &[]).await?)?;
+        view = typed(context.api.get(&job_path(id, "")?, &[]).await?)?;
     }
 }
 

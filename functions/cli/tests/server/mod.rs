@@ -93,10 +93,12 @@ impl Server {
         self.log.lock().unwrap().addresses
     }
 
-    /// Waits until somebody has looked at a job.
-    pub(crate) async fn looked(&self) {
+    /// Waits until somebody has looked at a job so often.
+    pub(crate) async fn looked(&self, count: u32) {
         let looked = self.log.lock().unwrap().looked.clone();
-        looked.notified().await;
+        while self.log.lock().unwrap().looks < count {
+            looked.notified().await;
+        }
     }
 
     /// Every JSON body, in order.
@@ -261,6 +263,7 @@ fn known(id: &str) -> Option<Value> {
             Some(space::workspace(id))
         }
         "asleep" => Some(space::asleep()),
+        "rising" => Some(space::rising()),
         "old" => Some(space::ended()),
         "stuck" => Some(space::stuck()),
         "sliced" => Some(space::sliced()),

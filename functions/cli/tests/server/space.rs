@@ -43,6 +43,11 @@ pub(super) fn queued() -> Value {
     job
 }
 
+/// One that is on its way, for ever.
+pub(super) fn rising() -> Value {
+    job("rising", &[("spec", spec()), ("phase", json!("provisioning")), ("message", json!("A TPU is made."))])
+}
+
 /// One that is paused.
 pub(super) fn asleep() -> Value {
     let paused = [("phase", json!("paused")), ("desired", json!("pause")), ("resources", json!([]))];
