@@ -101,13 +101,20 @@ impl Machine {
         }
     }
 
+    /// Says in the output that some of it may have gone with the memory in which it waited.
+    pub(crate) fn say_rebooted(&self) {
+        if self.parts.config.has_buffer() {
+            self.say(REBOOTED);
+        }
+    }
+
     /// Goes on with what the last agent had not sent. A buffer in memory is empty after a reboot, which is said.
     pub(crate) fn resume_sending(&mut self, is_same_boot: bool) {
         let Some(number) = self.state.attempt.as_ref().map(|a| a.number).filter(|_| self.state.has_unsent) else {
             return;
         };
-        if !is_same_boot && self.parts.config.has_buffer() {
-            self.say(REBOOTED);
+        if !is_same_boot {
+            self.say_rebooted();
         }
         self.await_sent(number);
     }

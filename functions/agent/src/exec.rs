@@ -30,6 +30,7 @@ use crate::metadata::{Metadata, Node};
 use crate::procs::{self, Birth};
 use crate::program::Reaped;
 use crate::secrets::Secrets;
+use crate::shim;
 
 /// Most bytes in one call; what a command says faster than this goes through waits for it in the pipe.
 const CHUNK_MAX: usize = 1 << 20;
@@ -239,13 +240,14 @@ impl Exec {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
-        let mut child = self.reaped.spawn(&mut command).with_context(|| format!("cannot start {program:?}"))?;
+        let mut child =
+            self.reaped.spawn(|| shim::spawn(&mut command)).with_context(|| format!("cannot start {program:?}"))?;
         let pid = child.id().cast_signed();
         // Until it is reaped the number is its own.
         let leader = Birth::of(pid);
         let out = tokio::process::ChildStdout::from_std(child.stdout.take().context("no pipe")?)?;
         let err = tokio::process::ChildStderr::from_std(child.stderr.take().context("no pipe")?)?;
-        let (ended, is_over) = watch::channel(false);
+        let (ended, is_over) = watch::channel(None);
         let out = self.clone().pump(id, "stdout", out, is_over.clone());
         let err = self.clone().pump(id, "stderr", err, is_over);
         let end = async {
@@ -268,7 +270,7 @@ impl Exec {
                     exit.await
                 }
             };
-            ended.send_replace(true);
+            ended.send_replace(Some(Instant::now() + LEFT_OPEN));
             exit
         };
         let (exit, (), ()) = tokio::join!(end, out, err);
@@ -280,8 +282,17 @@ impl Exec {
     }
 
     /// Sends what comes through a pipe, until it is closed or the command has ended.
-    async fn pump(self, id: u64, stream: &str, mut pipe: impl AsyncRead + Unpin, mut is_over: watch::Receiver<bool>) {
+    ///
+    /// Then only what is in the pipe is read, for a moment: what a command leaves in the background may write for ever.
+    async fn pump(
+        self,
+        id: u64,
+        stream: &str,
+        mut pipe: impl AsyncRead + Unpin,
+        mut is_over: watch::Receiver<Option<Instant>>,
+    ) {
         let mut number = 0;
+        let mut late = 0;
         let mut is_open = true;
         while is_open {
             let mut bytes = Vec::new();
@@ -289,9 +300,10 @@ impl Exec {
             while bytes.len() < CHUNK_MAX {
                 let mut piece = vec![0; 64 << 10];
                 let limit = until.unwrap_or_else(|| Instant::now() + Duration::from_hours(1));
+                let is_late = is_over.borrow().is_some_and(|until| until <= Instant::now());
                 let over = async {
-                    let _ = is_over.wait_for(|over| *over).await;
-                    tokio::time::sleep(LEFT_OPEN).await;
+                    let until = is_over.wait_for(Option::is_some).await.ok().and_then(|until| *until);
+                    tokio::time::sleep_until(until.unwrap_or_else(Instant::now).into()).await;
                 };
                 tokio::select! {
                     biased;
@@ -300,7 +312,14 @@ impl Exec {
                             is_open = false;
                             break;
                         }
-                        Ok(read) => bytes.extend_from_slice(&piece[..read]),
+                        Ok(read) => {
+                            bytes.extend_from_slice(&piece[..read]);
+                            late += if is_late { read } else { 0 };
+                            if late >= CHUNK_MAX {
+                                is_open = false;
+                                break;
+                            }
+                        }
                     },
                     () = tokio::time::sleep_until(limit.into()) => break,
                     () = over => {

@@ -59,6 +59,9 @@ struct Cursor {
     drop_to: u64,
     /// Freed on the disk up to here.
     freed: u64,
+    /// It goes on after a reboot, and nothing was accepted since: the numbers that were used last may be unknown.
+    #[serde(default)]
+    is_anew: bool,
 }
 
 /// A chunk whose content is fixed.
@@ -117,6 +120,15 @@ pub(crate) struct Flushes {
     pub(crate) ask: mpsc::Sender<Flush>,
     /// To whom it sends.
     pub(crate) api: Api,
+}
+
+/// What became of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    /// It is there now.
+    Taken,
+    /// One with its number was there before: itself, as a rule.
+    NumberTaken,
 }
 
 enum Stop {
@@ -190,8 +202,10 @@ impl Shipper {
             // Looked at before the sizes: nothing is written after it.
             let is_closed = self.layout.attempt(attempt).join(CLOSED).exists();
             // Why a program ended stands in what it said last and least: where time is short, that is sent first.
+            // What comes meanwhile waits for the next round, or a stream that never ends would keep the other one here.
+            let until = STREAMS.map(|stream| size_of(&self.layout.attempt(attempt).join(stream)));
             for index in (0..STREAMS.len()).rev() {
-                self.ship(attempt, index, known, token, is_closed || is_asked).await?;
+                self.ship(attempt, index, known, token, (until[index], is_closed || is_asked)).await?;
             }
             if is_closed && let Some(cursors) = known.get_mut(&attempt) {
                 cursors.is_complete = true;
@@ -201,33 +215,40 @@ impl Shipper {
         Ok(())
     }
 
-    /// Sends what waits of one stream.
+    /// Sends what waits of one stream up to a place, and with `true` also a line that is not whole there.
     async fn ship(
         &self,
         attempt: u32,
         index: usize,
         known: &mut BTreeMap<u32, Cursors>,
         token: &watch::Receiver<Option<String>>,
-        is_whole: bool,
+        (until, is_whole): (u64, bool),
     ) -> Result<(), Stop> {
         let path = self.layout.attempt(attempt).join(STREAMS[index]);
         loop {
             self.bound(known);
             let Some(cursors) = known.get_mut(&attempt) else { return Ok(()) };
-            let Some(pending) = plan(&path, &cursors.streams[index], is_whole) else { return Ok(()) };
+            let Some(pending) = plan(&path, &cursors.streams[index], until, is_whole) else { return Ok(()) };
             cursors.streams[index].pending = Some(pending.clone());
             self.save(attempt, cursors);
             let cursor = cursors.streams[index].clone();
             let call = self.send(token, attempt, STREAMS[index], &path, &cursor, &pending);
             tokio::pin!(call);
-            loop {
+            let sent = loop {
                 tokio::select! {
                     sent = &mut call => break sent?,
                     () = tokio::time::sleep(BOUND_EACH) => self.bound(known),
                 }
-            }
+            };
             let Some(cursors) = known.get_mut(&attempt) else { return Ok(()) };
             let cursor = &mut cursors.streams[index];
+            if sent == Sent::NumberTaken && cursor.is_anew {
+                // By what was said before the reboot: the same bytes have the next one.
+                cursor.number += 1;
+                self.save(attempt, cursors);
+                continue;
+            }
+            cursor.is_anew = false;
             cursor.offset += pending.dropped + pending.len;
             cursor.number += 1;
             cursor.pending = None;
@@ -256,7 +277,7 @@ impl Shipper {
         let here = files::read_json(&self.layout.attempt(attempt).join(PAPER));
         here.unwrap_or_else(|| {
             let before: Option<Cursors> = files::read_json(&self.layout.sent(attempt));
-            let streams = before.map(|cursors| cursors.streams.map(|cursor| cursor.anew()));
+            let streams = before.map(|cursors| cursors.streams.map(|cursor| Cursor { is_anew: true, ..cursor.anew() }));
             Cursors { streams: streams.unwrap_or_default(), is_complete: false }
         })
     }
@@ -282,7 +303,7 @@ impl Shipper {
         path: &Path,
         cursor: &Cursor,
         pending: &Pending,
-    ) -> Result<(), Stop> {
+    ) -> Result<Sent, Stop> {
         let Some(token) = token.borrow().clone() else { return Err(Stop::NoToken) };
         let mut bytes = read_at(path, cursor.offset + pending.dropped, pending.len).map_err(|error| {
             tracing::warn!(path = %path.display(), %error, "cannot read output");
@@ -293,7 +314,8 @@ impl Shipper {
         }
         let name = ChunkName { node: &self.node, attempt, stream, number: cursor.number };
         match self.api.put_log(&token, name, bytes).await {
-            Ok(()) | Err(CallError::Conflict) => Ok(()),
+            Ok(()) => Ok(Sent::Taken),
+            Err(CallError::Conflict) => Ok(Sent::NumberTaken),
             Err(CallError::Unauthorized(_)) => Err(Stop::NoToken),
             Err(error) => {
                 tracing::warn!(error = %crate::chain(&error), stream, number = cursor.number, "cannot send output");
@@ -324,12 +346,16 @@ fn bound(path: &Path, cursor: &mut Cursor, backlog_max: u64) -> Option<(u64, u64
     Some((from, cursor.drop_to))
 }
 
-/// The next chunk of a stream. Without `is_whole`, it ends after a line where it can.
-fn plan(path: &Path, cursor: &Cursor, is_whole: bool) -> Option<Pending> {
+fn size_of(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |meta| meta.len())
+}
+
+/// The next chunk of a stream, up to a place. Without `is_whole`, it ends after a line where it can.
+fn plan(path: &Path, cursor: &Cursor, until: u64, is_whole: bool) -> Option<Pending> {
     if cursor.pending.is_some() {
         return cursor.pending.clone();
     }
-    let size = std::fs::metadata(path).ok()?.len();
+    let size = std::fs::metadata(path).ok()?.len().min(until);
     let from = cursor.waits_from();
     let (dropped, len) = (from - cursor.offset, size.saturating_sub(from).min(CHUNK_MAX));
     if len == 0 {
@@ -492,14 +518,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("stdout");
         let mut cursor = Cursor::default();
-        assert_eq!(plan(&path, &cursor, true), None, "nothing was written yet");
+        assert_eq!(plan(&path, &cursor, u64::MAX, true), None, "nothing was written yet");
         std::fs::write(&path, "one\ntwo\nthr").unwrap();
-        assert_eq!(plan(&path, &cursor, false), Some(Pending { dropped: 0, len: 8 }));
-        assert_eq!(plan(&path, &cursor, true), Some(Pending { dropped: 0, len: 11 }));
+        assert_eq!(plan(&path, &cursor, u64::MAX, false), Some(Pending { dropped: 0, len: 8 }));
+        assert_eq!(plan(&path, &cursor, u64::MAX, true), Some(Pending { dropped: 0, len: 11 }));
         cursor.offset = 8;
-        assert_eq!(plan(&path, &cursor, false), Some(Pending { dropped: 0, len: 3 }), "a bar without an end");
+        assert_eq!(plan(&path, &cursor, u64::MAX, false), Some(Pending { dropped: 0, len: 3 }), "a bar without an end");
         cursor.pending = Some(Pending { dropped: 0, len: 2 });
-        assert_eq!(plan(&path, &cursor, true), cursor.pending, "what was begun stays the same");
+        assert_eq!(plan(&path, &cursor, u64::MAX, true), cursor.pending, "what was begun stays the same");
     }
 
     #[test]
@@ -510,9 +536,9 @@ mod tests {
         let mut cursor = Cursor { pending: Some(Pending { dropped: 0, len: 8 }), ..Cursor::default() };
         assert_eq!(bound(&path, &mut cursor, 1 << 20), Some((8, (8 << 20) - (1 << 19))), "8 MiB wait, 1 MiB may");
         assert_eq!(bound(&path, &mut cursor, 1 << 20), None, "once");
-        assert_eq!(plan(&path, &cursor, false), cursor.pending, "what was begun stays the same");
+        assert_eq!(plan(&path, &cursor, u64::MAX, false), cursor.pending, "what was begun stays the same");
         (cursor.offset, cursor.number, cursor.pending) = (8, 1, None);
-        let pending = plan(&path, &cursor, false).unwrap();
+        let pending = plan(&path, &cursor, u64::MAX, false).unwrap();
         assert_eq!(pending, Pending { dropped: (8 << 20) - (1 << 19) - 8, len: CHUNK_MAX });
         cursor.offset = 6 << 20;
         let before = std::fs::metadata(&path).unwrap();
@@ -533,7 +559,7 @@ mod tests {
         let mut cursor = Cursor { offset: 100, number: 3, freed: 50, ..Cursor::default() };
         assert_eq!(bound(&path, &mut cursor, 1 << 20), None);
         assert_eq!(cursor, Cursor { number: 3, ..Cursor::default() });
-        assert_eq!(plan(&path, &cursor, false), Some(Pending { dropped: 0, len: 4 }));
+        assert_eq!(plan(&path, &cursor, u64::MAX, false), Some(Pending { dropped: 0, len: 4 }));
         cursor.pending = Some(Pending { dropped: 0, len: 9 });
         assert_eq!(bound(&path, &mut cursor, 1 << 20), None);
         assert_eq!(cursor, Cursor { number: 4, ..Cursor::default() }, "chunk 3 may have been sent");

@@ -124,8 +124,8 @@ pub(crate) enum Doing {
     Preparing(JoinHandle<()>),
     /// Waiting for a shim.
     Starting,
-    /// Ending everything; the moment of SIGKILL can be moved.
-    Ending(watch::Sender<Instant>),
+    /// Ending everything; the moment of SIGKILL can be moved, and is this by the wall clock.
+    Ending(watch::Sender<Instant>, Timestamp),
 }
 
 /// A program that lives.

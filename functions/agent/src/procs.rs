@@ -2,8 +2,9 @@
 //!
 //! **Invariant:** a process is known by its id and its start time together, so a number that the kernel gave to
 //! somebody else is never signalled. Programs are found by four marks, any of which is enough: descent from their
-//! shim, session, process group, and an environment variable that every child inherits (the only one that a grandchild
-//! in a session of its own keeps once its shim is dead).
+//! shim or from this agent (which people's commands come from, and what a dead shim leaves), session, process group, and an
+//! environment variable that every child inherits (the only one that a grandchild in a session of its own keeps once its
+//! shim and its agent are dead).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -62,6 +63,10 @@ impl Birth {
         }
     }
 
+    fn is_in_group(self, group: i32) -> bool {
+        stat(self.pid).is_some_and(|s| s.starttime == self.start && s.pgrp == group)
+    }
+
     /// Sends a signal to the process group that it leads, if it is still the same process.
     fn signal_group(self, signal: Signal) {
         if let Some(pid) = self.handle().filter(|_| self.is_alive()) {
@@ -108,13 +113,18 @@ pub(crate) fn members(home: &Path, family: Option<Family>) -> Result<Vec<Birth>,
     let shim = family.map(|f| f.shim).filter(|b| is(*b)).map(|b| b.pid);
     let group = family.map(|f| f.program).filter(|b| is(*b)).map(|b| b.pid);
     let children = descendants(&table, shim);
+    let me = std::process::id().cast_signed();
+    let mine = descendants(&table, Some(me));
     let prefix = format!("{MARK}={}#", home.display()).into_bytes();
-    let me = std::process::id() as i32;
     let found = table
         .values()
         .filter(|s| !is_dead(s) && s.pid > 1 && s.pid != me && Some(s.pid) != shim)
         .filter(|s| {
-            Some(s.session) == shim || Some(s.pgrp) == group || children.contains(&s.pid) || has_mark(s.pid, &prefix)
+            Some(s.session) == shim
+                || Some(s.pgrp) == group
+                || children.contains(&s.pid)
+                || has_mark(s.pid, &prefix)
+                || (mine.contains(&s.pid) && !is_shim(s.pid))
         })
         .map(|s| Birth { pid: s.pid, start: s.starttime })
         .collect();
@@ -137,6 +147,13 @@ fn descendants(table: &BTreeMap<i32, Stat>, root: Option<i32>) -> BTreeSet<i32> 
         }
     }
     found
+}
+
+/// Whether a child of the agent is the parent of a program, and none itself.
+fn is_shim(pid: i32) -> bool {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut words = words.split(|b| *b == 0).rev().filter(|word| !word.is_empty());
+    words.next().is_some_and(|word| word.ends_with(crate::shim::SPEC.as_bytes())) && words.next() == Some(b"shim")
 }
 
 fn has_mark(pid: i32, prefix: &[u8]) -> bool {
@@ -168,7 +185,6 @@ pub(crate) async fn end_command(mark: String, leader: Birth, grace: Duration) {
     let kill_at = Instant::now() + grace;
     // What even SIGKILL does not end is stuck in the kernel, and nobody waits for it.
     let give_up_at = kill_at + LEFTOVER_GRACE;
-    let mut told: BTreeSet<Birth> = BTreeSet::new();
     for look in 0_u32.. {
         let of = mark.clone();
         let Ok(Ok(alive)) = tokio::task::spawn_blocking(move || members_of(&of, leader)).await else {
@@ -179,11 +195,10 @@ pub(crate) async fn end_command(mark: String, leader: Birth, grace: Duration) {
         if alive.is_empty() || now >= give_up_at {
             return;
         }
-        let is_due = look == 0 || !alive.contains(&leader);
         for birth in alive {
             if now >= kill_at {
                 birth.signal(Signal::KILL);
-            } else if is_due && told.insert(birth) {
+            } else if look == 0 {
                 birth.signal(Signal::TERM);
                 birth.signal(Signal::CONT);
             }
@@ -195,17 +210,18 @@ pub(crate) async fn end_command(mark: String, leader: Birth, grace: Duration) {
 /// Ends every program of this worker and returns only when none of its processes lives: SIGTERM to the program's
 /// group, SIGKILL at `kill_at` (which may be moved while it waits).
 ///
-/// What the program leaves behind gets SIGTERM and the time `leftovers`, but no longer than `kill_at`. A process that even SIGKILL does not end (stuck
-/// in the kernel) keeps this waiting for ever: the device is not free. With `is_told` the program has had its SIGTERM
-/// before.
+/// What lives beside the program has its SIGTERM when the program is gone, and then until `kill_at`; with `leftovers` no
+/// longer than that. Nothing has two of them, and what is started later, in order to save, has none. A process that even
+/// SIGKILL does not end (stuck in the kernel) keeps this waiting for ever: the device is not free. With `is_told` the
+/// program's group has had its SIGTERM before.
 pub(crate) async fn end(
     home: PathBuf,
     family: Option<Family>,
-    is_told: bool,
+    mut is_told: bool,
     kill_at: watch::Receiver<Instant>,
-    leftovers: Duration,
+    leftovers: Option<Duration>,
 ) {
-    let mut told: BTreeSet<Birth> = family.filter(|_| is_told).map(|f| f.program).into_iter().collect();
+    let mut due: Option<BTreeSet<Birth>> = None;
     let mut leftovers_until: Option<Instant> = None;
     let mut looks_empty = 0;
     let mut pause = Duration::from_millis(5);
@@ -226,25 +242,29 @@ pub(crate) async fn end(
             continue;
         }
         looks_empty = 0;
-        let leader = family.map(|f| f.program).filter(|leader| alive.contains(leader));
+        let program = family.map(|f| f.program);
+        let leader = program.filter(|leader| alive.contains(leader));
         let now = Instant::now();
         if leader.is_none() && leftovers_until.is_none() {
-            leftovers_until = Some(now + leftovers);
+            leftovers_until = leftovers.map(|time| now + time);
+        }
+        let due = due.get_or_insert_with(|| alive.iter().copied().collect());
+        if is_told || leader.is_some() {
+            // Who is in the group has had it, or is about to.
+            due.retain(|birth| program.is_none_or(|program| !birth.is_in_group(program.pid)));
         }
         let deadline = leftovers_until.map_or(*kill_at.borrow(), |until| until.min(*kill_at.borrow()));
-        if now >= deadline {
-            for birth in &alive {
-                birth.signal(Signal::KILL);
-            }
-        } else if let Some(leader) = leader {
-            if told.insert(leader) {
+        match leader {
+            _ if now >= deadline => alive.iter().for_each(|birth| birth.signal(Signal::KILL)),
+            Some(leader) if !is_told => {
+                is_told = true;
                 leader.signal_group(Signal::TERM);
                 // A stopped process would never read the first.
                 leader.signal_group(Signal::CONT);
             }
-        } else {
-            for birth in &alive {
-                if told.insert(*birth) {
+            Some(_) => {}
+            None => {
+                for birth in std::mem::take(due) {
                     birth.signal(Signal::TERM);
                     birth.signal(Signal::CONT);
                 }

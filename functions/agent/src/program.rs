@@ -11,11 +11,12 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 
 use rekindle_core::classify::Exit;
+use rustix::process::Signal;
 
 use crate::files;
 use crate::machine::Name;
-use crate::procs::Birth;
-use crate::shim::{Ended, Papers, SECRET, Spec, Started};
+use crate::procs::{Birth, Family};
+use crate::shim::{self, Ended, Papers, SECRET, Spec, Started};
 use crate::stream::TakenOver;
 
 /// A shim that has not started its program after so long never will: the disk hangs, or the binary is gone.
@@ -77,15 +78,15 @@ pub(crate) async fn start(
         let log =
             std::fs::OpenOptions::new().append(true).create(true).open(log).context("cannot open the shim's log")?;
         // The child is not waited for here: the agent reaps whatever ends below it (`reap`).
-        Command::new(binary)
+        let mut command = Command::new(binary);
+        command
             .args(arguments)
             .arg(papers.spec())
             .envs(secrets.iter().map(|(name, value)| (format!("{SECRET}{name}"), value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .context("cannot start the shim")?;
+            .stderr(log);
+        shim::spawn_kept(&mut command).context("cannot start the shim")?;
     }
     let limit = Instant::now() + START_LIMIT;
     loop {
@@ -147,6 +148,44 @@ pub(crate) async fn is_written(folder: &Path, taken_over: &TakenOver, limit: Opt
     true
 }
 
+/// In the place of a shim's claim: no shim may start the program any more. It is no process, so none that lives.
+const NOBODY: Birth = Birth { pid: 0, start: 0 };
+
+/// Sees to it that no program of the attempt in this folder is started from now on, however late its shim comes. A shim that is
+/// on the way to a start is ended; answers the families that it may have begun, for who ends all that lives.
+pub(crate) async fn forbid(folder: &Path) -> Vec<Family> {
+    let mut begun = Vec::new();
+    for papers in [Name::Setup, Name::Run].map(|name| Papers::new(folder, name.as_str())) {
+        if let Err(error) = files::create_json(&papers.claim(), &NOBODY) {
+            // Where the disk is full, a second name for a paper that is there needs less.
+            let linked = std::fs::hard_link(papers.spec(), papers.claim());
+            tracing::warn!(%error, is_linked = linked.is_ok(), "cannot claim a program");
+        }
+        let Some(shim) = files::read_json::<Birth>(&papers.claim()).filter(|claim| *claim != NOBODY) else { continue };
+        let started = || files::read_json::<Started>(&papers.started()).map(|started| started.family);
+        if started().is_some() && !shim.is_alive() || papers.ended().exists() {
+            continue;
+        }
+        while started().is_none() && shim.is_alive() {
+            shim.signal(Signal::KILL);
+            tokio::time::sleep(LOOK_EACH).await;
+        }
+        // It leads a session, and what it has just begun is in there.
+        begun.push(started().unwrap_or(Family { shim, program: shim }));
+    }
+    begun
+}
+
+/// Takes back [`forbid`].
+pub(crate) fn allow(folder: &Path) {
+    let papers = [Name::Setup, Name::Run].map(|name| Papers::new(folder, name.as_str()));
+    for paper in papers {
+        if files::read_json(&paper.claim()) == Some(NOBODY) {
+            let _ = std::fs::remove_file(paper.claim());
+        }
+    }
+}
+
 /// Exit statuses of children that the agent reaped.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reaped(std::sync::Arc<std::sync::Mutex<BTreeMap<i32, Exit>>>);
@@ -157,10 +196,13 @@ impl Reaped {
     const KEPT: usize = 1000;
 
     /// Starts a child whose end [`Reaped::get`] will tell: nobody else waits for it.
-    pub(crate) fn spawn(&self, command: &mut Command) -> std::io::Result<std::process::Child> {
+    pub(crate) fn spawn(
+        &self,
+        spawn: impl FnOnce() -> std::io::Result<std::process::Child>,
+    ) -> std::io::Result<std::process::Child> {
         // Held meanwhile, so that no earlier process of the same number is taken for it.
         let mut kept = self.0.lock().map_err(|_| std::io::Error::other("a lock is broken"))?;
-        let child = command.spawn()?;
+        let child = spawn()?;
         kept.remove(&child.id().cast_signed());
         Ok(child)
     }
@@ -200,5 +242,27 @@ mod tests {
             assert_eq!(claims, Some(Standing::Starting), "the shim, which is this process, lives");
             papers.remove();
         }
+    }
+
+    #[tokio::test]
+    async fn a_shim_that_comes_after_the_end_starts_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let papers = Papers::new(folder.path(), "run");
+        let spec = Spec {
+            argv: vec!["true".into()],
+            env: BTreeMap::new(),
+            secrets: Vec::new(),
+            cwd: folder.path().into(),
+            stdout: folder.path().join("stdout"),
+            stderr: folder.path().join("stderr"),
+        };
+        files::replace_json(&papers.spec(), &spec).unwrap();
+        assert!(forbid(folder.path()).await.is_empty(), "nothing was begun");
+        let late = papers.spec();
+        tokio::task::spawn_blocking(move || crate::shim::run(&late)).await.unwrap().unwrap();
+        assert!(!papers.started().exists() && !papers.ended().exists());
+        assert_eq!(standing(&papers), Standing::Lost);
+        allow(folder.path());
+        assert_eq!(standing(&papers), Standing::NotStarted);
     }
 }

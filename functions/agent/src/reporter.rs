@@ -1,7 +1,7 @@
 //! Talk with `api`: hello once, then reports for ever.
 //!
 //! Each report carries all that is known, so a report that is dropped in flight because something newer happened loses
-//! nothing.
+//! nothing but its answer. Two in a row are not: the answer is the order.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -66,6 +66,14 @@ struct News {
     checkpoint: Option<u64>,
 }
 
+impl News {
+    /// It cannot wait until `known`, which is in flight, is answered. What a program says of itself can, or one that says more
+    /// than `api` answers would keep the agent from ever hearing an order.
+    fn overtakes(&self, known: &Self) -> bool {
+        (self.attempt, &self.notice, self.is_exited) != (known.attempt, &known.notice, known.is_exited)
+    }
+}
+
 impl Snapshot {
     fn news(&self) -> News {
         News {
@@ -122,15 +130,14 @@ pub(crate) struct Reporter {
 impl Reporter {
     /// Talks until the machine leaves.
     pub(crate) async fn run(self, mut snapshots: watch::Receiver<Snapshot>) {
-        let kept: Option<KeptToken> = files::read_json(&self.token_file);
-        let kept = kept.filter(|k| k.boot_id == self.boot_id && k.instance == self.node.instance);
-        self.token.send_replace(kept.map(|k| k.token));
+        self.find_token();
         let mut stored: Option<News> = None;
         let mut exit_stored: Option<u32> = None;
         let mut stored_at = Instant::now();
         let mut heartbeat = Duration::ZERO;
         let mut failures = 0;
         let (mut told, mut cause) = (None, Cause::News);
+        let mut was_dropped = false;
         loop {
             let token = self.token.borrow().clone();
             let Some(token) = token else {
@@ -142,9 +149,12 @@ impl Reporter {
             let store = stored.as_ref() != Some(&news) || stored_at.elapsed() >= heartbeat;
             let report = self.report(&snapshot, store, exit_stored != Some(snapshot.attempt));
             let answer = tokio::select! {
-                answer = self.api.report(&token, &report) => answer,
-                is_open = newer(&mut snapshots, &news) => if is_open { continue } else { return },
+                answer = self.api.report(&token, &report) => Some(answer),
+                is_new = newer(&mut snapshots, |now| now.overtakes(&news)), if !was_dropped =>
+                    if is_new { None } else { return },
             };
+            was_dropped = answer.is_none();
+            let Some(answer) = answer else { continue };
             let wait = match answer {
                 Ok(Answer { body: order, ahead }) => {
                     failures = 0;
@@ -169,9 +179,7 @@ impl Reporter {
                     wait
                 }
                 Err(CallError::Unauthorized(told)) => {
-                    tracing::warn!(told, "the token is lost; saying hello again");
-                    self.token.send_replace(None);
-                    let _ = std::fs::remove_file(&self.token_file);
+                    self.forget_token(&told);
                     failures += 1;
                     if failures == 1 {
                         continue;
@@ -187,9 +195,22 @@ impl Reporter {
             cause = tokio::select! {
                 () = tokio::time::sleep(wait) => Cause::Time,
                 () = self.bell.rung() => Cause::Bell,
-                is_open = newer(&mut snapshots, &news) => if is_open { Cause::News } else { return },
+                is_open = newer(&mut snapshots, |now| *now != news) => if is_open { Cause::News } else { return },
             };
         }
+    }
+
+    /// Goes on with the token that an earlier agent had in this boot.
+    fn find_token(&self) {
+        let kept: Option<KeptToken> = files::read_json(&self.token_file);
+        let kept = kept.filter(|k| k.boot_id == self.boot_id && k.instance == self.node.instance);
+        self.token.send_replace(kept.map(|k| k.token));
+    }
+
+    fn forget_token(&self, told: &str) {
+        tracing::warn!(told, "the token is lost; saying hello again");
+        self.token.send_replace(None);
+        let _ = std::fs::remove_file(&self.token_file);
     }
 
     /// After a report that was not taken: how long to wait.
@@ -270,14 +291,14 @@ impl Reporter {
     }
 }
 
-/// Waits until there is other news; false if there will be none any more.
-async fn newer(snapshots: &mut watch::Receiver<Snapshot>, than: &News) -> bool {
+/// Waits until the news are such, or are such already; false if there will be none any more.
+async fn newer(snapshots: &mut watch::Receiver<Snapshot>, is_wanted: impl Fn(&News) -> bool) -> bool {
     loop {
+        if is_wanted(&snapshots.borrow_and_update().news()) {
+            return true;
+        }
         if snapshots.changed().await.is_err() {
             return false;
-        }
-        if snapshots.borrow_and_update().news() != *than {
-            return true;
         }
     }
 }

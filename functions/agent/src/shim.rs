@@ -17,8 +17,8 @@ use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
-use std::sync::Arc;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -50,6 +50,9 @@ const BLANK: usize = 512;
 const MOMENT: Duration = Duration::from_millis(500);
 /// Between two tries to write down how a program ended.
 const RETRY: Duration = Duration::from_millis(200);
+
+/// End of the name of the file that says what to start.
+pub(crate) const SPEC: &str = ".spec.json";
 
 /// What to start.
 #[derive(Debug, Serialize, Deserialize)]
@@ -90,7 +93,7 @@ impl Papers {
 
     /// A [`Spec`], by the agent.
     pub(crate) fn spec(&self) -> PathBuf {
-        self.folder.join(format!("{}.spec.json", self.name))
+        self.folder.join(format!("{}{SPEC}", self.name))
     }
 
     /// The shim's [`Birth`], before it starts anything.
@@ -227,7 +230,23 @@ fn start(spec: &Spec, out: OwnedFd, err: OwnedFd) -> std::io::Result<Birth> {
         .stdout(out)
         .stderr(err)
         .process_group(0);
-    // The agent and its shims are kept from the kernel's out-of-memory killer; the program must not inherit that.
+    let pid = spawn(&mut command)?.id().cast_signed();
+    // It is a child that nobody has waited for, so its entry is there even if it has ended already.
+    Birth::of(pid).ok_or_else(|| std::io::ErrorKind::NotFound.into())
+}
+
+/// Held while a child is started: it inherits what the process is in that moment.
+static STARTING: Mutex<()> = Mutex::new(());
+
+/// Starts a child that is kept from the kernel's out-of-memory killer as this process is.
+pub(crate) fn spawn_kept(command: &mut Command) -> std::io::Result<Child> {
+    let _one = STARTING.lock().map_err(|_| std::io::Error::other("a lock is broken"))?;
+    command.spawn()
+}
+
+/// Starts a program of the job. The agent and its shims are kept from the kernel's out-of-memory killer; it must not inherit that.
+pub(crate) fn spawn(command: &mut Command) -> std::io::Result<Child> {
+    let _one = STARTING.lock().map_err(|_| std::io::Error::other("a lock is broken"))?;
     let me = Process::myself().ok();
     let kept = me.as_ref().and_then(|p| p.oom_score_adj().ok()).filter(|score| *score < 0);
     if let (Some(me), Some(_)) = (&me, kept) {
@@ -237,9 +256,7 @@ fn start(spec: &Spec, out: OwnedFd, err: OwnedFd) -> std::io::Result<Birth> {
     if let (Some(me), Some(score)) = (&me, kept) {
         let _ = me.set_oom_score_adj(score);
     }
-    let pid = child?.id() as i32;
-    // It is a child that nobody has waited for, so its entry is there even if it has ended already.
-    Birth::of(pid).ok_or_else(|| std::io::ErrorKind::NotFound.into())
+    child
 }
 
 /// Tells the person what a shell would, where they look for it.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{oneshot, watch};
 
 use rekindle_core::classify::Exit;
@@ -32,6 +32,9 @@ const STALE_GRACE: Duration = Duration::from_secs(5);
 /// A device that somebody else holds is waited for so long.
 const DEVICE_WAIT: Duration = Duration::from_mins(1);
 
+/// A moment of SIGKILL that is less sooner than this is the same one.
+const SOONER: SignedDuration = SignedDuration::from_millis(10);
+
 /// The variable that tells the TPU runtime where to log; the job may set it itself.
 pub(crate) const TPU_LOG_DIR: &str = "TPU_LOG_DIR";
 
@@ -50,25 +53,23 @@ impl Machine {
         if let Some(attempt) = self.state.attempt.as_ref().filter(|_| is_same_boot) {
             self.parts.exec.tell_lost(attempt.number, self.state.last_exec);
         }
-        let Some(attempt) = self.state.attempt.as_mut().filter(|a| a.exit.is_none()) else { return };
-        let name = match attempt.step {
-            Step::Run => Name::Run,
-            Step::Setup => Name::Setup,
-            Step::Fresh | Step::Prepared | Step::Ready => {
-                attempt.step = Step::Fresh;
-                return;
-            }
+        let Some(number) = self.state.attempt.as_ref().filter(|a| a.exit.is_none()).map(|a| a.number) else { return };
+        // No exit was told, so that the last agent's word that nothing may be started is not needed.
+        program::allow(&self.parts.layout.attempt(number));
+        let begun = self.begun();
+        let Some(attempt) = self.state.attempt.as_mut() else { return };
+        let Some(name) = begun else {
+            attempt.step = Step::Fresh;
+            return;
         };
+        attempt.step = if name == Name::Run { Step::Run } else { Step::Setup };
+        attempt.is_cleaned = attempt.work.as_ref().is_some_and(|work| work.clean);
         if !is_same_boot {
-            if name == Name::Setup {
-                // `setup` may be run again; a program may not: the others of its slice have lost it.
-                attempt.step = Step::Fresh;
-                self.papers(name).remove();
-                return;
+            // What it said last, nobody has sent.
+            if !self.state.has_unsent {
+                self.say_rebooted();
             }
-            tracing::warn!("the machine was started anew; the program is lost");
-            attempt.rebooted = true;
-            self.close(Some(Ended { exit: Exit::Silent, at: Timestamp::now() }), Instant::now());
+            self.lose(name);
             return;
         }
         if program::standing(&self.papers(name)) == Standing::NotStarted {
@@ -79,6 +80,36 @@ impl Machine {
         }
         tracing::info!(program = name.as_str(), "adopting what the last agent started");
         self.await_start(name, None);
+    }
+
+    /// The program that the last agent began, whether or not it could write that down: on a full disk the papers of the
+    /// buffer know more.
+    fn begun(&self) -> Option<Name> {
+        let is_begun = |name| program::standing(&self.papers(name)) != Standing::NotStarted;
+        let step = self.state.attempt.as_ref()?.step;
+        if step == Step::Run || is_begun(Name::Run) {
+            return Some(Name::Run);
+        }
+        match step {
+            Step::Setup => Some(Name::Setup),
+            Step::Fresh | Step::Prepared if is_begun(Name::Setup) => Some(Name::Setup),
+            Step::Fresh | Step::Prepared | Step::Ready | Step::Run => None,
+        }
+    }
+
+    /// What was begun is gone with the boot in which it was.
+    fn lose(&mut self, name: Name) {
+        let papers = self.papers(name);
+        let Some(attempt) = self.state.attempt.as_mut() else { return };
+        if name == Name::Setup {
+            // `setup` may be run again; a program may not: the others of its slice have lost it.
+            attempt.step = Step::Fresh;
+            papers.remove();
+            return;
+        }
+        tracing::warn!("the machine was started anew; the program is lost");
+        attempt.rebooted = true;
+        self.close(Some(Ended { exit: Exit::Silent, at: Timestamp::now() }), Instant::now());
     }
 
     /// Brings the attempt to its next step towards running.
@@ -116,7 +147,7 @@ impl Machine {
         let secrets = self.parts.secrets.clone();
         self.doing = Doing::Preparing(tokio::spawn(async move {
             let (_hold, kill_at) = watch::channel(Instant::now() + STALE_GRACE);
-            procs::end(home, None, false, kill_at, procs::LEFTOVER_GRACE).await;
+            procs::end(home, None, false, kill_at, Some(procs::LEFTOVER_GRACE)).await;
             let done = match free_devices(devices).await {
                 Ok(()) => match secrets.renew(&work.secrets).await {
                     Ok(()) => lay_out(&layout, &metadata, &work, is_to_clean).await,
@@ -300,7 +331,7 @@ impl Machine {
         tracing::info!(program = name.as_str(), exit = ?ended.exit, "ended");
         let setup_done = self.parts.layout.setup_done();
         let Some(attempt) = self.state.attempt.as_mut().filter(|a| a.exit.is_none()) else { return };
-        if matches!(self.doing, Doing::Ending(_)) {
+        if matches!(self.doing, Doing::Ending(..)) {
             return;
         }
         if name == Name::Setup && ended.exit == Exit::Code(0) && attempt.stop.is_none() {
@@ -313,22 +344,23 @@ impl Machine {
             self.is_dirty = true;
             return;
         }
-        self.close(Some(ended), Instant::now() + STALE_GRACE);
+        match attempt.stop {
+            // The last agent began to end it: what it left has the time that it was given then.
+            Some(stop) => {
+                let left = Duration::try_from(stop.kill_at.duration_since(Timestamp::now())).unwrap_or_default();
+                self.close_with(Some(ended), Instant::now() + left, true);
+            }
+            None => self.close(Some(ended), Instant::now() + STALE_GRACE),
+        }
     }
 
     /// Ends everything, by order or after a notice.
     pub(crate) fn stop(&mut self, now: Timestamp, kill_at: Timestamp) {
         let left = Duration::try_from(kill_at.duration_since(now)).unwrap_or(Duration::ZERO);
         let kill_at_local = Instant::now() + left;
-        match &self.doing {
-            Doing::Ending(at) => {
-                at.send_if_modified(|known| {
-                    let is_sooner = kill_at_local < *known;
-                    if is_sooner {
-                        *known = kill_at_local;
-                    }
-                    is_sooner
-                });
+        match &mut self.doing {
+            Doing::Ending(at, known) => {
+                move_sooner(at, known, kill_at, kill_at_local);
                 return;
             }
             // The shim must have told of the program before it can be ended; that takes milliseconds.
@@ -351,7 +383,10 @@ impl Machine {
                     self.close_with(None, kill_at_local, true);
                 }
             }
-            Some(_) => self.close(ended, kill_at_local),
+            Some(attempt) => {
+                let is_told = attempt.stop.is_some();
+                self.close_with(ended, kill_at_local, is_told);
+            }
             None if self.is_clean => self.doing = Doing::Nothing,
             None => self.close(None, kill_at_local),
         }
@@ -364,11 +399,12 @@ impl Machine {
     /// Ends what lives, proves it, gathers the evidence. `ended` is how the program ended, where that is known already.
     fn close_with(&mut self, ended: Option<Ended>, kill_at: Instant, is_told: bool) {
         let (hold, kill_at) = watch::channel(kill_at);
-        self.doing = Doing::Ending(hold);
+        let left = kill_at.borrow().saturating_duration_since(Instant::now());
+        self.doing = Doing::Ending(hold, Timestamp::now() + left);
         let (home, family, events) = (self.parts.config.home.clone(), self.family(), self.events.clone());
         let Some(attempt) = &self.state.attempt else {
             tokio::spawn(async move {
-                procs::end(home, family, is_told, kill_at, procs::LEFTOVER_GRACE).await;
+                procs::end(home, family, is_told, kill_at, Some(procs::LEFTOVER_GRACE)).await;
                 let _ = events.send(Event::Closed(None)).await;
             });
             return;
@@ -394,10 +430,15 @@ impl Machine {
             family,
         };
         let taken_over = self.taken_over.clone();
-        // The program of a workspace only holds its place: what people began there are the programs that may save.
-        let leftovers = if self.is_workspace() { self.stop_grace() } else { procs::LEFTOVER_GRACE };
+        // Where we end it, what saves may be a child of what the group's leader was: a program under a shell, that of a launcher, or
+        // in a workspace what people began.
+        let leftovers = (!is_ordered).then_some(procs::LEFTOVER_GRACE);
         tokio::spawn(async move {
-            procs::end(home, family, is_told, kill_at, leftovers).await;
+            let strays = program::forbid(&closing.folder).await;
+            procs::end(home.clone(), family, is_told, kill_at.clone(), leftovers).await;
+            for stray in strays.into_iter().filter(|stray| Some(*stray) != family) {
+                procs::end(home.clone(), Some(stray), false, kill_at.clone(), Some(procs::LEFTOVER_GRACE)).await;
+            }
             // What was said last is on its way to the files. On a full disk it takes longer, and the others are to know.
             program::is_written(&closing.folder, &taken_over, Some(LAST_WORD / 2)).await;
             let ended = match ended {
@@ -453,6 +494,19 @@ impl Machine {
             self.await_sent(number);
         }
         flush(&self.parts.flushes);
+    }
+}
+
+/// Moves the moment of SIGKILL, where another one is told that is sooner.
+// It is not computed anew from a wall clock that somebody sets meanwhile: a step of a minute would be the end of who saves.
+fn move_sooner(at: &watch::Sender<Instant>, known: &mut Timestamp, told: Timestamp, told_local: Instant) {
+    if told.duration_since(*known) < -SOONER {
+        *known = told;
+        at.send_if_modified(|at| {
+            let is_sooner = told_local < *at;
+            *at = told_local.min(*at);
+            is_sooner
+        });
     }
 }
 
@@ -518,4 +572,25 @@ fn environment(work: &Work, layout: &Layout, attempt: u32, home: &Path) -> BTree
     env.insert("REKINDLE_NOTICE_FILE".to_owned(), path("notice"));
     env.insert(procs::MARK.to_owned(), procs::mark(home, &folder));
     env
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_while_a_program_saves_does_not_end_it() {
+        let told: Timestamp = "2026-01-01T00:00:30Z".parse().unwrap();
+        let (begun, mut known) = (Instant::now(), told);
+        let (at, _) = watch::channel(begun + Duration::from_secs(30));
+        let left = |at: &watch::Sender<Instant>| at.borrow().duration_since(begun).as_secs();
+        // A minute forward: by the wall clock the moment is over.
+        move_sooner(&at, &mut known, told, begun);
+        assert_eq!(left(&at), 30);
+        let sooner = told - Duration::from_secs(20);
+        move_sooner(&at, &mut known, sooner, begun + Duration::from_secs(10));
+        assert_eq!((left(&at), known), (10, sooner), "another order may come sooner");
+        move_sooner(&at, &mut known, told, begun + Duration::from_secs(30));
+        assert_eq!(left(&at), 10, "and none later");
+    }
 }

@@ -246,3 +246,53 @@ async fn a_full_disk_holds_nothing_up_and_loses_nothing() {
     assert!(out == due, "{} bytes instead of {}", out.len(), due.len());
     assert_eq!(cloud.set(|inner| inner.changed_chunks), 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_said_on_one_stream_arrives_while_the_other_never_rests() {
+    let run =
+        "(while :; do printf 'bar\\r' >&2; sleep 0.02; done) & until [ -e go ]; do sleep 0.02; done; echo hello; wait";
+    let cloud = Cloud::start(run).await;
+    let worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    cloud.set(|inner| inner.takes = std::time::Duration::from_millis(150));
+    let has_many = |inner: &Inner| (inner.chunks.len() > 3).then_some(());
+    cloud.until("the bar is sent", has_many).await;
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    cloud.until("the other stream", |inner| (inner.output(1, "stdout")? == b"hello\n").then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_reboot_it_stands_in_the_output_that_some_may_be_missing_whatever_numbers_were_used() {
+    let run = "echo one >&2; until [ -e go ]; do sleep 0.02; done; echo two >&2
+        until [ -e on ]; do sleep 0.02; done; echo three >&2; echo >said; exec sleep 1000";
+    let cloud = Cloud::start(run).await;
+    let buffer = tempfile::tempdir().unwrap();
+    let buffered = buffer.path().join("in-memory");
+    let settings = vec![("REKINDLE_BUFFER_DIR", buffered.display().to_string())];
+    let mut worker = Worker::start_with(&cloud, settings);
+    cloud.until_running(1).await;
+    let has = |text: &'static [u8]| move |inner: &Inner| (inner.output(1, "stderr")? == text).then_some(());
+    cloud.until("the first", has(b"one\n")).await;
+    let sent = worker.home().join("jobs/train/g2/a1.sent.json");
+    let early = poll("it is written down", || std::fs::read(&sent).ok().filter(|paper| !paper.is_empty())).await;
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    cloud.until("the second", has(b"one\ntwo\n")).await;
+    cloud.set(|inner| inner.takes_no_logs = true);
+    std::fs::write(worker.work().join("on"), "").unwrap();
+    worker.line("said").await;
+    worker.reboot();
+    std::fs::remove_dir_all(&buffered).unwrap();
+    // The disk did not keep the last seconds either.
+    std::fs::write(&sent, early).unwrap();
+    cloud.set(|inner| inner.takes_no_logs = false);
+    worker.start_agent();
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.evidence.rebooted), (Exit::Silent, true));
+    let marked = |inner: &Inner| {
+        let text = String::from_utf8(inner.output(1, "stderr")?).unwrap();
+        text.contains("started anew").then_some(text)
+    };
+    let text = cloud.until("the mark", marked).await;
+    assert_eq!(text.lines().take(2).collect::<Vec<_>>(), ["one", "two"]);
+    assert_eq!(text.matches("started anew").count(), 1, "{text}");
+}

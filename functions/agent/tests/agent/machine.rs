@@ -178,3 +178,16 @@ async fn a_machine_that_was_started_anew_has_lost_its_program() {
     assert_eq!((exit.evidence.exit, exit.evidence.rebooted), (Exit::Code(0), false));
     assert_eq!(worker.line("starts").await.lines().count(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_is_heard_of_a_program_that_says_more_than_api_answers() {
+    let run = r#"
+        for i in $(seq 100000); do echo "step=$i checkpoint=$i" >>"$REKINDLE_PROGRESS_FILE"; sleep 0.03; done"#;
+    let cloud = Cloud::start(run).await;
+    let _worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    cloud.set(|inner| inner.takes = Duration::from_millis(400));
+    cloud.want(Want::Stop);
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Signal(15), true));
+}
