@@ -178,11 +178,13 @@ UNIT
   systemctl restart rekindle-agent.service
 }
 
-mkdir -p "$BIN"
+until_done "making $BIN" mkdir -p "$BIN"
 until_done "reading the node's metadata" read_attributes
 AGENT="$BIN/rekindle-agent-$SHA256"
 until_done "fetching the agent" get_agent
-read -r -a words <<<"$ARGS"
+# Bash may need a temporary file for this, for which a full disk has no room.
+read_words() { read -r -a words <<<"$ARGS"; }
+until_done "reading the agent's arguments" read_words
 
 if [[ -d /run/systemd/system && "$EUID" == 0 && -z "${TPU_EMULATOR:-}" ]]; then
   install_unit

@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode};
 
+use rekindle_ports::docs::DocsError;
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::Installation;
 use rekindle_web::{Problem, etag, problem};
@@ -18,7 +19,11 @@ pub(crate) async fn live() -> &'static str {
 
 /// The store answers and takes commits, and it is the one this process was started on.
 pub(crate) async fn ready(State(api): State<Api>) -> Response {
-    if let Err(error) = api.engine.ports.store.docs().writes() {
+    let writes = api.engine.ports.store.docs().writes();
+    if let Err(DocsError::Full(why)) = writes {
+        return problem(StatusCode::SERVICE_UNAVAILABLE, "disk-full", why).into_response();
+    }
+    if let Err(error) = writes {
         // The reason is for whoever keeps it running: nothing mends it but a restart.
         tracing::error!(%error, "not ready");
         return problem(StatusCode::SERVICE_UNAVAILABLE, "store-writer", error.to_string()).into_response();

@@ -47,6 +47,8 @@ pub(crate) async fn load(api: &Api, id: &JobId) -> Result<Job, Problem> {
 pub(crate) fn store(error: &StoreError) -> Problem {
     match error {
         StoreError::Refused(why) => problem(StatusCode::BAD_REQUEST, "refused", why.clone()),
+        // Of a store on one's own machine, whose person alone can help.
+        StoreError::Full(why) => problem(StatusCode::SERVICE_UNAVAILABLE, "disk-full", why.clone()),
         StoreError::Conflict(_)
         | StoreError::Unclear(_)
         | StoreError::Unavailable(_)

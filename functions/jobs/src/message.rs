@@ -84,6 +84,7 @@ impl From<StoreError> for No {
             StoreError::Conflict(_)
             | StoreError::Unclear(_)
             | StoreError::Unavailable(_)
+            | StoreError::Full(_)
             | StoreError::Unreadable { .. } => Self::Transient(error.to_string()),
         }
     }

@@ -33,6 +33,9 @@ const END_DEADLINE: Duration = Duration::from_secs(25);
 /// the connection tells.
 const CALL_DEADLINE: Duration = Duration::from_mins(2);
 
+/// Between two tries to boot a VM that did not.
+const BOOT_AGAIN: Duration = Duration::from_secs(1);
+
 /// How often files and processes are looked at while waiting for them.
 const POLL: Duration = Duration::from_millis(2);
 
@@ -154,20 +157,23 @@ pub(crate) fn vm_of(node: &Node, index: u32) -> Vm {
 }
 
 async fn work(machine: Arc<Machine>, mut inbox: mpsc::UnboundedReceiver<Job>) {
-    while let Some(job) = inbox.recv().await {
-        match job {
-            Job::Boot(boots) => {
-                each(boots.into_iter().map(|(vm, spec)| {
-                    let machine = machine.clone();
-                    async move {
-                        if let Err(error) = machine.boot(&vm, spec).await {
-                            tracing::error!("VM {} did not boot: {error:#}", vm.name);
-                        }
-                    }
-                }))
-                .await;
+    // On a full disk nothing boots. A VM of the service comes up by itself all the same.
+    let mut unbooted: Vec<(Vm, VmSpec)> = Vec::new();
+    loop {
+        let job = tokio::select! {
+            job = inbox.recv() => match job {
+                Some(job) => job,
+                None => return,
+            },
+            () = tokio::time::sleep(BOOT_AGAIN), if !unbooted.is_empty() => {
+                unbooted = boot_all(&machine, std::mem::take(&mut unbooted), true).await;
+                continue;
             }
+        };
+        match job {
+            Job::Boot(boots) => unbooted.extend(boot_all(&machine, boots, false).await),
             Job::PowerOff(vms, done) => {
+                unbooted.retain(|(vm, _)| !vms.contains(vm));
                 each(vms.into_iter().map(|vm| {
                     let machine = machine.clone();
                     async move { machine.power_off(&vm).await }
@@ -197,6 +203,26 @@ async fn work(machine: Arc<Machine>, mut inbox: mpsc::UnboundedReceiver<Job>) {
             }
         }
     }
+}
+
+/// Boots VMs, and answers those that did not boot.
+async fn boot_all(machine: &Arc<Machine>, boots: Vec<(Vm, VmSpec)>, is_again: bool) -> Vec<(Vm, VmSpec)> {
+    let mut tasks = tokio::task::JoinSet::new();
+    for (vm, spec) in boots {
+        let machine = machine.clone();
+        tasks.spawn(async move {
+            let booted = machine.boot(&vm, &spec).await;
+            if let Err(error) = &booted {
+                if is_again {
+                    tracing::debug!("VM {} still does not boot: {error:#}", vm.name);
+                } else {
+                    tracing::error!("VM {} did not boot, and is tried again each second: {error:#}", vm.name);
+                }
+            }
+            booted.is_err().then_some((vm, spec))
+        });
+    }
+    tasks.join_all().await.into_iter().flatten().collect()
 }
 
 /// Runs all at once and waits for all.
@@ -239,14 +265,14 @@ impl Machine {
     }
 
     /// Starts a supervisor, unless this boot has one, and waits until it has reported.
-    async fn boot(&self, vm: &Vm, spec: VmSpec) -> anyhow::Result<()> {
+    async fn boot(&self, vm: &Vm, spec: &VmSpec) -> anyhow::Result<()> {
         let dir = self.dir(vm);
         std::fs::create_dir_all(&dir.0)?;
         if self.record(vm).is_some() {
             return Ok(());
         }
         if !dir.spec().exists() {
-            write_json(&dir.spec(), &spec)?;
+            write_json(&dir.spec(), spec)?;
         }
         let log = std::fs::File::options().create(true).append(true).open(dir.log())?;
         let [program, arguments @ ..] = self.supervisor.as_slice() else {

@@ -77,8 +77,19 @@ async fn supervise(dir: &BootDir, spec: Arc<VmSpec>) -> anyhow::Result<()> {
     if dir.off().exists() {
         return Ok(());
     }
-    let mut script = Script { program: start(dir, &spec, address)?, is_untold: false };
-    write_json(&dir.record(), &record)?;
+    let begun = start(dir, &spec, address).and_then(|program| {
+        write_json(&dir.record(), &record)?;
+        Ok(program)
+    });
+    let program = match begun {
+        Ok(program) => program,
+        Err(error) => {
+            // The script may run already, and this boot is begun anew.
+            tree::kill_descendants(|| {}).await?;
+            return Err(error);
+        }
+    };
+    let mut script = Script { program, is_untold: false };
     let mut watch = tokio::time::interval(WATCH_PERIOD);
     let mut sign_of_life = SignOfLife::new(&spec);
     loop {

@@ -160,8 +160,9 @@ fn write_group(slot: &Slot, group: Vec<Request>, last: &mut i64) -> Result<(), (
         answers.push(request.answer);
         commits.push((request.writes, request.bodies));
     }
-    let (outcome, done) = match slot.room().and_then(|()| slot.get()) {
-        Err(why) => (Err(write::GroupError::Nothing(why)), Ok(())),
+    let room = slot.room().map_err(write::GroupError::Full);
+    let (outcome, done) = match room.and_then(|()| slot.get().map_err(write::GroupError::Nothing)) {
+        Err(error) => (Err(error), Ok(())),
         Ok(db) => {
             let outcome = write::group(&db, commits, last);
             let done = if outcome.is_ok() { Ok(()) } else { Err(()) };
@@ -175,6 +176,7 @@ fn write_group(slot: &Slot, group: Vec<Request>, last: &mut i64) -> Result<(), (
         let result = match &outcome {
             Ok(results) => results[at].clone().map_err(|path| DocsError::Conflict { path }),
             Err(write::GroupError::Nothing(why)) => Err(DocsError::Unavailable(why.clone())),
+            Err(write::GroupError::Full(why)) => Err(DocsError::Full(why.clone())),
             Err(write::GroupError::Unclear(why)) => Err(DocsError::Unclear(why.clone())),
         };
         // A caller that has gone away does not want the answer; its commit stands.
@@ -234,7 +236,7 @@ impl Docs for RedbDocs {
 
     fn writes(&self) -> Result<(), DocsError> {
         match &self.requests {
-            Some(requests) if !requests.is_closed() => Ok(()),
+            Some(requests) if !requests.is_closed() => self.slot.room().map_err(DocsError::Full),
             Some(_) | None => Err(writer_ended()),
         }
     }

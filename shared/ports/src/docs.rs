@@ -192,6 +192,9 @@ pub enum DocsError {
     /// The store could not be reached or is overloaded; nothing was written.
     #[error("the store is not available: {0}")]
     Unavailable(String),
+    /// The store's disk has no room; nothing was written, and reads go on. It tells which disk, and what to do.
+    #[error("{0}")]
+    Full(String),
     /// The request cannot be carried out as it is (too large, no permission, bad path).
     #[error("the store refused: {0}")]
     Refused(String),

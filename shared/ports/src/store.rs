@@ -40,6 +40,9 @@ pub enum StoreError {
     /// Not available now.
     #[error("the store is not available: {0}")]
     Unavailable(String),
+    /// Its disk has no room. It tells which disk, and what to do.
+    #[error("{0}")]
+    Full(String),
     /// The store will never accept this.
     #[error("the store refused: {0}")]
     Refused(String),
@@ -59,6 +62,7 @@ impl From<DocsError> for StoreError {
             DocsError::Conflict { path } => Self::Conflict(path),
             DocsError::Unclear(why) => Self::Unclear(why),
             DocsError::Unavailable(why) => Self::Unavailable(why),
+            DocsError::Full(why) => Self::Full(why),
             DocsError::Refused(why) => Self::Refused(why),
         }
     }

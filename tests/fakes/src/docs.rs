@@ -15,6 +15,8 @@ use rekindle_ports::world::Clock;
 pub enum CommitFault {
     /// Nothing is written; the caller is told so.
     Unavailable,
+    /// Nothing is written: the disk has no room.
+    Full,
     /// Nothing is written; the caller does not know.
     UnclearBefore,
     /// All is written; the caller does not know.
@@ -227,6 +229,7 @@ impl Docs for MemoryDocs {
             None => state.apply(writes, now),
             Some(CommitFault::Unavailable) => Err(DocsError::Unavailable("scripted".into())),
             Some(CommitFault::UnclearBefore) => Err(DocsError::Unclear("scripted".into())),
+            Some(CommitFault::Full) => Err(DocsError::Full("scripted: the disk of DISK is full".into())),
             Some(CommitFault::Conflict) => Err(DocsError::Conflict { path: writes[0].path().to_owned() }),
             Some(CommitFault::UnclearAfter) => {
                 // A refused precondition stays hidden as well: the caller learns nothing.

@@ -31,6 +31,7 @@ async fn each_fault_of_a_commit_writes_what_it_says() {
     let docs = MemoryDocs::new();
     for (fault, written) in [
         (CommitFault::Unavailable, false),
+        (CommitFault::Full, false),
         (CommitFault::UnclearBefore, false),
         (CommitFault::Conflict, false),
         (CommitFault::UnclearAfter, true),
@@ -41,6 +42,7 @@ async fn each_fault_of_a_commit_writes_what_it_says() {
             DocsError::Unavailable(_) => vec![CommitFault::Unavailable],
             DocsError::Conflict { .. } => vec![CommitFault::Conflict],
             DocsError::Unclear(_) => vec![CommitFault::UnclearBefore, CommitFault::UnclearAfter],
+            DocsError::Full(_) => vec![CommitFault::Full],
             DocsError::Refused(_) => vec![],
         };
         assert!(expected.contains(&fault), "{fault:?}");

@@ -468,6 +468,15 @@ async fn it_lives_is_ready_and_tells_its_version() {
 }
 
 #[tokio::test]
+async fn a_full_disk_of_the_store_is_told_by_its_name() {
+    let served = Served::new().await;
+    served.rig.fakes.docs.fail_commit(rekindle_fakes::CommitFault::Full);
+    let answer = served.post("/v1/jobs", &spec("train")).await;
+    assert_eq!((answer.status.as_u16(), &answer.json()["type"]), (503, &json!("urn:rekindle:problem:disk-full")));
+    assert!(answer.text().contains("the disk of DISK is full"), "{}", answer.text());
+}
+
+#[tokio::test]
 async fn progress_is_the_workers_own_between_passes() {
     let served = Served::with_job().await;
     let key = WorkerKey { slice: 0, worker: 2 };

@@ -52,6 +52,9 @@ pub(super) fn step(status: StatusCode, path: &str, problem: Option<&Problem>) ->
         _ if status.is_redirection() => {
             "check the address: what answers there sends elsewhere, as a login page or a proxy does"
         }
+        StatusCode::SERVICE_UNAVAILABLE if problem.is_some_and(|problem| problem.ty.ends_with(":disk-full")) => {
+            "make room on that disk, and run the command again"
+        }
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             "try again in a few seconds; if it stays, `rekindle doctor` tells why (of `rekindle dev --state FOLDER`, with the same --state)"
         }
@@ -127,6 +130,17 @@ mod tests {
             let step = step(StatusCode::BAD_REQUEST, "/v1/jobs", Some(&problem(fields, None))).unwrap();
             assert!(step.contains(told) && !step.contains(not), "{fields:?}: {step}");
         }
+    }
+
+    #[test]
+    fn a_full_disk_is_made_room_on() {
+        let full: Problem = serde_json::from_value(
+            json!({"type": "urn:rekindle:problem:disk-full", "title": "t", "status": 503, "detail": "d"}),
+        )
+        .unwrap();
+        let told = |problem| step(StatusCode::SERVICE_UNAVAILABLE, "/v1/jobs", problem).unwrap();
+        assert_eq!(told(Some(&full)), "make room on that disk, and run the command again");
+        assert!(told(None).contains("`rekindle doctor`"));
     }
 
     #[test]

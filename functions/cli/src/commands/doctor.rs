@@ -174,6 +174,10 @@ fn clock(ahead: SignedDuration) -> Check {
 }
 
 fn unready(why: &str, options: &Doctor) -> Check {
+    // The server says which disk, and what is to be done about it.
+    if why.contains("make room on it") {
+        return bad("ready", why.to_owned(), "`df -h` tells how full the disk of that file is");
+    }
     let project = options.project.as_deref().unwrap_or("PROJECT");
     let region = options.region.as_deref().unwrap_or("REGION");
     let log = format!("`gcloud run services logs read rekindle-api --project={project} --region={region} --limit=50`");

@@ -44,6 +44,29 @@ async fn the_metadata_server_is_that_of_a_tpu_vm() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_vm_for_which_the_disk_has_no_room_boots_once_it_has() {
+    let bench = Bench::new().await;
+    let (vms, away) = (bench.vms(), bench.folder.path().join("away"));
+    std::fs::rename(&vms, &away).unwrap();
+    std::fs::write(&vms, "no folder can be made in here").unwrap();
+    for id in ["n1", "n2"] {
+        bench.create(id, spot("v5litepod-8", "echo up >up")).await;
+        bench.until_state(id, "READY").await;
+        assert_eq!(bench.state_of(id).await["workers"][0]["alive"], false);
+    }
+    // What was deleted meanwhile does not come up.
+    bench.call("DELETE", &format!("{}/n2", nodes()), None).await;
+    bench.until_gone("n2").await;
+    std::fs::remove_file(&vms).unwrap();
+    std::fs::rename(&away, &vms).unwrap();
+    bench
+        .until("its script has run", || async { home(&bench.state_of("n1").await["workers"][0]).join("up").exists() })
+        .await;
+    assert_eq!(std::fs::read_dir(&vms).unwrap().count(), 1);
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_watcher_of_the_metadata_server_is_woken_by_the_notice() {
     let bench = Bench::new().await;
     let node = bench.ready("n1", spot("v5litepod-8", "")).await;

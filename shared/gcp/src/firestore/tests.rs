@@ -14,6 +14,7 @@ fn kind(error: &DocsError) -> &'static str {
         DocsError::Conflict { .. } => "conflict",
         DocsError::Unclear(_) => "unclear",
         DocsError::Unavailable(_) => "unavailable",
+        DocsError::Full(_) => "full",
         DocsError::Refused(_) => "refused",
     }
 }

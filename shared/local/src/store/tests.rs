@@ -237,8 +237,10 @@ async fn a_full_disk_is_told_before_anything_is_tried() {
     let fill = disk.0.path().join("fill");
     std::fs::write(&fill, vec![1; (disk.free() - (1 << 20)) as usize]).unwrap();
     let refused = docs.commit(vec![put("jobs/a", &[], Precondition::At(first))]).await.unwrap_err();
-    assert!(matches!(&refused, DocsError::Unavailable(why) if why.contains("is full")), "{refused}");
+    assert!(matches!(&refused, DocsError::Full(why) if why.contains("is full")), "{refused}");
+    assert_eq!(docs.writes().map_err(|error| error.to_string().contains("is full")), Err(true));
     assert_eq!(docs.get("jobs/a").await.unwrap().unwrap().revision, first);
     std::fs::remove_file(&fill).unwrap();
     docs.commit(vec![put("jobs/a", &[], Precondition::At(first))]).await.unwrap();
+    assert!(docs.writes().is_ok());
 }

@@ -12,6 +12,9 @@ pub(super) enum GroupError {
     /// Nothing of it was written.
     #[error("nothing was written: {0}")]
     Nothing(String),
+    /// The disk has no room; nothing of it was written.
+    #[error("{0}")]
+    Full(String),
     /// The flush failed.
     #[error("the flush failed: {0}")]
     Unclear(String),
