@@ -336,7 +336,8 @@ pub(crate) async fn explain(
     let mut job = counted(&api, job);
     // As `show` has it: the document is as old as the last pass.
     let ProgressView { step, loss, checkpoint, .. } = JobView::of(&job, &workers).progress;
-    (job.highest_step, job.last_loss, job.saved) = (step, loss, checkpoint);
+    job.highest_step = job.highest_step.max(step);
+    (job.line_step, job.last_loss, job.saved) = (step, loss, checkpoint);
     if let Some(a) = job.attempts.last_mut() {
         a.step = a.step.max(workers.iter().filter(|r| r.attempt == a.number).filter_map(|r| r.step).max());
     }

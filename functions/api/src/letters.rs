@@ -20,6 +20,10 @@ use crate::access::{Shown, seen};
 use crate::jobs::{job_id, store};
 use crate::{Api, page};
 
+/// Pages of the store that one answer looks through: a page with few letters or none would look like the end to whoever may
+/// see few of them.
+const ROUNDS: usize = 20;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LettersQuery {
@@ -29,8 +33,8 @@ pub(crate) struct LettersQuery {
     page_token: Option<String>,
 }
 
-/// Those about jobs that the caller may see, newest first; those about no job for who sees everyone's alone. A page may
-/// hold fewer than were asked for, and another may follow.
+/// Those about jobs that the caller may see, newest first; those about no job for who sees everyone's alone. Where very many
+/// are others', a page may hold fewer than were asked for, and another may follow: only without a token it is the last.
 pub(crate) async fn list(
     State(api): State<Api>,
     caller: Caller,
@@ -43,13 +47,21 @@ pub(crate) async fn list(
     };
     let (size, after) = (page::size(query.page_size)?, page::cursor(query.page_token.as_deref())?);
     let docs = &api.engine.ports.store;
-    let (letters, next) = docs.dead_letters(job.as_ref(), after, size).await.map_err(|error| store(&error))?;
-    let ids: BTreeSet<_> = letters.iter().filter_map(|letter| letter.job.clone()).collect();
-    let jobs = docs.jobs_named(&ids).await.map_err(|error| store(&error))?;
     let shown = Shown::new(&api, &caller, None);
-    let of = |letter: &DeadDoc| letter.job.as_ref().and_then(|id| jobs.iter().find(|job| job.id == *id));
-    let letters = letters.iter().filter(|letter| shown.has(of(letter).map(AsRef::as_ref)));
-    let letters = letters.map(|letter| view(letter)).collect();
+    let (mut letters, mut next) = (Vec::new(), after);
+    for _ in 0..ROUNDS {
+        let left = size - letters.len();
+        let (found, behind) = docs.dead_letters(job.as_ref(), next, left).await.map_err(|error| store(&error))?;
+        next = behind;
+        let ids: BTreeSet<_> = found.iter().filter_map(|letter| letter.job.clone()).collect();
+        let jobs = docs.jobs_named(&ids).await.map_err(|error| store(&error))?;
+        let of = |letter: &DeadDoc| letter.job.as_ref().and_then(|id| jobs.iter().find(|job| job.id == *id));
+        let visible = found.iter().filter(|letter| shown.has(of(letter).map(AsRef::as_ref)));
+        letters.extend(visible.map(|letter| view(letter)));
+        if letters.len() >= size || next.is_none() {
+            break;
+        }
+    }
     Ok(etag::json(&headers, &DeadLetterList { letters, next_page_token: next.as_ref().and_then(page::token) }))
 }
 

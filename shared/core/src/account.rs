@@ -137,6 +137,12 @@ pub fn meter(chips: u32, usd_micros_per_hour: u64, secs: u64) -> Meter {
     Meter { chip_secs: secs * u64::from(chips), usd_micros: usd_micros_per_hour * secs / 3600 }
 }
 
+/// Hours for people: with two digits, and below one hour with two that say something.
+pub fn hours_text(hours: f64) -> String {
+    let digits = if hours > 0.0 && hours < 1.0 { (-hours.log10()).ceil() as usize + 1 } else { 2 };
+    format!("{hours:.*}", digits.clamp(2, 6))
+}
+
 /// Monday of the week of that moment, in UTC.
 pub fn week_of(at: Timestamp) -> Date {
     date_of(week_start(at.as_second()))

@@ -76,7 +76,7 @@ pub fn digest(job: &Job, before: Option<&HistoryEntry>, entries: &[HistoryEntry]
         ends,
         last_end: entries.iter().rev().find_map(|entry| entry.ended.clone()),
         by_people: by_people[by_people.len().saturating_sub(COMMANDS_MAX)..].to_vec(),
-        step: job.highest_step,
+        step: job.step(),
         loss: job.last_loss.clone(),
         cost_usd: job.usage.cost_usd_micros as f64 / 1e6,
         last_at: entries.last().map_or(job.changed_at, |entry| entry.at),

@@ -294,11 +294,11 @@ fn active_next(job: &Job, now: Timestamp) -> Option<String> {
         Phase::Pending | Phase::Recovering => Some("Next: a TPU is asked for as soon as that allows it.".into()),
         Phase::Provisioning => Some("Next: once the TPU is READY its workers prepare.".into()),
         Phase::Starting if job.reason == Reason::Released => {
-            Some(format!("Next: all workers report that it runs{}.", or_start_limit(job)))
+            Some(format!("Next: all workers report that it runs{}.", or_start_limit(job, now)))
         }
         Phase::Starting => Some(format!(
             "Next: `run` is released to all workers together when all of them are ready{}.",
-            or_start_limit(job)
+            or_start_limit(job, now)
         )),
         Phase::Running => Some(running_next(job, now)),
         Phase::Stopping | Phase::Paused | Phase::Succeeded | Phase::Failed | Phase::Cancelled => None,
@@ -306,7 +306,7 @@ fn active_next(job: &Job, now: Timestamp) -> Option<String> {
 }
 
 /// Until when the program must have started everywhere: as `decide` counts it.
-fn or_start_limit(job: &Job) -> String {
+fn or_start_limit(job: &Job, now: Timestamp) -> String {
     let waits = job.attempt().filter(|a| a.started_at.is_none());
     let ready = job.current_generation().and_then(|g| g.ready_at);
     let until = waits.zip(ready).and_then(|(a, ready)| {
@@ -314,9 +314,12 @@ fn or_start_limit(job: &Job) -> String {
         from.checked_add(job.spec.limits.start).ok()
     });
     until.map_or_else(String::new, |at| {
-        format!(
-            "; if it does not run on all of them by {at:.0} (`limits.start`), the attempt ends and the policy answers"
-        )
+        let limit = if at > now {
+            format!("if it does not run on all of them by {at:.0}")
+        } else {
+            format!("if it does not with the next look, for its time was over at {at:.0}")
+        };
+        format!("; {limit} (`limits.start`), the attempt ends and the policy answers")
     })
 }
 

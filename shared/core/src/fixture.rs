@@ -100,6 +100,7 @@ pub(crate) fn job(spec: JobSpec) -> Job {
         counters: Counters::default(),
         spent: Spent::default(),
         highest_step: None,
+        line_step: None,
         saved: None,
         savers: 0,
         last_loss: None,

@@ -18,6 +18,8 @@ use crate::reason::Reason;
 use crate::shared::Shared;
 use crate::spec::{CapacityKind, JobSpec};
 
+mod line;
+
 /// Coarse state for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -508,13 +510,16 @@ pub struct Job {
     pub spent: Spent,
     /// Highest step ever seen.
     pub highest_step: Option<u64>,
+    /// Highest step of the current checkpoint line; see [`Job::step`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line_step: Option<u64>,
     /// The newest checkpoint of the whole job on its line (see [`crate::decide::saved_by_all`]).
     #[serde(rename = "highest_checkpoint")]
     pub saved: Option<u64>,
     /// How many workers save on this line: one for all of them, or each its own.
     #[serde(default)]
     pub savers: u32,
-    /// Loss at the highest step, as the program wrote it.
+    /// Loss at the highest step of the line, as the program wrote it.
     pub last_loss: Option<String>,
     /// When the program first started.
     pub first_started_at: Option<Timestamp>,

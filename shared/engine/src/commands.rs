@@ -319,6 +319,7 @@ fn new_job(id: JobId, spec: spec::JobSpec, actor: &str, now: Timestamp) -> Job {
         counters: Counters::default(),
         spent: Spent::default(),
         highest_step: None,
+        line_step: None,
         saved: None,
         savers: 0,
         last_loss: None,

@@ -144,7 +144,7 @@ pub struct CountersView {
 /// Progress of a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgressView {
-    /// Highest step.
+    /// Highest step of the current checkpoint line.
     pub step: Option<u64>,
     /// When it was reported, where that is known.
     pub step_at: Option<Timestamp>,
@@ -269,14 +269,14 @@ impl JobView {
 fn progress(job: &Job, workers: &[WorkerReport]) -> ProgressView {
     let newest = workers.iter().filter(|w| w.step.is_some()).max_by_key(|w| w.step);
     match newest {
-        Some(w) if w.step >= job.highest_step => ProgressView {
+        Some(w) if w.step >= job.step() => ProgressView {
             step: w.step,
             step_at: w.step_at,
             loss: w.loss.clone(),
             checkpoint: saved_by_all(job, workers),
         },
         _ => ProgressView {
-            step: job.highest_step,
+            step: job.step(),
             step_at: None,
             loss: job.last_loss.clone(),
             checkpoint: saved_by_all(job, workers),

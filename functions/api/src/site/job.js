@@ -1,6 +1,6 @@
 // One job: what it is, why, its attempts to scale, its output, its history, and what a person may do.
 
-import { ask, call, clock, counted, el, get, phase, redraw, say, since, span, step, table, usd } from "./parts.js";
+import { amount, ask, call, clock, counted, el, get, phase, redraw, say, since, span, step, table, usd } from "./parts.js";
 
 /** A change of the job is told by the stream; what goes on without one (steps, cost, heartbeats) is asked for so often. */
 const LOOK_MS = 60000;
@@ -122,7 +122,7 @@ function facts(job, path, files) {
     ["Attempt, generation", `${job.attempt}, ${job.generation}`],
     ["Preempted", job.counters.preemptions], ["Failures", `${job.counters.infra_failures} of the infrastructure, ${job.counters.user_failures} of the program`],
     ["Step", step(job) || "-"], ["Loss", job.progress.loss ?? "-"], ["Steps repeated", job.counters.steps_repeated],
-    ["Chip hours", `${hours.total.toFixed(2)}: ${hours.useful.toFixed(2)} useful, ${hours.repeated.toFixed(2)} repeated, ${hours.waiting.toFixed(2)} waiting, ${(hours.idle ?? 0).toFixed(2)} idle`],
+    ["Chip hours", `${amount(hours.total)}: ${amount(hours.useful)} useful, ${amount(hours.repeated)} repeated, ${amount(hours.waiting)} waiting, ${amount(hours.idle ?? 0)} idle`],
     ["Cost", usd(job.cost_usd)], ["TPUs", of.join("; ") || "none"],
   ];
   if (job.spec.notes) rows.push(["Notes", job.spec.notes]);

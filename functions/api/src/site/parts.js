@@ -82,6 +82,8 @@ export function span(seconds) {
   return `${Math.floor(s / 86400)}d${hours ? `${hours}h` : ""}`;
 }
 export const since = (time) => span((Date.now() - Date.parse(time)) / 1000);
+/** Hours: with two digits, and below one hour with two that say something. */
+export const amount = (hours) => hours.toFixed(hours > 0 && hours < 1 ? Math.min(6, Math.max(2, Math.ceil(-Math.log10(hours)) + 1)) : 2);
 export const usd = (amount) => (amount > 0 && amount < 0.01 ? `$${amount.toFixed(4)}` : `$${(amount ?? 0).toFixed(2)}`);
 /** `1 job`, `2 jobs`. */
 export const counted = (count, word) => (count === 1 ? `1 ${word}` : `${count} ${word}s`);

@@ -107,7 +107,7 @@ export function fleetView(main) {
     try {
       const fleet = await get("/v1/fleet");
       const cost = (entries) => usd(entries.reduce((sum, entry) => sum + (entry.usd_per_hour ?? 0), 0));
-      const idle = fleet.resources.filter((entry) => entry.idle);
+      const idle = fleet.resources.filter((entry) => entry.idle && entry.idle.cause !== "handed_back");
       const parts = [el("p", {}, fleet.resources.length
         ? `${fleet.resources.length} in all, ${cost(fleet.resources)} an hour; ${idle.length} idle, ${cost(idle)} an hour`
         : "No TPU and no queued resource.")];

@@ -183,6 +183,11 @@ async fn dead_letters_are_of_the_jobs_that_people_may_see() {
         assert_eq!(told, seen, "{who}");
     }
     assert_eq!(world.get("eve@example.com", "/v1/dead-letters?job=anns").await.status, 404);
+    // What others' letters stand before it, a page is not empty.
+    let page = world.get("ann@example.com", "/v1/dead-letters?page_size=1").await.json();
+    assert_eq!(page["letters"].as_array().unwrap().len(), 1, "{page}");
+    let none = world.get("eve@example.com", "/v1/dead-letters?page_size=1").await.json();
+    assert_eq!((&none["letters"], &none["next_page_token"]), (&json!([]), &Value::Null), "it is the last");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! `account`: chip hours and money, and what they went into.
 
-use rekindle_core::account::Dimension;
+use rekindle_core::account::{Dimension, hours_text};
 use rekindle_wire::account::{AccountRow, AccountView};
 
 use super::Context;
@@ -40,6 +40,10 @@ pub(crate) async fn run(context: &Context, options: &Account) -> Result<()> {
     }
     context.printer.data(&table(&account).render(context.printer.width()))?;
     context.printer.talk(&format!("{} in the last {weeks}, since {}", total(&account.total), account.since));
+    let counted: u64 = account.rows.iter().map(|row| row.jobs).sum();
+    if account.by.contains(&Dimension::Tag) && counted > account.total.jobs {
+        context.printer.talk("a job with several tags is in the row of each of them; the total has it once");
+    }
     Ok(())
 }
 
@@ -78,7 +82,7 @@ fn table(account: &AccountView) -> Table {
     let mut table = Table::new(&columns);
     for row in &account.rows {
         let names = account.by.iter().map(|dimension| name(row, *dimension));
-        let hours = row.chip_hours.columns().map(|(_, hours)| format!("{hours:.2}"));
+        let hours = row.chip_hours.columns().map(|(_, hours)| hours_text(hours));
         let jobs = [row.jobs.to_string()];
         let money = [human::usd(row.usd.total), wasted(row)];
         table.row(names.chain(jobs).chain(hours).chain(money).collect());
@@ -97,11 +101,15 @@ fn wasted(row: &AccountRow) -> String {
     if hours.total <= 0.0 {
         return "-".to_owned();
     }
-    format!("{:.0}%", 100.0 * (hours.total - hours.useful) / hours.total)
+    let percent = 100.0 * (hours.total - hours.useful) / hours.total;
+    // Time is counted in whole seconds: of a program that ran for less than one, nothing looks useful.
+    let is_sure = hours.useful <= 0.0 && hours.total >= 1.0;
+    if percent >= 99.5 && !is_sure { ">99%".to_owned() } else { format!("{percent:.0}%") }
 }
 
 fn total(row: &AccountRow) -> String {
     let jobs = human::count(row.jobs, "job");
     let (hours, usd) = (row.chip_hours.total, human::usd(row.usd.total));
-    format!("{usd} for {hours:.2} chip hours of {jobs}, {} of them wasted,", wasted(row))
+    let hours = hours_text(hours);
+    format!("{usd} for {hours} chip hours of {jobs}, {} of them wasted,", wasted(row))
 }

@@ -2,7 +2,7 @@
 
 use rekindle_wire::v1::{CommandBody, JobView};
 
-use super::{Context, nearest};
+use super::{Context, nearest, workspace};
 use crate::api::typed;
 use crate::args::{Control, Restart};
 use crate::fault::{Fault, Result};
@@ -34,6 +34,7 @@ async fn each(context: &Context, options: &Control, command: &str, body: &Comman
 }
 
 async fn one(context: &Context, job: &str, command: &str, body: &CommandBody) -> Result<()> {
+    let job = &workspace::meant(context, job).await?;
     let (value, is_change) = context.api.command(job, command, body).await?;
     if context.printer.is_json {
         return context.printer.json_line(&value);
@@ -41,6 +42,7 @@ async fn one(context: &Context, job: &str, command: &str, body: &CommandBody) ->
     let view: JobView = typed(value)?;
     let said = match (command, is_change) {
         ("cancel", true) => "will be cancelled",
+        ("cancel", false) if view.phase.is_terminal() => "was cancelled before",
         ("cancel", false) => "is being cancelled already",
         ("pause", true) => "will be paused",
         ("pause", false) => "is paused already",

@@ -34,11 +34,16 @@ pub(crate) async fn run(context: &Context) -> Result<()> {
     if total > 0.0 {
         context.printer.talk(&format!("{} an hour in all", human::usd(total)));
     }
-    let idle: Vec<&FleetEntry> = fleet.resources.iter().filter(|entry| entry.idle.is_some()).collect();
-    if !idle.is_empty() {
-        let usd: f64 = idle.iter().filter_map(|entry| entry.usd_per_hour).sum();
-        let (tpus, verb) = (human::count(idle.len() as u64, "TPU"), if idle.len() == 1 { "is" } else { "are" });
-        context.printer.talk(&format!("{tpus} of it {verb} idle: {} an hour", human::usd(usd)));
+    for (is_handed_back, what) in [(false, "idle"), (true, "being given back")] {
+        let is_so = |entry: &&FleetEntry| {
+            entry.idle.is_some_and(|idle| (idle.cause == IdleCause::HandedBack) == is_handed_back)
+        };
+        let those: Vec<&FleetEntry> = fleet.resources.iter().filter(is_so).collect();
+        if !those.is_empty() {
+            let usd: f64 = those.iter().filter_map(|entry| entry.usd_per_hour).sum();
+            let (tpus, verb) = (human::count(those.len() as u64, "TPU"), if those.len() == 1 { "is" } else { "are" });
+            context.printer.talk(&format!("{tpus} of it {verb} {what}: {} an hour", human::usd(usd)));
+        }
     }
     let orphans = fleet.resources.iter().filter(|entry| entry.owner == Some(Owner::Orphan)).count();
     if orphans > 0 {

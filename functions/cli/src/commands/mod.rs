@@ -102,9 +102,7 @@ async fn ask(context: Context, command: Client) -> Result<ExitCode> {
         Client::History(options) => history::run(&context, &options).await?,
         Client::Logs(options) => logs::run(&context, &options).await?,
         Client::Cancel(options) => control::run(&context, &options, "cancel").await?,
-        Client::Pause(options) => {
-            control::run(&context, &workspace::meant(&context, options).await?, "pause").await?;
-        }
+        Client::Pause(options) => control::run(&context, &options, "pause").await?,
         Client::Up(options) => workspace::up(&context, *options).await?,
         Client::Status(options) => workspace::status(&context, &options).await?,
         Client::Delete(options) => workspace::delete(&context, &options).await?,

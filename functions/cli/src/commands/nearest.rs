@@ -3,7 +3,7 @@
 use rekindle_wire::v1::JobView;
 use serde_json::Value;
 
-use super::Context;
+use super::{Context, workspace};
 use crate::api::typed;
 use crate::fault::Fault;
 use crate::project;
@@ -28,8 +28,10 @@ async fn near(context: &Context, wanted: &str) -> Option<String> {
     let query = [("view", Some("list".to_owned())), ("page_size", Some("500".to_owned()))];
     let mut page = context.api.get("/v1/jobs", &query).await.ok()?;
     let jobs: Vec<Value> = typed(page["jobs"].take()).ok()?;
-    let ids: Vec<String> =
-        jobs.into_iter().filter_map(|job| Some(typed::<JobView>(job).ok()?.id.to_string())).collect();
+    let views = jobs.into_iter().filter_map(|job| typed::<JobView>(job).ok());
+    // Of a workspace that was deleted nothing is left to be meant.
+    let views = views.filter(|view| view.id.as_str() == wanted || !workspace::is_over(view));
+    let ids: Vec<String> = views.map(|view| view.id.to_string()).collect();
     if ids.iter().any(|id| id == wanted) {
         return None;
     }

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use owo_colors::OwoColorize as _;
+use rekindle_core::account::hours_text;
 use rekindle_wire::v1::{JobView, ResourceView};
 use serde_json::Value;
 
-use super::{Context, job_path, timeline};
+use super::{Context, job_path, timeline, workspace};
 use crate::api::typed;
 use crate::args::Show;
 use crate::fault::Result;
@@ -20,6 +21,7 @@ pub(crate) async fn run(context: &Context, options: &Show) -> Result<()> {
         return context.printer.json(&value);
     }
     let job: JobView = typed(value)?;
+    workspace::tell_follower(context, &job).await;
     let now = Timestamp::now();
     context.printer.data(&text(&job, now))?;
     context.printer.data(&timeline::of(context, &job, now).await?)?;
@@ -146,13 +148,13 @@ fn counters(job: &JobView) -> String {
 fn cost(job: &JobView) -> String {
     let hours = &job.chip_hours;
     format!(
-        "{} for {:.2} chip hours: {:.2} useful, {:.2} repeated, {:.2} waiting, {:.2} idle",
+        "{} for {} chip hours: {} useful, {} repeated, {} waiting, {} idle",
         human::usd(job.cost_usd),
-        hours.total,
-        hours.useful,
-        hours.repeated,
-        hours.waiting,
-        hours.idle
+        hours_text(hours.total),
+        hours_text(hours.useful),
+        hours_text(hours.repeated),
+        hours_text(hours.waiting),
+        hours_text(hours.idle)
     )
 }
 

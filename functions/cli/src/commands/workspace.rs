@@ -46,7 +46,7 @@ async fn find(context: &Context, name: &str) -> Result<(String, Option<JobView>)
                 "see it with `rekindle show {id}` and `rekindle logs {id}`; a workspace has another name (`rekindle status`)"
             )));
         }
-        if !view.phase.is_terminal() && view.desired != Desired::Cancel {
+        if !has_ended(&view) {
             return Ok((id, Some(view)));
         }
     }
@@ -57,18 +57,25 @@ fn is_workspace(view: &JobView) -> bool {
     view.spec["workspace"] == true
 }
 
+/// A workspace that has ended.
+pub(super) fn is_over(view: &JobView) -> bool {
+    is_workspace(view) && has_ended(view)
+}
+
 /// The job of a workspace that is there.
 pub(super) async fn live(context: &Context, name: &str) -> Result<(String, JobView)> {
     match find(context, name).await? {
         (id, Some(view)) => Ok((id, view)),
         // Only after one that has ended is another id the next that is free.
         (id, None) if id == name => Err(none_of_this_name(name)),
-        (_, None) => {
-            let make = format!("rekindle up {name} --tpu v5litepod-8");
-            Err(Fault::input(format!("the workspace {name} has ended"))
-                .next(format!("make another: {make}; `rekindle explain {name}` tells why it ended")))
-        }
+        (_, None) => Err(ended(name)),
     }
+}
+
+fn ended(name: &str) -> Fault {
+    let make = format!("rekindle up {name} --tpu v5litepod-8");
+    Fault::input(format!("the workspace {name} has ended"))
+        .next(format!("make another: {make}; `rekindle explain {name}` tells why it ended"))
 }
 
 fn none_of_this_name(name: &str) -> Fault {
@@ -77,18 +84,38 @@ fn none_of_this_name(name: &str) -> Fault {
         .next(format!("make it: rekindle up {name} --tpu v5litepod-8; `rekindle status` lists those that are there"))
 }
 
-/// Names of jobs as they are, of workspaces the ids that they stand for.
-pub(super) async fn meant(context: &Context, mut options: Control) -> Result<Control> {
-    for job in &mut options.jobs {
-        let Ok(path) = job_path(job, "") else { continue };
-        // A name that nobody has is the command's own fault to tell.
-        let Ok(value) = context.api.get(&path, &[]).await else { continue };
-        let view: JobView = typed(value)?;
-        if view.phase.is_terminal() && is_workspace(&view) {
-            *job = live(context, job).await?.0;
-        }
+/// The job that a name means for a command: a workspace that was deleted gives its name to the one that follows it.
+pub(super) async fn meant(context: &Context, name: &str) -> Result<String> {
+    let same = || Ok(name.to_owned());
+    let Ok(path) = job_path(name, "") else { return same() };
+    // A name that nobody has is the command's own fault to tell.
+    let Ok(Ok(view)) = context.api.get(&path, &[]).await.map(typed::<JobView>) else { return same() };
+    if !is_over(&view) {
+        return same();
     }
-    Ok(options)
+    match find(context, name).await? {
+        (id, Some(_)) => {
+            context.printer.talk(&format!("{name} was deleted; the workspace of this name is {id} now"));
+            Ok(id)
+        }
+        (_, None) if view.phase.is_terminal() => Err(ended(name)),
+        (_, None) => same(),
+    }
+}
+
+/// It has, or is about to: nothing brings it back.
+fn has_ended(view: &JobView) -> bool {
+    view.phase.is_terminal() || view.desired == Desired::Cancel
+}
+
+/// Says which workspace has the name of one that is shown and was deleted, if there is one.
+pub(super) async fn tell_follower(context: &Context, view: &JobView) {
+    if !is_over(view) {
+        return;
+    }
+    if let Ok((id, Some(_))) = find(context, view.id.as_str()).await {
+        context.printer.talk(&format!("{} was deleted; the workspace of this name is {id} now", view.id));
+    }
 }
 
 /// Makes a workspace, or brings it back, and waits until it can be used.
@@ -159,8 +186,15 @@ async fn told(context: &Context, id: &str, view: &JobView) -> Result<()> {
 
 async fn make(context: &Context, options: Up, id: &str) -> Result<JobView> {
     if options.tpu.is_empty() && options.preset.is_empty() && options.set.is_empty() {
-        return Err(Fault::input(format!("there is no workspace {} yet", options.name))
-            .next(format!("say which TPU: rekindle up {} --tpu v5litepod-8", options.name)));
+        let name = &options.name;
+        let next = format!("say which TPU: rekindle up {name} --tpu v5litepod-8");
+        return Err(if id == name {
+            Fault::input(format!("there is no workspace {name} yet")).for_lack_of(name).next(next)
+        } else {
+            // Its definition went with it; only `pause` keeps one.
+            Fault::input(format!("the workspace {name} was deleted, or has ended; a new one needs its definition anew"))
+                .next(next)
+        });
     }
     let here = current_folder()?;
     let project = Project::load(&here, context.config.as_deref())?;

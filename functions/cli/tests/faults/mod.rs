@@ -94,6 +94,12 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
         &["there is no workspace boxx"],
         "did you mean box? Otherwise make it: rekindle up",
     ),
+    ("$REKINDLE up boxx", &["there is no workspace boxx yet"], "did you mean box? Otherwise say which TPU"),
+    (
+        "$REKINDLE up old",
+        &["the workspace old was deleted, or has ended; a new one needs its definition anew"],
+        "rekindle up old --tpu",
+    ),
     (
         "$REKINDLE exec asleep -- true",
         &["asleep has no workers now: it is paused"],

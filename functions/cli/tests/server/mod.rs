@@ -265,6 +265,8 @@ fn known(id: &str) -> Option<Value> {
         "asleep" => Some(space::asleep()),
         "rising" => Some(space::rising()),
         "old" => Some(space::ended()),
+        "again" => Some(space::worn(id)),
+        "again-2" => Some(space::workspace(id)),
         "stuck" => Some(space::stuck()),
         "sliced" => Some(space::sliced()),
         "queued" => Some(space::queued()),
@@ -577,11 +579,13 @@ async fn fleet() -> Json<Value> {
         })
     };
     let idle = json!({"cause": "unused", "since": "2026-11-28T09:00:00Z", "secs": 4000});
+    let going = json!({"cause": "handed_back", "since": "2026-11-28T09:00:00Z", "secs": 12});
     Json(json!({
         "resources": [
             entry("rk-abc123-train-1-g2", "train-1", json!("train-1"), "ready", "spot", Value::Null),
             entry("rk-abc123-box-g2", "box", json!("box"), "ready", "reserved", idle),
             entry("rk-abc123-old-g1", "ORPHAN", Value::Null, "ready", "spot", Value::Null),
+            entry("rk-abc123-past-g1", "past", json!("past"), "deleting", "spot", going),
             entry("notebook", "FOREIGN", Value::Null, "stopped", "on_demand", Value::Null),
         ],
         "unreachable": ["us-west4-a"],

@@ -49,7 +49,13 @@ pub(super) async fn account(Query(query): Query<BTreeMap<String, String>>) -> Re
     let zero = || split(0.0, 0.0, 0.0, 0.0, 0.0);
     let rows = json!([
         row("2026-11-23", "research", 2, split(90.0, 2.5, 6.0, 1.0, 0.5), split(18.0, 0.5, 1.2, 0.2, 0.1)),
-        row("2026-11-16", "", 0, split(0.0, 0.0, 0.0, 0.0, 4.0), split(0.0, 0.0, 0.0, 0.0, 0.8)),
+        row(
+            "2026-11-16",
+            "",
+            u64::from(by.contains(&"tag")),
+            split(0.0, 0.0, 0.0, 0.0, 4.0),
+            split(0.0, 0.0, 0.0, 0.0, 0.8)
+        ),
     ]);
     let is_empty = query.get("owner").is_some_and(|owner| owner == "nobody");
     let total =

@@ -30,13 +30,9 @@ fn running(job: &mut Job) {
     job.attempts = vec![a];
 }
 
-fn what_programs_do() -> Vec<(&'static str, Change, Sort)> {
-    let stop = Stop { cause: StopCause::Notice, at: noon(), deadline: at(30) };
-    let ended = Ended { at: noon(), kind: None, action: None, charge: None, summary: String::new(), verdict: None };
+/// An attempt that runs after others have come to a step.
+fn what_later_attempts_do() -> Vec<(&'static str, Change, Sort)> {
     vec![
-        ("no attempt yet", Box::new(|_| {}), Sort::Waiting),
-        ("released, not started", Box::new(|job| job.attempts = vec![attempt(1, 1)]), Sort::Waiting),
-        ("runs", Box::new(running), Sort::Useful),
         (
             "resumed below the highest step",
             Box::new(|job| {
@@ -53,6 +49,43 @@ fn what_programs_do() -> Vec<(&'static str, Change, Sort)> {
             }),
             Sort::Useful,
         ),
+        (
+            "was saved below the highest step, and has not told where it resumed",
+            Box::new(|job| {
+                running(job);
+                job.highest_step = Some(20);
+                (job.attempts[0].resume, job.attempts[0].saved_before) = (true, Some(10));
+            }),
+            Sort::Repeated,
+        ),
+        (
+            "was saved at the highest step",
+            Box::new(|job| {
+                running(job);
+                job.highest_step = Some(20);
+                (job.attempts[0].resume, job.attempts[0].saved_before) = (true, Some(20));
+            }),
+            Sort::Useful,
+        ),
+        (
+            "begins from scratch",
+            Box::new(|job| {
+                running(job);
+                job.highest_step = Some(20);
+                job.attempts[0].saved_before = Some(20);
+            }),
+            Sort::Repeated,
+        ),
+    ]
+}
+
+fn what_programs_do() -> Vec<(&'static str, Change, Sort)> {
+    let stop = Stop { cause: StopCause::Notice, at: noon(), deadline: at(30) };
+    let ended = Ended { at: noon(), kind: None, action: None, charge: None, summary: String::new(), verdict: None };
+    vec![
+        ("no attempt yet", Box::new(|_| {}), Sort::Waiting),
+        ("released, not started", Box::new(|job| job.attempts = vec![attempt(1, 1)]), Sort::Waiting),
+        ("runs", Box::new(running), Sort::Useful),
         (
             "is told to end",
             Box::new(move |job| {
@@ -83,7 +116,7 @@ fn what_programs_do() -> Vec<(&'static str, Change, Sort)> {
 
 #[test]
 fn chips_are_useful_repeated_waiting_or_idle_by_what_the_program_does() {
-    for (name, change, sort) in what_programs_do() {
+    for (name, change, sort) in what_programs_do().into_iter().chain(what_later_attempts_do()) {
         let usage = crate::decide::usage_at(&on_a_slice(change), at(60));
         let mut want = Bill::default();
         want.add(sort, Meter { chip_secs: 960, usd_micros: 60_000 });

@@ -216,13 +216,23 @@ fn while_a_program_runs_its_sentence_is_true_also_between_two_looks() {
 #[test]
 fn a_new_checkpoint_line_has_no_checkpoint() {
     let mut job = running();
-    job.saved = Some(1000);
+    (job.saved, job.highest_step, job.line_step, job.last_loss) =
+        (Some(1000), Some(1010), Some(1010), Some("2".into()));
     let ready = Look::Seen(view(&job, SliceState::Ready, true));
     let workers: Vec<_> = (0..4).map(|n| report(n, WorkerState::Running, None)).collect();
     let restart = Command::Restart { new_slice: false, from_scratch: true };
     let job = apply_command(&job, restart, at(100)).unwrap().unwrap();
     let decision = decided(&job, &seen(&job, &ready, Some(workers), 100), 100);
     assert_eq!((decision.job.line, decision.job.saved), (1, None));
+    // Its steps are done again, and nothing of them is shown of the new line.
+    assert_eq!((decision.job.step(), decision.job.highest_step), (None, Some(1010)));
+    assert_eq!((decision.job.counters.steps_repeated, &decision.job.last_loss), (1010, &None));
+    let mut next = Job::clone(&decision.job);
+    let attempt = Attempt { line: 1, released_at: Some(at(110)), ..attempt(2, 1) };
+    (next.attempts, next.next, next.last_attempt) = (vec![attempt], None, 2);
+    let made = |n| WorkerReport { attempt: 2, step: Some(7), ..report(n, WorkerState::Running, None) };
+    let next = decided(&next, &seen(&next, &ready, Some((0..4).map(made).collect()), 120), 120).job;
+    assert_eq!((next.step(), next.highest_step, next.attempts[0].progressed), (Some(7), Some(1010), false));
     let paused = Job { phase: Phase::Paused, desired: Desired::Pause, ..running() };
     let paused = Job { saved: Some(1000), generations: Vec::new(), attempts: Vec::new(), ..paused };
     let again = apply_command(&paused, restart, at(100)).unwrap().unwrap();

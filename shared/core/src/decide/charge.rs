@@ -121,8 +121,7 @@ impl Pass<'_> {
 
     /// Begins a new checkpoint line: those of earlier lines are never offered again.
     pub(super) fn new_line(&mut self) {
-        self.job.line += 1;
-        (self.job.saved, self.job.savers) = (None, 0);
+        self.job.begin_line();
     }
 
     /// Charges the budget; true when that was one too many.

@@ -314,6 +314,7 @@ fn is_significant(before: &Job, after: &Job) -> bool {
         outbox: _,
         // Steps move with every look; they are progress, not decisions.
         highest_step: _,
+        line_step: _,
         saved: _,
         savers: _,
         last_loss: _,

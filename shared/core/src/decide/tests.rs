@@ -86,6 +86,7 @@ fn new_job() -> Job {
         counters: Counters::default(),
         spent: Spent::default(),
         highest_step: None,
+        line_step: None,
         saved: None,
         savers: 0,
         last_loss: None,

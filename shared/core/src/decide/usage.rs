@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::Pass;
 use crate::account::{Sort, by_week, meter};
-use crate::job::{Generation, Job, Usage};
+use crate::job::{Attempt, Generation, Job, Usage};
 use crate::observation::NoticeKind;
 
 impl Pass<'_> {
@@ -50,10 +50,21 @@ fn sort(job: &Job, g: &Generation) -> Sort {
         Some(a) if a.stop.is_some() || a.ended.is_some() => Sort::Idle,
         _ if g.delete.is_some() => Sort::Idle,
         Some(a) if a.started_at.is_none() => Sort::Waiting,
-        Some(a) if a.resumed_from.is_some() && !a.progressed => Sort::Repeated,
+        Some(a) if repeats(job, a) => Sort::Repeated,
         Some(_) => Sort::Useful,
         None => Sort::Waiting,
     }
+}
+
+/// Whether an attempt that runs does again what an earlier one has done. Where it resumed is told only with its first steps;
+/// until then it is where the job was saved last.
+fn repeats(job: &Job, a: &Attempt) -> bool {
+    let from = a.resumed_from.or_else(|| a.saved_before.filter(|_| a.resume));
+    let is_behind = match job.highest_step {
+        Some(highest) => from.is_none_or(|from| from < highest),
+        None => a.resumed_from.is_some(),
+    };
+    is_behind && !a.progressed
 }
 
 fn count(usage: &mut Usage, g: &Generation, sort: Sort, from: Timestamp, secs: u64) {

@@ -159,8 +159,7 @@ fn restart(job: &mut Job, new_slice: bool, from_scratch: bool, now: Timestamp) -
         }
         Phase::Paused => {
             if from_scratch {
-                job.line += 1;
-                (job.saved, job.savers) = (None, 0);
+                job.begin_line();
             }
             resume_from_pause(job, Reason::RestartRequested, !from_scratch, now);
             true

@@ -154,9 +154,12 @@ impl Pass<'_> {
                 let at = [at, looked, a.started_at].into_iter().flatten().max().unwrap_or(self.now);
                 a.step_at = Some(at.min(self.now));
             }
+            if a.line == self.job.line && self.job.step().is_none_or(|known| step > known) {
+                self.job.line_step = Some(step);
+                self.job.last_loss.clone_from(loss);
+            }
             if self.job.highest_step.is_none_or(|known| step > known) {
                 self.job.highest_step = Some(step);
-                self.job.last_loss.clone_from(loss);
                 if !a.progressed {
                     a.progressed = true;
                     self.reset_budgets(a.number);
@@ -179,7 +182,7 @@ impl Pass<'_> {
             return;
         }
         // A worker that is slower to tell may have begun further back than the first.
-        let known = a.resumed_from.replace(from).or(self.job.highest_step).unwrap_or(0);
+        let known = a.resumed_from.replace(from).or(self.job.step()).unwrap_or(0);
         let repeated = known.saturating_sub(from);
         self.job.counters.steps_repeated += repeated;
         let repeats = match repeated {

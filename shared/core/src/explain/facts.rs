@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::{charged, evidence, plural, since, slice};
+use crate::account::hours_text;
 use crate::job::{Attempt, Create, Generation, Job};
 use crate::placement::describe;
 use crate::policy::Charge;
@@ -96,7 +97,8 @@ fn attempt(a: &Attempt) -> String {
 }
 
 fn progress(job: &Job) -> Option<String> {
-    let step = job.highest_step?;
+    job.highest_step?;
+    let step = job.step().map_or_else(|| "none yet".to_owned(), |step| step.to_string());
     let saved = job.saved.map_or_else(|| "none reported".to_owned(), |step| format!("at step {step}"));
     let line = if job.line > 0 { format!(", checkpoint line {}", job.line) } else { String::new() };
     Some(format!("highest step {step}, last checkpoint {saved}, {} repeated{line}", steps(job.counters.steps_repeated)))
@@ -109,13 +111,13 @@ fn counters(job: &Job) -> String {
 }
 
 fn usage(job: &Job) -> String {
-    let hours = |seconds: u64| seconds as f64 / 3600.0;
+    let hours = |seconds: u64| hours_text(seconds as f64 / 3600.0);
     let usage = &job.usage;
     let usd = usage.cost_usd_micros as f64 / 1e6;
     // The first minutes of a small slice cost less than a cent.
     let digits = if usd > 0.0 && usd < 0.01 { 4 } else { 2 };
     format!(
-        "cost so far {usd:.digits$} US dollars for {:.2} chip hours ({:.2} useful, {:.2} repeated, {:.2} waiting, {:.2} idle)",
+        "cost so far {usd:.digits$} US dollars for {} chip hours ({} useful, {} repeated, {} waiting, {} idle)",
         hours(usage.paid_chip_secs),
         hours(usage.useful_chip_secs),
         hours(usage.repeated_chip_secs),

@@ -139,6 +139,11 @@ fn starting_says_which_step_is_missing() {
     job.attempts[0].held_until = Some(at(300));
     says(&job, at(400), &["by 2026-03-01T12:35:00Z (`limits.start`), the attempt ends"]);
     job.attempts[0].held_until = None;
+    says(
+        &job,
+        at(5000),
+        &["if it does not with the next look, for its time was over at 2026-03-01T12:32:00Z (`limits.start`)"],
+    );
     assert_eq!(waiting_for(&job).unwrap(), "the workers to be ready");
     job.spec.tpu.network.external_ips = true;
     assert!(!explain(&job, at(400)).paragraph.contains("NAT"), "they have a way out");

@@ -479,6 +479,12 @@ fn notify(top: &Object<'_>, deployment: &Deployment, faults: &mut Faults) -> Vec
 /// The form, and that the host can be public. Where a name leads is checked at each call, since names change their
 /// addresses.
 fn check_webhook(webhook: &str, deployment: &Deployment) -> Result<(), String> {
+    if webhook.starts_with("http://") {
+        let why = "what is sent by http:// is read by whoever is on the way, and the address is itself a secret";
+        return Err(format!(
+            "must begin with https://: {why}; give the receiver a certificate, or a relay that has one"
+        ));
+    }
     // The standard's reader would mend or drop these.
     let is_plain = webhook.len() <= 2048
         && webhook.strip_prefix("https://").is_some_and(|rest| !rest.starts_with('/'))

@@ -495,10 +495,12 @@ fn files_are_for_deployments_on_one_machine() {
 
 #[test]
 fn a_webhook_is_an_https_address() {
-    for bad in ["http://x/y", "https://", "https:///x", "https://u:p@h/x", "https://h/a b", "ftp://h", "HTTPS//h"] {
+    for bad in ["https://", "https:///x", "https://u:p@h/x", "https://h/a b", "ftp://h", "HTTPS//h"] {
         let value = with(&["notify"], json!([{"webhook": bad}]));
         refuses(&value, "notify[0].webhook", "https://HOST/PATH");
     }
+    let plain = with(&["notify"], json!([{"webhook": "http://hooks.example.com/T0/B0"}]));
+    refuses(&plain, "notify[0].webhook", "must begin with https://: what is sent by http:// is read by whoever is on");
     let value = with(&["notify"], json!([{"webhook": "https://h.example:8443/x?y=z"}]));
     assert!(good(&value).notify[0].events.is_empty());
     refuses(
