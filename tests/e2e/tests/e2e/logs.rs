@@ -104,6 +104,9 @@ async fn much(dev: &Dev, attempt: u32, name: &str) -> Result<()> {
     until("no program is held up", LONG, async || Ok((0..WORKERS).all(has_said).then_some(()))).await
 }
 
+/// What stands behind the output of a machine that went without a word.
+const LOST: &str = "rekindle: output may be missing here: the machine was gone before it told of its program's end\n";
+
 /// Bytes that the marks in an output count. All else must be what was said, in order.
 fn marked(out: &[u8], due: &[u8]) -> Result<usize> {
     let (mut rest, mut at, mut marked) = (std::str::from_utf8(out)?, 0, 0);
@@ -135,6 +138,12 @@ async fn check_worker(dev: &Dev, attempt: u32, worker: u32) -> Result<()> {
         let marked = marked(&out, &due)?;
         ensure!(marked as u64 > BOUND, "{marked} of {} bytes are marked as dropped", due.len());
         return Ok(());
+    }
+    let mut out = out.as_slice();
+    if attempt == 4 {
+        // What may be lost without notice is said, also in the middle of a line.
+        out = out.strip_suffix(LOST.as_bytes()).context("nothing says that the end may be missing")?;
+        out = if due.starts_with(out) { out } else { out.strip_suffix(b"\n").unwrap_or(out) };
     }
     let same = out.iter().zip(&due).take_while(|(a, b)| a == b).count();
     let (had, whole) = (out.len(), due.len());
