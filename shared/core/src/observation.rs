@@ -136,7 +136,7 @@ pub enum CreateErrorKind {
     RateLimit,
     /// External addresses are used up.
     AddressQuota,
-    /// 400: not offered here.
+    /// 400: not offered here, or not as it is asked for (a network, a runtime version).
     NotOffered,
     /// 403: not allowed.
     Forbidden,

@@ -11,6 +11,7 @@ use crate::observation::{
     ZoneReport,
 };
 use crate::reason::Reason;
+use crate::spec::CapacityKind;
 
 /// By its 404 a slice has been going down for long: its machines get this part of the time to go off that they get after PREEMPTED.
 // Nothing says that a machine is off before its node's name is free. Ten seconds cost nothing where another slice is to be made; without
@@ -431,12 +432,13 @@ impl Pass<'_> {
             self.job.counters.stockouts += 1;
         }
         let times = self.job.barred.iter().find(|b| b.placement == placement).map_or(0, |b| b.times) + 1;
-        let until = self.bar_until(error, times);
+        let until = self.bar_until(&placement, error, times);
         self.job.barred.retain(|b| b.placement != placement);
         // What is wrong for this job alone (its rights, its reservation, the name) says nothing to the others.
         let own = matches!(
             error.kind,
             CreateErrorKind::Forbidden
+                | CreateErrorKind::NotOffered
                 | CreateErrorKind::Reservation
                 | CreateErrorKind::NameTaken
                 | CreateErrorKind::Other
@@ -452,21 +454,26 @@ impl Pass<'_> {
     }
 
     /// `None`: this place will not do for this job.
-    fn bar_until(&self, error: &CreateError, times: u32) -> Option<Timestamp> {
+    fn bar_until(&self, placement: &Placement, error: &CreateError, times: u32) -> Option<Timestamp> {
         let s = self.settings();
         let doubled =
             |d: std::time::Duration| (d * 2_u32.pow(times.saturating_sub(1).min(4))).min(s.backoff_max.max(d));
+        // What a job asks for is right once it has run; then it is the deployment's mistake, and is mended.
+        let never_ran = self.job.first_started_at.is_none();
         match error.kind {
             CreateErrorKind::Stockout => Some(self.now + s.stockout_cooldown),
+            CreateErrorKind::NotOffered if never_ran => None,
+            // The zone has nothing but reservations.
+            CreateErrorKind::Reservation if never_ran && placement.capacity != CapacityKind::Reserved => None,
             CreateErrorKind::HiddenStockout | CreateErrorKind::Reservation | CreateErrorKind::AddressQuota => {
                 Some(self.now + doubled(s.stockout_cooldown))
             }
-            CreateErrorKind::Quota | CreateErrorKind::Other | CreateErrorKind::NameTaken => {
-                Some(self.now + doubled(s.quota_cooldown))
-            }
-            CreateErrorKind::NotOffered => None,
             // Rights come back (and are lost by mistake); a job is not given up for them.
-            CreateErrorKind::Forbidden => Some(self.now + doubled(s.quota_cooldown)),
+            CreateErrorKind::Forbidden
+            | CreateErrorKind::Quota
+            | CreateErrorKind::Other
+            | CreateErrorKind::NameTaken
+            | CreateErrorKind::NotOffered => Some(self.now + doubled(s.quota_cooldown)),
             CreateErrorKind::RateLimit | CreateErrorKind::Cancelled | CreateErrorKind::PreemptedWhileCreating => {
                 Some(self.now + s.rate_cooldown)
             }

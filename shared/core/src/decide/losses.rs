@@ -186,6 +186,28 @@ fn what_is_wrong_for_one_job_alone_is_not_told_to_the_others() {
 }
 
 #[test]
+fn what_is_wrong_with_the_request_ends_a_job_that_never_ran() {
+    let after = |kind, capacity, ran| {
+        let error = CreateError { kind, message: "the field \"network\" is wrong".into() };
+        let create = Create::Failed { error, counted: false };
+        let mut job = running_on(capacity);
+        job.attempts[0].released_at = None;
+        job.attempts[0].started_at = None;
+        job.first_started_at = Some(at(2)).filter(|_| ran);
+        let placement = job.generations[0].placement.clone();
+        job.generations = vec![Generation { create, placement, asked_at: Some(noon()), ..generation(1) }];
+        let after = decided(&job, &seen(&job, &Look::Absent, Some(Vec::new()), 5), 5).job;
+        assert!(after.message.contains("\"network\" is wrong"), "{}", after.message);
+        after.outcome
+    };
+    assert_eq!(after(CreateErrorKind::NotOffered, CapacityKind::OnDemand, false), Some(Outcome::Failed));
+    assert_eq!(after(CreateErrorKind::Reservation, CapacityKind::OnDemand, false), Some(Outcome::Failed));
+    assert_eq!(after(CreateErrorKind::Reservation, CapacityKind::Reserved, false), None, "it may be made or grow");
+    assert_eq!(after(CreateErrorKind::NotOffered, CapacityKind::OnDemand, true), None, "its request was right once");
+    assert_eq!(after(CreateErrorKind::Other, CapacityKind::OnDemand, false), None);
+}
+
+#[test]
 fn the_limit_of_a_create_begins_when_it_is_granted_and_asked_for() {
     let gives_up = |job: &Job, state, secs| {
         let decision = decided(job, &seen(job, &Look::Seen(view(job, state, true)), Some(Vec::new()), secs), secs);

@@ -40,10 +40,12 @@ pub(super) fn on_create(error: &Error) -> TpuError {
         // for a moment: it says nothing of the request, and must not bar a candidate.
         Some((409, Code::Aborted) | (401, _)) => TpuError::Unclear(message),
         Some((409, _)) => TpuError::Exists,
-        Some((code, _)) if is_definite(code) => {
+        Some((code, status)) if is_definite(code) => {
             let kind = limit(error).or_else(|| by_text(&message)).unwrap_or(match code {
                 429 => CreateErrorKind::Quota,
                 403 => CreateErrorKind::Forbidden,
+                // The same request will be refused again; 400 is also the answer to a state that passes.
+                400 if status == Code::InvalidArgument => CreateErrorKind::NotOffered,
                 _ => CreateErrorKind::Other,
             });
             TpuError::Refused(CreateError { kind, message })

@@ -59,8 +59,9 @@ async fn refusals_of_a_create_in_the_words_that_users_reported() {
             400,
             "INVALID_ARGUMENT",
             "Cloud TPU received an invalid argument. The field \"TensorflowVersion\" cannot be \"2.4\".",
-            Other,
+            NotOffered,
         ),
+        (400, "FAILED_PRECONDITION", "something is not there yet", Other),
         (403, "PERMISSION_DENIED", "Permission denied on 'locations/us-central2-b' (or it may not exist).", Forbidden),
         (
             429,
