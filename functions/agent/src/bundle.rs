@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -30,7 +31,33 @@ pub(crate) async fn prepare(layout: &Layout, metadata: &Metadata, code: Option<&
     }
     let bundle = get(layout, metadata, code).await?;
     let (layout, code) = (layout.clone(), code.to_owned());
-    tokio::task::spawn_blocking(move || install(&layout, &bundle, &code)).await.context("the unpacking ended")?
+    exclusive(move || install(&layout, &bundle, &code)).await.context("the unpacking ended")
+}
+
+/// [`clean`], beside nobody else who changes the working directory.
+pub(crate) async fn empty(layout: &Layout) -> anyhow::Result<()> {
+    let layout = layout.clone();
+    exclusive(move || clean(&layout)).await.context("the emptying ended")
+}
+
+/// Held by the one who changes the working directory.
+static CHANGING: Mutex<()> = Mutex::new(());
+
+/// Does something to the working directory when what was begun before has ended: an attempt that is ended while its code is
+/// unpacked leaves that to its end. What nobody waits for any more is not begun.
+async fn exclusive<T: Send + 'static>(
+    change: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> anyhow::Result<T> {
+    let waits = Arc::new(());
+    let is_wanted = Arc::downgrade(&waits);
+    let done = tokio::task::spawn_blocking(move || {
+        let _one = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+        ensure!(is_wanted.strong_count() > 0, "nobody waits for it any more");
+        change()
+    });
+    let done = done.await;
+    drop(waits);
+    done.context("it broke off")?
 }
 
 /// Fetches a bundle, with some patience; answers where it lies.
@@ -71,9 +98,9 @@ fn extract(bundle: &Path, to: &Path) -> anyhow::Result<()> {
 
 /// Empties the working directory and forgets that code and `setup` are there.
 ///
-/// The folder itself stays, since something may be mounted on it, and so does what is mounted on an entry of it. A
+/// The folder itself stays, since something may be mounted on it, and so does what is mounted anywhere below it. A
 /// crash in between leaves pieces, and nothing that takes them for a whole.
-pub(crate) fn clean(layout: &Layout) -> anyhow::Result<()> {
+fn clean(layout: &Layout) -> anyhow::Result<()> {
     for mark in [layout.setup_done(), layout.unpacked()] {
         if let Err(error) = std::fs::remove_file(&mark)
             && error.kind() != std::io::ErrorKind::NotFound
@@ -90,11 +117,13 @@ pub(crate) fn clean(layout: &Layout) -> anyhow::Result<()> {
     for entry in entries {
         let entry = entry?;
         let path = entry.path();
-        if is_mount_point(&path) {
-            continue;
-        }
-        let removed =
-            if entry.file_type()?.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        let removed = if entry.file_type()?.is_dir() {
+            remove_folder(&path)
+        } else if is_mount_point(&path) {
+            Ok(())
+        } else {
+            std::fs::remove_file(&path)
+        };
         removed.with_context(|| format!("cannot remove {}", path.display()))?;
     }
     Ok(())
@@ -191,7 +220,7 @@ const OLD: &str = ".rekindle-old";
 
 fn install(layout: &Layout, bundle: &Path, code: &str) -> anyhow::Result<()> {
     let work = layout.work();
-    if is_mount_point(&work) {
+    if holds_mount(&work) {
         install_below(layout, bundle)?;
     } else {
         install_whole(layout, bundle)?;
@@ -234,18 +263,24 @@ fn install_below(layout: &Layout, bundle: &Path) -> anyhow::Result<()> {
     remove(&new)
 }
 
-/// Moves all that lies in a folder, our own two folders apart.
+/// Moves all that lies in a folder, our own two folders apart. Mounts stay where they are, and with them the folders above.
 fn move_entries(from: &Path, to: &Path) -> anyhow::Result<()> {
     for entry in std::fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
         let name = entry?.file_name();
         if name == NEW || name == OLD {
             continue;
         }
-        match std::fs::rename(from.join(&name), to.join(&name)) {
-            Ok(()) => {}
-            // Something is mounted on an entry too: that is the machine's, and no part of a bundle.
-            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy && is_mount_point(&from.join(&name)) => {}
-            Err(error) => return Err(error).with_context(|| format!("cannot move {}", from.join(&name).display())),
+        let (old, new) = (from.join(&name), to.join(&name));
+        if is_mount_point(&old) {
+            // That is the machine's, and no part of a bundle.
+            continue;
+        }
+        let is_kept = is_folder(&new) && !is_mount_point(&new);
+        if is_folder(&old) && (is_kept || holds_mount(&old)) {
+            std::fs::create_dir_all(&new).with_context(|| format!("cannot make {}", new.display()))?;
+            move_entries(&old, &new)?;
+        } else {
+            std::fs::rename(&old, &new).with_context(|| format!("cannot move {}", old.display()))?;
         }
     }
     Ok(())
@@ -258,13 +293,47 @@ fn is_mount_point(folder: &Path) -> bool {
         .is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
+fn is_folder(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|meta| meta.is_dir())
+}
+
+/// True if something is mounted on a folder or anywhere below it, or if nobody can tell.
+fn holds_mount(folder: &Path) -> bool {
+    let Ok(folder) = folder.canonicalize() else { return false };
+    let mounts = procfs::process::Process::myself().and_then(|me| me.mountinfo());
+    mounts.map_or(true, |mounts| mounts.0.iter().any(|mount| mount.mount_point.starts_with(&folder)))
+}
+
+/// Removes a folder, but for what is mounted below it and the folders above that.
+fn remove_folder(folder: &Path) -> std::io::Result<()> {
+    if !holds_mount(folder) {
+        return std::fs::remove_dir_all(folder);
+    }
+    if is_mount_point(folder) {
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_folder(&entry.path())?;
+        } else if !is_mount_point(&entry.path()) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    match std::fs::remove_dir(folder) {
+        // What is mounted there keeps it.
+        Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        done => done,
+    }
+}
+
 fn unpack(bundle: &Path, to: &Path) -> anyhow::Result<()> {
     remove(to)?;
     extract(bundle, to)
 }
 
 fn remove(folder: &Path) -> anyhow::Result<()> {
-    match std::fs::remove_dir_all(folder) {
+    match remove_folder(folder) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error).with_context(|| format!("cannot remove {}", folder.display())),
@@ -377,6 +446,72 @@ mod tests {
         prepare(&layout, &metadata, Some(&code)).await.unwrap();
         assert_eq!(std::fs::read(work.join("bin/train.sh")).unwrap(), b"hi\n");
         assert_eq!(std::fs::read(work.join("data/shard")).unwrap(), b"kept", "mounts are the machine's");
+    }
+
+    #[tokio::test]
+    async fn what_is_mounted_below_the_working_directory_stays_where_it_is() {
+        const NAME: &str = "what_is_mounted_below_the_working_directory_stays_where_it_is";
+        if !rustix::process::geteuid().is_root() {
+            return skipped(NAME, "a mount needs root");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let code = bundle(folder.path());
+        let home = folder.path().join("home");
+        let layout = Layout::new(&home, &home, &JobId::parse("a").unwrap(), 1);
+        layout.make().unwrap();
+        let work = layout.work();
+        // One on an entry, one deeper and in a folder that the bundle has too.
+        let [flat, deep] = ["data", "bin/deep/data"].map(|name| work.join(name));
+        std::fs::create_dir_all(&flat).unwrap();
+        std::fs::create_dir_all(&deep).unwrap();
+        let Some(_flat) = Mount::new(&flat) else { return skipped(NAME, "no tmpfs can be mounted here") };
+        let _deep = Mount::new(&deep).unwrap();
+        let metadata = Metadata::new("127.0.0.1:9").unwrap();
+        for (round, text) in ["first", "second"].iter().enumerate() {
+            for mounted in [&flat, &deep] {
+                std::fs::write(mounted.join(format!("ckpt-{round}")), text).unwrap();
+            }
+            std::fs::write(work.join("bin/deep/junk"), "x").unwrap();
+            std::fs::write(work.join("junk"), "x").unwrap();
+            empty(&layout).await.unwrap();
+            assert_eq!(
+                (names(&work), names(&work.join("bin/deep"))),
+                (vec!["bin".into(), "data".into()], vec!["data".into()])
+            );
+            prepare(&layout, &metadata, Some(&code)).await.unwrap();
+            assert_eq!(std::fs::read(work.join("bin/train.sh")).unwrap(), b"hi\n");
+            assert_eq!(names(&work), ["bin", "data"], "no pieces lie about");
+            for mounted in [&flat, &deep] {
+                assert_eq!(std::fs::read_to_string(mounted.join(format!("ckpt-{round}"))).unwrap(), *text);
+                assert_eq!(names(mounted).len(), round + 1);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_change_that_nobody_waits_for_any_more_is_not_begun_and_the_next_waits_for_one_under_way() {
+        let (begun, is_begun) = std::sync::mpsc::channel();
+        let (go, may_go) = std::sync::mpsc::channel::<()>();
+        let (done, is_done) = std::sync::mpsc::channel();
+        let said = done.clone();
+        let first = tokio::spawn(exclusive(move || {
+            begun.send(()).unwrap();
+            let _ = may_go.recv();
+            said.send("first").map_err(anyhow::Error::from)
+        }));
+        tokio::task::spawn_blocking(move || is_begun.recv()).await.unwrap().unwrap();
+        let said = done.clone();
+        let second = tokio::spawn(exclusive(move || said.send("second").map_err(anyhow::Error::from)));
+        tokio::task::yield_now().await;
+        for task in [first, second] {
+            task.abort();
+            assert!(task.await.unwrap_err().is_cancelled());
+        }
+        let third = tokio::spawn(exclusive(move || done.send("third").map_err(anyhow::Error::from)));
+        drop(go);
+        third.await.unwrap().unwrap();
+        let said = tokio::task::spawn_blocking(move || is_done.iter().collect::<Vec<_>>()).await.unwrap();
+        assert_eq!(said, ["first", "third"]);
     }
 
     /// A file system in memory, unmounted with this value.

@@ -5,7 +5,6 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{oneshot, watch};
 
@@ -519,8 +518,7 @@ pub(crate) fn flush(flushes: &logs::Flushes) {
 /// Brings the working directory to what the attempt is to find there.
 async fn lay_out(layout: &Layout, metadata: &Metadata, work: &Work, is_to_clean: bool) -> anyhow::Result<()> {
     if is_to_clean {
-        let layout = layout.clone();
-        tokio::task::spawn_blocking(move || bundle::clean(&layout)).await.context("the emptying ended")??;
+        bundle::empty(layout).await?;
         tracing::info!("the working directory was emptied");
     }
     bundle::prepare(layout, metadata, work.code.as_deref()).await

@@ -17,8 +17,7 @@ use crate::fault::{Fault, Result};
 use crate::human;
 
 /// Packs the place that is its first argument, without the folders above it.
-const PACK: &str =
-    r#"if [ -d "$1" ]; then exec tar -C "$1" -cf - .; fi; exec tar -C "$(dirname "$1")" -cf - "$(basename "$1")""#;
+const PACK: &str = r#"if [ -d "$1" ]; then exec tar -C "$1" -cf - .; fi; exec tar -C "$(dirname -- "$1")" -cf - -- "$(basename -- "$1")""#;
 /// Ends with 0 if its first argument is a folder, with 1 if it is none.
 const IS_FOLDER: &str = r#"[ -d "$1" ]"#;
 
@@ -315,6 +314,21 @@ mod tests {
         assert_eq!(brought.bytes, 1, "the files alone");
         assert_eq!(std::fs::read(to.path().join("closed/a.txt")).unwrap(), b"a");
         assert!(!to.path().join("closed/pipe").exists() && !to.path().join("null").exists());
+    }
+
+    #[test]
+    fn a_place_whose_name_looks_like_an_option_is_packed() {
+        let there = tempfile::tempdir().unwrap();
+        std::fs::create_dir(there.path().join("-d")).unwrap();
+        for name in ["-x", "--help", "-d/-C"] {
+            std::fs::write(there.path().join(name), name).unwrap();
+            let mut pack = std::process::Command::new("bash");
+            let packed = pack.args(["-c", PACK, "sync", name]).current_dir(there.path()).output().unwrap();
+            let said = String::from_utf8_lossy(&packed.stderr).into_owned();
+            let mut entries = tar::Archive::new(&packed.stdout[..]);
+            let entry = entries.entries().unwrap().next().unwrap_or_else(|| panic!("{name}: {said}")).unwrap();
+            assert_eq!(Some(entry.path().unwrap().as_os_str()), Path::new(name).file_name(), "{said}");
+        }
     }
 
     #[test]
