@@ -17,6 +17,8 @@ use crate::metadata::{Metadata, Node};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const CALL_LIMIT: Duration = Duration::from_secs(15);
+/// An upload that brings fewer bytes a second than this hangs: the largest file takes two minutes.
+const UPLOAD_MIN: u64 = 4 << 20;
 /// Identity tokens live an hour; one is used for less, so that none ends under way.
 const IDENTITY_AGE_MAX: Duration = Duration::from_mins(45);
 
@@ -67,6 +69,8 @@ pub(crate) struct Api {
     metadata: Metadata,
     identity: Arc<Mutex<Option<(Instant, String)>>>,
     is_away: Arc<AtomicBool>,
+    /// An upload of nothing takes no longer.
+    upload_limit: Duration,
 }
 
 impl Api {
@@ -87,6 +91,7 @@ impl Api {
             metadata,
             identity: Arc::default(),
             is_away: Arc::default(),
+            upload_limit: CALL_LIMIT,
         })
     }
 
@@ -155,6 +160,8 @@ impl Api {
         // A file that grows meanwhile is sent as it was: the length is told before.
         let body = reqwest::Body::from(tokio::fs::File::from_std(file.into_std().await));
         let request = self.http.put(&address.body.upload).header(CONTENT_LENGTH, size).body(body);
+        // One that hangs must leave the others some of the time in which a machine is kept for them.
+        let request = request.timeout(self.upload_limit + Duration::from_secs(size / UPLOAD_MIN));
         let answer = request.send().await.context("the upload broke off")?;
         let status = answer.status();
         anyhow::ensure!(status.is_success(), "the upload was answered {status}");
@@ -252,4 +259,42 @@ pub(crate) struct ChunkName<'a> {
     pub(crate) stream: &'a str,
     /// From 0.
     pub(crate) number: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Json;
+    use axum::routing::{post, put};
+    use rekindle_core::ids::{JobId, WorkerKey};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_upload_that_hangs_ends() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let upload = format!("{base}/hangs");
+        let app = axum::Router::new()
+            .route("/agent/v1/outputs", post(async move || Json(OutputAddress { upload })))
+            .route("/hangs", put(async || std::future::pending::<()>().await));
+        tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        let node = Node {
+            job: JobId::parse("a").unwrap(),
+            generation: 1,
+            key: WorkerKey { slice: 0, worker: 0 },
+            nonce: String::new(),
+            api: base,
+            instance: String::new(),
+            address: String::new(),
+            bell_port: None,
+        };
+        let mut api = Api::new(&node, Metadata::new("127.0.0.1:9").unwrap()).unwrap();
+        api.upload_limit = Duration::from_millis(100);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a");
+        std::fs::write(&file, "a").unwrap();
+        let sent = tokio::time::timeout(Duration::from_secs(20), api.put_output("token", &node, "a", &file)).await;
+        let error = format!("{:#}", sent.expect("it does not hang").unwrap_err());
+        assert!(error.contains("the upload broke off"), "{error}");
+    }
 }
