@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -121,9 +121,17 @@ pub(crate) struct Exec {
     pub(crate) stops: Arc<watch::Sender<BTreeSet<u64>>>,
     /// When it was last used.
     pub(crate) activity: Activity,
+    /// The last attempt whose end has begun. Held over each start.
+    pub(crate) closed: Arc<Mutex<u32>>,
 }
 
 impl Exec {
+    /// Starts nothing for this attempt any more: what its end looks for was started before this returns.
+    pub(crate) fn close(&self, attempt: u32) {
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        *closed = attempt.max(*closed);
+    }
+
     /// Where it stands that an order of an attempt is under way.
     fn paper(&self, attempt: u32, id: u64) -> PathBuf {
         self.layout.attempt(attempt).join(format!("{PAPER}{id}"))
@@ -198,7 +206,7 @@ impl Exec {
                 Ok(_) if self.stops.borrow().contains(&order.id) => Ok(128 + Signal::TERM.as_raw()),
                 Ok(values) => {
                     env.extend(values);
-                    self.run(order.id, command, env, grace).await
+                    self.run(&order, command, env, grace).await
                 }
                 Err(error) => Err(error),
             },
@@ -217,11 +225,12 @@ impl Exec {
 
     async fn run(
         &self,
-        id: u64,
+        order: &ExecOrder,
         command: &CommandLine,
         mut env: BTreeMap<String, String>,
         grace: Duration,
     ) -> anyhow::Result<i32> {
+        let id = order.id;
         // Its own mark, which is also one of the attempt: by it what left its group is found.
         let mark = format!("{}/{PAPER}{id}", env.get(procs::MARK).map_or("", String::as_str));
         env.insert(procs::MARK.to_owned(), mark.clone());
@@ -240,8 +249,11 @@ impl Exec {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
-        let mut child =
-            self.reaped.spawn(|| shim::spawn(&mut command)).with_context(|| format!("cannot start {program:?}"))?;
+        let mut child = {
+            let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+            anyhow::ensure!(*closed < order.attempt, "the workspace gave its TPU back before this was begun");
+            self.reaped.spawn(|| shim::spawn(&mut command)).with_context(|| format!("cannot start {program:?}"))?
+        };
         let pid = child.id().cast_signed();
         // Until it is reaped the number is its own.
         let leader = Birth::of(pid);

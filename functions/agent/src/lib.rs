@@ -116,6 +116,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
         layout: layout.clone(),
         reaped: Reaped::default(),
         stops: Arc::default(),
+        closed: Arc::default(),
         activity: Activity::default(),
     };
     let machine = Machine::new(Parts {

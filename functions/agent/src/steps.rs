@@ -408,6 +408,7 @@ impl Machine {
             });
             return;
         };
+        self.parts.exec.close(attempt.number);
         let flushes = self.parts.flushes.clone();
         let notice = self.own_notice().filter(|notice| notice_is_urgent(notice, Timestamp::now()));
         let is_urgent = notice.is_some();

@@ -9,6 +9,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 use rekindle_core::access::Right;
@@ -29,6 +30,8 @@ use crate::{Api, agents};
 const CHUNK_MAX: usize = 8 * 1024 * 1024;
 /// Names that are asked for at once.
 const NAMES: usize = 1000;
+/// After the kill at the end of the grace, what was said last is on its way for so long.
+const LAST_WORDS: SignedDuration = SignedDuration::from_secs(10);
 const STREAMS: [&str; 3] = ["stdout", "stderr", "exit"];
 
 fn folder(job: &JobId, id: u64) -> String {
@@ -62,9 +65,12 @@ fn workers(job: &Job, order: Option<&ExecOrder>) -> Vec<WorkerKey> {
     (0..g.slices).flat_map(|slice| (0..g.workers).map(move |worker| WorkerKey { slice, worker })).collect()
 }
 
-fn is_over(job: &Job, order: &ExecOrder) -> bool {
+/// Nothing of it comes any more: its attempt is over, and so is the time that commands were given to save.
+fn is_over(job: &Job, order: &ExecOrder, now: Timestamp) -> bool {
     let attempt = job.attempts.iter().find(|a| a.number == order.attempt);
-    attempt.is_none_or(|a| a.stop.is_some() || a.ended.is_some())
+    attempt.is_none_or(|a| {
+        a.fenced_at.is_some() || a.stop.as_ref().map_or(a.ended.is_some(), |stop| now >= stop.deadline + LAST_WORDS)
+    })
 }
 
 /// `POST /v1/jobs/{id}/exec`: 202 the order, also when it is asked again under the same key; 403 and 404 when the
@@ -119,7 +125,7 @@ pub(crate) async fn order(
         return Err(problem(StatusCode::CONFLICT, "idempotency-key", why));
     }
     keep(&api, &id, &given).await?;
-    Ok((StatusCode::ACCEPTED, axum::Json(view(&job, &given, &BTreeMap::new()))).into_response())
+    Ok((StatusCode::ACCEPTED, axum::Json(view(&api, &job, &given, &BTreeMap::new()))).into_response())
 }
 
 /// Writes the order down for the time when it has left the job's document. Once: in the cloud this service may replace nothing.
@@ -153,7 +159,7 @@ pub(crate) async fn stop(
     let key = key(&api, &caller, &headers)?;
     match Box::pin(api.engine.stop_exec(&id, &order, &caller.identity, &key)).await {
         Ok(Commanded::Accepted(job) | Commanded::AlreadyHolds(job)) => {
-            Ok((StatusCode::ACCEPTED, axum::Json(view(&job, &order, &BTreeMap::new()))).into_response())
+            Ok((StatusCode::ACCEPTED, axum::Json(view(&api, &job, &order, &BTreeMap::new()))).into_response())
         }
         Ok(Commanded::NoSense(_) | Commanded::WrongAttempt(_) | Commanded::OtherUnderKey(_) | Commanded::NoSuchJob) => {
             Err(Problem::not_found(&format!("order {number} of {id}")))
@@ -206,7 +212,7 @@ struct Brought {
     exit: Option<ExecExit>,
 }
 
-fn view(job: &Job, order: &ExecOrder, brought: &BTreeMap<WorkerKey, Brought>) -> ExecView {
+fn view(api: &Api, job: &Job, order: &ExecOrder, brought: &BTreeMap<WorkerKey, Brought>) -> ExecView {
     let mut keys = workers(job, Some(order));
     keys.extend(brought.keys().copied());
     keys.sort_unstable();
@@ -223,7 +229,8 @@ fn view(job: &Job, order: &ExecOrder, brought: &BTreeMap<WorkerKey, Brought>) ->
         }
     };
     let workers = keys.into_iter().map(of).collect();
-    ExecView { id: order.id, attempt: order.attempt, is_over: is_over(job, order), workers }
+    let is_over = is_over(job, order, api.engine.ports.clock.now());
+    ExecView { id: order.id, attempt: order.attempt, is_over, workers }
 }
 
 /// An order, however many came after it.
@@ -307,7 +314,7 @@ pub(crate) async fn look(
         });
         after = skipped.or_else(|| Some(last.clone()));
     }
-    Ok(axum::Json(view(&job, &order, &brought)))
+    Ok(axum::Json(view(&api, &job, &order, &brought)))
 }
 
 /// `GET /v1/jobs/{id}/exec/{order}/{worker}/{stream}/{number}`: the bytes of one chunk.

@@ -149,7 +149,6 @@ pub(crate) fn generation(number: u32) -> Generation {
         addresses: crate::shared::Shared::default(),
         unhealthy_since: None,
         ended_since: None,
-        runtime_failures: 0,
         notice: None,
         lost: None,
         delete: None,

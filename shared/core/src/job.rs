@@ -237,9 +237,6 @@ pub struct Generation {
     /// Since when the API has said that none of its VMs is on any more.
     #[serde(default)]
     pub ended_since: Option<Timestamp>,
-    /// Attempts that its TPU runtime ended. A host that fails twice is a bad host: the slice is replaced.
-    #[serde(default)]
-    pub runtime_failures: u32,
     /// A notice that it will be taken away.
     pub notice: Option<Notice>,
     /// Set when it is known to be lost, with the kind it was charged as.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::exec::{ExecOrder, orders_for};
 use crate::ids::WorkerKey;
 use crate::job::{Attempt, Generation, Job, StopCause};
+use crate::names;
 use crate::observation::{Notice, NoticeKind};
 use crate::settings::{Deployment, Settings};
 use crate::spec::{CheckpointSpec, CommandLine};
@@ -247,9 +248,10 @@ fn work_for(job: &Job, g: &Generation, attempt: &Attempt, key: WorkerKey, at: &C
     ours("REKINDLE_SLICE", key.slice.to_string());
     ours("REKINDLE_SLICES", g.slices.to_string());
     ours("REKINDLE_COORDINATOR", format!("{host}:{port}"));
-    ours("REKINDLE_TPU", g.name.clone());
+    let node = if g.slices > 1 { names::slice_name(&g.name, key.slice) } else { g.name.clone() };
+    ours("REKINDLE_TPU", node.clone());
     ours("REKINDLE_ZONE", g.placement.zone.clone());
-    ours("TP_ASIC_NAME", g.name.clone());
+    ours("TP_ASIC_NAME", node);
     ours("TP_ASIC_WORKER", key.worker.to_string());
     Work {
         run: job.spec.run.clone(),
@@ -297,6 +299,74 @@ mod tests {
         job.attempts = vec![Attempt { stop: stops.then_some(stop), ..attempt(1, 1) }];
         let context = Context { settings: &Settings::default(), deployment: &deployment, now: noon() };
         order_for(&job, 1, WorkerKey { slice: 0, worker: 0 }, None, &context)
+    }
+
+    /// What worker 1 of slice 1 of two finds in its environment.
+    fn environment(own: &[(&str, &str)], number: u32, of: u32) -> BTreeMap<String, String> {
+        let deployment = open_deployment();
+        let mut spec = spec_in(&deployment, &small());
+        spec.env = own.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let mut job = job(spec);
+        let hosts = |slice: u32| (0..2).map(|worker| format!("10.{of}.{slice}.{worker}")).collect();
+        let addresses: Vec<Vec<String>> = (0..2).map(hosts).collect();
+        job.generations = vec![Generation { slices: 2, workers: 2, addresses: addresses.into(), ..generation(of) }];
+        job.attempts = vec![attempt(number, of)];
+        let context = Context { settings: &Settings::default(), deployment: &deployment, now: noon() };
+        order_for(&job, of, WorkerKey { slice: 1, worker: 1 }, None, &context).work.unwrap().env
+    }
+
+    #[test]
+    fn a_program_finds_who_and_where_it_is() {
+        let env = environment(&[], 3, 2);
+        let run_id = env["REKINDLE_RUN_ID"].clone();
+        let node = env["REKINDLE_TPU"].clone();
+        assert!(node.ends_with("-g2-1"), "the node of its slice: {node}");
+        for (name, value) in [
+            ("REKINDLE_JOB", "train"),
+            ("REKINDLE_ATTEMPT", "3"),
+            ("REKINDLE_GENERATION", "2"),
+            ("REKINDLE_RESUME", "1"),
+            ("REKINDLE_STAGE", "2"),
+            ("REKINDLE_LINE", "0"),
+            ("REKINDLE_WORKER", "1"),
+            ("REKINDLE_WORKERS", "2"),
+            ("REKINDLE_SLICE", "1"),
+            ("REKINDLE_SLICES", "2"),
+            ("TP_ASIC_NAME", &node),
+            ("TP_ASIC_WORKER", "1"),
+            ("WANDB_RUN_ID", &run_id),
+            ("WANDB_RESUME", "allow"),
+        ] {
+            assert_eq!(env[name], value, "{name}");
+        }
+        assert_eq!(env["REKINDLE_ZONE"], generation(2).placement.zone);
+        assert!(env["REKINDLE_CHECKPOINT_DIR"].ends_with("/jobs/train/checkpoints"), "{env:?}");
+        assert!(env["JAX_COMPILATION_CACHE_DIR"].ends_with("/jobs/train/jax-cache"), "{env:?}");
+        assert!(env["REKINDLE_COORDINATOR"].starts_with("10.2.0.0:"), "worker 0 of slice 0: {env:?}");
+        let foreign = |name: &&String| name.starts_with("TPU_") || name.starts_with("JAX_");
+        assert_eq!(env.keys().filter(foreign).collect::<Vec<_>>(), ["JAX_COMPILATION_CACHE_DIR"], "a TPU VM tells these");
+    }
+
+    #[test]
+    fn over_all_attempts_the_run_is_one_and_the_port_another() {
+        let all: Vec<_> = (1..=3).map(|number| environment(&[], number, 1)).collect();
+        assert!(all.iter().all(|env| env["REKINDLE_RUN_ID"] == all[0]["REKINDLE_RUN_ID"]));
+        let mut ports: Vec<_> = all.iter().map(|env| env["REKINDLE_COORDINATOR"].clone()).collect();
+        ports.dedup();
+        assert_eq!(ports.len(), 3, "{ports:?}");
+    }
+
+    #[test]
+    fn what_a_job_sets_wins_over_conveniences_and_not_over_who_it_is() {
+        let own = [
+            ("WANDB_RUN_ID", "mine"),
+            ("WANDB_RESUME", "must"),
+            ("JAX_COMPILATION_CACHE_DIR", "/cache"),
+            ("REKINDLE_ATTEMPT", "99"),
+        ];
+        let env = environment(&own, 1, 1);
+        let told = own.map(|(name, _)| env[name].as_str());
+        assert_eq!(told, ["mine", "must", "/cache", "1"]);
     }
 
     #[test]

@@ -248,3 +248,14 @@ impl Deployment {
         self.bucket.starts_with("file://")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn creates_of_many_machines_may_take_longer() {
+        let minutes = |vms| Settings::default().create_limit(vms).as_secs() / 60;
+        assert_eq!([1, 63, 64, 255, 256, 768].map(minutes), [10, 10, 15, 15, 30, 30]);
+    }
+}

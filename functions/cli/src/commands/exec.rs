@@ -100,7 +100,7 @@ pub(super) async fn carry_out(context: &Context, id: &str, body: &ExecBody, sink
     sink.begin(given.workers.len());
     let path = job_path(id, &format!("/exec/{}", given.id))?;
     let mut looks =
-        Looks { context, id, path, done: BTreeMap::new(), heard: Instant::now(), last: given, is_told: false };
+        Looks { context, id, path, done: BTreeMap::new(), heard: Instant::now(), count: 0, last: given, is_told: false };
     let mut is_asked = false;
     loop {
         tokio::select! {
@@ -163,6 +163,8 @@ struct Looks<'a> {
     done: BTreeMap<(String, bool), u64>,
     /// When the server last answered.
     heard: Instant,
+    /// Workers that it was given to: those without a word are not listed any more when the TPU is gone.
+    count: usize,
     last: ExecView,
     /// The server took it that the workers are to end the command.
     is_told: bool,
@@ -175,6 +177,7 @@ impl Looks<'_> {
     async fn next(&mut self, sink: &mut dyn Sink) -> Result<bool> {
         let answer = self.context.api.get(&self.path, &[("from", known(&self.done))]).await;
         let Some(value) = self.passing(answer).await? else { return Ok(false) };
+        self.count = self.count.max(self.last.workers.len());
         self.last = typed(value)?;
         for of in self.last.workers.clone() {
             for (is_error, count, stream) in [(false, of.stdout, "stdout"), (true, of.stderr, "stderr")] {
@@ -190,7 +193,7 @@ impl Looks<'_> {
                 }
             }
         }
-        if self.last.workers.iter().all(|of| of.exit.is_some()) {
+        if self.last.workers.len() >= self.count && self.last.workers.iter().all(|of| of.exit.is_some()) {
             return Ok(true);
         }
         if self.last.is_over {

@@ -48,8 +48,7 @@ impl Pass<'_> {
         let repeat = self.job.spent.kinds.get(&kind).cloned();
         let answer = policy::answer(&self.job.spec.recovery, kind, repeat.as_ref(), now);
         let exhausted = !end.free && self.spend(kind, charge);
-        let at_least = if self.is_bad_host(generation, kind) { Some(Action::Recreate) } else { end.at_least };
-        let action = match (answer, at_least) {
+        let action = match (answer, end.at_least) {
             _ if exhausted => Action::Fail,
             (Action::ResumeInPlace, Some(Action::Recreate)) => Action::Recreate,
             (Action::RestartInPlace, Some(Action::Recreate)) => Action::RecreateFromScratch,
@@ -92,17 +91,6 @@ impl Pass<'_> {
                 self.set_next(true, false, end.why, Duration::ZERO);
             }
         }
-    }
-
-    /// Notes a failure of the TPU runtime; true when it is not the first on this slice, whatever the window in which the
-    /// policy counts repeats: a new try on the same broken chip is a wasted one.
-    fn is_bad_host(&mut self, generation: u32, kind: FailureKind) -> bool {
-        let Some(g) = self.job.generations.iter_mut().find(|g| g.number == generation) else { return false };
-        if kind != FailureKind::TpuRuntime {
-            return false;
-        }
-        g.runtime_failures += 1;
-        g.runtime_failures > 1
     }
 
     /// Final at once for what the cloud cannot explain any more; else after the settle window.

@@ -143,7 +143,6 @@ impl Pass<'_> {
             addresses: crate::shared::Shared::default(),
             unhealthy_since: None,
             ended_since: None,
-            runtime_failures: 0,
             notice: None,
             lost: None,
             delete: None,

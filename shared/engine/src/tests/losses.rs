@@ -128,17 +128,21 @@ async fn a_grpc_failure_resumes_in_place_and_a_repeat_recreates() {
 }
 
 #[tokio::test]
-async fn a_slice_whose_runtime_fails_twice_is_replaced_however_far_apart() {
+async fn a_slice_whose_runtime_fails_again_without_progress_is_replaced() {
     let busy = "F1127 04:10:00.120 77 tpu_driver.cc:61] open(/dev/accel0): Device or resource busy\n";
     let mut rig = running().await;
     rig.steps_per_sec = 1;
     rig.exit(1, 0, Exit::Code(1), busy);
     let job = rig.until(120, "attempt 2", |j| j.last_attempt == 2 && j.phase == Phase::Running).await;
     assert_eq!((job.last_generation, job.last_end.unwrap().ended.kind), (1, Some(FailureKind::TpuRuntime)));
-    // Steps forward, so that the policy's own count of repeats begins anew.
+    // Steps forward: the count of repeats begins anew, and a slice is scarce.
     rig.seconds(2 * 3600).await;
     rig.exit(2, 0, Exit::Code(1), busy);
     let job = rig.until(240, "attempt 3", |j| j.last_attempt == 3 && j.phase == Phase::Running).await;
+    assert_eq!((job.last_generation, rig.creates()), (1, 1), "the same slice");
+    rig.steps_per_sec = 0;
+    rig.exit(3, 0, Exit::Code(1), busy);
+    let job = rig.until(240, "attempt 4", |j| j.last_attempt == 4 && j.phase == Phase::Running).await;
     assert_eq!((job.last_generation, rig.creates()), (2, 2), "a new slice, and the old one is not taken again");
     assert_eq!(job.generations.len(), 1);
 }
