@@ -344,7 +344,11 @@ mod tests {
         assert!(env["JAX_COMPILATION_CACHE_DIR"].ends_with("/jobs/train/jax-cache"), "{env:?}");
         assert!(env["REKINDLE_COORDINATOR"].starts_with("10.2.0.0:"), "worker 0 of slice 0: {env:?}");
         let foreign = |name: &&String| name.starts_with("TPU_") || name.starts_with("JAX_");
-        assert_eq!(env.keys().filter(foreign).collect::<Vec<_>>(), ["JAX_COMPILATION_CACHE_DIR"], "a TPU VM tells these");
+        assert_eq!(
+            env.keys().filter(foreign).collect::<Vec<_>>(),
+            ["JAX_COMPILATION_CACHE_DIR"],
+            "a TPU VM tells these"
+        );
     }
 
     #[test]

@@ -90,6 +90,9 @@ async fn an_order_reaches_its_workers_once_and_what_they_bring_is_read() {
     let of_three = json!({"worker": "0-3", "stdout": 1, "stderr": 0, "exit": {"code": 7}});
     assert_eq!((&view["workers"][3], &view["workers"][1]["exit"]), (&of_three, &Value::Null), "{view}");
     assert_eq!(view["is_over"], false);
+    assert_eq!(served.get("/v1/jobs/train/exec/1/0-3/stdout/0").await.text(), "112\n");
+    assert_eq!(served.get("/v1/jobs/train/exec/1/0-3/stdout/1").await.status, 404);
+    assert_eq!(served.get("/v1/jobs/train/exec/9").await.status, 404);
     // What saves at a pause still says something, and ends.
     assert_eq!(served.tell("/v1/jobs/train/pause").await.status, 202);
     served.rig.pass("train").await;
@@ -97,10 +100,11 @@ async fn an_order_reaches_its_workers_once_and_what_they_bring_is_read() {
     assert_eq!(served.get("/v1/jobs/train/exec/1").await.json()["is_over"], false);
     assert_eq!(bring(&served, 1, 3, "stdout/1", "saved\n").await, 204);
     served.rig.advance(400);
-    assert_eq!(served.get("/v1/jobs/train/exec/1").await.json()["is_over"], true, "the five minutes of a pause are over");
-    assert_eq!(served.get("/v1/jobs/train/exec/1/0-3/stdout/0").await.text(), "112\n");
-    assert_eq!(served.get("/v1/jobs/train/exec/1/0-3/stdout/1").await.status, 404);
-    assert_eq!(served.get("/v1/jobs/train/exec/9").await.status, 404);
+    assert_eq!(
+        served.get("/v1/jobs/train/exec/1").await.json()["is_over"],
+        true,
+        "the five minutes of a pause are over"
+    );
 }
 
 #[tokio::test]

@@ -99,8 +99,16 @@ pub(super) async fn carry_out(context: &Context, id: &str, body: &ExecBody, sink
     let given: ExecView = typed(value)?;
     sink.begin(given.workers.len());
     let path = job_path(id, &format!("/exec/{}", given.id))?;
-    let mut looks =
-        Looks { context, id, path, done: BTreeMap::new(), heard: Instant::now(), count: 0, last: given, is_told: false };
+    let mut looks = Looks {
+        context,
+        id,
+        path,
+        done: BTreeMap::new(),
+        heard: Instant::now(),
+        count: 0,
+        last: given,
+        is_told: false,
+    };
     let mut is_asked = false;
     loop {
         tokio::select! {

@@ -137,10 +137,10 @@ async fn a_slice_whose_runtime_fails_again_without_progress_is_replaced() {
     assert_eq!((job.last_generation, job.last_end.unwrap().ended.kind), (1, Some(FailureKind::TpuRuntime)));
     // Steps forward: the count of repeats begins anew, and a slice is scarce.
     rig.seconds(2 * 3600).await;
+    rig.steps_per_sec = 0;
     rig.exit(2, 0, Exit::Code(1), busy);
     let job = rig.until(240, "attempt 3", |j| j.last_attempt == 3 && j.phase == Phase::Running).await;
     assert_eq!((job.last_generation, rig.creates()), (1, 1), "the same slice");
-    rig.steps_per_sec = 0;
     rig.exit(3, 0, Exit::Code(1), busy);
     let job = rig.until(240, "attempt 4", |j| j.last_attempt == 4 && j.phase == Phase::Running).await;
     assert_eq!((job.last_generation, rig.creates()), (2, 2), "a new slice, and the old one is not taken again");
