@@ -412,8 +412,7 @@ impl Machine {
         let flushes = self.parts.flushes.clone();
         let notice = self.own_notice().filter(|notice| notice_is_urgent(notice, Timestamp::now()));
         let is_urgent = notice.is_some();
-        let (collecting, number) = (self.collecting(attempt), attempt.number);
-        let is_ordered = attempt.stop.is_some();
+        let (collecting, number, is_ordered) = (self.collecting(attempt), attempt.number, attempt.stop.is_some());
         let kill_at_last = *kill_at.borrow();
         let closing = Closing {
             attempt: attempt.clone(),
