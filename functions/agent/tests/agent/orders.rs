@@ -59,6 +59,35 @@ async fn a_pause_gives_commands_the_time_of_its_order_and_not_the_jobs_grace() {
     assert_eq!(worker.line("terms").await, "term");
 }
 
+/// An agent that is new has to read the secrets again, and a command waits for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_was_not_begun_is_not_begun_once_its_attempt_ends() {
+    const VERSION: &str = "projects/p/secrets/wandb/versions/latest";
+    let cloud = Cloud::start("").await;
+    cloud.set(|inner| {
+        let work = inner.order.work.as_mut().unwrap();
+        work.run = CommandLine::Argv(Vec::new());
+        work.secrets = [("WANDB_API_KEY".to_owned(), VERSION.to_owned())].into();
+        inner.secrets = [(VERSION.to_owned(), "value".to_owned())].into();
+    });
+    let mut worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    worker.kill_agent();
+    let before = cloud.set(|inner| {
+        inner.secrets.insert(VERSION.to_owned(), String::new());
+        inner.order.exec = vec![run(1, &["touch", "begun"])];
+        inner.accessed.len()
+    });
+    worker.start_agent();
+    cloud.until("the command waits", |inner| (inner.accessed.len() > before).then_some(())).await;
+    cloud.want(Want::Stop);
+    cloud.until_state(1, WorkerState::Exited).await;
+    cloud.set(|inner| inner.secrets.insert(VERSION.to_owned(), "value".to_owned()));
+    let exit = end_of(&cloud, 1).await;
+    assert!(exit.code == 126 && exit.error.is_some_and(|why| why.contains("before this was begun")));
+    assert!(!worker.work().join("begun").exists());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_without_the_attempts_environment_ends_with_the_attempt() {
     let (cloud, worker) = workspace(5000).await;
