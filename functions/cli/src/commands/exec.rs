@@ -201,7 +201,8 @@ impl Looks<'_> {
                 }
             }
         }
-        if self.last.workers.len() >= self.count && self.last.workers.iter().all(|of| of.exit.is_some()) {
+        let lacks_some = self.last.is_over && self.last.workers.len() < self.count;
+        if !lacks_some && self.last.workers.iter().all(|of| of.exit.is_some()) {
             return Ok(true);
         }
         if self.last.is_over {
