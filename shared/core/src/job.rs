@@ -562,6 +562,11 @@ pub struct LastEnd {
 }
 
 impl Generation {
+    /// Chips of one of its workers.
+    pub fn chips_per_worker(&self) -> u32 {
+        self.chips / (self.slices * self.workers).max(1)
+    }
+
     /// True if what has its name is not this job's: it is never deleted.
     pub fn is_somebody_elses(&self) -> bool {
         matches!(&self.create, Create::Failed { error, .. } if error.kind == CreateErrorKind::NameTaken)

@@ -124,8 +124,7 @@ pub fn order_to_all(job: &Job, generation: u32, settings: &Settings) -> Order {
             exec: Vec::new(),
         };
     };
-    let chips_per_worker = g.chips / (g.workers * g.slices).max(1);
-    let heartbeat_ms = u64::try_from(settings.heartbeat_for(chips_per_worker).as_millis()).unwrap_or(20_000);
+    let heartbeat_ms = u64::try_from(settings.heartbeat_for(g.chips_per_worker()).as_millis()).unwrap_or(20_000);
     let Some(attempt) = attempt_of(job, generation) else {
         return Order {
             attempt: job.last_attempt,

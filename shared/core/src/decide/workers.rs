@@ -237,7 +237,7 @@ impl Pass<'_> {
 
     /// Silence that counts on this slice.
     pub(super) fn silence_limit(&self, g: &Generation) -> std::time::Duration {
-        self.settings().silence_for(g.chips / (g.slices * g.workers).max(1))
+        self.settings().silence_for(g.chips_per_worker())
     }
 
     /// The worker without an exit that has been silent longest, and for how long.
