@@ -75,7 +75,7 @@ pub(crate) fn standing(month: &Bill, references: u64) -> (Vec<String>, [f64; 2])
 pub(crate) enum Kind {
     /// A job's life: submit, passes, hello, reports with news.
     Life,
-    /// Reports of a program that runs, and says nothing new.
+    /// Reports that say nothing new, during the setup and during the run.
     Heartbeat,
     /// The tick.
     Tick,

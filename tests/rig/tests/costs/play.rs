@@ -430,8 +430,7 @@ impl Play {
         let now = self.now();
         let agent = &mut self.agents[index];
         let is_due = now.duration_since(agent.stored_at).as_millis() >= i128::from(agent.order.heartbeat_ms);
-        let is_steady = !is_news && state == WorkerState::Running;
-        self.book.turn(if is_steady { Kind::Heartbeat } else { Kind::Life });
+        self.book.turn(if is_news { Kind::Life } else { Kind::Heartbeat });
         agent.step += u64::from(state == WorkerState::Running);
         let evidence = WorkerEvidence {
             index: agent.key.worker,
