@@ -214,21 +214,21 @@ const fn answer_words(action: Action) -> &'static str {
 
 /// A budget and how much of it is spent.
 fn charged(job: &Job, charge: Charge) -> String {
-    let of = |budget: Option<u32>| budget.map_or_else(|| "unlimited".to_owned(), |most| most.to_string());
-    match charge {
-        Charge::Preemptions => {
-            format!("preemptions ({} of {})", job.counters.preemptions, of(job.spec.budgets.preemptions))
-        }
-        Charge::Infra => {
-            let (spent, most) = (job.spent.infra_failures, of(job.spec.budgets.infra_failures));
-            format!("infra_failures ({spent} of {most} since the last progress)")
-        }
-        Charge::User => {
-            let (spent, most) = (job.spent.user_failures, of(job.spec.budgets.user_failures));
-            format!("user_failures ({spent} of {most} since the last progress)")
-        }
+    let (name, spent, budget, since) = match charge {
+        Charge::Preemptions => ("preemptions", job.counters.preemptions, job.spec.budgets.preemptions, ""),
+        Charge::Infra => ("infra_failures", job.spent.infra_failures, job.spec.budgets.infra_failures, SINCE),
+        Charge::User => ("user_failures", job.spent.user_failures, job.spec.budgets.user_failures, SINCE),
+    };
+    match budget {
+        None => format!("{name} ({spent} of unlimited{since})"),
+        // The one that ends a job is above its budget, and "4 of 3" reads like a fault of ours.
+        Some(most) if spent > most => format!("{name} ({spent}{since}; the budget is {most})"),
+        Some(most) => format!("{name} ({spent} of {most}{since})"),
     }
 }
+
+/// These budgets are whole again after progress.
+const SINCE: &str = " since the last progress";
 
 /// What happens next, if nothing else happens.
 fn what_next(job: &Job, now: Timestamp) -> Option<String> {
@@ -367,6 +367,8 @@ fn when_next(job: &Job, now: Timestamp) -> Option<String> {
     let late = gap(at, now);
     Some(if late >= LATE {
         format!("The next look was due at {at:.0} and is {} late; the next tick makes up for it.", span(late))
+    } else if at <= now {
+        format!("The next look was due at {at:.0} and comes at any moment.")
     } else {
         format!("The next look is due at {at:.0}.")
     })

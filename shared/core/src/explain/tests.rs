@@ -94,7 +94,8 @@ fn pending_in_a_stockout_says_where_and_until_when() {
 fn a_look_that_is_late_is_called_late() {
     let mut job = job(Phase::Pending, Reason::Submitted, "");
     job.wake_at = Some(at(60));
-    says(&job, at(149), &["The next look is due at 2026-03-01T12:01:00Z."]);
+    says(&job, at(59), &["The next look is due at 2026-03-01T12:01:00Z."]);
+    says(&job, at(149), &["The next look was due at 2026-03-01T12:01:00Z and comes at any moment."]);
     says(&job, at(150), &["was due at 2026-03-01T12:01:00Z and is 1m 30s late"]);
     assert_eq!(waiting_for(&job).unwrap(), "the next pass");
     job.wake_at = None;
@@ -196,7 +197,7 @@ fn a_rule_that_answers_without_a_budget_is_told() {
     (end.ended.kind, end.ended.charge) = (Some(FailureKind::Environment), Some(Charge::User));
     job.last_end = Some(end);
     job.spent.user_failures = 1;
-    let told = "charged to user_failures (1 of 0 since the last progress); the rule for environment decides and not this \
+    let told = "charged to user_failures (1 since the last progress; the budget is 0); the rule for environment decides and not this \
                 budget: it answers once without progress, then the job fails.";
     says(&job, at(4000), &[told]);
     if let Some(end) = job.last_end.as_mut() {
