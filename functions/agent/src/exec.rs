@@ -25,7 +25,7 @@ use crate::api::{Api, CallError, ExecChunk};
 use crate::backoff;
 use crate::bundle;
 use crate::devices::Devices;
-use crate::files::Layout;
+use crate::files::{self, Layout};
 use crate::metadata::{Metadata, Node};
 use crate::procs::{self, Birth};
 use crate::program::Reaped;
@@ -42,6 +42,8 @@ const LEFT_OPEN: Duration = Duration::from_millis(500);
 const LOOK_EACH: Duration = Duration::from_millis(20);
 /// Beginning of the name of the file that stands for an order under way, in its attempt's folder.
 const PAPER: &str = "exec-";
+/// Beginning of the name of the file, beside it, that says which process leads the group of an order's command. It stays.
+const LEADER: &str = "leader-";
 /// Exit code of an order whose end nobody saw, and why.
 const EXIT_LOST: i32 = 125;
 const LOST: &str =
@@ -100,6 +102,14 @@ fn used_at(terminals: &Path) -> Option<Timestamp> {
     times.max().and_then(|time| Timestamp::try_from(time).ok())
 }
 
+/// Who leads the groups of the commands that were begun on this slice, by this agent or an earlier one.
+pub(crate) fn leaders(layout: &Layout) -> Vec<Birth> {
+    let folders = layout.attempts().into_iter().map(|attempt| layout.attempt(attempt));
+    let entries = folders.flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
+    let is_leader = |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.starts_with(LEADER));
+    entries.filter(|entry| is_leader(&entry.file_name())).filter_map(|entry| files::read_json(&entry.path())).collect()
+}
+
 /// What carries out orders.
 #[derive(Debug, Clone)]
 pub(crate) struct Exec {
@@ -141,6 +151,14 @@ impl Exec {
     pub(crate) fn note(&self, order: &ExecOrder) {
         if let Err(error) = std::fs::write(self.paper(order.attempt, order.id), "") {
             tracing::warn!(%error, "cannot write down an order");
+        }
+    }
+
+    /// Writes down who leads a command's group: one without our mark (`env -i`) is found by it when this agent is no more.
+    fn write_leader(&self, order: &ExecOrder, leader: Option<Birth>) {
+        let path = self.layout.attempt(order.attempt).join(format!("{LEADER}{}", order.id));
+        if let Some(Err(error)) = leader.map(|leader| files::replace_json(&path, &leader)) {
+            tracing::warn!(order = order.id, %error, "cannot write down the process of an order");
         }
     }
 
@@ -249,14 +267,17 @@ impl Exec {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
-        let mut child = {
+        let (mut child, leader) = {
             let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
             anyhow::ensure!(*closed < order.attempt, "the workspace gave its TPU back before this was begun");
-            self.reaped.spawn(|| shim::spawn(&mut command)).with_context(|| format!("cannot start {program:?}"))?
+            let child =
+                self.reaped.spawn(|| shim::spawn(&mut command)).with_context(|| format!("cannot start {program:?}"))?;
+            // Until it is reaped the number is its own.
+            let leader = Birth::of(child.id().cast_signed());
+            self.write_leader(order, leader);
+            (child, leader)
         };
         let pid = child.id().cast_signed();
-        // Until it is reaped the number is its own.
-        let leader = Birth::of(pid);
         let out = tokio::process::ChildStdout::from_std(child.stdout.take().context("no pipe")?)?;
         let err = tokio::process::ChildStderr::from_std(child.stderr.take().context("no pipe")?)?;
         let (ended, is_over) = watch::channel(None);

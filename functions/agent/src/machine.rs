@@ -24,7 +24,7 @@ use rekindle_wire::agent::{ExitReport, Notice, Order, Want, WorkerState};
 
 use crate::config::AgentConfig;
 use crate::devices::Devices;
-use crate::exec::Exec;
+use crate::exec::{self, Exec};
 use crate::files::{self, Layout};
 use crate::kernel::{Kernel, Watch};
 use crate::lows::Lows;
@@ -561,6 +561,12 @@ impl Machine {
     /// The processes of the program that lives.
     pub(crate) fn family(&self) -> Option<procs::Family> {
         self.live.map(|live| live.started.family)
+    }
+
+    /// What is to be ended with that program: people's commands, too.
+    pub(crate) fn programs(&self, family: Option<procs::Family>) -> procs::Programs {
+        let commands = exec::leaders(&self.parts.layout);
+        procs::Programs { home: self.parts.config.home.clone(), family, commands }
     }
 }
 

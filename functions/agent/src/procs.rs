@@ -2,9 +2,9 @@
 //!
 //! **Invariant:** a process is known by its id and its start time together, so a number that the kernel gave to
 //! somebody else is never signalled. Programs are found by four marks, any of which is enough: descent from their
-//! shim or from this agent (which people's commands come from, and what a dead shim leaves), session, process group, and an
-//! environment variable that every child inherits (the only one that a grandchild in a session of its own keeps once its
-//! shim and its agent are dead).
+//! shim or from this agent (which people's commands come from, and what a dead shim leaves), session, process group (that of
+//! a person's command is written down), and an environment variable that every child inherits (the only one that a grandchild
+//! in a session of its own keeps once its shim and its agent are dead).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -84,6 +84,17 @@ pub(crate) struct Family {
     pub(crate) program: Birth,
 }
 
+/// What is to be ended: programs of this worker.
+#[derive(Debug, Clone)]
+pub(crate) struct Programs {
+    /// Of the agent: what it marked is its own.
+    pub(crate) home: PathBuf,
+    /// The program.
+    pub(crate) family: Option<Family>,
+    /// Leaders of the groups of people's commands, which an earlier agent may have begun.
+    pub(crate) commands: Vec<Birth>,
+}
+
 /// The value of [`MARK`] for a program.
 pub(crate) fn mark(home: &Path, attempt: &Path) -> String {
     format!("{}#{}", home.display(), attempt.display())
@@ -106,12 +117,14 @@ fn table() -> Result<BTreeMap<i32, Stat>, procfs::ProcError> {
 ///
 /// # Errors
 /// If the process table cannot be read: then nothing is proved.
-pub(crate) fn members(home: &Path, family: Option<Family>) -> Result<Vec<Birth>, procfs::ProcError> {
+pub(crate) fn members(of: &Programs) -> Result<Vec<Birth>, procfs::ProcError> {
+    let Programs { home, family, commands } = of;
     let table = table()?;
     let is = |birth: Birth| table.get(&birth.pid).is_none_or(|s| s.starttime == birth.start);
     // A number of ours that now belongs to another process says nothing any more.
     let shim = family.map(|f| f.shim).filter(|b| is(*b)).map(|b| b.pid);
-    let group = family.map(|f| f.program).filter(|b| is(*b)).map(|b| b.pid);
+    let leaders = family.map(|f| f.program).into_iter().chain(commands.iter().copied());
+    let groups: BTreeSet<i32> = leaders.filter(|b| is(*b)).map(|b| b.pid).collect();
     let children = descendants(&table, shim);
     let me = std::process::id().cast_signed();
     let mine = descendants(&table, Some(me));
@@ -121,7 +134,7 @@ pub(crate) fn members(home: &Path, family: Option<Family>) -> Result<Vec<Birth>,
         .filter(|s| !is_dead(s) && s.pid > 1 && s.pid != me && Some(s.pid) != shim)
         .filter(|s| {
             Some(s.session) == shim
-                || Some(s.pgrp) == group
+                || groups.contains(&s.pgrp)
                 || children.contains(&s.pid)
                 || has_mark(s.pid, &prefix)
                 || (mine.contains(&s.pid) && !is_shim(s.pid))
@@ -215,8 +228,7 @@ pub(crate) async fn end_command(mark: String, leader: Birth, grace: Duration) {
 /// SIGKILL does not end (stuck in the kernel) keeps this waiting for ever: the device is not free. With `is_told` the
 /// program's group has had its SIGTERM before.
 pub(crate) async fn end(
-    home: PathBuf,
-    family: Option<Family>,
+    programs: Programs,
     mut is_told: bool,
     kill_at: watch::Receiver<Instant>,
     leftovers: Option<Duration>,
@@ -226,8 +238,8 @@ pub(crate) async fn end(
     let mut looks_empty = 0;
     let mut pause = Duration::from_millis(5);
     loop {
-        let folder = home.clone();
-        let look = tokio::task::spawn_blocking(move || members(&folder, family)).await;
+        let of = programs.clone();
+        let look = tokio::task::spawn_blocking(move || members(&of)).await;
         let Ok(Ok(alive)) = look else {
             tracing::warn!("the process table cannot be read; nothing is proved to have ended");
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -242,7 +254,7 @@ pub(crate) async fn end(
             continue;
         }
         looks_empty = 0;
-        let program = family.map(|f| f.program);
+        let program = programs.family.map(|f| f.program);
         let leader = program.filter(|leader| alive.contains(leader));
         let now = Instant::now();
         if leader.is_none() && leftovers_until.is_none() {

@@ -20,11 +20,12 @@ use crate::files::{self, Layout};
 use crate::machine::{Closed, Doing, Event, Live, Machine, Name, Unprepared};
 use crate::metadata::Metadata;
 use crate::outputs::{self, When};
+use crate::procs::{self, Programs};
 use crate::program::{self, Standing};
 use crate::shim::{Ended, Spec, Started};
 use crate::state::{Step, Stop};
 use crate::stream::CUT;
-use crate::{bundle, logs, procs};
+use crate::{bundle, logs};
 
 /// What an older attempt left alive gets so long between SIGTERM and SIGKILL.
 const STALE_GRACE: Duration = Duration::from_secs(5);
@@ -141,12 +142,12 @@ impl Machine {
         let Some(attempt) = &self.state.attempt else { return };
         let Some(work) = attempt.work.clone() else { return };
         let is_to_clean = work.clean && !attempt.is_cleaned;
-        let (home, layout) = (self.parts.config.home.clone(), self.parts.layout.clone());
+        let (programs, layout) = (self.programs(None), self.parts.layout.clone());
         let (metadata, devices, events) = (self.parts.metadata.clone(), self.devices.clone(), self.events.clone());
         let secrets = self.parts.secrets.clone();
         self.doing = Doing::Preparing(tokio::spawn(async move {
             let (_hold, kill_at) = watch::channel(Instant::now() + STALE_GRACE);
-            procs::end(home, None, false, kill_at, Some(procs::LEFTOVER_GRACE)).await;
+            procs::end(programs, false, kill_at, Some(procs::LEFTOVER_GRACE)).await;
             let done = match free_devices(devices).await {
                 Ok(()) => match secrets.renew(&work.secrets).await {
                     Ok(()) => lay_out(&layout, &metadata, &work, is_to_clean).await,
@@ -400,10 +401,11 @@ impl Machine {
         let (hold, kill_at) = watch::channel(kill_at);
         let left = kill_at.borrow().saturating_duration_since(Instant::now());
         self.doing = Doing::Ending(hold, Timestamp::now() + left);
-        let (home, family, events) = (self.parts.config.home.clone(), self.family(), self.events.clone());
+        let (family, events) = (self.family(), self.events.clone());
+        let programs = self.programs(family);
         let Some(attempt) = &self.state.attempt else {
             tokio::spawn(async move {
-                procs::end(home, family, is_told, kill_at, Some(procs::LEFTOVER_GRACE)).await;
+                procs::end(programs, is_told, kill_at, Some(procs::LEFTOVER_GRACE)).await;
                 let _ = events.send(Event::Closed(None)).await;
             });
             return;
@@ -420,7 +422,7 @@ impl Machine {
             folder: self.parts.layout.attempt(attempt.number),
             tpu_logs: self.parts.layout.tpu_logs(attempt.number),
             key: self.parts.node.key,
-            home: home.clone(),
+            home: programs.home.clone(),
             work: self.parts.layout.work(),
             devices: self.devices.clone(),
             memory_free: self.lows.lowest(),
@@ -434,9 +436,10 @@ impl Machine {
         let leftovers = (!is_ordered).then_some(procs::LEFTOVER_GRACE);
         tokio::spawn(async move {
             let strays = program::forbid(&closing.folder).await;
-            procs::end(home.clone(), family, is_told, kill_at.clone(), leftovers).await;
+            procs::end(programs.clone(), is_told, kill_at.clone(), leftovers).await;
             for stray in strays.into_iter().filter(|stray| Some(*stray) != family) {
-                procs::end(home.clone(), Some(stray), false, kill_at.clone(), Some(procs::LEFTOVER_GRACE)).await;
+                let stray = Programs { family: Some(stray), ..programs.clone() };
+                procs::end(stray, false, kill_at.clone(), Some(procs::LEFTOVER_GRACE)).await;
             }
             // What was said last is on its way to the files. On a full disk it takes longer, and the others are to know.
             program::is_written(&closing.folder, &taken_over, Some(LAST_WORD / 2)).await;
