@@ -286,3 +286,11 @@ pub(crate) async fn end(
         pause = (pause * 2).min(Duration::from_millis(50));
     }
 }
+
+/// [`end`] for each of these that is not the program itself: what had begun to start it when it was forbidden.
+pub(crate) async fn end_strays(programs: &Programs, strays: &[Family], kill_at: &watch::Receiver<Instant>) {
+    for stray in strays.iter().filter(|stray| Some(**stray) != programs.family) {
+        let stray = Programs { family: Some(*stray), ..programs.clone() };
+        end(stray, false, kill_at.clone(), Some(LEFTOVER_GRACE)).await;
+    }
+}

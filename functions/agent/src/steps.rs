@@ -20,12 +20,11 @@ use crate::files::{self, Layout};
 use crate::machine::{Closed, Doing, Event, Live, Machine, Name, Unprepared};
 use crate::metadata::Metadata;
 use crate::outputs::{self, When};
-use crate::procs::{self, Programs};
 use crate::program::{self, Standing};
 use crate::shim::{Ended, Spec, Started};
 use crate::state::{Step, Stop};
 use crate::stream::CUT;
-use crate::{bundle, logs};
+use crate::{bundle, logs, procs};
 
 /// What an older attempt left alive gets so long between SIGTERM and SIGKILL.
 const STALE_GRACE: Duration = Duration::from_secs(5);
@@ -437,10 +436,7 @@ impl Machine {
         tokio::spawn(async move {
             let strays = program::forbid(&closing.folder).await;
             procs::end(programs.clone(), is_told, kill_at.clone(), leftovers).await;
-            for stray in strays.into_iter().filter(|stray| Some(*stray) != family) {
-                let stray = Programs { family: Some(stray), ..programs.clone() };
-                procs::end(stray, false, kill_at.clone(), Some(procs::LEFTOVER_GRACE)).await;
-            }
+            procs::end_strays(&programs, &strays, &kill_at).await;
             // What was said last is on its way to the files. On a full disk it takes longer, and the others are to know.
             program::is_written(&closing.folder, &taken_over, Some(LAST_WORD / 2)).await;
             let ended = match ended {

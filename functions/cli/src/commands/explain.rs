@@ -3,7 +3,7 @@
 use owo_colors::OwoColorize as _;
 use rekindle_wire::v1::ExplainView;
 
-use super::{Context, job_path};
+use super::{Context, job_path, workspace};
 use crate::api::typed;
 use crate::fault::Result;
 use crate::human;
@@ -17,6 +17,7 @@ pub(crate) async fn run(context: &Context, job: &str) -> Result<()> {
     if context.printer.is_json {
         return context.printer.json(&value);
     }
+    workspace::tell_follower_of(context, job).await;
     let explained: ExplainView = typed(value)?;
     context.printer.data(&wrapped(&explained.paragraph, context.printer.width().unwrap_or(PIPE_WIDTH)))?;
     for fact in &explained.facts {

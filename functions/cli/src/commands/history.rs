@@ -7,7 +7,7 @@ use rekindle_core::effect::Effect;
 use rekindle_core::history::HistoryEntry;
 use serde_json::Value;
 
-use super::{Context, job_path};
+use super::{Context, job_path, workspace};
 use crate::api::typed;
 use crate::args::History;
 use crate::fault::Result;
@@ -19,6 +19,7 @@ pub(super) const PAGE: &str = "500";
 /// Shows the history, page by page, as it comes.
 pub(crate) async fn run(context: &Context, options: &History) -> Result<()> {
     let mut pages = Pages::of(&options.job)?;
+    workspace::tell_follower_of(context, &options.job).await;
     while let Some(entries) = pages.next(context).await? {
         for entry in entries {
             if context.printer.is_json {

@@ -8,7 +8,7 @@ use owo_colors::{AnsiColors, OwoColorize as _};
 use rekindle_wire::v1::{JobView, OutputLine};
 use tokio::sync::Mutex;
 
-use super::{Context, job_path, leave, wait};
+use super::{Context, job_path, leave, wait, workspace};
 use crate::answers::LogLine;
 use crate::api::{read, typed};
 use crate::args::Logs;
@@ -42,6 +42,7 @@ pub(crate) async fn run(context: &Context, options: &Logs) -> Result<()> {
         return follow_as(context, options).await;
     }
     let path = job_path(&options.job, "/logs")?;
+    workspace::tell_follower_of(context, &options.job).await;
     let mut writer = Writer::new(context.printer, options);
     // What is shown as it is has no need of objects.
     let is_plain = !writer.is_coloured && !context.printer.is_json && options.grep.is_none();

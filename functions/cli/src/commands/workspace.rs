@@ -118,6 +118,14 @@ pub(super) async fn tell_follower(context: &Context, view: &JobView) {
     }
 }
 
+/// [`tell_follower`] of what only its name is known.
+pub(super) async fn tell_follower_of(context: &Context, name: &str) {
+    let Ok(path) = job_path(name, "") else { return };
+    if let Ok(Ok(view)) = context.api.get(&path, &[]).await.map(typed::<JobView>) {
+        tell_follower(context, &view).await;
+    }
+}
+
 /// Makes a workspace, or brings it back, and waits until it can be used.
 pub(crate) async fn up(context: &Context, options: Up) -> Result<()> {
     let (id, view) = find(context, &options.name).await?;
