@@ -58,6 +58,9 @@ async fn connection(stream: TcpStream, router: Router, mut closing: watch::Recei
     let mut builder = http1::Builder::new();
     builder.max_headers(HEADERS_MAX).max_header_size(HEAD_MAX);
     builder.timer(TokioTimer::new()).header_read_timeout(head_for);
+    // A caller that goes away after its request does not end the handler between a commit and what follows from it: a worker whose
+    // machine is taken away says so with its last breath.
+    builder.half_close(true);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
     tokio::select! {
         // Only the client or the network can be at fault, and handlers have told of their own.

@@ -14,9 +14,15 @@ async fn start() -> (std::net::SocketAddr, oneshot::Sender<()>, tokio::task::Joi
 }
 
 async fn start_with(head_for: Duration) -> (std::net::SocketAddr, oneshot::Sender<()>, tokio::task::JoinHandle<()>) {
+    serving(Router::new().route("/", post(async |body: String| body)), head_for).await
+}
+
+async fn serving(
+    router: Router,
+    head_for: Duration,
+) -> (std::net::SocketAddr, oneshot::Sender<()>, tokio::task::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
-    let router = Router::new().route("/", post(async |body: String| body));
     let (stop, stopped) = oneshot::channel::<()>();
     (at, stop, tokio::spawn(serve_heads(listener, router, async { drop(stopped.await) }, head_for)))
 }
@@ -100,4 +106,28 @@ async fn a_stop_closes_idle_connections_and_takes_no_new_ones() {
     ended.await.unwrap();
     assert_eq!(told(&mut stream, &ask).await, "", "closed");
     assert!(TcpStream::connect(at).await.is_err());
+}
+
+#[tokio::test]
+async fn a_handler_comes_to_its_end_though_its_caller_is_gone() {
+    let (begun, mut begins) = tokio::sync::mpsc::channel::<()>(1);
+    let (done, mut is_done) = tokio::sync::mpsc::channel::<()>(1);
+    let go = std::sync::Arc::new(tokio::sync::Notify::new());
+    let waits = std::sync::Arc::clone(&go);
+    let handler = async move || {
+        begun.send(()).await.unwrap();
+        waits.notified().await;
+        done.send(()).await.unwrap();
+    };
+    let (at, stop, ended) = serving(Router::new().route("/", post(handler)), HEAD_FOR).await;
+    let mut stream = TcpStream::connect(at).await.unwrap();
+    stream.write_all((head(4, 0) + "{}").as_bytes()).await.unwrap();
+    begins.recv().await.unwrap();
+    // As the kernel does for a process that is killed. The server has seen it when its own end waits for this request alone.
+    drop(stream);
+    stop.send(()).unwrap();
+    while TcpStream::connect(at).await.is_ok() {}
+    go.notify_one();
+    assert!(is_done.recv().await.is_some(), "what was begun is brought to its end");
+    ended.await.unwrap();
 }
