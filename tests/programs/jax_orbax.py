@@ -1,9 +1,11 @@
 import os, signal, sys
 import jax, jax.numpy as jnp, orbax.checkpoint as ocp
 
-env, told, has_others = os.environ, [], int(os.environ["REKINDLE_WORKERS"]) > 1
+env, told = os.environ, []
+slices, each, mine, worker = (int(env["REKINDLE_" + key]) for key in ("SLICES", "WORKERS", "SLICE", "WORKER"))
+has_others = slices * each > 1
 if has_others:                                                   # on a TPU, and off it; it listens to SIGTERM for all
-    jax.distributed.initialize(env["REKINDLE_COORDINATOR"], int(env["REKINDLE_WORKERS"]), int(env["REKINDLE_WORKER"]))
+    jax.distributed.initialize(env["REKINDLE_COORDINATOR"], slices * each, mine * each + worker)
 else: signal.signal(signal.SIGTERM, lambda *_: told.append(True))
 everywhere = jax.sharding.NamedSharding(jax.sharding.Mesh(jax.devices(), "chips"), jax.sharding.PartitionSpec())
 train = jax.jit(lambda x: x - 0.01 * jax.grad(lambda x: jnp.sum(x**2))(x))

@@ -2,7 +2,7 @@ import json, os, pathlib, signal, sys, time
 
 env, told = os.environ, []
 signal.signal(signal.SIGTERM, lambda *_: told.append(True))      # it will be taken away, or a person ends it
-saved = pathlib.Path(env["REKINDLE_CHECKPOINT_DIR"].removeprefix("file://"), f"worker-{env['REKINDLE_WORKER']}.json")
+saved = pathlib.Path(env["REKINDLE_CHECKPOINT_DIR"].removeprefix("file://"), f"{env['REKINDLE_SLICE']}-{env['REKINDLE_WORKER']}.json")
 saved.parent.mkdir(parents=True, exist_ok=True)
 step, x = json.loads(saved.read_text()) if env["REKINDLE_RESUME"] == "1" and saved.exists() else (0, 4.0)
 progress = open(env["REKINDLE_PROGRESS_FILE"], "a", buffering=1)

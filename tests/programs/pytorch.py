@@ -3,7 +3,7 @@ import torch, torch_xla, torch_xla.core.xla_model as xm
 
 env, told = os.environ, []
 signal.signal(signal.SIGTERM, lambda *_: told.append(True))
-saved = pathlib.Path(env["REKINDLE_CHECKPOINT_DIR"].removeprefix("file://"), f"worker-{env['REKINDLE_WORKER']}.pt")
+saved = pathlib.Path(env["REKINDLE_CHECKPOINT_DIR"].removeprefix("file://"), f"{env['REKINDLE_SLICE']}-{env['REKINDLE_WORKER']}.pt")
 saved.parent.mkdir(parents=True, exist_ok=True)
 torch.manual_seed(0)
 model = torch.nn.Linear(8, 1).to(torch_xla.device())

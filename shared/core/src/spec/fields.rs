@@ -177,7 +177,7 @@ pub const FIELDS: &[Field] = &[
         COUNT,
         Value("0"),
         "2",
-        "Failures of the program itself that are answered by another attempt; progress resets them",
+        "Failures of the program itself that are answered by another attempt, beside those whose rule says how often itself (`environment`: once); progress resets them",
     ),
     field("budgets.infra_failures", COUNT, Value("10"), "20", "Failures of machines and network; progress resets them"),
     field("budgets.preemptions", COUNT, Value(r#""unlimited""#), "50", "Preemptions and maintenance"),
