@@ -13,6 +13,10 @@ use crate::backoff;
 use crate::files::{self, Layout};
 use crate::metadata::Metadata;
 
+mod over;
+
+pub(crate) use over::unpack_over;
+
 /// Tries of one fetch. With the waits between them about a minute: longer outages are for the manager to judge.
 const TRIES: u32 = 8;
 /// A server that sends nothing for so long will not send the rest.
@@ -74,18 +78,6 @@ async fn get(layout: &Layout, metadata: &Metadata, code: &str) -> anyhow::Result
         tokio::time::sleep(backoff::after(failures, Duration::from_millis(500), Duration::from_secs(15))).await;
     }
     Ok(bundle)
-}
-
-/// Unpacks a bundle over what a folder holds. What the bundle does not name stays.
-pub(crate) async fn unpack_over(layout: &Layout, metadata: &Metadata, code: &str, to: &Path) -> anyhow::Result<()> {
-    let bundle = get(layout, metadata, code).await?;
-    let to = to.to_owned();
-    let unpacked = tokio::task::spawn_blocking(move || {
-        extract(&bundle, &to)?;
-        // A workspace is sent many of them, and each is its own file.
-        std::fs::remove_file(&bundle).with_context(|| format!("cannot remove {}", bundle.display()))
-    });
-    unpacked.await.context("the unpacking ended")?
 }
 
 fn extract(bundle: &Path, to: &Path) -> anyhow::Result<()> {
