@@ -54,12 +54,13 @@ pub fn waiting_for(job: &Job) -> Option<String> {
     match job.phase {
         Phase::Running | Phase::Succeeded | Phase::Failed | Phase::Cancelled => None,
         Phase::Paused => Some("a person: `unpause`, or `cancel`".into()),
-        Phase::Stopping => Some(match resources(job) {
-            Some(names) => match sends(job) {
-                Some(what) => format!("{what}, and then the deletion of {names}"),
-                None => format!("the deletion of {names}"),
-            },
-            None => "the last look at its resources".into(),
+        Phase::Stopping => Some(match (resources(job), ending(job), sends(job)) {
+            (Some(names), Some((attempt, _)), _) => {
+                format!("the end of all that attempt {attempt} runs on its workers, and then the deletion of {names}")
+            }
+            (Some(names), None, Some(what)) => format!("{what}, and then the deletion of {names}"),
+            (Some(names), None, None) => format!("the deletion of {names}"),
+            (None, _, _) => "the last look at its resources".into(),
         }),
         Phase::Recovering if job.settling.is_some() => {
             let until = job.settling.as_ref().map_or_else(String::new, |s| format!(", until {:.0}", s.until));
@@ -105,9 +106,12 @@ fn standing(job: &Job, now: Timestamp) -> String {
                 Some(outcome) => format!("has ended ({})", outcome.phase().as_str()),
                 None => "is being paused".to_owned(),
             };
-            match sends(job) {
-                Some(what) => format!("Job {id} {end}; for {since} its workers have been sending {what}."),
-                None => format!("Job {id} {end}; for {since} what it owned is being deleted."),
+            match (ending(job), sends(job)) {
+                (Some((attempt, _)), _) => {
+                    format!("Job {id} {end}; for {since} attempt {attempt} has been ending on its workers.")
+                }
+                (None, Some(what)) => format!("Job {id} {end}; for {since} its workers have been sending {what}."),
+                (None, None) => format!("Job {id} {end}; for {since} what it owned is being deleted."),
             }
         }
         Phase::Paused => format!("Job {id} has been paused for {since}; it owns nothing and costs nothing."),
@@ -136,6 +140,14 @@ fn sends(job: &Job) -> Option<&'static str> {
         && job.generations.iter().any(is_kept);
     let what = if job.spec.outputs.is_empty() { "the rest of its output" } else { "its outputs" };
     is_sending.then_some(what)
+}
+
+/// The attempt that was told to end and may still run, on a slice that is kept until it does; and when it is killed.
+fn ending(job: &Job) -> Option<(u32, Timestamp)> {
+    let is_kept = |g: &Generation| g.delete.is_none() && g.lost.is_none() && !g.is_somebody_elses();
+    let attempt = job.attempts.last().filter(|a| a.fenced_at.is_none())?;
+    let deadline = attempt.stop.as_ref()?.deadline;
+    job.generation(attempt.generation).is_some_and(is_kept).then_some((attempt.number, deadline))
 }
 
 /// The reason that `decide` gave, in its own words.
@@ -238,7 +250,18 @@ fn what_next(job: &Job, now: Timestamp) -> Option<String> {
         Phase::Stopping => {
             let names = resources(job).unwrap_or_else(|| "what is left".to_owned());
             let then = job.outcome.map_or("paused", |outcome| outcome.phase().as_str());
-            let first = if sends(job).is_some() { "once that is there it is deleted, and " } else { "" };
+            let first = match ending(job) {
+                Some((_, at)) if at > now => {
+                    format!("what still runs is killed at {at:.0}; when all of it has ended the TPU is deleted, and ")
+                }
+                Some((_, at)) => {
+                    format!(
+                        "what still ran was to be killed at {at:.0}; when the workers say so the TPU is deleted, and "
+                    )
+                }
+                None if sends(job).is_some() => "once that is there it is deleted, and ".to_owned(),
+                None => String::new(),
+            };
             Some(format!("Next: {first}once the TPU API says that {names} is gone, the job is {then}."))
         }
         Phase::Pending | Phase::Provisioning | Phase::Starting | Phase::Running | Phase::Recovering => {
@@ -368,7 +391,8 @@ fn when_next(job: &Job, now: Timestamp) -> Option<String> {
     Some(if late >= LATE {
         format!("The next look was due at {at:.0} and is {} late; the next tick makes up for it.", span(late))
     } else if at <= now {
-        format!("The next look was due at {at:.0} and comes at any moment.")
+        // Not all that is due has a wake-up of its own.
+        format!("The next look has been due since {at:.0} and comes within a minute, with the tick at the latest.")
     } else {
         format!("The next look is due at {at:.0}.")
     })

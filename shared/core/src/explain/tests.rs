@@ -95,7 +95,7 @@ fn a_look_that_is_late_is_called_late() {
     let mut job = job(Phase::Pending, Reason::Submitted, "");
     job.wake_at = Some(at(60));
     says(&job, at(59), &["The next look is due at 2026-03-01T12:01:00Z."]);
-    says(&job, at(149), &["The next look was due at 2026-03-01T12:01:00Z and comes at any moment."]);
+    says(&job, at(149), &["The next look has been due since 2026-03-01T12:01:00Z and comes within a minute"]);
     says(&job, at(150), &["was due at 2026-03-01T12:01:00Z and is 1m 30s late"]);
     assert_eq!(waiting_for(&job).unwrap(), "the next pass");
     job.wake_at = None;
@@ -285,6 +285,25 @@ fn stopping_names_what_is_still_there() {
     fact(&job, at(700), "(sent once, refused: 403 not allowed)");
     job.outcome = None;
     says(&job, at(700), &["Job train is being paused", "is gone, the job is paused"]);
+}
+
+#[test]
+fn stopping_says_that_it_waits_for_what_runs() {
+    let mut job = running();
+    (job.phase, job.reason, job.message) = (Phase::Stopping, Reason::PauseRequested, "paused by ann".into());
+    assert_eq!(waiting_for(&job).unwrap(), "the deletion of rk-abc123-train-g1");
+    job.attempts[0].stop = Some(Stop { at: at(600), deadline: at(660), cause: StopCause::Pause });
+    let ending = "is being paused; for 7m 39s attempt 2 has been ending on its workers.";
+    says(
+        &job,
+        at(610),
+        &[ending, "what still runs is killed at 2026-03-01T12:11:00Z; when all of it has ended the TPU is deleted"],
+    );
+    says(&job, at(670), &["what still ran was to be killed at 2026-03-01T12:11:00Z"]);
+    let waits = "the end of all that attempt 2 runs on its workers, and then the deletion of rk-abc123-train-g1";
+    assert_eq!(waiting_for(&job).unwrap(), waits);
+    job.attempts[0].fenced_at = Some(at(661));
+    assert_eq!(waiting_for(&job).unwrap(), "the deletion of rk-abc123-train-g1");
 }
 
 #[test]
