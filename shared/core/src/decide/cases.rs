@@ -509,6 +509,14 @@ fn the_idle_time_of_a_workspace_counts_on_over_attempts_until_somebody_uses_it()
     };
     assert_eq!((pauses(None, 19 * hour - 1), pauses(None, 19 * hour)), (false, true));
     assert!(!pauses(Some(14 * hour + 60), 19 * hour), "somebody uses it");
+    // What its workers did since they were heard of last is not known: a command may run.
+    second.spec.limits.idle = Some(Duration::from_secs(10));
+    second.attempts[0].idle = Duration::ZERO;
+    let pauses = |secs| {
+        let heard = workers(1, Some(15 * hour), 15 * hour);
+        decided(&second, &seen(&second, &ready, heard, secs), secs).job.desired == Desired::Pause
+    };
+    assert_eq!((pauses(15 * hour + 12), pauses(15 * hour + 25)), (false, false));
     // Bringing it back is a use.
     let mut paused = Job { phase: Phase::Paused, desired: Desired::Pause, ..second.clone() };
     paused.generations.clear();

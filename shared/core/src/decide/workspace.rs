@@ -37,11 +37,9 @@ impl Pass<'_> {
     pub(super) fn judge_idle(&mut self, a: &Attempt, started: Timestamp, idle: Option<Duration>) {
         let Some(idle) = idle else { return };
         let Some(g) = self.job.generation(a.generation) else { return };
-        // Only who has heard of all of them lately can say that nobody uses it.
-        if self.unheard(a.number, g).is_none() {
-            return;
-        }
-        let since = self.unused_since(a, started);
+        // Only who has heard of all of them lately can say that nobody uses it, and only of the time before they were heard.
+        let Some(unheard) = self.unheard(a.number, g) else { return };
+        let since = self.unused_since(a, started) + unheard;
         if self.job.desired == Desired::Run && self.over(since, idle) {
             self.job.desired = Desired::Pause;
             self.job.reason = Reason::PauseRequested;
