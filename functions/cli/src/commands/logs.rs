@@ -140,9 +140,12 @@ async fn output(context: &Context, options: &Logs, told: &Told<'_>) -> Result<()
     ];
     let mut writer = Writer::new(context.printer, options);
     let mut last_id: Option<String> = None;
-    let (mut pause, mut heard) = (AGAIN_FIRST, Instant::now());
+    let mut breaks = Breaks { is_known: false, pause: AGAIN_FIRST, since: None };
     loop {
-        let ended = match context.api.events(&path, &query, last_id.as_deref()).await {
+        let events = context.api.events(&path, &query, last_id.as_deref()).await;
+        let opened = events.as_ref().ok().map(|_| Instant::now());
+        breaks.is_known |= opened.is_some();
+        let ended = match events {
             Ok(mut events) => loop {
                 match events.next().await {
                     Ok(Some(event)) if event.kind == "end" => {
@@ -150,8 +153,8 @@ async fn output(context: &Context, options: &Logs, told: &Told<'_>) -> Result<()
                         return end(context, options, &mut *told.ends.lock().await).await;
                     }
                     Ok(Some(event)) => {
-                        (pause, heard) = (AGAIN_FIRST, Instant::now());
-                        told.heard.set(heard);
+                        breaks.over();
+                        told.heard.set(Instant::now());
                         for line in event.data.lines() {
                             let line = read(&path, line.as_bytes())?;
                             if is_heading(&line) {
@@ -166,20 +169,43 @@ async fn output(context: &Context, options: &Logs, told: &Told<'_>) -> Result<()
                     Err(fault) => break Err(fault),
                 }
             },
-            // The first call must work: then the job and the rights are good, and a failure will pass.
-            Err(fault) if last_id.is_none() || fault.exit() != Exit::Unexpected => return Err(fault),
+            Err(fault) if !breaks.is_known || fault.exit() != Exit::Unexpected => return Err(fault),
             Err(fault) => Err(fault),
         };
-        if let Err(fault) = ended {
-            if heard.elapsed() > OUTAGE_MAX {
-                return Err(fault);
-            }
-            if pause == AGAIN_FIRST {
-                context.printer.warn(&format!("{}; going on as soon as it is back", fault.what()));
-            }
+        breaks.bear(context, opened, ended)?;
+        tokio::time::sleep(breaks.pause).await;
+        breaks.pause = (breaks.pause * 2).min(AGAIN_MAX);
+    }
+}
+
+/// How a stream that is opened again and again breaks off.
+struct Breaks {
+    /// It was open once, whatever came of it: then the job and the rights are good, and a failure will pass.
+    is_known: bool,
+    /// Before it is opened again.
+    pause: Duration,
+    since: Option<Instant>,
+}
+
+impl Breaks {
+    /// It is back.
+    fn over(&mut self) {
+        (self.pause, self.since) = (AGAIN_FIRST, None);
+    }
+
+    /// Bears the end of a stream that was `opened` then, or could not be, and says so once; not one that is not back for
+    /// too long.
+    fn bear(&mut self, context: &Context, opened: Option<Instant>, ended: Result<()>) -> Result<()> {
+        // A program may be silent for hours: what lasted was back.
+        if opened.is_some_and(|opened| opened.elapsed() > AGAIN_MAX) {
+            self.over();
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(AGAIN_MAX);
+        let Err(fault) = ended else { return Ok(()) };
+        let since = *self.since.get_or_insert_with(|| {
+            context.printer.warn(&format!("{}; going on as soon as it is back", fault.what()));
+            Instant::now()
+        });
+        if since.elapsed() > OUTAGE_MAX { Err(fault) } else { Ok(()) }
     }
 }
 

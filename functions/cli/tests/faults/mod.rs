@@ -294,6 +294,17 @@ async fn an_output_that_breaks_off_is_told_of_and_gone_on_with() {
 }
 
 #[tokio::test]
+async fn an_output_whose_server_is_restarted_before_its_first_line_is_gone_on_with() {
+    let server = server::start().await;
+    let output = shell(&server, project().path(), "$REKINDLE logs young -f").await;
+    let said = String::from_utf8(output.stderr).unwrap();
+    let told = format!("warning: the stream of {} broke off; going on as soon", server.url());
+    assert_eq!(said.matches("going on as soon").count(), 1, "{said}");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && said.contains(&told) && shown.contains("[w0] step 2\n"), "{said}{shown}");
+}
+
+#[tokio::test]
 async fn faults_name_the_cause_and_the_next_step() {
     let server = server::start().await;
     let mut wrong = Vec::new();

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures::StreamExt as _;
 use serde_json::json;
 
-use super::{job, problem};
+use super::{Log, job, problem};
 
 /// `answers-418` is answered so; others break off, or come from something that is no server of ours.
 pub(super) fn answer(id: &str) -> Option<Response> {
@@ -22,6 +22,20 @@ pub(super) fn answer(id: &str) -> Option<Response> {
             let text = job("torn", &[]).to_string();
             Some(broken_off(&text[..100]))
         }
+        _ => None,
+    }
+}
+
+/// A server that is restarted before a program says anything: the stream breaks off, and then it is away for a while.
+pub(super) fn restarted(log: &Log, id: &str) -> Option<Response> {
+    if id != "young" {
+        return None;
+    }
+    let mut log = log.lock().unwrap();
+    log.follows += 1;
+    match log.follows {
+        1 => Some(([(header::CONTENT_TYPE, "text/event-stream")], broken_off(": hello\n\n")).into_response()),
+        2 => Some(problem(503, "the server is starting", &[])),
         _ => None,
     }
 }

@@ -28,6 +28,7 @@ struct Seen {
     headers: Vec<HeaderMap>,
     bodies: Vec<Value>,
     looks: u32,
+    follows: u32,
     looked: Arc<tokio::sync::Notify>,
     addresses: u32,
     uploads: Vec<String>,
@@ -274,7 +275,9 @@ fn known(id: &str) -> Option<Value> {
         "silent" => Some(seeing::settling()),
         "hooked" => Some(seeing::hooked()),
         "mute" => Some(seeing::mute()),
-        "good" | "moved" | "odd" | "cut" | "forger" => Some(ended(id, "succeeded", "All 4 workers ended well.")),
+        "good" | "moved" | "odd" | "cut" | "young" | "forger" => {
+            Some(ended(id, "succeeded", "All 4 workers ended well."))
+        }
         "bad" => Some(ended(id, "failed", "ModuleNotFoundError: No module named 'flax' (environment).")),
         "gone" => Some(ended(id, "cancelled", "ada@example.com cancelled it.")),
         "rude" => Some(job(id, &[("message", json!("\u{1b}[2Jcleared"))])),
@@ -554,6 +557,9 @@ async fn logs(
     }
     if id == "forger" {
         return ([(header::CONTENT_TYPE, "text/event-stream")], objects::FORGED).into_response();
+    }
+    if let Some(answer) = faulty::restarted(&log, &id) {
+        return answer;
     }
     if id == "cut" && !headers.contains_key("last-event-id") {
         return faulty::broken_off(&objects::events("id: 1;a\ndata: [w0] step 1\n\nid: 1;b\ndata: [w0] cut"));
