@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -55,18 +55,25 @@ const LOOK_FOR_PEOPLE: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Activity {
     last_ms: Arc<AtomicI64>,
-    running: Arc<AtomicUsize>,
+    /// Orders that are being carried out, until their ends are told.
+    running: Arc<watch::Sender<usize>>,
     looked: Option<Instant>,
 }
 
 impl Activity {
     /// Now, while an order is carried out.
     pub(crate) fn at(&self) -> Option<Timestamp> {
-        if self.running.load(Ordering::Relaxed) > 0 {
+        if *self.running.borrow() > 0 {
             self.touch();
         }
         let last = self.last_ms.load(Ordering::Relaxed);
         (last > 0).then(|| Timestamp::from_millisecond(last).ok()).flatten()
+    }
+
+    /// Waits until the ends of all orders are told, but no longer than that.
+    pub(crate) async fn all_told(&self, patience: Duration) {
+        let mut running = self.running.subscribe();
+        let _ = tokio::time::timeout(patience, running.wait_for(|count| *count == 0)).await;
     }
 
     fn touch(&self) {
@@ -217,7 +224,7 @@ impl Exec {
         secrets: BTreeMap<String, String>,
         grace: Duration,
     ) {
-        self.activity.running.fetch_add(1, Ordering::Relaxed);
+        self.activity.running.send_modify(|count| *count += 1);
         let done = match &order.action {
             ExecAction::Run(command) => match self.secrets.values(&secrets).await {
                 // Whoever gave it has changed their mind before it was begun: it is never begun.
@@ -238,7 +245,7 @@ impl Exec {
         self.put_exit(order.id, &exit).await;
         self.done_with(order.attempt, order.id);
         self.activity.touch();
-        self.activity.running.fetch_sub(1, Ordering::Relaxed);
+        self.activity.running.send_modify(|count| *count -= 1);
     }
 
     async fn run(
@@ -412,7 +419,7 @@ mod tests {
         assert!(age.as_secs() < 3600, "{age}");
         let activity = Activity::default();
         assert_eq!(activity.at(), None);
-        activity.running.fetch_add(1, Ordering::Relaxed);
+        activity.running.send_modify(|count| *count += 1);
         assert!(activity.at().is_some(), "while an order is carried out");
     }
 }

@@ -429,7 +429,7 @@ impl Machine {
             watch: self.watch.clone(),
             family,
         };
-        let taken_over = self.taken_over.clone();
+        let (taken_over, orders) = (self.taken_over.clone(), self.parts.exec.activity.clone());
         // Where we end it, what saves may be a child of what the group's leader was: a program under a shell, that of a launcher, or
         // in a workspace what people began.
         let leftovers = (!is_ordered).then_some(procs::LEFTOVER_GRACE);
@@ -454,7 +454,9 @@ impl Machine {
             let folder = closing.folder.clone();
             let report = tokio::task::spawn_blocking(move || closing.report(ended));
             // Once the last worker's exit is known the machine may be gone within the second.
-            let (report, is_told) = tokio::join!(report, all_told(&flushes, &folder, &taken_over, patience));
+            let (orders, output) =
+                (orders.all_told(patience.left.min(LAST_WORD)), all_told(&flushes, &folder, &taken_over, patience));
+            let (report, is_told, ()) = tokio::join!(report, output, orders);
             let is_collecting = matches!(when, When::After(_)) && collecting.is_due();
             if let Ok(report) = report {
                 let closed = Closed { exit: Box::new(report), is_collecting, has_unsent: !is_told };

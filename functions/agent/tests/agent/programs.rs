@@ -348,6 +348,11 @@ async fn a_command_that_is_told_to_end_takes_all_that_it_started_with_it_and_no_
     assert!(!is_alive(&far), "in whatever session");
     assert!(is_alive(&other), "the other command goes on");
     assert!(!worker.work().join("never").exists(), "what was told to end before it began is not begun");
+    cloud.want(Want::Stop);
+    cloud.until_state(1, WorkerState::Exited).await;
+    let end =
+        cloud.set(|inner| ended(inner, 2)).expect("told before the end of the attempt, after which the machine goes");
+    assert_eq!(serde_json::from_slice::<ExecExit>(&end).unwrap().code, 128 + 15);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
