@@ -24,8 +24,10 @@ use tokio::sync::watch;
 use crate::api::{Api, CallError, ExecChunk};
 use crate::backoff;
 use crate::bundle;
+use crate::closing::LAST_WORD;
 use crate::devices::Devices;
 use crate::files::{self, Layout};
+use crate::logs::Patience;
 use crate::metadata::{Metadata, Node};
 use crate::procs::{self, Birth};
 use crate::program::Reaped;
@@ -70,10 +72,12 @@ impl Activity {
         (last > 0).then(|| Timestamp::from_millisecond(last).ok()).flatten()
     }
 
-    /// Waits until the ends of all orders are told, but no longer than that.
-    pub(crate) async fn all_told(&self, patience: Duration) {
+    /// Beside what is waited for, waits until the ends of all orders are told, too: but not for long.
+    pub(crate) async fn with<T>(&self, patience: Patience, other: impl Future<Output = T>) -> T {
         let mut running = self.running.subscribe();
-        let _ = tokio::time::timeout(patience, running.wait_for(|count| *count == 0)).await;
+        let all_told = async { drop(running.wait_for(|count| *count == 0).await) };
+        let told = tokio::time::timeout(patience.left.min(LAST_WORD), all_told);
+        tokio::join!(other, told).0
     }
 
     fn touch(&self) {

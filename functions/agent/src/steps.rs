@@ -454,9 +454,8 @@ impl Machine {
             let folder = closing.folder.clone();
             let report = tokio::task::spawn_blocking(move || closing.report(ended));
             // Once the last worker's exit is known the machine may be gone within the second.
-            let (orders, output) =
-                (orders.all_told(patience.left.min(LAST_WORD)), all_told(&flushes, &folder, &taken_over, patience));
-            let (report, is_told, ()) = tokio::join!(report, output, orders);
+            let told = orders.with(patience, all_told(&flushes, &folder, &taken_over, patience));
+            let (report, is_told) = tokio::join!(report, told);
             let is_collecting = matches!(when, When::After(_)) && collecting.is_due();
             if let Ok(report) = report {
                 let closed = Closed { exit: Box::new(report), is_collecting, has_unsent: !is_told };
