@@ -230,3 +230,24 @@ fn the_limit_of_a_create_begins_when_it_is_granted_and_asked_for() {
     let decision = decided(&late, &seen(&late, &Look::Absent, Some(Vec::new()), 600), 600);
     assert!(decision.notes.iter().any(|note| note.contains("given up")), "{:?}", decision.notes);
 }
+
+#[test]
+fn a_slice_that_goes_without_a_notice_is_counted_until_it_was_heard_of_last() {
+    let job = running();
+    let gone = SliceView { ended: true, ..view(&job, SliceState::Preempted, true) };
+    let heard = |secs| {
+        Some((0..4).map(|n| WorkerReport { heard_at: at(secs), ..report(n, WorkerState::Running, None) }).collect())
+    };
+    let counted = |job: &Job, look: &Look<SliceView>, heard: Option<Vec<WorkerReport>>, secs| {
+        let after = decided(job, &seen(job, look, heard, secs), secs).job;
+        (after.usage.paid_chip_secs / 16, Job::clone(&after))
+    };
+    // READY since the first second.
+    let (paid, lost) = counted(&job, &Look::Seen(gone.clone()), heard(130), 190);
+    assert_eq!(paid, 130);
+    assert_eq!(counted(&lost, &Look::Seen(gone.clone()), heard(130), 400).0, 130, "and no more");
+    assert_eq!(counted(&job, &Look::Absent, heard(130), 190).0, 130);
+    assert_eq!(counted(&job, &Look::Seen(gone), None, 190).0, 190, "nobody was heard of");
+    let there = Look::Seen(view(&job, SliceState::Ready, true));
+    assert_eq!(counted(&job, &there, heard(130), 190).0, 190, "it is there");
+}

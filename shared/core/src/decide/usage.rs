@@ -5,17 +5,34 @@ use jiff::Timestamp;
 use super::Pass;
 use crate::account::{Sort, by_week, meter};
 use crate::job::{Attempt, Generation, Job, Usage};
-use crate::observation::NoticeKind;
+use crate::observation::{Look, NoticeKind};
 
 impl Pass<'_> {
     /// Adds the time since the last count. The state before this pass holds for all of it.
     pub(super) fn count_usage(&mut self) {
-        self.job.usage = usage_at(&self.job, self.now);
+        self.job.usage = counted(&self.job, self.now, |g| self.last_word(g));
+    }
+
+    /// The last word of a slice that is seen to be gone for the first time: nobody knows when in between it went, and nobody is
+    /// charged for what a machine did that was silent.
+    fn last_word(&self, g: &Generation) -> Option<Timestamp> {
+        let is_over = match &self.look_of(g)?.slice {
+            Look::Seen(view) => view.ended,
+            Look::Absent => true,
+            Look::Unknown => false,
+        };
+        let of_it = self.seen.workers.iter().flatten().filter(|report| report.generation == g.number);
+        of_it.map(|report| report.heard_at).max().filter(|_| is_over && g.ended_since.is_none() && g.delete.is_none())
     }
 }
 
 /// The job's usage counted up to `now`, by the state that it is in: what a person is shown between two passes.
 pub fn usage_at(job: &Job, now: Timestamp) -> Usage {
+    counted(job, now, |_| None)
+}
+
+/// `last_word`: until when a generation counts at most.
+fn counted(job: &Job, now: Timestamp, last_word: impl Fn(&Generation) -> Option<Timestamp>) -> Usage {
     let from = job.usage.through.unwrap_or(job.created_at);
     let mut usage = job.usage.clone();
     // Parts of a second are left for the next count, so that many short passes lose nothing.
@@ -28,7 +45,7 @@ pub fn usage_at(job: &Job, now: Timestamp) -> Usage {
         if g.lost.is_some() || ready >= now {
             continue;
         }
-        let until = taken_away_at(g).map_or(through, |at| at.min(through));
+        let until = taken_away_at(g).into_iter().chain(last_word(g)).fold(through, Timestamp::min);
         let secs = u64::try_from(until.duration_since(from).as_secs()).unwrap_or(0);
         count(&mut usage, g, sort(job, g), from, secs);
     }
