@@ -15,7 +15,7 @@ use serde::Deserialize;
 use rekindle_core::access::Right;
 use rekindle_core::exec::{ExecAction, ExecExit, ExecOrder, ORDER_MAX};
 use rekindle_core::ids::{JobId, WorkerKey};
-use rekindle_core::job::Job;
+use rekindle_core::job::{Job, Phase};
 use rekindle_core::spec::{FieldError, execve};
 use rekindle_engine::Commanded;
 use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, body, faulty_query, problem};
@@ -50,8 +50,12 @@ fn paper(job: &JobId, id: u64) -> String {
 fn worker_of(job: &Job, text: Option<&str>, known: impl Fn(WorkerKey) -> bool) -> Result<Option<WorkerKey>, Problem> {
     let Some(text) = text.filter(|text| *text != "all") else { return Ok(None) };
     v1::worker_key(text).filter(|key| known(*key)).map(Some).ok_or_else(|| {
-        let last = workers(job, None).last().map_or(0, |key| key.worker);
-        let why = format!("{text:?} is no worker; there are 0 to {last} of each slice");
+        let all = workers(job, None);
+        let has_slices = all.iter().any(|key| key.slice > 0);
+        let name = |key: Option<&WorkerKey>| {
+            v1::worker_label(key.copied().unwrap_or(WorkerKey { slice: 0, worker: 0 }), has_slices)
+        };
+        let why = format!("{text:?} is no worker; there are {} to {}", name(all.first()), name(all.last()));
         problem(StatusCode::BAD_REQUEST, "worker", why)
     })
 }
@@ -63,6 +67,21 @@ fn workers(job: &Job, order: Option<&ExecOrder>) -> Vec<WorkerKey> {
     }
     let Some(g) = job.current_generation() else { return Vec::new() };
     (0..g.slices).flat_map(|slice| (0..g.workers).map(move |worker| WorkerKey { slice, worker })).collect()
+}
+
+/// Why nobody is there to carry out an order.
+fn no_workers(id: &JobId, phase: Phase) -> String {
+    match phase {
+        Phase::Paused => format!("{id} has no workers: it is paused"),
+        Phase::Stopping => format!("{id} has no workers any more: it is stopping"),
+        Phase::Succeeded | Phase::Failed | Phase::Cancelled => {
+            format!("{id} has no workers any more: it has ended ({})", phase.as_str())
+        }
+        Phase::Pending | Phase::Provisioning | Phase::Starting | Phase::Recovering => {
+            format!("{id} has no workers yet: it is {}", phase.as_str())
+        }
+        Phase::Running => format!("{id} has no workers now: they are being stopped"),
+    }
 }
 
 /// Nothing of it comes any more: its attempt is over, and so is the time that commands were given to save.
@@ -109,7 +128,7 @@ pub(crate) async fn order(
                 (job, given)
             }
             Ok(Commanded::NoSense(no)) => {
-                let why = format!("job {id} has no workers now: {no}");
+                let why = no_workers(&id, no.phase);
                 return Err(problem(StatusCode::CONFLICT, "phase", why).with("phase", no.phase.as_str()));
             }
             Ok(Commanded::WrongAttempt(_) | Commanded::OtherUnderKey(_) | Commanded::NoSuchJob) => {

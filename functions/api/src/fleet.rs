@@ -108,9 +108,9 @@ fn state(of: &SliceState) -> String {
     }
 }
 
-/// A queued resource costs nothing beside its nodes.
+/// A queued resource costs nothing beside its nodes, and a node nothing before it is READY and once it is off.
 fn usd_per_hour(api: &Api, listed: &Listed) -> Option<f64> {
-    if listed.slice.via == Via::QueuedResource {
+    if listed.slice.via == Via::QueuedResource || !listed.view.is_charged() {
         return Some(0.0);
     }
     placement::usd_per_hour(&api.engine.deployment, &listed.accelerator, &listed.slice.zone, listed.capacity())

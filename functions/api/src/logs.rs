@@ -164,9 +164,9 @@ pub(crate) fn workers_each(job: &Job) -> u32 {
 fn worker(job: &Job, text: &str) -> Result<WorkerKey, Problem> {
     let (slices, workers) = (job.spec.tpu.slices, workers_each(job));
     let range = match (slices, workers) {
-        (1, 1) => "the job has worker 0 alone".to_owned(),
-        (1, _) => format!("the job has the workers 0 to {}", workers - 1),
-        _ => format!("the job has the workers 0-0 to {}-{} (slice-worker)", slices - 1, workers - 1),
+        (1, 1) => "the job has w0 alone".to_owned(),
+        (1, _) => format!("the job has the workers w0 to w{}", workers - 1),
+        _ => format!("the job has the workers s0w0 to s{}w{} (slice, worker)", slices - 1, workers - 1),
     };
     let key = v1::worker_key(text).filter(|key| key.slice < slices && key.worker < workers);
     key.ok_or_else(|| faulty_query("worker", &format!("there is no worker {text:?}; {range}")))

@@ -104,7 +104,7 @@ impl FieldLine<'static> {
 pub(crate) struct LogLine<'a> {
     /// The attempt that wrote it.
     pub(crate) attempt: u32,
-    /// The worker: `w0`; `s1w0` where there are slices.
+    /// The worker: `w0`; `s0w0` where there are slices.
     pub(crate) worker: &'a str,
     /// The line without its end.
     pub(crate) line: &'a str,
@@ -113,7 +113,7 @@ pub(crate) struct LogLine<'a> {
 /// A line that a command wrote on a worker, as it comes.
 #[derive(Debug, Serialize)]
 pub(crate) struct ExecLine<'a> {
-    /// The worker: `w0`; `s1w0` where there are slices.
+    /// The worker: `w0`; `s0w0` where there are slices.
     pub(crate) worker: &'a str,
     /// `stdout` or `stderr`.
     pub(crate) stream: &'a str,
@@ -134,9 +134,9 @@ pub(crate) struct ExecEnd<'a> {
 
 /// How files went to workers, or came from them.
 #[derive(Debug, Serialize)]
-pub(crate) struct Synced<'a> {
-    /// The workers, and how it went on each.
-    pub(crate) workers: &'a [ExecWorkerView],
+pub(crate) struct Synced {
+    /// The workers, each called as in the lines of `exec`, and how it went on each.
+    pub(crate) workers: Vec<ExecWorkerView>,
 }
 
 /// Where the page is.

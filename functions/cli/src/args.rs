@@ -34,13 +34,13 @@ pub(crate) struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  rekindle demo                                        see a job survive
-  rekindle dev                                         everything on this machine
-  rekindle run --tpu v5litepod-8 -- python3 train.py   submit a job
-  rekindle run job.yaml --follow                       submit it, follow its output
-  rekindle ps                                          what runs, what waits, and why
+  rekindle demo                                  see a job survive
+  rekindle dev                                   everything on this machine
+  rekindle run --tpu v6e-8 -- python3 train.py   submit a job
+  rekindle run job.yaml --follow                 submit it, follow its output
+  rekindle ps                                    what runs, what waits, why
 
-Exit codes: 0 done, 1 the input or the job is at fault, 2 something unexpected; of `wait`, `run --wait` and
+Exit codes: 0 done, 1 the input or the job is at fault, 2 something unexpected; of `wait`, `run --wait` and \
 `run --follow` also 3 cancelled, 4 not known.";
 
 const CANCEL_EXAMPLES: &str = "\
@@ -252,7 +252,7 @@ pub(crate) struct Doctor {
 pub(crate) struct Run {
     /// Job file in YAML or JSON (`-` is stdin), then arguments of the program as KEY=VALUE: an alias such as `lr`, or a
     /// full name such as `config.model.depth`. In a `run` of several commands they go where "$@" stands
-    #[arg(value_name = "FILE | KEY=VALUE")]
+    #[arg(add = complete::words_of_run(), value_name = "FILE | KEY=VALUE")]
     pub(crate) words: Vec<String>,
     /// Folder with the program, or its name in the configuration; equal folders are sent once, so its files come with the
     /// same time everywhere [default: `folder` of the preset, of rekindle.toml or of the configuration, else the current]
@@ -262,16 +262,16 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) no_code: bool,
     /// Accelerator type; several in order of preference
-    #[arg(long, value_name = "TYPE", value_delimiter = ',')]
+    #[arg(add = complete::accelerators(), long, value_name = "TYPE", value_delimiter = ',')]
     pub(crate) tpu: Vec<String>,
-    /// Id of the job; the same id and job again is no new job
+    /// Id of the job; the same id and job again is no new job while it has not ended, and refused afterwards
     #[arg(long)]
     pub(crate) id: Option<String>,
     /// Zone; several in order of preference [default: all that the deployment allows]
-    #[arg(long, value_name = "ZONE", value_delimiter = ',')]
+    #[arg(add = complete::zones(), long, value_name = "ZONE", value_delimiter = ',')]
     pub(crate) zone: Vec<String>,
     /// spot, preemptible, on_demand, reserved; several in order of preference
-    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    #[arg(add = complete::capacities(), long, value_name = "KIND", value_delimiter = ',')]
     pub(crate) capacity: Vec<String>,
     /// Slices; more than one is multislice, all or nothing
     #[arg(long, value_name = "N")]
@@ -305,7 +305,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TEXT")]
     pub(crate) notes: Option<String>,
     /// Any field of the job: `--set limits.total=2h`
-    #[arg(long, value_name = "FIELD=VALUE")]
+    #[arg(add = complete::assignments(), long, value_name = "FIELD=VALUE")]
     pub(crate) set: Vec<String>,
     /// Print the job, and what would be created, where, at what price; send and submit nothing
     #[arg(long = "dry-run")]
@@ -316,7 +316,7 @@ pub(crate) struct Run {
     /// Follow the output to the end; exit codes as of `wait`
     #[arg(long, short = 'f')]
     pub(crate) follow: bool,
-    /// The program and its arguments, run on every worker
+    /// The program and its arguments, run on every worker; one word with blanks alone is a line for bash
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
     /// It is a workspace, which has no program.
@@ -327,9 +327,12 @@ pub(crate) struct Run {
 const RUN_EXAMPLES: &str = "\
 Examples:
   rekindle run job.yaml lr=0.01 config.model.depth=24
-  rekindle run --tpu v5litepod-16 --zone us-west4-a --tag ablation -- python3 train.py --lr=0.01
+  rekindle run --tpu v5litepod-16 --tag ablation -- python3 train.py --lr=0.01
+  rekindle run --tpu v6e-8 --zone us-east5-b -- 'cd src && ./train.sh | tee log'
   rekindle run job.yaml --id lr-sweep-3 --set limits.total=12h --follow
-  gcloud pubsub topics publish rekindle-jobs --message=\"$(rekindle run job.yaml --no-code --dry-run --json)\"";
+
+`gcloud pubsub topics publish rekindle-jobs --message=\"$(rekindle run job.yaml --no-code --dry-run --json)\"` \
+submits the same by way of Pub/Sub.";
 
 /// A command on one job.
 #[derive(Debug, Args)]
@@ -365,8 +368,8 @@ pub(crate) struct Logs {
     /// Only this attempt
     #[arg(long, value_name = "N")]
     pub(crate) attempt: Option<u32>,
-    /// Only this worker: its index, or SLICE-INDEX; `all` is every worker
-    #[arg(long, value_parser = space::worker(), value_name = "N|all", default_value = "all")]
+    /// Only this worker: w3, or s1w3 where there are slices; `all` is every worker
+    #[arg(long, value_name = "wN|all", default_value = "all")]
     pub(crate) worker: String,
     /// Only what came in since then: so long ago, such as 10m, a day, or a time
     #[arg(long, value_name = "TIME", value_parser = crate::moment::argument)]
@@ -440,6 +443,7 @@ pub(crate) struct WebhookSecret {
 #[command(after_help = "Examples:\n  rekindle fields\n  rekindle fields limits\n  rekindle fields tpu.capacity")]
 pub(crate) struct Fields {
     /// Only this field, or this section
+    #[arg(add = complete::fields())]
     pub(crate) field: Option<String>,
 }
 
@@ -470,7 +474,7 @@ pub(crate) struct Wait {
     #[arg(add = complete::jobs(), required = true, value_name = "JOB")]
     pub(crate) jobs: Vec<String>,
     /// Give up after so long, with exit code 4
-    #[arg(long, value_parser = humantime::parse_duration)]
+    #[arg(long, value_parser = crate::moment::span)]
     pub(crate) timeout: Option<std::time::Duration>,
 }
 
@@ -504,9 +508,10 @@ pub(crate) struct Restart {
 #[command(after_help = "Examples:\n  rekindle catalog v5litepod\n  rekindle catalog v6e-8 --zone us-east5-b")]
 pub(crate) struct Catalog {
     /// Only accelerators whose name begins so, such as `v5litepod` or `v6e-8`
+    #[arg(add = complete::accelerators())]
     pub(crate) accelerator: Option<String>,
     /// Only this zone
-    #[arg(long)]
+    #[arg(add = complete::zones(), long)]
     pub(crate) zone: Option<String>,
     /// The catalogue of this program, without asking a server
     #[arg(long)]

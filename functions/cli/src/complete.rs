@@ -1,14 +1,19 @@
-//! What a shell proposes beside commands and options: jobs, workspaces and presets, as they are now.
+//! What a shell proposes beside commands and options: jobs, workspaces, presets and aliases, as they are now; and what this
+//! program knows by itself: types of TPUs, zones, phases, fields of a job.
 //!
 //! The script of `rekindle completion` runs this program again for each word, with [`VARIABLE`] set. A person waits for it:
 //! a server that does not answer soon proposes nothing, and a fault is never shown.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::time::Duration;
 
 use clap::CommandFactory as _;
-use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _};
 use clap_complete::env::{CompleteEnv, Shells};
+use rekindle_core::catalog;
+use rekindle_core::job::Phase;
+use rekindle_core::spec::fields::FIELDS;
 use rekindle_wire::v1::JobView;
 use serde_json::Value;
 
@@ -57,10 +62,66 @@ pub(crate) fn workspaces() -> ArgValueCompleter {
 /// Names of presets.
 pub(crate) fn presets() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
-        let project = std::env::current_dir().ok().and_then(|here| Project::load(&here, None).ok());
-        let names = project.map(|project| project.preset_names()).unwrap_or_default();
+        let names = project().map(|project| project.preset_names()).unwrap_or_default();
         names.into_iter().filter(|name| begins(name, current)).map(CompletionCandidate::new).collect()
     })
+}
+
+/// Accelerator types of the catalogue.
+pub(crate) fn accelerators() -> ArgValueCompleter {
+    words(|| catalog::accelerators().iter().map(|one| one.name.clone()).collect())
+}
+
+/// Zones of the catalogue.
+pub(crate) fn zones() -> ArgValueCompleter {
+    words(|| catalog::zones().into_iter().map(str::to_owned).collect())
+}
+
+/// Ways to buy a TPU.
+pub(crate) fn capacities() -> ArgValueCompleter {
+    words(|| ["spot", "preemptible", "on_demand", "reserved"].map(str::to_owned).to_vec())
+}
+
+/// Phases of a job.
+pub(crate) fn phases() -> ArgValueCompleter {
+    words(|| Phase::ALL.iter().map(|phase| phase.as_str().to_owned()).collect())
+}
+
+/// Fields of a job, and its sections.
+pub(crate) fn fields() -> ArgValueCompleter {
+    words(|| {
+        let sections = FIELDS.iter().filter_map(|field| Some(field.name.split_once('.')?.0.trim_end_matches("[]")));
+        let all = sections.chain(FIELDS.iter().map(|field| field.name));
+        all.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
+    })
+}
+
+/// Fields of a job that take one value: `limits.total=`.
+pub(crate) fn assignments() -> ArgValueCompleter {
+    words(|| {
+        let single = FIELDS.iter().filter(|field| !field.name.contains("[]"));
+        single.map(|field| format!("{}=", field.name)).collect()
+    })
+}
+
+/// Files, and the short names of the program's arguments: `lr=`.
+pub(crate) fn words_of_run() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let names = project().map(|project| project.alias_names()).unwrap_or_default();
+        let names = names.into_iter().map(|name| format!("{name}=")).filter(|name| begins(name, current));
+        PathCompleter::any().complete(current).into_iter().chain(names.map(CompletionCandidate::new)).collect()
+    })
+}
+
+/// The words of a list that begin as what was typed.
+fn words(all: fn() -> Vec<String>) -> ArgValueCompleter {
+    ArgValueCompleter::new(move |current: &OsStr| {
+        all().into_iter().filter(|word| begins(word, current)).map(CompletionCandidate::new).collect()
+    })
+}
+
+fn project() -> Option<Project> {
+    std::env::current_dir().ok().and_then(|here| Project::load(&here, None).ok())
 }
 
 fn begins(word: &str, current: &OsStr) -> bool {

@@ -55,6 +55,8 @@ pub(crate) fn bytes(size: u64) -> String {
 
 /// US dollars, with cents, and with more digits below a cent.
 pub(crate) fn usd(amount: f64) -> String {
+    // A sum of nothing is -0.0 in Rust, and less than the last digit may be of either sign.
+    let amount = if amount.abs() < 0.000_05 { 0.0 } else { amount };
     if amount != 0.0 && amount.abs() < 0.01 { format!("${amount:.4}") } else { format!("${amount:.2}") }
 }
 
@@ -171,7 +173,13 @@ mod tests {
 
     #[test]
     fn money_shows_what_is_below_a_cent() {
-        for (amount, text) in [(0.0, "$0.00"), (1.239, "$1.24"), (0.0042, "$0.0042")] {
+        for (amount, text) in [
+            (0.0, "$0.00"),
+            (std::iter::empty::<f64>().sum(), "$0.00"),
+            (-0.000_01, "$0.00"),
+            (1.239, "$1.24"),
+            (0.0042, "$0.0042"),
+        ] {
             assert_eq!(usd(amount), text);
         }
     }

@@ -28,6 +28,11 @@ pub(crate) fn argument(text: &str) -> Result<Timestamp, String> {
     parse(text, &Zoned::now()).ok_or_else(|| FORMS.to_owned())
 }
 
+/// A length of time as an argument.
+pub(crate) fn span(text: &str) -> Result<std::time::Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "write it like 90s, 30m, 24h or 7d".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

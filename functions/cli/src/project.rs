@@ -146,6 +146,11 @@ impl Project {
         })
     }
 
+    /// Short names of the program's arguments.
+    pub(crate) fn alias_names(&self) -> Vec<String> {
+        self.aliases.keys().cloned().collect()
+    }
+
     /// Every name that `--preset` takes.
     pub(crate) fn preset_names(&self) -> Vec<String> {
         let recovery = rekindle_core::policy::Preset::ALL.map(rekindle_core::policy::Preset::as_str);

@@ -32,6 +32,7 @@ pub(crate) fn fault(error: &Error, words: &[String]) -> Option<Fault> {
             None => causes.push(line.trim_start_matches("error: ").to_owned()),
         }
     }
+    tips.extend(lacks_dashes(error, words));
     tips.push(format!("`{} --help` tells what it takes, with examples", command(words)));
     // The number that shells and clap's users expect for it.
     let fault = causes.into_iter().fold(Fault::input(what), Fault::because).exits(Exit::Unexpected);
@@ -61,6 +62,18 @@ fn is_far(error: &Error, tip: &str) -> bool {
         typed.iter().any(|typed| strsim::normalized_damerau_levenshtein(&bare(typed), &bare(&word)) >= LEAST)
     };
     near.peek().is_some() && !near.any(is_near)
+}
+
+/// What is to be typed where `--` before the command of a worker was forgotten.
+fn lacks_dashes(error: &Error, words: &[String]) -> Option<String> {
+    let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else { return None };
+    let exec = words.iter().position(|word| word == "exec")?;
+    // Behind the workspace, which may have the same name.
+    let at = (exec + 2..words.len()).find(|at| words[*at] == *found)?;
+    (error.kind() == ErrorKind::UnknownArgument && !found.starts_with('-')).then(|| {
+        let typed = words[at..].join(" ");
+        format!("put `--` before the command: `rekindle {} -- {}`", words[..at].join(" "), crate::human::tame(&typed))
+    })
 }
 
 /// The command whose help tells more: the first of the words that is one.
@@ -100,11 +113,17 @@ mod tests {
             ("xyzzy", &["unrecognized subcommand 'xyzzy'"], "`rekindle --help`"),
             ("fleet all", &["unexpected argument 'all' found"], "`rekindle fleet --help`"),
             ("show", &["arguments were not provided", "<JOB>"], "`rekindle show --help`"),
+            (
+                "exec dev pwd",
+                &["unexpected argument 'pwd' found"],
+                "put `--` before the command: `rekindle exec dev -- pwd`",
+            ),
             ("exec box", &["arguments were not provided", "<COMMAND>"], "`rekindle exec --help`"),
             ("tag train-1", &["arguments were not provided", "<TAG>"], "`rekindle tag --help`"),
             ("run --tpu", &["a value is required for '--tpu <TYPE>'"], "`rekindle run --help`"),
             ("ps --phase walking", &["invalid value 'walking' for '--phase", "pending, provisioning"], "ps --help`"),
-            ("ps --within soon", &["invalid value 'soon' for '--within <TIME>'"], "ps --help`"),
+            ("ps --within 5x", &["invalid value '5x' for '--within <TIME>'", "like 90s, 30m, 24h"], "ps --help`"),
+            ("wait a --timeout 5x", &["invalid value '5x'", "like 90s, 30m, 24h"], "wait --help`"),
             ("--color red ps", &["invalid value 'red' for '--color", "auto, always, never"], "`rekindle"),
             ("account --by year", &["invalid value 'year'", "job, owner, tag, week"], "account --help`"),
             ("account --weeks 0", &["invalid value '0'", "0 is not in 1..=520"], "account --help`"),

@@ -35,6 +35,23 @@ pub enum ExecAction {
     },
 }
 
+impl ExecAction {
+    /// The command of a person that it is of: `exec`, or `sync`.
+    pub fn command(&self) -> &'static str {
+        match self {
+            // What `sync` has the workers run itself, to pack what it fetches, it gives this name.
+            Self::Run(CommandLine::Argv(words)) if matches!(words.as_slice(), [_, _, _, name, _] if name == SYNC) => {
+                SYNC
+            }
+            Self::Run(_) => "exec",
+            Self::Unpack { .. } => SYNC,
+        }
+    }
+}
+
+/// What the shell that `rekindle sync` starts on the workers is called there: its `$0`.
+pub const SYNC: &str = "sync";
+
 /// One order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecOrder {

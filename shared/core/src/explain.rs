@@ -89,7 +89,7 @@ fn standing(job: &Job, now: Timestamp) -> String {
     match job.phase {
         Phase::Pending => format!("Job {id} has waited {since} and has no TPU yet."),
         Phase::Provisioning => match job.current_generation() {
-            Some(g) => format!("Job {id} waits for its TPU: {}, for {since}.", asked(g, now)),
+            Some(g) => format!("Job {id} has waited {since} for its TPU: {}.", asked(g, now)),
             None => format!("Job {id} has waited {since} for its TPU."),
         },
         Phase::Starting => {
@@ -436,7 +436,7 @@ fn asked(g: &Generation, now: Timestamp) -> String {
         Create::Failed { .. } => "was refused",
         Create::Done => "was made",
     };
-    format!("{} {state} {via}, {}", slice(g), ago(g.intended_at, now))
+    format!("{} {state} {via} {}", slice(g), ago(g.intended_at, now))
 }
 
 /// The names of what the job still owns.

@@ -98,6 +98,21 @@ impl SliceView {
     pub fn is_well(&self) -> bool {
         self.state == SliceState::Ready && self.health == Health::Healthy
     }
+
+    /// True if the provider charges for it now: it was READY, and VMs of it are on. The account of a job counts the same time.
+    pub const fn is_charged(&self) -> bool {
+        match self.state {
+            SliceState::Queued | SliceState::Creating => false,
+            SliceState::Ready
+            | SliceState::InTransition(_)
+            | SliceState::Preempted
+            | SliceState::Terminated
+            | SliceState::Stopped
+            | SliceState::Failed
+            | SliceState::Deleting
+            | SliceState::Unrecognized(_) => !self.ended,
+        }
+    }
 }
 
 /// The labels that say whose a resource is. Absent ones are empty.

@@ -262,6 +262,12 @@ fn submit_entry(job: &Job, actor: &str, now: Timestamp) -> HistoryEntry {
     }
 }
 
+/// The command in a person's words: an order is of `exec` or of `sync`.
+fn said<'a>(before: &Job, after: &Job, command: &'a str) -> &'a str {
+    let order = after.execs.last().filter(|_| after.last_exec > before.last_exec);
+    order.map_or(command, |order| order.action.command())
+}
+
 fn command_entry(before: &Job, after: &Job, command: &str, actor: &str, now: Timestamp) -> HistoryEntry {
     HistoryEntry {
         revision: after.revision,
@@ -271,7 +277,7 @@ fn command_entry(before: &Job, after: &Job, command: &str, actor: &str, now: Tim
         from: before.phase,
         to: after.phase,
         reason: after.reason,
-        message: format!("{command} by {actor}"),
+        message: format!("{} by {actor}", said(before, after, command)),
         notes: Vec::new(),
         effects: Vec::new(),
         attempt: after.last_attempt,

@@ -73,12 +73,15 @@ fn apply(job: &Job, labels: &Labels) -> Option<(Job, String)> {
         after.spec.notes = Some(notes.clone()).filter(|notes| !notes.is_empty());
     }
     let mut said = Vec::new();
-    if after.spec.tags != job.spec.tags {
-        said.push(if after.spec.tags.is_empty() {
-            "all tags taken away".to_owned()
-        } else {
-            format!("tagged {}", after.spec.tags.join(", "))
-        });
+    let only_in = |one: &Job, other: &Job| -> Vec<String> {
+        one.spec.tags.iter().filter(|tag| !other.spec.tags.contains(tag)).cloned().collect()
+    };
+    let (added, removed) = (only_in(&after, job), only_in(job, &after));
+    if !added.is_empty() {
+        said.push(format!("tagged {}", added.join(", ")));
+    }
+    if !removed.is_empty() {
+        said.push(format!("took away the {} {}", if removed.len() == 1 { "tag" } else { "tags" }, removed.join(", ")));
     }
     if after.spec.notes != job.spec.notes {
         said.push("notes changed".to_owned());

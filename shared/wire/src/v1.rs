@@ -120,7 +120,7 @@ pub struct ResourceView {
     pub ready_at: Option<Timestamp>,
     /// When it will be taken away, if it was told.
     pub notice_deadline: Option<Timestamp>,
-    /// Cost in US dollars an hour.
+    /// Cost in US dollars an hour; 0 once it is lost or off.
     pub usd_per_hour: f64,
 }
 
@@ -292,6 +292,8 @@ fn resource(g: &Generation) -> ResourceView {
         (None, None, _) if g.ready_at.is_some() => "ready",
         (None, None, _) => "creating",
     };
+    // The account stops there too.
+    let is_off = g.lost.is_some() || g.ended_since.is_some();
     ResourceView {
         generation: g.number,
         name: g.name.clone(),
@@ -309,7 +311,7 @@ fn resource(g: &Generation) -> ResourceView {
         created_at: g.intended_at,
         ready_at: g.ready_at,
         notice_deadline: g.notice.as_ref().filter(|n| n.takes_away()).map(|n| n.deadline),
-        usd_per_hour: g.usd_micros_per_hour as f64 / MICROS,
+        usd_per_hour: if is_off { 0.0 } else { g.usd_micros_per_hour as f64 / MICROS },
     }
 }
 

@@ -55,6 +55,9 @@ async fn labels_change_at_any_time_and_leave_the_job_the_same() {
     let body = json!({"remove_tags": ["best"], "notes": ""});
     let job: JobView = serde_json::from_slice(&patch(&served, "/v1/jobs/train", &body).await.body).unwrap();
     assert!(job.tags.is_empty() && job.spec.get("notes").is_none(), "{job:?}");
+    let entries = served.get("/v1/jobs/train/history").await.json()["entries"].clone();
+    let last = entries.as_array().unwrap().last().unwrap().clone();
+    assert!(last["message"].as_str().unwrap().starts_with("took away the tag best; notes changed by "), "{last}");
 
     for (body, field) in [
         (json!({"add_tags": [" "]}), "add_tags"),

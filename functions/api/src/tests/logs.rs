@@ -83,12 +83,15 @@ async fn lines_are_whole_prefixed_by_worker_and_taken_in_turn() {
     );
     assert_eq!(text(&served, "?worker=0").await, "one 0\ntwo 0\nthr\n");
     assert_eq!(text(&served, "?worker=0-1&stream=stderr").await, "oops\n");
+    for same in ["w1", "s0w1", "1"] {
+        assert_eq!(text(&served, &format!("?worker={same}&stream=stderr")).await, "oops\n", "{same}");
+    }
     for (bad, says) in [
-        ("?worker=x", "workers 0 to 3"),
-        ("?worker=9", "workers 0 to 3"),
+        ("?worker=x", "workers w0 to w3"),
+        ("?worker=9", "workers w0 to w3"),
         ("?worker=9", "there is no worker"),
         ("?attempt=2", "there is no attempt 2"),
-        ("?worker=1-0", "workers 0 to 3"),
+        ("?worker=1-0", "workers w0 to w3"),
         ("?follow=maybe", "neither true nor false"),
         ("?attempt=x", "attempt"),
         ("?attempt=2", "attempt 1 alone"),

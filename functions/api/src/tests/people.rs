@@ -400,6 +400,16 @@ async fn the_fleet_says_whose_each_resource_is() {
     );
     served.rig.fakes.tpu.insert(listed(&orphan, "abcdef"));
     served.rig.fakes.tpu.insert(listed("somebody-elses", ""));
+    for (name, state, ended) in [
+        ("x-off", SliceState::Preempted, true),
+        ("x-half-off", SliceState::Preempted, false),
+        ("x-made", SliceState::Creating, false),
+        ("x-goes", SliceState::Deleting, false),
+    ] {
+        let mut one = listed(name, "");
+        (one.view.state, one.view.ended) = (state, ended);
+        served.rig.fakes.tpu.insert(one);
+    }
     served.rig.fakes.tpu.set_unreachable(vec!["us-east1-d".into()]);
     let fleet = served.get("/v1/fleet").await.json();
     assert_eq!(fleet["unreachable"], json!(["us-east1-d"]));
@@ -421,6 +431,10 @@ async fn the_fleet_says_whose_each_resource_is() {
         (&Value::Null, &json!("somebody-elses"))
     );
     assert!((by_owner("FOREIGN")[0]["usd_per_hour"].as_f64().unwrap() - 8.0 * 0.3).abs() < 1e-9);
+    let costs = |name: &str| {
+        by_owner("FOREIGN").iter().find(|r| r["name"] == name).unwrap()["usd_per_hour"].as_f64().unwrap() > 0.0
+    };
+    assert_eq!(["x-off", "x-half-off", "x-made", "x-goes"].map(costs), [false, true, false, true]);
 }
 
 #[tokio::test]

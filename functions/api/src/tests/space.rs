@@ -5,7 +5,7 @@ use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::observation::WorkerState;
 use rekindle_core::spec::CommandLine;
 use rekindle_engine::tokens;
-use rekindle_rig::{Answer, post, send};
+use rekindle_rig::{Answer, CALLER, post, send};
 use serde_json::{Value, json};
 
 use super::Served;
@@ -52,6 +52,7 @@ async fn an_order_reaches_its_workers_once_and_what_they_bring_is_read() {
     let all = json!({"run": "nproc"});
     let early = order(&served, &all, "k0").await;
     assert_eq!((early.status.as_u16(), &early.json()["phase"]), (409, &json!("starting")), "{}", early.text());
+    assert_eq!(early.json()["detail"], "train has no workers yet: it is starting");
     let mut agents = running(&served).await;
 
     let given = order(&served, &all, "k1").await;
@@ -64,7 +65,7 @@ async fn an_order_reaches_its_workers_once_and_what_they_bring_is_read() {
         assert_eq!(answer.status, 409, "another order under the same key");
         assert!(answer.text().contains("order 1 was given under this Idempotency-Key"), "{}", answer.text());
     }
-    let one = order(&served, &json!({"run": ["ls", "-l"], "worker": "2"}), "k2").await;
+    let one = order(&served, &json!({"run": ["ls", "-l"], "worker": "w2"}), "k2").await;
     assert_eq!((one.status.as_u16(), &one.json()["workers"][0]["worker"]), (202, &json!("0-2")));
 
     for (worker, agent) in agents.iter_mut().enumerate() {
@@ -156,6 +157,12 @@ async fn a_key_ends_the_order_that_it_came_with_and_files_cannot_be_ended() {
         let answer = order(&served, body, &format!("k{number}")).await;
         assert_eq!(answer.status, 202, "{}", answer.text());
     }
+    let packs = json!({"run": ["bash", "-c", "tar -cf - .", "sync", "results"]});
+    assert_eq!(order(&served, &packs, "k3").await.status, 202);
+    let entries = served.get("/v1/jobs/train/history").await.json()["entries"].clone();
+    let entries = entries.as_array().unwrap().iter().filter(|entry| entry["cause"] == "exec");
+    let said: Vec<_> = entries.map(|entry| entry["message"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(said, ["exec", "exec", "sync", "sync"].map(|word| format!("{word} by {CALLER}")), "files both ways");
     let stop = async |order: &str| {
         let mut request = post(&format!("/v1/jobs/train/exec/{order}/stop"), &json!({}));
         request.headers_mut().insert("idempotency-key", "one".parse().unwrap());
@@ -167,14 +174,14 @@ async fn a_key_ends_the_order_that_it_came_with_and_files_cannot_be_ended() {
     let answer = stop("3").await;
     assert_eq!(answer.status, 409);
     assert!(answer.text().contains("order 3 of train brings files"), "{}", answer.text());
-    for faulty in ["0", "4", "-1", "x"] {
+    for faulty in ["0", "5", "-1", "x"] {
         let answer = stop(faulty).await;
         assert!([400, 404].contains(&answer.status.as_u16()), "{faulty}: {}", answer.text());
     }
     let report = agents[0].report(WorkerState::Running);
     let told: Vec<_> = agents[0].send(&report).await.exec;
     let told: Vec<_> = told.iter().map(|order| (order.id, order.stop_at.is_some())).collect();
-    assert_eq!(told, [(1, true), (2, true), (3, false)]);
+    assert_eq!(told, [(1, true), (2, true), (3, false), (4, false)]);
 }
 
 #[tokio::test]
@@ -214,7 +221,7 @@ async fn an_order_that_cannot_be_carried_out_is_refused_with_the_reason() {
         (json!({"run": " "}), "`run` is empty"),
         (json!({"unpack": {"code": "gs://other/x.tar.zst", "to": ""}}), "no bundle"),
         (json!({"run": "x".repeat(20_000)}), "at most"),
-        (json!({"run": "a", "worker": "4"}), "there are 0 to 3"),
+        (json!({"run": "a", "worker": "4"}), "there are w0 to w3"),
         (json!({"run": ["printf", "a\0b"]}), r#""field":"run[1]","message":"has a NUL character, which no program"#),
         (json!({"run": "echo \0"}), r#""field":"run","message":"has a NUL character"#),
         (json!({"unpack": {"code": bundle, "to": "a\0"}}), r#""field":"unpack.to","message":"has a NUL character"#),

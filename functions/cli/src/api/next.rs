@@ -26,14 +26,11 @@ pub(super) fn step(status: StatusCode, path: &str, problem: Option<&Problem>) ->
         StatusCode::NOT_FOUND if job.is_some() => "`rekindle ps` lists the jobs",
         StatusCode::CONFLICT if path == "/v1/jobs" => "choose another --id, or leave it out to get a new one",
         StatusCode::CONFLICT if path.ends_with("/exec") => {
-            return Some(format!(
-                "`rekindle up {}` brings it up, and waits until it can be used",
-                job.unwrap_or("NAME")
-            ));
+            return Some(bring_up(job.unwrap_or("NAME"), phase(problem)));
         }
         StatusCode::CONFLICT => {
             let job = job.unwrap_or("JOB");
-            let phase = problem.and_then(|problem| problem.more.get("phase")?.as_str()).and_then(Phase::parse);
+            let phase = phase(problem);
             return Some(if phase.is_some_and(Phase::is_terminal) {
                 format!("`rekindle explain {job}` tells why it ended; `rekindle run` with another --id runs it again")
             } else {
@@ -62,6 +59,27 @@ pub(super) fn step(status: StatusCode, path: &str, problem: Option<&Problem>) ->
         _ => return None,
     };
     Some(text.to_owned())
+}
+
+/// The phase that a refusal tells.
+fn phase(problem: Option<&Problem>) -> Option<Phase> {
+    problem.and_then(|problem| problem.more.get("phase")?.as_str()).and_then(Phase::parse)
+}
+
+/// What gives a workspace workers again.
+fn bring_up(name: &str, phase: Option<Phase>) -> String {
+    match phase {
+        Some(Phase::Stopping) => format!(
+            "`rekindle up {name}` brings it back once it is paused; if it ends, give `up` its definition again, with --tpu"
+        ),
+        Some(Phase::Succeeded | Phase::Failed | Phase::Cancelled) => {
+            format!("make another: rekindle up {name} --tpu v5litepod-8; `rekindle explain {name}` tells why it ended")
+        }
+        Some(
+            Phase::Pending | Phase::Provisioning | Phase::Starting | Phase::Running | Phase::Recovering | Phase::Paused,
+        )
+        | None => format!("`rekindle up {name}` brings it up, and waits until it can be used"),
+    }
 }
 
 /// The job that a path is of.
@@ -94,7 +112,14 @@ fn submit(problem: Option<&Problem>) -> String {
         [one] => told.push(format!("`rekindle fields {one}` tells what stands there")),
         _ => told.push("`rekindle fields` tells what stands in each field".to_owned()),
     }
-    format!("change the job and submit it again; {}", told.join(", "))
+    // Most often it is a program on the command line alone.
+    let lacks_tpu = wrong.iter().any(|fault| fault.field == "tpu" && fault.message.starts_with("is missing"));
+    let what = if lacks_tpu {
+        "give --tpu TYPE, such as --tpu v5litepod-8, or `tpu:` in the job file"
+    } else {
+        "change the job and submit it again"
+    };
+    format!("{what}; {}", told.join(", "))
 }
 
 #[cfg(test)]
@@ -130,6 +155,29 @@ mod tests {
             let step = step(StatusCode::BAD_REQUEST, "/v1/jobs", Some(&problem(fields, None))).unwrap();
             assert!(step.contains(told) && !step.contains(not), "{fields:?}: {step}");
         }
+    }
+
+    #[test]
+    fn a_job_without_a_tpu_is_told_the_option_first() {
+        let mut lacks = problem(&["tpu"], None);
+        lacks.errors[0].message = "is missing; give at least `tpu: {accelerator: v5litepod-8}`".into();
+        let told = step(StatusCode::BAD_REQUEST, "/v1/jobs", Some(&lacks)).unwrap();
+        assert!(told.starts_with("give --tpu TYPE, such as --tpu v5litepod-8,"), "{told}");
+        assert!(told.contains("; `rekindle catalog` shows what can be asked for"), "{told}");
+    }
+
+    #[test]
+    fn a_workspace_without_workers_is_brought_back_as_its_phase_allows() {
+        let told = |phase| step(StatusCode::CONFLICT, "/v1/jobs/dev/exec", Some(&problem(&[], Some(phase)))).unwrap();
+        for phase in ["paused", "starting"] {
+            assert_eq!(told(phase), "`rekindle up dev` brings it up, and waits until it can be used");
+        }
+        assert!(
+            told("stopping").starts_with("`rekindle up dev` brings it back once it is paused"),
+            "{}",
+            told("stopping")
+        );
+        assert!(told("failed").starts_with("make another: rekindle up dev --tpu"), "{}", told("failed"));
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(crate) struct Ps {
     #[arg(add = complete::jobs(), value_name = "JOB")]
     pub(crate) jobs: Vec<String>,
     /// Only jobs in this phase; may be repeated
-    #[arg(long, value_parser = phase, value_delimiter = ',')]
+    #[arg(add = complete::phases(), long, value_parser = phase, value_delimiter = ',')]
     pub(crate) phase: Vec<Phase>,
     /// Only jobs of this owner
     #[arg(long)]
@@ -27,7 +27,7 @@ pub(crate) struct Ps {
     #[arg(long)]
     pub(crate) live: bool,
     /// Only jobs submitted within so long, such as 24h
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = crate::moment::span)]
     pub(crate) within: Option<std::time::Duration>,
     /// At most so many
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
@@ -91,7 +91,7 @@ Examples:
   rekindle account --by week,owner --weeks 4
   rekindle account --by job --owner research --csv >account.csv
 
-useful: new steps. repeated: steps done before, after a resume. waiting: a TPU was there, the program not yet.
+useful: new steps. repeated: steps done before, after a resume. waiting: a TPU was there, the program not yet. \
 idle: the program had ended, or was ending. orphan: nobody owned the TPU any more.";
 
 /// `since`.
@@ -112,7 +112,7 @@ Examples:
   rekindle since 2026-11-27
   rekindle since 2026-11-27T18:00:00Z --json
 
-Without a time it goes on from where you last looked on this server, and remembers this look. With one it remembers
+Without a time it goes on from where you last looked on this server, and remembers this look. With one it remembers \
 nothing. A look with --owner is remembered for that owner; one without is a look at every owner's jobs.";
 
 /// `top`.

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::{StringValueParser, TypedValueParser};
 
 use crate::complete;
 
@@ -15,13 +14,13 @@ pub(crate) struct Up {
     #[arg(add = complete::workspaces())]
     pub(crate) name: String,
     /// Accelerator type; several in order of preference
-    #[arg(long, value_name = "TYPE", value_delimiter = ',')]
+    #[arg(add = complete::accelerators(), long, value_name = "TYPE", value_delimiter = ',')]
     pub(crate) tpu: Vec<String>,
     /// Zone; several in order of preference [default: all that the deployment allows]
-    #[arg(long, value_name = "ZONE", value_delimiter = ',')]
+    #[arg(add = complete::zones(), long, value_name = "ZONE", value_delimiter = ',')]
     pub(crate) zone: Vec<String>,
     /// spot, preemptible, on_demand, reserved; several in order of preference
-    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    #[arg(add = complete::capacities(), long, value_name = "KIND", value_delimiter = ',')]
     pub(crate) capacity: Vec<String>,
     /// On each worker of each new TPU, by bash
     #[arg(long, value_name = "COMMAND")]
@@ -36,7 +35,7 @@ pub(crate) struct Up {
     #[arg(add = complete::presets(), long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) preset: Vec<String>,
     /// Any field of the definition: `--set tpu.network=mine`
-    #[arg(long, value_name = "FIELD=VALUE")]
+    #[arg(add = complete::assignments(), long, value_name = "FIELD=VALUE")]
     pub(crate) set: Vec<String>,
     /// Do not wait until it can be used
     #[arg(long)]
@@ -62,7 +61,7 @@ impl Up {
 
 const UP_EXAMPLES: &str = "\
 Examples:
-  rekindle up dev --tpu v5litepod-16 --setup 'pip install -r requirements.txt' --folder .
+  rekindle up dev --tpu v6e-8 --setup 'pip install flax' --folder .
   rekindle pause dev         give the TPU back, keep the definition
   rekindle up dev            the same again
   rekindle exec dev -- python3 -c 'import jax; print(jax.device_count())'
@@ -94,8 +93,8 @@ pub(crate) struct Exec {
     /// The workspace
     #[arg(add = complete::workspaces())]
     pub(crate) name: String,
-    /// Only on this worker: its index, or SLICE-INDEX; `all` is every worker
-    #[arg(long, value_parser = worker(), value_name = "N|all", default_value = "all")]
+    /// Only on this worker: w3, or s1w3 where there are slices; `all` is every worker
+    #[arg(long, value_name = "wN|all", default_value = "all")]
     pub(crate) worker: String,
     /// The command and its arguments; one word alone is a line for bash
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -118,14 +117,15 @@ pub(crate) struct Sync {
     pub(crate) from: String,
     /// The same; one of both is in a workspace. One file takes this name, or keeps its own in a folder that is there
     pub(crate) to: String,
-    /// Only this worker: its index, or SLICE-INDEX; `all` is every worker
-    #[arg(long, value_parser = worker(), value_name = "N|all", default_value = "all")]
+    /// Only this worker: w3, or s1w3 where there are slices; `all` is every worker
+    #[arg(long, value_name = "wN|all", default_value = "all")]
     pub(crate) worker: String,
 }
 
 const SYNC_EXAMPLES: &str = "\
-Files are added and replaced, never removed, and keep their times. What .gitignore and .rekindleignore name stays here.
-From several workers each gets its folder w0, w1, …
+Files are added and replaced, never removed, and keep their times. \
+What .gitignore and .rekindleignore name stays here.
+From several workers each gets its own folder: w0, w1 and so on.
 Examples:
   rekindle sync . dev:
   rekindle sync src dev:src
@@ -139,8 +139,8 @@ pub(crate) struct Ssh {
     /// The workspace, or any job with a TPU
     #[arg(add = complete::jobs())]
     pub(crate) name: String,
-    /// The worker: its index, or SLICE-INDEX; `all` is every worker of a TPU of one slice
-    #[arg(long, value_parser = worker(), value_name = "N|all", default_value = "0")]
+    /// The worker: w3, or s1w3 where there are slices; `all` is every worker of a TPU of one slice
+    #[arg(long, value_name = "wN|all", default_value = "0")]
     pub(crate) worker: String,
     /// Bring ports 6006 (TensorBoard) and 8888 (Jupyter) here
     #[arg(long)]
@@ -171,22 +171,6 @@ Examples:
   rekindle ssh dev --worker 2 --forward
   rekindle ssh dev -- -L 9000:localhost:9000";
 
-/// A worker as the API names it; also as it is shown: `w3` is `3`, `s1w3` is `1-3`. What is none the server refuses.
-pub(super) fn worker() -> impl TypedValueParser<Value = String> {
-    StringValueParser::new().map(|text| plain(&text))
-}
-
-fn plain(text: &str) -> String {
-    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    match text.split_once('w') {
-        Some(("", worker)) if number(worker) => worker.to_owned(),
-        Some((slice, worker)) if number(worker) && slice.strip_prefix('s').is_some_and(number) => {
-            format!("{}-{worker}", slice.trim_start_matches('s'))
-        }
-        Some(_) | None => text.to_owned(),
-    }
-}
-
 /// `outputs`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rekindle outputs train-1\n  rekindle outputs train-1 --to ./results --worker 0")]
@@ -197,7 +181,7 @@ pub(crate) struct Outputs {
     /// Bring them into this folder, each worker's into its own, `w0`, `w1`, …; they have the time of their coming
     #[arg(long, value_name = "DIR")]
     pub(crate) to: Option<PathBuf>,
-    /// Only of this worker: its index, or SLICE-INDEX; `all` is every worker
-    #[arg(long, value_parser = worker(), value_name = "N|all")]
+    /// Only of this worker: w3, or s1w3 where there are slices; `all` is every worker
+    #[arg(long, value_name = "wN|all")]
     pub(crate) worker: Option<String>,
 }

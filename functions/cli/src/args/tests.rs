@@ -28,27 +28,6 @@ fn the_words_of_the_forerunners_lead_to_the_nearest_command() {
 }
 
 #[test]
-fn a_worker_may_be_named_as_it_is_shown() {
-    for (given, want) in [
-        ("3", "3"),
-        ("w3", "3"),
-        ("1-3", "1-3"),
-        ("s1w3", "1-3"),
-        ("all", "all"),
-        ("w", "w"),
-        ("swan", "swan"),
-        ("xw3", "xw3"),
-    ] {
-        let cli = Cli::try_parse_from(["rekindle", "logs", "a", "--worker", given]).unwrap();
-        let Command::Client(Client::Logs(logs)) = cli.command else { panic!("{given}") };
-        assert_eq!(logs.worker, want);
-        let cli = Cli::try_parse_from(["rekindle", "outputs", "a", "--worker", given]).unwrap();
-        let Command::Client(Client::Outputs(outputs)) = cli.command else { panic!("{given}") };
-        assert_eq!(outputs.worker.as_deref(), Some(want));
-    }
-}
-
-#[test]
 fn a_program_keeps_its_own_options() {
     let words = ["rekindle", "run", "--tpu", "v5litepod-8", "--", "python3", "train.py", "--json", "-f"];
     let cli = Cli::try_parse_from(words).unwrap();
@@ -56,6 +35,21 @@ fn a_program_keeps_its_own_options() {
     let Client::Run(run) = client else { panic!("{client:?}") };
     assert_eq!(run.command, ["python3", "train.py", "--json", "-f"]);
     assert!(!cli.global.json && !run.follow);
+}
+
+#[test]
+fn footers_of_the_help_are_broken_by_the_terminal_alone() {
+    let cli = Cli::command();
+    for command in std::iter::once(&cli).chain(cli.get_subcommands()) {
+        let (name, help) = (command.get_name(), command.get_after_help().map(ToString::to_string).unwrap_or_default());
+        for line in help.lines().filter(|line| !line.is_empty()) {
+            if line.starts_with(' ') {
+                assert!(line.chars().count() <= 80, "an example of {name} is broken at 80 columns: {line}");
+            } else {
+                assert!(line.ends_with(['.', ':']), "a sentence of {name} goes on in the next line: {line}");
+            }
+        }
+    }
 }
 
 /// The words of each command of ours within an example: the shell's own words and what is said behind three blanks are

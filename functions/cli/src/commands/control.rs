@@ -1,5 +1,6 @@
 //! `cancel`, `pause`, `unpause`, `wake`, `restart`: one command on each of several jobs.
 
+use rekindle_core::job::Outcome;
 use rekindle_wire::v1::{CommandBody, JobView};
 
 use super::{Context, nearest, workspace};
@@ -40,7 +41,13 @@ async fn one(context: &Context, job: &str, command: &str, body: &CommandBody) ->
         return context.printer.json_line(&value);
     }
     let view: JobView = typed(value)?;
+    let outcome = view.outcome.filter(|outcome| *outcome != Outcome::Cancelled && !view.phase.is_terminal());
     let said = match (command, is_change) {
+        ("cancel", _) if let Some(outcome) = outcome => {
+            let end = outcome.phase().as_str();
+            return context.printer.line(&format!("{job} has its end already: {end}; its TPU is being given back"));
+        }
+        ("cancel", true) if workspace::is_workspace(&view) => "will be deleted",
         ("cancel", true) => "will be cancelled",
         ("cancel", false) if view.phase.is_terminal() => "was cancelled before",
         ("cancel", false) => "is being cancelled already",
@@ -52,5 +59,11 @@ async fn one(context: &Context, job: &str, command: &str, body: &CommandBody) ->
         (_, true) => "is told",
         (_, false) => "needs nothing: it holds already",
     };
-    context.printer.line(&format!("{job} {said} ({}: {})", human::phase(view.phase), human::tame(&view.message)))
+    let phase = human::phase(view.phase);
+    let now = match (command, is_change) {
+        // It is not yet what it will be, and its message may be of either.
+        ("cancel" | "pause" | "restart", true) => format!("it is {phase} now"),
+        _ => format!("{phase}: {}", human::tame(&view.message)),
+    };
+    context.printer.line(&format!("{job} {said} ({now})"))
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use rekindle_core::spec::CommandLine;
-use rekindle_wire::v1::{ExecBody, ExecView, ExecWorkerView};
+use rekindle_wire::v1::{ExecBody, ExecView, ExecWorkerView, worker_key, worker_label};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Context, job_path, workspace};
@@ -38,22 +38,22 @@ pub(crate) async fn run(context: &Context, options: &Exec) -> Result<ExitCode> {
         return Err(Fault::input("the command to run is empty")
             .next(format!("write it behind `--`: `rekindle exec {} -- COMMAND`", options.name)));
     }
-    let (id, _) = workspace::live(context, &options.name).await?;
+    let target = Target::of(context, &options.name).await?;
     let body = ExecBody { run: Some(command), unpack: None, worker: worker(&options.worker) };
     let mut screen = Screen { context, rest: BTreeMap::new(), has_prefix: false };
-    let view = carry_out(context, &id, &body, &mut screen).await?;
+    let view = carry_out(context, &target, &body, &mut screen).await?;
     screen.end()?;
     let mut worst = 0;
     for of in &view.workers {
         let Some(exit) = &of.exit else { continue };
         worst = worst.max(exit.code.clamp(0, 255));
         if context.printer.is_json {
-            let (worker, error) = (label(of), exit.error.as_deref());
+            let (worker, error) = (target.label(of), exit.error.as_deref());
             context.printer.json_line(&ExecEnd { worker: &worker, exit: exit.code, error })?;
         } else if let Some(error) = &exit.error {
-            context.printer.warn(&format!("{}: {error}", label(of)));
+            context.printer.warn(&format!("{}: {error}", target.label(of)));
         } else if exit.code != 0 {
-            context.printer.talk(&format!("{} ended with {}", label(of), exit.code));
+            context.printer.talk(&format!("{} ended with {}", target.label(of), exit.code));
         }
     }
     Ok(ExitCode::from(u8::try_from(worst).unwrap_or(u8::MAX)))
@@ -64,12 +64,22 @@ pub(super) fn worker(text: &str) -> Option<String> {
     (text != "all").then(|| text.to_owned())
 }
 
-/// `w3`, or `s1w3` where there are slices.
-pub(super) fn label(of: &ExecWorkerView) -> String {
-    match of.worker.split_once('-') {
-        Some(("0", worker)) => format!("w{worker}"),
-        Some((slice, worker)) => format!("s{slice}w{worker}"),
-        None => format!("w{}", of.worker),
+/// A workspace that orders go to.
+pub(super) struct Target {
+    id: String,
+    has_slices: bool,
+}
+
+impl Target {
+    /// The one that a name stands for.
+    pub(super) async fn of(context: &Context, name: &str) -> Result<Self> {
+        let (id, view) = workspace::live(context, name).await?;
+        Ok(Self { id, has_slices: view.resources.last().is_some_and(|tpu| tpu.slices > 1) })
+    }
+
+    /// What a worker of it is called everywhere: `w3`, or `s0w3` where there are slices.
+    pub(super) fn label(&self, of: &ExecWorkerView) -> String {
+        worker_key(&of.worker).map_or_else(|| of.worker.clone(), |key| worker_label(key, self.has_slices))
     }
 }
 
@@ -83,7 +93,13 @@ pub(super) trait Sink {
 
 /// Gives an order and takes what it brings until all workers have ended. The first Ctrl-C tells the workers to end its
 /// command; a second one leaves.
-pub(super) async fn carry_out(context: &Context, id: &str, body: &ExecBody, sink: &mut dyn Sink) -> Result<ExecView> {
+pub(super) async fn carry_out(
+    context: &Context,
+    target: &Target,
+    body: &ExecBody,
+    sink: &mut dyn Sink,
+) -> Result<ExecView> {
+    let id = target.id.as_str();
     // From before the order on: what is given is never left running without a word.
     let mut interrupts = Interrupts::of(body)?;
     let value = serde_json::to_value(body).map_err(|error| Fault::unexpected("no JSON").caused_by(&error))?;
@@ -101,7 +117,7 @@ pub(super) async fn carry_out(context: &Context, id: &str, body: &ExecBody, sink
     let path = job_path(id, &format!("/exec/{}", given.id))?;
     let mut looks = Looks {
         context,
-        id,
+        target,
         path,
         done: BTreeMap::new(),
         heard: Instant::now(),
@@ -165,7 +181,7 @@ fn left(id: &str, what: String, why: &str) -> Fault {
 /// Looks at an order, one after the other.
 struct Looks<'a> {
     context: &'a Context,
-    id: &'a str,
+    target: &'a Target,
     path: String,
     /// Chunks that were taken, by worker and stream.
     done: BTreeMap<(String, bool), u64>,
@@ -196,7 +212,7 @@ impl Looks<'_> {
                     let from = format!("{}/{}/{stream}/{next}", self.path, of.worker);
                     let answer = self.context.api.get_bytes(&from, &[]).await;
                     let Some(bytes) = self.passing(answer).await? else { return Ok(false) };
-                    sink.piece(&label(&of), is_error, &bytes)?;
+                    sink.piece(&self.target.label(&of), is_error, &bytes)?;
                     self.done.insert(place.clone(), next + 1);
                 }
             }
@@ -206,10 +222,10 @@ impl Looks<'_> {
             return Ok(true);
         }
         if self.last.is_over {
-            let id = self.id;
+            let id = &self.target.id;
             return Err(Fault::unexpected(format!("{id} went away before all workers had ended it"))
                 .because("its TPU was taken away, or it was paused or deleted")
-                .next(format!("see `rekindle status {id}`; what ran is not run again by itself")));
+                .next(format!("`rekindle explain {id}` tells where it is; what ran is not run again by itself")));
         }
         tokio::time::sleep(LOOK_EACH).await;
         Ok(false)
@@ -272,10 +288,11 @@ impl Looks<'_> {
     /// The person left: what still runs.
     fn left(&self) -> Fault {
         let open = self.last.workers.iter().filter(|of| of.exit.is_none());
-        let names: Vec<String> = open.map(label).collect();
-        let order = format!("order {} of {}", self.last.id, self.id);
+        let names: Vec<String> = open.map(|of| self.target.label(of)).collect();
+        let id = &self.target.id;
+        let order = format!("order {} of {id}", self.last.id);
         if names.is_empty() {
-            return left(self.id, format!("{order} has ended"), "you left before all that it said was shown");
+            return left(id, format!("{order} has ended"), "you left before all that it said was shown");
         }
         let what = format!("{order} may still run on {}", names.join(", "));
         let why = if self.is_told {
@@ -283,7 +300,7 @@ impl Looks<'_> {
         } else {
             "you left before its workers were told to end it"
         };
-        left(self.id, what, why)
+        left(id, what, why)
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 use std::time::{Duration, Instant};
 
 use rekindle_core::ids::WorkerKey;
-use rekindle_wire::v1::{JobView, OutputList, OutputView, worker_key};
+use rekindle_wire::v1::{JobView, OutputList, OutputView, worker_key, worker_label};
 
 use super::{Context, job_path};
 use crate::api::typed;
@@ -21,11 +21,15 @@ const SENT_MAX: Duration = Duration::from_mins(6);
 
 /// Lists or downloads.
 pub(crate) async fn run(context: &Context, options: &Outputs) -> Result<()> {
-    until_sent(context, &options.job).await?;
+    let view = until_sent(context, &options.job).await?;
     let value = context.api.get(&job_path(&options.job, "/outputs")?, &[]).await?;
     let mut list: OutputList = typed(value)?;
     if let Some(worker) = options.worker.as_deref().filter(|worker| *worker != "all") {
         list.outputs = of_worker(list.outputs, worker)?;
+    }
+    if list.outputs.is_empty() && !context.printer.is_json {
+        context.printer.talk(&nothing(&view));
+        return Ok(());
     }
     if let Some(to) = &options.to {
         let mut bytes = 0;
@@ -41,21 +45,31 @@ pub(crate) async fn run(context: &Context, options: &Outputs) -> Result<()> {
     if context.printer.is_json {
         return context.printer.json(&list);
     }
-    if list.outputs.is_empty() {
-        context.printer.talk(
-            "no outputs; they are collected at the end of a job whose `outputs:` names patterns, such as results/**",
-        );
-    }
     for output in &list.outputs {
         context.printer.line(&human::tame(&format!("{}/{}", output.worker, output.path)))?;
     }
-    if !list.outputs.is_empty() {
-        context.printer.talk(&format!("in {}; `--to DIR` brings them here", list.place));
-    }
+    context.printer.talk(&format!("in {}; `--to DIR` brings them here", list.place));
     Ok(())
 }
 
-/// Those of one worker, named as for `logs`: its index, or SLICE-INDEX.
+/// Why there are none.
+fn nothing(view: &JobView) -> String {
+    let patterns = view.spec["outputs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let patterns: Vec<&str> = patterns.iter().filter_map(|pattern| pattern.as_str()).collect();
+    let (id, patterns) = (&view.id, human::tame(&patterns.join(", ")));
+    if patterns.is_empty() {
+        return "no outputs; they are collected at the end of a job whose `outputs:` names patterns, such as results/**"
+            .to_owned();
+    }
+    if !view.phase.is_terminal() {
+        return format!("no outputs yet; what matches `outputs:` ({patterns}) is collected when {id} ends");
+    }
+    format!(
+        "no outputs: at the end of {id} no file matched `outputs:` ({patterns}); they are paths below the working directory"
+    )
+}
+
+/// Those of one worker, named as for `logs`.
 fn of_worker(outputs: Vec<OutputView>, wanted: &str) -> Result<Vec<OutputView>> {
     let key = worker_key(wanted);
     let there: BTreeSet<WorkerKey> = outputs.iter().filter_map(|output| folder_key(&output.worker)).collect();
@@ -64,13 +78,10 @@ fn of_worker(outputs: Vec<OutputView>, wanted: &str) -> Result<Vec<OutputView>> 
     }
     let fault = Fault::input(format!("no outputs are of a worker {wanted:?}"));
     if there.is_empty() {
-        return Err(fault.next("name its index, such as 0, or SLICE-INDEX, such as 1-0; `all` is every worker"));
+        return Err(fault.next("name one as w0, or s1w0 where there are slices; `all` is every worker"));
     }
     let has_slices = outputs.iter().any(|output| output.worker.starts_with('s'));
-    let name = |key: &WorkerKey| {
-        if has_slices { format!("{}-{}", key.slice, key.worker) } else { key.worker.to_string() }
-    };
-    let names: Vec<String> = there.iter().map(name).collect();
+    let names: Vec<String> = there.iter().map(|key| worker_label(*key, has_slices)).collect();
     Err(fault.next(format!("workers with outputs are {}; `all` is every one", names.join(", "))))
 }
 
@@ -82,16 +93,16 @@ fn folder_key(folder: &str) -> Option<WorkerKey> {
 }
 
 /// A job that has ended may still get its outputs: until its TPU is gone, but not for ever.
-async fn until_sent(context: &Context, job: &str) -> Result<()> {
+async fn until_sent(context: &Context, job: &str) -> Result<JobView> {
     let since = Instant::now();
     loop {
         let view: JobView = typed(context.api.get(&job_path(job, "")?, &[]).await?)?;
         if view.outcome.is_none() || view.phase.is_terminal() {
-            return Ok(());
+            return Ok(view);
         }
         if since.elapsed() > SENT_MAX {
             context.printer.warn(&format!("{job} is still stopping; what its workers have not sent is missing"));
-            return Ok(());
+            return Ok(view);
         }
         tokio::time::sleep(LOOK_EACH).await;
     }
@@ -146,10 +157,10 @@ mod tests {
         assert!(found(&[], "3").is_empty(), "nothing is left by anybody");
         let refused = |workers: &[&str], wanted: &str| of_worker(outputs(workers), wanted).unwrap_err().text();
         let text = refused(&["w10", "w2"], "9");
-        assert!(text.contains("no outputs are of a worker \"9\"") && text.contains("are 2, 10;"), "{text}");
-        assert!(refused(&["s0w0", "s1w3"], "1-0").contains("are 0-0, 1-3;"));
+        assert!(text.contains("no outputs are of a worker \"9\"") && text.contains("are w2, w10;"), "{text}");
+        assert!(refused(&["s0w0", "s1w3"], "1-0").contains("are s0w0, s1w3;"));
         assert_eq!(found(&["w0", "w1"], "w1"), ["w1"], "as the output names it");
-        assert!(refused(&["w0"], "x0").contains("are 0;"));
-        assert!(refused(&[], "x0").contains("SLICE-INDEX"));
+        assert!(refused(&["w0"], "x0").contains("are w0;"));
+        assert!(refused(&[], "x0").contains("name one as w0, or s1w0"));
     }
 }

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use rekindle_core::ids::JobId;
+use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::Phase;
 use rekindle_core::names;
-use rekindle_wire::v1::{JobView, ResourceView, VersionView, worker_key};
+use rekindle_wire::v1::{JobView, ResourceView, VersionView, worker_key, worker_label};
 
 use super::{Context, job_path, workspace};
 use crate::api::typed;
@@ -119,7 +119,7 @@ fn place(id: &JobId, tpu: &ResourceView, worker: &str) -> Result<(String, String
     if worker == "all" {
         if tpu.slices > 1 {
             return Err(Fault::input(format!("{id} has {} slices, and gcloud goes to one", tpu.slices))
-                .next("name one worker as SLICE-INDEX: --worker 1-0"));
+                .next("name one worker: --worker s1w0"));
         }
         return Ok((tpu.name.clone(), worker.to_owned()));
     }
@@ -127,13 +127,11 @@ fn place(id: &JobId, tpu: &ResourceView, worker: &str) -> Result<(String, String
     let known = worker_key(worker).filter(|key| key.slice < tpu.slices && key.worker < each);
     let Some(key) = known else {
         let last = each.saturating_sub(1);
-        let (form, most) = if tpu.slices > 1 {
-            ("SLICE-INDEX", format!("{}-{last}", tpu.slices - 1))
-        } else {
-            ("a number", last.to_string())
-        };
+        let has_slices = tpu.slices > 1;
+        let name = |slice: u32, worker: u32| worker_label(WorkerKey { slice, worker }, has_slices);
+        let (first, last) = (name(0, 0), name(tpu.slices.saturating_sub(1), last));
         return Err(Fault::input(format!("{id} has no worker {worker:?}"))
-            .next(format!("--worker takes {form}; the last is {most}")));
+            .next(format!("name one of {first} to {last} with --worker")));
     };
     let node = if tpu.slices > 1 { names::slice_name(&tpu.name, key.slice) } else { tpu.name.clone() };
     Ok((node, key.worker.to_string()))

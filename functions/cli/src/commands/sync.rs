@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use rekindle_core::spec::CommandLine;
 use rekindle_wire::v1::{ExecBody, ExecView, ExecWorkerView, UnpackBody};
 
-use super::exec::{Sink, carry_out, label, worker};
-use super::{Context, workspace};
+use super::Context;
+use super::exec::{Sink, Target, carry_out, worker};
 use crate::answers::Synced;
 use crate::args::Sync;
 use crate::bundle::{Bundle, Times};
@@ -38,7 +38,7 @@ fn remote(text: &str) -> Option<(&str, &str)> {
 }
 
 async fn send(context: &Context, options: &Sync, name: &str, to: &str) -> Result<()> {
-    let (id, _) = workspace::live(context, name).await?;
+    let target = Target::of(context, name).await?;
     let from = Path::new(&options.from);
     let (bundle, to, place) = if from.is_dir() {
         let bundle = Bundle::of(from, Times::Kept, context.printer)?.ok_or_else(|| {
@@ -48,7 +48,7 @@ async fn send(context: &Context, options: &Sync, name: &str, to: &str) -> Result
         (bundle, to.to_owned(), String::new())
     } else {
         let (folder, name) = file_at(from, to);
-        let is_folder = name_in(to).is_some() && has_folder(context, options, &id, to).await?;
+        let is_folder = name_in(to).is_some() && has_folder(context, options, &target, to).await?;
         let (folder, name) = if is_folder { file_at(from, &format!("{to}/")) } else { (folder, name) };
         let place = format!(" as {}", human::tame(&Path::new(&folder).join(&name).to_string_lossy()));
         (Bundle::of_file(from, &name, context.printer)?, folder, place)
@@ -56,10 +56,11 @@ async fn send(context: &Context, options: &Sync, name: &str, to: &str) -> Result
     let (code, _) = bundle.send(&context.api, context.printer).await?;
     let unpack = UnpackBody { code, to };
     let body = ExecBody { unpack: Some(unpack), worker: worker(&options.worker), run: None };
-    let view = carry_out(context, &id, &body, &mut Nowhere).await?;
-    check(&view, &BTreeMap::new(), "not every worker has the files")?;
+    let view = carry_out(context, &target, &body, &mut Nowhere).await?;
+    check(&target, &view, &BTreeMap::new(), "not every worker has the files")?;
     said(
         context,
+        &target,
         &format!("{} went to {}{place}", bundle.describe(), human::count(view.workers.len() as u64, "worker")),
         &view,
     )
@@ -82,19 +83,19 @@ fn name_in(to: &str) -> Option<(&str, &str)> {
 }
 
 /// Whether the place for one file is a folder on the workers, so that the file goes into it.
-async fn has_folder(context: &Context, options: &Sync, id: &str, to: &str) -> Result<bool> {
+async fn has_folder(context: &Context, options: &Sync, target: &Target, to: &str) -> Result<bool> {
     let words = ["bash", "-c", IS_FOLDER, "sync", to].map(str::to_owned).to_vec();
     let body = ExecBody { run: Some(CommandLine::Argv(words)), unpack: None, worker: worker(&options.worker) };
-    let view = carry_out(context, id, &body, &mut Nowhere).await?;
+    let view = carry_out(context, target, &body, &mut Nowhere).await?;
     let said = |code: i32| {
         let workers = view.workers.iter().filter(|of| of.exit.as_ref().is_some_and(|exit| exit.code == code));
-        workers.map(label).collect::<Vec<_>>()
+        workers.map(|of| target.label(of)).collect::<Vec<_>>()
     };
     let (with, without) = (said(0), said(1));
     let mut unseen = view.clone();
     unseen.workers.retain(|of| of.exit.as_ref().is_none_or(|exit| exit.code != 0 && exit.code != 1));
     let what = format!("cannot look at {to}");
-    check(&unseen, &BTreeMap::new(), &what)?;
+    check(target, &unseen, &BTreeMap::new(), &what)?;
     match (with.is_empty(), without.is_empty()) {
         (false, false) => Err(Fault::input(format!("{to} is a folder on {} alone", with.join(", ")))
             .next(format!("write {}/ for a folder on each worker, or name one with --worker", options.to))),
@@ -103,12 +104,12 @@ async fn has_folder(context: &Context, options: &Sync, id: &str, to: &str) -> Re
 }
 
 async fn fetch(context: &Context, options: &Sync, name: &str, from: &str) -> Result<()> {
-    let (id, _) = workspace::live(context, name).await?;
+    let target = Target::of(context, name).await?;
     let from = if from.is_empty() { "." } else { from };
     let words = ["bash", "-c", PACK, "sync", from].map(str::to_owned).to_vec();
     let body = ExecBody { run: Some(CommandLine::Argv(words)), unpack: None, worker: worker(&options.worker) };
     let mut archives = Archives::default();
-    let view = carry_out(context, &id, &body, &mut archives).await?;
+    let view = carry_out(context, &target, &body, &mut archives).await?;
     let to = Path::new(&options.to);
     let cannot = |error: std::io::Error| {
         Fault::unexpected(format!("cannot unpack what came into {}", to.display()))
@@ -116,7 +117,7 @@ async fn fetch(context: &Context, options: &Sync, name: &str, from: &str) -> Res
             .next("name a folder that you may write to, on a disk with room")
     };
     // A worker that has no such place does not keep back what the others have.
-    let whole: Vec<String> = view.workers.iter().filter(|of| has_ended_well(of)).map(label).collect();
+    let whole: Vec<String> = view.workers.iter().filter(|of| has_ended_well(of)).map(|of| target.label(of)).collect();
     let mut bytes = 0;
     for worker in &whole {
         let Some(mut file) = archives.files.remove(worker) else { continue };
@@ -132,9 +133,9 @@ async fn fetch(context: &Context, options: &Sync, name: &str, from: &str) -> Res
     if !whole.is_empty() {
         let workers = human::count(view.workers.len() as u64, "worker");
         let from = if whole.len() == view.workers.len() { workers } else { format!("{} of {workers}", whole.len()) };
-        said(context, &format!("{} from {from} is in {}", human::bytes(bytes), to.display()), &view)?;
+        said(context, &target, &format!("{} from {from} is in {}", human::bytes(bytes), to.display()), &view)?;
     }
-    check(&view, &archives.errors, "not every worker could send the files")
+    check(&target, &view, &archives.errors, "not every worker could send the files")
 }
 
 /// Where what one worker packed goes.
@@ -217,9 +218,10 @@ fn is_no_file(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
-fn said(context: &Context, text: &str, view: &ExecView) -> Result<()> {
+fn said(context: &Context, target: &Target, text: &str, view: &ExecView) -> Result<()> {
     if context.printer.is_json {
-        return context.printer.json(&Synced { workers: &view.workers });
+        let named = |of: &ExecWorkerView| ExecWorkerView { worker: target.label(of), ..of.clone() };
+        return context.printer.json(&Synced { workers: view.workers.iter().map(named).collect() });
     }
     context.printer.talk(text);
     Ok(())
@@ -230,13 +232,13 @@ fn has_ended_well(of: &ExecWorkerView) -> bool {
 }
 
 /// A fault that names each worker on which it did not go well, and what was said there.
-fn check(view: &ExecView, errors: &BTreeMap<String, Vec<u8>>, what: &str) -> Result<()> {
+fn check(target: &Target, view: &ExecView, errors: &BTreeMap<String, Vec<u8>>, what: &str) -> Result<()> {
     let bad: Vec<&ExecWorkerView> = view.workers.iter().filter(|of| !has_ended_well(of)).collect();
     if bad.is_empty() {
         return Ok(());
     }
     let causes = bad.iter().map(|of| {
-        let worker = label(of);
+        let worker = target.label(of);
         let said = String::from_utf8_lossy(errors.get(&worker).map_or(&[][..], Vec::as_slice)).into_owned();
         let exit = of.exit.as_ref();
         let why = exit.and_then(|exit| exit.error.clone()).or_else(|| said.lines().next().map(str::to_owned));

@@ -53,7 +53,8 @@ async fn find(context: &Context, name: &str) -> Result<(String, Option<JobView>)
     Err(Fault::input(format!("{name} was made and deleted {SAME_NAME_MAX} times")).next("choose another name"))
 }
 
-fn is_workspace(view: &JobView) -> bool {
+/// It is a workspace.
+pub(super) fn is_workspace(view: &JobView) -> bool {
     view.spec["workspace"] == true
 }
 

@@ -580,8 +580,9 @@ async fn fleet() -> Json<Value> {
         json!({
             "name": name, "kind": "node", "zone": "us-central1-a", "accelerator": "v5litepod-16",
             "preemptible": capacity == "spot", "capacity": capacity, "state": state, "created_at": null,
-            "age_secs": 7400, "owner": owner, "job": job, "generation": 2, "usd_per_hour": 3.92, "owned_by": null,
-            "idle": idle, "job_owner": if job.is_null() { Value::Null } else { json!("research") },
+            "age_secs": 7400, "owner": owner, "job": job, "generation": 2,
+            "usd_per_hour": if state == "stopped" { 0.0 } else { 3.92 }, "owned_by": null, "idle": idle,
+            "job_owner": if job.is_null() { Value::Null } else { json!("research") },
         })
     };
     let idle = json!({"cause": "unused", "since": "2026-11-28T09:00:00Z", "secs": 4000});

@@ -150,7 +150,9 @@ pub(super) fn mute() -> Value {
         json!({"attempt": 4, "generation": 4, "at": ago(60), "kind": "preempted", "summary": "Taken at step 4."});
     let end = [("phase", json!("cancelled")), ("outcome", json!("cancelled")), ("attempt", json!(4))];
     let said = [("message", json!("ada@example.com cancelled it.")), ("last_end", last), ("resources", json!([]))];
-    job("mute", &[&end[..], &said].concat())
+    let mut mute = job("mute", &[&end[..], &said].concat());
+    mute["spec"]["outputs"] = json!(["results/**", "*.png"]);
+    mute
 }
 
 /// All of it, or of one attempt.

@@ -133,10 +133,10 @@ async fn order(Path(id): Path<String>, Json(body): Json<ExecBody>) -> Response {
         return no_such_job(&id);
     }
     if id == "asleep" {
-        return super::problem_with(409, "job asleep has no workers now: it is paused", &[], &[("phase", "paused")]);
+        return super::problem_with(409, "asleep has no workers: it is paused", &[], &[("phase", "paused")]);
     }
     if body.worker.as_deref() == Some("9") {
-        return super::problem_of("worker", 400, "\"9\" is no worker; there are 0 to 1 of each slice");
+        return super::problem_of("worker", 400, "\"9\" is no worker; there are w0 to w1");
     }
     let order = match (&body.unpack, &body.run) {
         (Some(_), _) => 2,
@@ -216,6 +216,9 @@ pub(super) async fn outputs(Path(id): Path<String>) -> Response {
     if id == "odd" {
         let output = json!({"worker": "w0", "path": "../x", "object": "w0/../x"});
         return Json(json!({"place": "gs://bucket/jobs/odd/outputs/", "outputs": [output]})).into_response();
+    }
+    if id == "mute" || id == "waits" {
+        return Json(json!({"place": format!("gs://bucket/jobs/{id}/outputs/"), "outputs": []})).into_response();
     }
     let output = |worker: &str, path: &str, object: &str| json!({"worker": worker, "path": path, "object": object});
     let list = json!({

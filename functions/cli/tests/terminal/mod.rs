@@ -250,6 +250,13 @@ async fn jobs_workspaces_and_presets_are_proposed_as_they_are_now() {
         ("exec b", "box\n"),
         ("run --preset sm", "small\n"),
         ("run --preset rer", "rerun\n"),
+        ("run --tpu v4-8,v6e-6", "v4-8,v6e-64\n"),
+        ("up dev --zone us-west4", "us-west4-a\n"),
+        ("ps --phase prov", "provisioning\n"),
+        ("fields tpu.zo", "tpu.zones\n"),
+        ("run job.yaml dep", "depth=\n"),
+        ("run jo", "job.yaml\n"),
+        ("run --set limits.to", "limits.total=\n"),
         ("--server http://127.0.0.1:1 show tr", "\n"),
     ] {
         assert_eq!(proposed(&server, words).await, want, "{words}");

@@ -57,15 +57,17 @@ pub fn from_case_json(text: &str) -> Result<Evidence, Error> {
     Ok(Evidence { workers, ..Evidence::default() })
 }
 
-/// Reads a plain log as the output of one worker whose exit is not known.
+/// Reads a plain log as the output of one worker. One that does not state its exit counts as failed, because a log is
+/// brought here to ask why.
 pub fn from_plain_log(text: &str) -> Evidence {
-    let worker = WorkerEvidence { tail: text.to_owned(), exit: stated_exit(text), ..WorkerEvidence::default() };
-    Evidence { workers: vec![worker], ..Evidence::default() }
+    let stated = stated_exit(text);
+    let exit = stated.unwrap_or(Exit::Code(1));
+    let worker = WorkerEvidence { tail: text.to_owned(), exit, ..WorkerEvidence::default() };
+    Evidence { workers: vec![worker], is_end_assumed: stated.is_none(), ..Evidence::default() }
 }
 
-/// The exit code that a launcher printed at the end of a log; without one the program counts as failed, because a log
-/// is brought here to ask why.
-fn stated_exit(text: &str) -> Exit {
+/// The exit code that a launcher printed at the end of a log.
+fn stated_exit(text: &str) -> Option<Exit> {
     let last = text.lines().rev().map(str::trim).filter(|line| !line.is_empty()).take(5);
     let words = ["EXIT_CODE=", "exit code ", "exit code: ", "exited with ", "exit status ", "returned "];
     for line in last {
@@ -73,12 +75,12 @@ fn stated_exit(text: &str) -> Exit {
             if let Some((_, rest)) = line.split_once(word) {
                 let digits: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '-').collect();
                 if let Ok(code) = digits.parse() {
-                    return Exit::Code(code);
+                    return Some(Exit::Code(code));
                 }
             }
         }
     }
-    Exit::Code(1)
+    None
 }
 
 /// Why a program failed, as `rekindle classify` reports it of a file.

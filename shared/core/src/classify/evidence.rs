@@ -16,6 +16,8 @@ pub struct Evidence {
     pub notice: Option<NoticeFact>,
     /// How many workers the attempt had. Those missing from `workers` count as silent.
     pub multi_worker_expected: Option<usize>,
+    /// True if nobody told how the program ended, as of a plain log: a failure is assumed, and no exit code is named.
+    pub is_end_assumed: bool,
 }
 
 /// How one worker ended, and what it said.

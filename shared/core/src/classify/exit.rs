@@ -74,7 +74,7 @@ fn reading(worker: &WorkerEvidence, exit: Exit, said: bool, causes: &[Cause]) ->
     match exit {
         Exit::Code(0) => None,
         Exit::Silent => Some((Preempted, strength::SILENT, "silent", "the worker fell silent without an exit")),
-        Exit::Code(127) => Some((Environment, 70, "exit-127", "the shell found no such command")),
+        Exit::Code(127) => Some((Environment, 70, "exit-127", "no such command was found")),
         Exit::Code(126) => Some((Environment, 55, "exit-126", "the command is there and cannot be run")),
         Exit::Code(125) => Some((Environment, 45, "exit-125", "the container could not be started")),
         Exit::Code(128) => Some((Environment, strength::LOW, "exit-128", "a tool of the setup failed, as git does")),

@@ -248,6 +248,10 @@ fn a_plain_log_is_read_with_the_exit_it_states() {
     assert_eq!(report["evidence"][0]["line"], "ValueError: bad");
     let good = classify(&case::from_plain_log("step 5\nJob End: Thu Jul 31 09:48:56 UTC 2025\nEXIT_CODE=0\n"));
     assert_eq!(good.outcome, Outcome::Success);
+    let silent = classify(&case::from_plain_log("")).summary;
+    assert_eq!(silent, "The program left no output that could say why it ended.", "nobody told of an exit code");
+    let stated = classify(&case::from_plain_log("step 5\nEXIT_CODE=7\n")).summary;
+    assert!(stated.ends_with("with exit code 7."), "{stated}");
     assert!(case::from_case_json("[1, 2").is_err());
 }
 

@@ -184,11 +184,11 @@ fn from_causes(evidence: &Evidence, accounts: &[Account<'_>]) -> Verdict {
         return verdict;
     }
     let Some((index, cause)) = waited_in_vain(accounts).or_else(|| chosen(accounts)) else {
-        return undecided(accounts);
+        return undecided(evidence, accounts);
     };
     let kind = settled(evidence, accounts, cause);
     if kind == FailureKind::Unknown && cause.line.is_empty() && accounts.iter().all(|a| a.empty) {
-        return undecided(accounts);
+        return undecided(evidence, accounts);
     }
     let account = &accounts[index];
     let summary = summary(accounts, account, cause, kind);
@@ -368,9 +368,10 @@ fn summary(accounts: &[Account<'_>], account: &Account<'_>, cause: &Cause, kind:
 }
 
 /// Nothing decides.
-fn undecided(accounts: &[Account<'_>]) -> Verdict {
+fn undecided(evidence: &Evidence, accounts: &[Account<'_>]) -> Verdict {
     let lines = best_lines(accounts, None);
-    let how = match accounts.iter().map(|a| a.worker.exit).find(|exit| *exit != Exit::Code(0)) {
+    let told = accounts.iter().map(|a| a.worker.exit).find(|exit| *exit != Exit::Code(0));
+    let how = match told.filter(|_| !evidence.is_end_assumed) {
         Some(Exit::Code(code)) => format!(" with exit code {code}"),
         Some(Exit::Signal(signal)) => format!(" by signal {signal}"),
         Some(Exit::Silent) | None => String::new(),

@@ -281,6 +281,7 @@ impl Pass<'_> {
             node: self.node_fact(a.generation),
             notice: self.notice_of_end(a),
             multi_worker_expected: Some(total),
+            is_end_assumed: false,
         };
         let complete = evidence.workers.len() == total;
         let silent = self.silent_worker(a);

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{charged, evidence, plural, since, slice};
 use crate::account::hours_text;
-use crate::job::{Attempt, Create, Generation, Job};
+use crate::job::{Attempt, Create, Generation, Job, Phase};
 use crate::placement::describe;
 use crate::policy::Charge;
 
@@ -21,7 +21,7 @@ pub(super) fn facts(job: &Job, now: Timestamp) -> Vec<String> {
         format!("submitted at {:.0} by {}, owner {}", job.created_at, job.submitted_by, job.spec.owner),
     ];
     facts.extend(job.generations.iter().map(generation));
-    facts.extend(job.attempts.iter().map(attempt));
+    facts.extend(job.attempts.iter().map(|a| attempt(job, a)));
     if let Some(end) = &job.last_end {
         let kind = end.ended.kind.map(|kind| format!("{}, ", kind.as_str())).unwrap_or_default();
         facts.push(format!("attempt {} ended at {:.0}: {kind}{}", end.attempt, end.ended.at, end.ended.summary));
@@ -34,7 +34,9 @@ pub(super) fn facts(job: &Job, now: Timestamp) -> Vec<String> {
         let place = describe(&barred.placement);
         facts.push(format!("{place} is not tried {until} (refused {}): {}", times(barred.times), barred.error.message));
     }
-    if let Some(next) = &job.next {
+    // What was planned before a pause or an end is void; a person or nobody begins anew.
+    let is_at_rest = matches!(job.phase, Phase::Paused | Phase::Stopping) || job.phase.is_terminal();
+    if let Some(next) = job.next.as_ref().filter(|_| !is_at_rest) {
         facts.push(format!(
             "next attempt: {}, not before {:.0}, RESUME={}, because of {}",
             if next.new_generation { "on a new slice" } else { "on the same slice" },
@@ -72,7 +74,8 @@ fn generation(g: &Generation) -> String {
     format!("{}, {}: {state}{unhealthy}{notice}", slice(g), g.name)
 }
 
-fn attempt(a: &Attempt) -> String {
+fn attempt(job: &Job, a: &Attempt) -> String {
+    let has_tpu = job.generation(a.generation).is_none_or(|g| g.ready_at.is_some());
     let state = if let Some(at) = a.fenced_at {
         format!("ended everywhere at {at:.0}")
     } else if let Some(stop) = &a.stop {
@@ -81,8 +84,10 @@ fn attempt(a: &Attempt) -> String {
         format!("running since {at:.0}")
     } else if let Some(at) = a.released_at {
         format!("released at {at:.0}")
-    } else {
+    } else if has_tpu {
         format!("preparing since {:.0}", a.created_at)
+    } else {
+        "waits for its TPU".to_owned()
     };
     let (step, resumed) = (
         a.step.map_or_else(String::new, |step| format!(", step {step}")),

@@ -112,11 +112,19 @@ fn provisioning_says_what_was_asked_for_and_how() {
         &job,
         at(90),
         &[
-            "generation 1 (spot v5litepod-16 in us-central1-a) was asked for as a node, 1m 30s ago",
+            "has waited 1m 30s for its TPU: generation 1 (spot v5litepod-16 in us-central1-a) was asked for as a node 1m 30s ago.",
             "once the TPU is READY its workers prepare",
         ],
     );
     fact(&job, at(90), "rk-abc123-train-g1: asked for at 2026-03-01T12:00:00Z");
+    job.attempts = vec![crate::fixture::attempt(1, 1)];
+    let facts = explain(&job, at(90)).facts;
+    assert!(
+        facts.iter().any(|fact| fact.starts_with("attempt 1 on generation 1: waits for its TPU, RESUME=")),
+        "{facts:?}"
+    );
+    assert!(!facts.iter().any(|fact| fact.contains("preparing")), "{facts:?}");
+    job.attempts.clear();
     assert_eq!(waiting_for(&job).unwrap(), "the TPU: spot v5litepod-16 in us-central1-a");
     job.reason = Reason::InProviderQueue;
     job.generations[0].via = Via::QueuedResource;
@@ -234,6 +242,12 @@ fn recovering_from_a_preemption_says_what_was_lost_and_what_comes() {
         "next attempt: on a new slice, not before 2026-03-01T12:12:10Z, RESUME=1, because of preempted",
     );
     assert_eq!(waiting_for(&job).unwrap(), "waits 30 s before the next");
+    job.phase = Phase::Paused;
+    let facts = explain(&job, at(710)).facts;
+    assert!(
+        !facts.iter().any(|fact| fact.starts_with("next attempt")),
+        "nothing is next while it is paused: {facts:?}"
+    );
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub const FIELDS: &[Field] = &[
         TEXT,
         Means("made up"),
         r#""llama-7b-run3""#,
-        "Name of the job: a-z, 0-9 and -, at most 40; given, the same submit again is no new job",
+        "Name of the job: a-z, 0-9 and -, at most 40; given, the same submit again is no new job while this one has not ended",
     ),
     field(
         "run",

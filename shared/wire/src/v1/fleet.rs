@@ -71,7 +71,8 @@ pub struct FleetEntry {
     /// Who pays for that job; `null`: it is nobody's, or the policy does not show it to the caller.
     #[serde(default)]
     pub job_owner: Option<String>,
-    /// US dollars an hour by the capacity list, else by the catalogue; absent when neither knows.
+    /// US dollars an hour by the capacity list, else by the catalogue; 0 in a state that is not charged, such as
+    /// `preempted` or `creating`; absent when neither knows.
     pub usd_per_hour: Option<f64>,
     /// The queued resource that made this node.
     pub owned_by: Option<String>,

@@ -27,3 +27,26 @@ pub struct OutputLine {
 pub fn worker_label(key: WorkerKey, has_slices: bool) -> String {
     if has_slices { format!("s{}w{}", key.slice, key.worker) } else { format!("w{}", key.worker) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v1::worker_key;
+
+    #[test]
+    fn a_worker_is_read_by_every_name_that_it_has() {
+        let key = WorkerKey { slice: 1, worker: 3 };
+        assert_eq!(
+            (worker_label(key, true).as_str(), worker_key("s1w3"), worker_key("1-3")),
+            ("s1w3", Some(key), Some(key))
+        );
+        let key = WorkerKey { slice: 0, worker: 3 };
+        for name in ["w3", "s0w3", "3", "0-3"] {
+            assert_eq!(worker_key(name), Some(key), "{name}");
+        }
+        assert_eq!(worker_label(key, false), "w3");
+        for none in ["", "w", "swan", "xw3", "s1", "all"] {
+            assert_eq!(worker_key(none), None, "{none}");
+        }
+    }
+}

@@ -46,7 +46,7 @@ pub struct ExecView {
 /// What an order brought on one worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecWorkerView {
-    /// `SLICE-N`.
+    /// `0-3`: its slice and its index. The command line calls it `w3`, and `s0w3` where there are slices.
     pub worker: String,
     /// Chunks of standard output that are there; the first is number 0.
     pub stdout: u64,

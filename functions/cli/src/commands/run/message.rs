@@ -151,7 +151,7 @@ fn overlay(job: &mut Map<String, Value>, options: &Run) -> Result<()> {
         Some(value) => place(job, field, value),
         None => Ok(()),
     };
-    put("run", (!options.command.is_empty()).then(|| json!(options.command)))?;
+    put("run", (!options.command.is_empty()).then(|| given(&options.command)))?;
     put("tpu.accelerator", one_or_list(&options.tpu))?;
     put("tpu.zones", list(&options.zone))?;
     put("tpu.capacity", list(&options.capacity))?;
@@ -179,6 +179,14 @@ fn overlay(job: &mut Map<String, Value>, options: &Run) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The program behind `--`. One word with blanks in it is a line for bash, as for `exec`: no program is called so.
+fn given(words: &[String]) -> Value {
+    match words {
+        [line] if line.contains(char::is_whitespace) => json!(line),
+        words => json!(words),
+    }
 }
 
 fn list(words: &[String]) -> Option<Value> {
@@ -281,6 +289,17 @@ mod tests {
             "budgets": {"user_failures": 3},
         });
         assert_eq!(Value::Object(message(&options, &Project::default()).unwrap()), want);
+    }
+
+    #[test]
+    fn one_word_with_blanks_is_a_line_for_bash() {
+        let run = |command: &[&str]| {
+            let options = Run { command: words(command), ..Run::default() };
+            message(&options, &Project::default()).unwrap().remove("run").unwrap()
+        };
+        assert_eq!(run(&["echo a b $X"]), json!("echo a b $X"));
+        assert_eq!(run(&["nproc"]), json!(["nproc"]));
+        assert_eq!(run(&["python3", "a b.py"]), json!(["python3", "a b.py"]));
     }
 
     #[test]

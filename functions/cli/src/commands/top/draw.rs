@@ -31,7 +31,7 @@ const WIDTH_WIDE: u16 = 90;
 const LEVELS: u64 = 64;
 
 const KEYS: &str = "↑↓ select  ←→ workers  l logs  e explain  c cancel  ? keys  q quit";
-const HELP: [&str; 10] = [
+const HELP: [&str; 11] = [
     "↑ ↓ k j      select a job; in a text: scroll",
     "PgUp PgDn    ten at once",
     "g G          the first, the last",
@@ -41,6 +41,7 @@ const HELP: [&str; 10] = [
     "c            cancel it; asks first",
     "Esc          back",
     "q, Ctrl-C    quit",
+    "a larger terminal shows more columns and panes",
     "any key closes this",
 ];
 
@@ -139,8 +140,8 @@ const COLUMNS: [Column; 9] = [
     ("STEP", 9, 56, |job, state| human::step(step(job, state), job.phase, job.phase_since, state.now)),
     ("LOSS", 9, 74, |job, state| loss(job, state).unwrap_or_else(dash)),
     ("TPU", 14, 90, |job, _| job.resources.last().map_or_else(dash, |resource| resource.accelerator.clone())),
-    ("ZONE", 15, 118, |job, _| job.resources.last().map_or_else(dash, |resource| resource.zone.clone())),
-    ("PREEMPTED", 9, 132, |job, _| job.counters.preemptions.to_string()),
+    ("ZONE", 15, 126, |job, _| job.resources.last().map_or_else(dash, |resource| resource.zone.clone())),
+    ("PREEMPTED", 9, 110, |job, _| job.counters.preemptions.to_string()),
     ("COST", 9, 104, |job, _| human::usd(job.cost_usd)),
     ("OWNER", 18, 150, |job, _| human::tame(&job.owner)),
 ];
@@ -172,6 +173,18 @@ fn jobs(frame: &mut Frame<'_>, area: Rect, state: &State) {
         let words = "no jobs; `rekindle run --tpu v5litepod-8 -- COMMAND` submits one";
         frame.render_widget(Paragraph::new(words).wrap(Wrap { trim: true }), area);
         return;
+    }
+    // Below the heading; the last line tells of those that have no room.
+    let room = usize::from(area.height.saturating_sub(1));
+    let (area, rest) = if order.len() > room && area.height > 3 {
+        let [list, rest] = Layout::vertical([Constraint::Min(1), Constraint::Length(1)]).areas(area);
+        (list, Some(rest))
+    } else {
+        (area, None)
+    };
+    if let Some(rest) = rest {
+        let words = format!("{} of {} jobs; ↑↓ PgDn for the others", room - 1, order.len());
+        frame.render_widget(Paragraph::new(words).style(Style::new().add_modifier(Modifier::DIM)), rest);
     }
     let columns: Vec<&Column> = COLUMNS.iter().filter(|(_, _, from, _)| area.width >= *from).collect();
     let longest = order.iter().map(|job| job.id.as_str().len()).max().unwrap_or(3);
@@ -242,7 +255,7 @@ fn attempts(frame: &mut Frame<'_>, area: Rect, job: &JobView, list: Option<&Prog
     }
     let mut lines: Vec<Line<'_>> = Vec::new();
     if let (Some(first), Some(last)) = (losses.first(), losses.last()) {
-        lines.push(Line::from(format!("loss {first:.4} → {last:.4}")));
+        lines.push(Line::from(format!("loss {} → {}", number(*first), number(*last))));
     }
     for attempt in list.map(|list| list.attempts.as_slice()).unwrap_or_default().iter().rev() {
         let (Some(first), Some(last)) = (attempt.points.first(), attempt.points.last()) else { continue };
@@ -251,13 +264,20 @@ fn attempts(frame: &mut Frame<'_>, area: Rect, job: &JobView, list: Option<&Prog
         lines.push(Line::from(format!("attempt {number}: steps {from} to {to} in {}", human::duration(secs))));
     }
     if let Some(end) = &job.last_end {
-        let kind = end.kind.map_or("ended", rekindle_core::failure::FailureKind::as_str);
+        // A good end has no kind, and its summary says all.
+        let kind = end.kind.map_or_else(String::new, |kind| format!("{}: ", kind.as_str()));
         lines.insert(
             lines.len().min(2),
-            Line::from(format!("attempt {} ended: {kind}: {}", end.attempt, human::tame(&end.summary))),
+            Line::from(format!("attempt {} ended: {kind}{}", end.attempt, human::tame(&end.summary))),
         );
     }
     frame.render_widget(Paragraph::new(lines), told);
+}
+
+/// A loss as a program would write it: in the shorter form, as beside it in the lists.
+fn number(loss: f64) -> String {
+    let (plain, scientific) = (loss.to_string(), format!("{loss:e}"));
+    human::loss(if scientific.len() < plain.len() { &scientific } else { &plain })
 }
 
 /// Every loss that was reported, in time.

@@ -150,7 +150,7 @@ fn the_whole_screen_shows_jobs_attempts_workers_fleet_and_events() {
     assert!(lines[4].starts_with("old     succeeded"), "{text}");
     for words in [
         "train-1: attempts",
-        "loss 8.8750 → 5.3750",
+        "loss 8.875 → 5.375",
         "attempt 2: steps 900 to 1450 in 9m",
         "attempt 1 ended: preempted: The provider took the slice back.",
         "WORKER STATE",
@@ -188,6 +188,34 @@ fn a_small_terminal_loses_panes_and_columns_and_the_smallest_is_told() {
 }
 
 #[test]
+fn a_good_end_is_said_once_losses_are_short_and_no_fleet_costs_nothing() {
+    let mut state = state();
+    let mut done = job("old", "succeeded", 9000, "All 4 workers ended well.");
+    done.last_end.as_mut().unwrap().kind = None;
+    done.last_end.as_mut().unwrap().summary = "It succeeded: all 4 workers ended with exit code 0".into();
+    state.one(done, true);
+    state.selected = Some("old".into());
+    let mut list = progress_of("old");
+    list.attempts[0].points[0].loss = Some(15.3695);
+    list.attempts[1].points.last_mut().unwrap().loss = Some(3.5e-12);
+    state.progress = Some(list);
+    state.fleet = Some(serde_json::from_value(json!({"resources": [], "unreachable": []})).unwrap());
+    let text = screen(&state, 140, 32);
+    assert!(text.contains("attempt 1 ended: It succeeded: all 4") && !text.contains("ended: ended"), "{text}");
+    assert!(text.contains("loss 15.3695 → 3.5e-12"), "{text}");
+    assert!(text.contains("  $0.00 an hour"), "{text}");
+}
+
+#[test]
+fn preemptions_are_shown_before_zones() {
+    let state = state();
+    let at_110 = screen(&state, 110, 12);
+    assert!(at_110.contains("PREEMPTED") && !at_110.contains("ZONE"), "{at_110}");
+    assert!(at_110.contains("No capacity in us"), "and why a job waits: {at_110}");
+    assert!(screen(&state, 126, 12).contains("ZONE"));
+}
+
+#[test]
 fn without_colours_there_are_none() {
     let mut state = state();
     state.progress = Some(progress_of("waits"));
@@ -210,6 +238,7 @@ fn a_list_that_is_longer_than_the_screen_scrolls_with_the_selection() {
     assert_eq!(press(&mut state, KeyCode::Down), None);
     let text = screen(&state, 80, 10);
     assert!(text.contains("job-49") && !text.contains("job-00"), "{text}");
+    assert!(text.contains("6 of 50 jobs; ↑↓ PgDn for the others"), "{text}");
     assert_eq!(press(&mut state, KeyCode::Home), Some(Action::Select("job-00".into())));
 }
 
