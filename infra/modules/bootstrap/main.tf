@@ -93,16 +93,7 @@ resource "google_storage_bucket" "data" {
     retention_duration_seconds = 0
   }
 
-  # The code of jobs; a bundle that is submitted again is uploaded again.
-  lifecycle_rule {
-    action {
-      type = "Delete"
-    }
-    condition {
-      age            = 400
-      matches_prefix = ["bundles/"]
-    }
-  }
+  # None for `bundles/`: every attempt of a job runs the same bytes, however old the bundle was when it was submitted.
 
   # Parts of uploads that a preempted worker never ended.
   lifecycle_rule {

@@ -433,3 +433,20 @@ fn wrong_variables_are_refused() {
         assert!(why.contains("is refused"), "{name} = {value}: {why}");
     }
 }
+
+#[test]
+fn nothing_of_a_job_is_deleted_by_age() {
+    let module = Module::read(&infra().join("modules/bootstrap"));
+    let is_bucket = |b: &&hcl::Block| {
+        b.identifier() == "resource" && label(b, 1) == "data" && label(b, 0) == "google_storage_bucket"
+    };
+    let bucket = module.blocks.iter().find(is_bucket).expect("the bucket");
+    let rules: Vec<_> = bucket.body().blocks().filter(|b| b.identifier() == "lifecycle_rule").collect();
+    assert!(!rules.is_empty(), "an upload that never ended is paid for");
+    for rule in rules {
+        let action = rule.body().blocks().find(|b| b.identifier() == "action").expect("an action");
+        let abort = hcl::Expression::String("AbortIncompleteMultipartUpload".into());
+        // A job may run for long, and its code may be older than the job.
+        assert_eq!(attribute(action.body(), "type"), Some(&abort), "bundles, checkpoints and logs stay");
+    }
+}
