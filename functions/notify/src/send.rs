@@ -173,3 +173,22 @@ fn chain(error: &dyn Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_name_leads_to_public_addresses_alone_when_it_connects() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // Past the check of what stands in the URL, as with a name whose address changes after it.
+        let sender = Sender::new(false);
+        let error = sender.client().unwrap().get(format!("https://localhost:{port}/")).send().await.unwrap_err();
+        assert!(is_refused(&error), "{}", chain(&error));
+        let error = Sender::new(true).client().unwrap().get(format!("https://localhost:{port}/")).send();
+        // Nobody speaks TLS there: it got as far as that.
+        let (error, accepted) = tokio::join!(error, async { drop(listener.accept().await.unwrap()) });
+        assert!(!is_refused(&error.unwrap_err()), "{accepted:?}");
+    }
+}
