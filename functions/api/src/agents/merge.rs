@@ -29,8 +29,10 @@ pub(super) fn merge(
     }
     next.notice = earlier(next.notice.take(), report.notice.clone());
     // A report of an earlier moment that comes late does not begin the collecting anew.
+    let may_send = next.exit.is_none() || next.has_left_something();
     next.is_collecting = report.is_collecting && (next.exit.is_none() || next.is_collecting);
-    next.has_unsent = report.has_unsent && (next.exit.is_none() || next.has_unsent);
+    // What is said at the end of the collecting may wait then, too.
+    next.has_unsent = report.has_unsent && may_send;
     if next.exit.is_none() {
         next.exit.clone_from(&report.exit);
     }

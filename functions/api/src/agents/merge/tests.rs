@@ -101,6 +101,19 @@ fn what_is_unsent_is_told_with_the_exit_and_ends_once() {
 }
 
 #[test]
+fn what_is_said_at_the_end_of_the_collecting_may_wait_to_be_sent() {
+    let exit = ExitReport { at: at(1), ordered: false, evidence: WorkerEvidence::default() };
+    let told = Report { exit: Some(exit), is_collecting: true, ..report(WorkerState::Exited) };
+    let known = merge(None, &told, "", at(2), false);
+    let collected = Report { has_unsent: true, ..report(WorkerState::Exited) };
+    let waits = merge(Some(&known), &collected, "", at(3), true);
+    assert_eq!((waits.is_collecting, waits.has_unsent), (false, true));
+    let done = merge(Some(&waits), &report(WorkerState::Exited), "", at(4), true);
+    let late = merge(Some(&done), &collected, "", at(5), true);
+    assert_eq!((done.has_unsent, late.has_unsent), (false, false));
+}
+
+#[test]
 fn a_late_heartbeat_does_not_take_a_running_program_back_but_a_reboot_does() {
     let known = merge(None, &report(WorkerState::Running), "", at(2), false);
     let late = merge(Some(&known), &report(WorkerState::Ready), "", at(3), false);
