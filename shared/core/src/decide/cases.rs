@@ -475,6 +475,20 @@ fn a_slice_whose_program_ended_by_itself_is_kept_while_its_output_is_sent() {
 }
 
 #[test]
+fn a_failed_read_of_the_reports_deletes_no_slice_when_the_time_to_end_is_over() {
+    let job = apply_command(&running(), Command::Pause, at(100)).unwrap().unwrap();
+    let ready = Look::Seen(view(&job, SliceState::Ready, true));
+    let workers = || Some((0..4).map(|n| report(n, WorkerState::Running, None)).collect::<Vec<_>>());
+    let told = Job::clone(&decided(&job, &seen(&job, &ready, workers(), 100), 100).job);
+    let deadline = told.attempts[0].stop.as_ref().unwrap().deadline.as_second() - at(0).as_second();
+    let then = |workers| decided(&told, &seen(&told, &ready, workers, deadline), deadline);
+    let deletes = |decision: &Decision| decision.effects.contains(&Effect::DeleteGeneration { generation: 1 });
+    let unread = then(None);
+    assert!(!deletes(&unread) && unread.job.wake_at.is_some_and(|wake| wake <= at(deadline + 10)), "{:?}", unread.job);
+    assert!(deletes(&then(workers())), "they had their time");
+}
+
+#[test]
 fn the_idle_time_of_a_workspace_counts_on_over_attempts_until_somebody_uses_it() {
     let hour = 3600;
     let mut first = running();

@@ -69,6 +69,11 @@ impl Pass<'_> {
         let deadline = running.iter().filter_map(|a| a.stop.as_ref().map(|s| s.deadline)).max();
         let deadline = deadline.max(g.notice.as_ref().filter(|n| n.takes_away()).map(|n| n.deadline));
         match deadline {
+            // All may have told their end by then, and that they still send: a read that failed says neither.
+            Some(at) if self.now >= at && self.seen.workers.is_none() && g.lost.is_none() => {
+                self.wake(self.now + self.settings().poll_busy * 5);
+                false
+            }
             Some(at) if self.now >= at => true,
             Some(at) => {
                 self.wake(at);
