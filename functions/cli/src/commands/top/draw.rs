@@ -16,6 +16,7 @@ use rekindle_core::job::Phase;
 use rekindle_wire::seeing::ProgressList;
 use rekindle_wire::v1::{FleetEntry, JobView, Owner};
 
+use super::JOBS;
 use super::state::{Pane, State, View};
 use crate::human;
 
@@ -75,7 +76,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
 fn header(state: &State) -> Paragraph<'_> {
     let count = |phases: &[Phase]| state.jobs.values().filter(|job| phases.contains(&job.phase)).count();
     let waits = count(&[Phase::Pending, Phase::Provisioning, Phase::Starting]);
-    let mut text = format!("rekindle {}  {}", state.server, human::count(state.jobs.len() as u64, "job"));
+    // Older ones are not asked for.
+    let newest = if state.jobs.len() < JOBS { "" } else { "the newest " };
+    let jobs = human::count(state.jobs.len() as u64, "job");
+    let mut text = format!("rekindle {}  {newest}{jobs}", state.server);
     for (number, word) in [
         (count(&[Phase::Running]), "running"),
         (waits, "waiting"),

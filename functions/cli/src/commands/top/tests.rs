@@ -240,6 +240,10 @@ fn a_list_that_is_longer_than_the_screen_scrolls_with_the_selection() {
     assert!(text.contains("job-49") && !text.contains("job-00"), "{text}");
     assert!(text.contains("6 of 50 jobs; ↑↓ PgDn for the others"), "{text}");
     assert_eq!(press(&mut state, KeyCode::Home), Some(Action::Select("job-00".into())));
+    assert!(text.starts_with("rekindle http://s  50 jobs, 50 running"), "{text}");
+    state.all((0..JOBS as i64).map(|n| job(&format!("job-{n:03}"), "running", n, "")).collect());
+    let text = screen(&state, 80, 10);
+    assert!(text.starts_with("rekindle http://s  the newest 500 jobs, 500 running"), "there may be more: {text}");
 }
 
 #[test]
