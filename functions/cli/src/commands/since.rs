@@ -158,8 +158,10 @@ fn happened(job: &JobDigest) -> String {
         1 if job.is_new => parts.push("started".to_owned()),
         attempts => parts.push(human::count(u64::from(attempts), "start")),
     }
-    parts.extend(job.ends.iter().map(|(kind, times)| times_of(*kind, *times)));
-    parts.extend(job.by_people.iter().cloned());
+    parts.extend(job.ends.iter().map(|(kind, times)| times_of(kind.as_str(), *times)));
+    // One command of a person may take several orders.
+    let same = job.by_people.chunk_by(|one, next| one == next);
+    parts.extend(same.map(|told| times_of(&told[0], told.len() as u64)));
     let mut text = parts.join(", ");
     let end = match job.outcome.filter(|_| job.has_ended) {
         Some(Outcome::Succeeded) => Some("succeeded".to_owned()),
@@ -175,9 +177,8 @@ fn happened(job: &JobDigest) -> String {
     text
 }
 
-fn times_of(kind: FailureKind, times: u32) -> String {
-    let word = kind.as_str();
-    match times {
+fn times_of(word: &str, times: impl Into<u64>) -> String {
+    match times.into() {
         1 => word.to_owned(),
         2 => format!("{word} twice"),
         times => format!("{word} {times} times"),
@@ -255,7 +256,7 @@ mod tests {
 
     #[test]
     fn words_say_how_often() {
-        let times = [1, 2, 3].map(|times| times_of(FailureKind::Preempted, times));
+        let times = [1_u32, 2, 3].map(|times| times_of("preempted", times));
         assert_eq!(times, ["preempted", "preempted twice", "preempted 3 times"]);
     }
 }

@@ -106,7 +106,7 @@ pub(super) async fn digest(Query(query): Query<BTreeMap<String, String>>) -> Res
                 ("attempts", json!(3)),
                 ("generations", json!(3)),
                 ("ends", json!({"preempted": 2, "infra_grpc": 1})),
-                ("by_people", json!(["wake by ada@example.com"])),
+                ("by_people", json!(["sync by ada@example.com", "sync by ada@example.com", "wake by ada@example.com"])),
             ],
         ),
         one(
