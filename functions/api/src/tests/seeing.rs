@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use rekindle_core::account::{Meter, week_of};
 use rekindle_core::ids::JobId;
-use rekindle_core::observation::WorkerState;
+use rekindle_core::observation::{SliceState, WorkerState};
 use rekindle_core::series::POINTS_MAX;
 use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
@@ -187,4 +187,15 @@ async fn progress_is_kept_thinned_over_attempts() {
     assert!(points.last().unwrap()["step"].as_u64().unwrap() > 290);
     let workers = list["workers"].as_array().unwrap();
     assert_eq!((workers.len(), &workers[0]["step"], &workers[3]["state"]), (4, &json!(300), &json!("running")));
+}
+
+#[tokio::test]
+async fn what_the_provider_took_costs_nothing_an_hour_any_more() {
+    let served = Served::with_job().await;
+    let usd = async || served.get("/v1/jobs/train").await.json()["resources"][0]["usd_per_hour"].clone();
+    assert!(usd().await.as_f64().is_some_and(|usd| usd > 0.0));
+    let name = served.get("/v1/jobs/train").await.json()["resources"][0]["name"].as_str().unwrap().to_owned();
+    assert!(served.rig.fakes.tpu.set_state(&name, SliceState::Preempted));
+    served.rig.pass("train").await;
+    assert_eq!(usd().await, json!(0.0));
 }
