@@ -139,8 +139,8 @@ pub(crate) struct Ssh {
     /// The workspace, or any job with a TPU
     #[arg(add = complete::jobs())]
     pub(crate) name: String,
-    /// The worker: w3, or s1w3 where there are slices; `all` is every worker of a TPU of one slice
-    #[arg(long, value_name = "wN|all", default_value = "0")]
+    /// The worker: w3, or s1w3 where there are slices
+    #[arg(long, value_name = "wN", default_value = "0")]
     pub(crate) worker: String,
     /// Bring ports 6006 (TensorBoard) and 8888 (Jupyter) here
     #[arg(long)]
@@ -148,7 +148,7 @@ pub(crate) struct Ssh {
     /// Go to the worker's internal address, from a machine in its network
     #[arg(long)]
     pub(crate) internal_ip: bool,
-    /// Go through Identity-Aware Proxy [default: where the job's workers have no external address]
+    /// Go through Identity-Aware Proxy, which takes gcloud's alpha commands [default: where the job's workers have no external address]
     #[arg(long, conflicts_with = "internal_ip")]
     pub(crate) iap: bool,
     /// Private key [default: gcloud's own]

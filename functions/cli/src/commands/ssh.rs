@@ -95,11 +95,13 @@ fn words(view: &JobView, options: &Ssh) -> Result<Vec<String>> {
         return Err(Fault::input(format!("{id} has no TPU now: it {state}")).next(next));
     };
     let (node, worker) = place(id, tpu, &options.worker)?;
-    let mut words = ["compute", "tpus", "tpu-vm", "ssh", &node].map(str::to_owned).to_vec();
-    words.extend([format!("--zone={}", tpu.zone), format!("--worker={worker}")]);
     // Without an external address gcloud would try the internal one, which is reached from the worker's network alone.
     let is_inside = view.spec["tpu"]["external_ips"] == false;
     let iap = options.iap || (is_inside && !options.internal_ip);
+    // Only gcloud's alpha track knows that way.
+    let track = iap.then_some("alpha").into_iter();
+    let mut words: Vec<String> = track.chain(["compute", "tpus", "tpu-vm", "ssh", &node]).map(str::to_owned).collect();
+    words.extend([format!("--zone={}", tpu.zone), format!("--worker={worker}")]);
     let flags = [("--internal-ip", options.internal_ip), ("--tunnel-through-iap", iap), ("--plain", options.plain)];
     words.extend(flags.iter().filter(|(_, is)| *is).map(|(flag, _)| (*flag).to_owned()));
     words.extend(options.key.iter().map(|file| format!("--ssh-key-file={}", file.display())));
@@ -116,13 +118,11 @@ fn words(view: &JobView, options: &Ssh) -> Result<Vec<String>> {
 
 /// The node, and the worker there.
 fn place(id: &JobId, tpu: &ResourceView, worker: &str) -> Result<(String, String)> {
-    if worker == "all" {
-        if tpu.slices > 1 {
-            return Err(Fault::input(format!("{id} has {} slices, and gcloud goes to one", tpu.slices))
-                .next("name one worker: --worker s1w0"));
-        }
-        return Ok((tpu.name.clone(), worker.to_owned()));
+    if worker == "all" && tpu.workers > 1 {
+        let next = format!("name one with --worker; on all of them: rekindle exec {id} -- COMMAND, of a workspace");
+        return Err(Fault::input(format!("{id} has {} workers, and a terminal goes to one", tpu.workers)).next(next));
     }
+    let worker = if worker == "all" { "0" } else { worker };
     let each = tpu.workers / tpu.slices.max(1);
     let known = worker_key(worker).filter(|key| key.slice < tpu.slices && key.worker < each);
     let Some(key) = known else {

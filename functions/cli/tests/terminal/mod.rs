@@ -177,23 +177,26 @@ async fn ssh_goes_to_the_first_worker_and_through_the_proxy_where_it_is_told_to(
     assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), plain);
     assert_eq!(output.status.code(), Some(7), "it ends as gcloud does");
     let output = ssh("--iap -- -L 9000:localhost:9000").await;
-    let proxied = [&plain[..], &["--tunnel-through-iap", "--", "-L", "9000:localhost:9000"]].concat();
+    let proxied = [&["alpha"], &plain[..], &["--tunnel-through-iap", "--", "-L", "9000:localhost:9000"]].concat();
     assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), proxied);
     // What came through the queue is a node too, and one of several slices has its own name.
     // Where it has no external address, the proxy is the usual way.
     for (words, node, worker, way) in [
-        ("queued --worker w3", "queued-g2", 3, Some("--tunnel-through-iap")),
-        ("queued --internal-ip", "queued-g2", 0, Some("--internal-ip")),
-        ("sliced", "sliced-g2-0", 0, None),
-        ("sliced --worker 1-1", "sliced-g2-1", 1, None),
+        ("queued --worker w3", "queued-g2", 3, ["alpha", "--tunnel-through-iap"]),
+        ("queued --internal-ip", "queued-g2", 0, ["", "--internal-ip"]),
+        ("sliced", "sliced-g2-0", 0, ["", ""]),
+        ("sliced --worker 1-1", "sliced-g2-1", 1, ["", ""]),
     ] {
         let output = to(words).await;
         let node = format!("rk-abc123-{node}");
         let worker = format!("--worker={worker}");
-        let begin = ["compute", "tpus", "tpu-vm", "ssh", &node, "--zone=us-central1-a", &worker];
-        let want: Vec<&str> = begin.into_iter().chain(way).collect();
+        let begin = [way[0], "compute", "tpus", "tpu-vm", "ssh", &node, "--zone=us-central1-a", &worker, way[1]];
+        let want: Vec<&str> = begin.into_iter().filter(|word| !word.is_empty()).collect();
         assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), want, "{words}");
     }
+    // gcloud takes several at once only with a command.
+    let output = ssh("--worker all").await;
+    assert_eq!((stdout(&output).as_str(), output.status.code()), ("", Some(2)), "{output:?}");
     let output = ssh("--iap --internal-ip").await;
     assert_eq!(output.status.code(), Some(2), "one way or the other");
     assert!(stdout(&output).is_empty(), "{output:?}");

@@ -268,8 +268,9 @@ fn maintain(shared: &Arc<Shared>, route: &Route, call: &Call) -> Result<Value, A
 fn guest_attributes(shared: &Arc<Shared>, route: &Route, body: &Map<String, Value>) -> Result<Value, ApiError> {
     let name = route.location.node(&route.id);
     let node = shared.read(|world| world.nodes.get(&name).cloned()).ok_or_else(|| ApiError::not_found(&name))?;
-    let wanted: Vec<&str> =
-        body.get("workerIds").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    let ids = body.get("workerIds").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    // gcloud asks for all of them by one that is empty.
+    let wanted: Vec<&str> = ids.filter(|id| !id.is_empty()).collect();
     let path = body.get("queryPath").and_then(Value::as_str).unwrap_or_default();
     let mut answers = Vec::new();
     for worker in &node.workers {
@@ -277,7 +278,7 @@ fn guest_attributes(shared: &Arc<Shared>, route: &Route, body: &Map<String, Valu
             continue;
         }
         let vm = crate::fleet::vm_of(&node, worker.index);
-        let mut items = vec![("guestInventory".to_owned(), "Hostname".to_owned(), json!(vm.name))];
+        let mut items = vec![("guestInventory".to_owned(), "hostname".to_owned(), json!(vm.name))];
         let written = shared.fleet.machine().guest_attributes(&vm).unwrap_or_default();
         for (namespace, values) in written.as_object().into_iter().flatten() {
             let values = values.as_object().into_iter().flatten();

@@ -205,7 +205,17 @@ async fn gcloud_finds_the_workers_for_ssh() {
     let done = async |line: &str| gcloud(&endpoint, home.path(), line).await.unwrap_or_else(|e| panic!("{line}: {e}"));
     done(&format!("tpu-vm ssh n1 {to} --worker=all --command=hostname")).await;
     done(&format!("tpu-vm scp {} n1:/tmp/ {to} --worker=2", key.display())).await;
+    // Where they have no external address, their names lead through the proxy: of all of them, and of one.
+    let proxied = format!("--zone={ZONE} --plain --tunnel-through-iap --ssh-key-file={}", key.display());
+    done(&format!("@alpha tpu-vm ssh n1 {proxied} --worker=1")).await;
+    bench.ready("n2", spot("v5litepod-8", "")).await;
+    done(&format!("@alpha tpu-vm ssh n2 {proxied} --worker=0")).await;
     let called = std::fs::read_to_string(home.path().join("called")).unwrap();
+    for worker in [1, 0] {
+        let way = format!("-w-{worker}' '%p'");
+        let is_way = |line: &str| line.contains("start-iap-tunnel 't1v-n-") && line.contains(&way);
+        assert!(called.lines().any(is_way), "{called}");
+    }
     for index in 0..4 {
         let wanted = format!("@{} -- hostname", address(index));
         assert!(called.lines().any(|line| line.starts_with("ssh ") && line.ends_with(&wanted)), "{called}");
