@@ -196,7 +196,7 @@ async fn ssh_goes_to_the_first_worker_and_through_the_proxy_where_it_is_told_to(
     }
     // gcloud takes several at once only with a command.
     let output = ssh("--worker all").await;
-    assert_eq!((stdout(&output).as_str(), output.status.code()), ("", Some(2)), "{output:?}");
+    assert_eq!((stdout(&output).as_str(), output.status.code()), ("", Some(1)), "{output:?}");
     let output = ssh("--iap --internal-ip").await;
     assert_eq!(output.status.code(), Some(2), "one way or the other");
     assert!(stdout(&output).is_empty(), "{output:?}");
