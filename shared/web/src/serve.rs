@@ -7,7 +7,13 @@ use std::pin::pin;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
 use axum::serve::Listener;
+use futures::StreamExt as _;
+use http::header;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -28,8 +34,8 @@ pub const HEAD_MAX: usize = 64 * 1024;
 // Google's load balancers keep an idle connection for 600 s, and close it first: one that is closed under them may cost a request.
 pub const HEAD_FOR: Duration = Duration::from_secs(620);
 
-/// Serves `router`. Once `stop` ends, no new connection is taken, and this returns when the requests that are under way have been
-/// answered. Dropped before that, it cuts them.
+/// Serves `router`. Once `stop` ends, no new connection is taken, streams of server-sent events end, and this returns when the
+/// requests that are under way have been answered. Dropped before that, it cuts them.
 pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()> + Send) {
     serve_heads(listener, router, stop, HEAD_FOR).await;
 }
@@ -37,6 +43,7 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
 async fn serve_heads(listener: TcpListener, router: Router, stop: impl Future<Output = ()> + Send, head_for: Duration) {
     let mut listener = crate::listen::prompt(listener);
     let (close, closing) = watch::channel(());
+    let router = router.layer(middleware::from_fn_with_state(closing.clone(), end_streams));
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
     loop {
@@ -52,6 +59,22 @@ async fn serve_heads(listener: TcpListener, router: Router, stop: impl Future<Ou
     drop((listener, close));
     tracing::info!("no new connections are taken");
     while connections.join_next().await.is_some() {}
+}
+
+/// A stream of events lasts as long as its reader likes, and its reader comes back with the last id: it is not waited for.
+async fn end_streams(State(mut closing): State<watch::Receiver<()>>, request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
+        return response;
+    }
+    response.map(|body| {
+        let closed = async move {
+            // That nobody is left who could tell is how it is told.
+            let _closed = closing.changed().await;
+        };
+        Body::from_stream(body.into_data_stream().take_until(Box::pin(closed)))
+    })
 }
 
 async fn connection(stream: TcpStream, router: Router, mut closing: watch::Receiver<()>, head_for: Duration) {

@@ -191,11 +191,19 @@ async fn in_use(port: u16, fault: Fault) -> Fault {
     let url = format!("http://127.0.0.1:{port}");
     let server = Server { url: url.clone(), origin: Origin::Given, token_command: None };
     let asked = async { typed::<VersionView>(Api::new(server, None)?.get("/version", &[]).await?) };
-    if matches!(tokio::time::timeout(ANSWER_WITHIN, asked).await, Ok(Ok(_))) {
-        return fault.because(format!("another `rekindle dev` answers at {url}")).next(format!(
-            "use that one (`rekindle --server {url} ps`), or start this one beside it: \
-             rekindle dev --port 0 --tpu-port 0 --state FOLDER"
-        ));
+    let beside = "start this one beside it: rekindle dev --port 0 --tpu-port 0 --state FOLDER";
+    match tokio::time::timeout(ANSWER_WITHIN, asked).await {
+        Ok(Ok(_)) => {
+            return fault
+                .because(format!("another `rekindle dev` answers at {url}"))
+                .next(format!("use that one (`rekindle --server {url} ps`), or {beside}"));
+        }
+        Ok(Err(told)) if told.status() == Some(503) => {
+            return fault
+                .because(format!("another `rekindle dev` at {url} is stopping"))
+                .next(format!("start this one again in a few seconds, or {beside}"));
+        }
+        Ok(Err(_)) | Err(_) => {}
     }
     let why = format!("what has port {port} is no `rekindle dev`");
     fault.because(why).next(format!("end what uses port {port}, or take another with --port (0 takes a free one)"))

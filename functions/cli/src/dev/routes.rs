@@ -5,9 +5,10 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
@@ -29,8 +30,8 @@ impl Uploads for LocalUploads {
     }
 }
 
-/// The router of everything.
-pub(super) fn all(engine: Engine, objects: &FileObjects) -> Router {
+/// The router of everything. `stopping` is set once its end has begun.
+pub(super) fn all(engine: Engine, objects: &FileObjects, stopping: Arc<AtomicBool>) -> Router {
     // Webhooks of a local run may be on this machine.
     let sender = Sender::new(true);
     let router = routers(
@@ -43,7 +44,20 @@ pub(super) fn all(engine: Engine, objects: &FileObjects) -> Router {
             uploads: Some(Arc::new(LocalUploads(objects.clone()))),
         },
     );
-    router.layer(middleware::from_fn(from_here))
+    here(router, stopping)
+}
+
+fn here(router: Router, stopping: Arc<AtomicBool>) -> Router {
+    router.layer(middleware::from_fn_with_state(stopping, while_up)).layer(middleware::from_fn(from_here))
+}
+
+/// While it ends, what it began before is still answered; whoever asks what is here is told that it ends.
+async fn while_up(State(stopping): State<Arc<AtomicBool>>, request: Request, next: Next) -> Response {
+    if request.uri().path() == "/version" && stopping.load(Ordering::Relaxed) {
+        let why = "this `rekindle dev` is stopping";
+        return problem(StatusCode::SERVICE_UNAVAILABLE, "stopping", why).into_response();
+    }
+    next.run(request).await
 }
 
 async fn from_here(request: Request, next: Next) -> Response {
@@ -73,7 +87,25 @@ fn identity() -> String {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+    use tower::ServiceExt as _;
+
     use super::*;
+
+    #[tokio::test]
+    async fn one_that_stops_says_so_to_whoever_asks_what_is_here_and_does_the_rest() {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let router = Router::new().fallback(async || "answered");
+        let router = here(router, Arc::clone(&stopping));
+        let status = async |path: &str| {
+            let request = Request::get(path).header(header::HOST, "127.0.0.1:8080");
+            router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap().status()
+        };
+        assert_eq!(status("/version").await, StatusCode::OK);
+        stopping.store(true, Ordering::Relaxed);
+        assert_eq!(status("/version").await, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(status("/functions/notify").await, StatusCode::OK);
+    }
 
     #[test]
     fn pages_of_other_sites_and_names_of_other_machines_are_refused() {

@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rekindle_core::settings::Settings;
@@ -71,6 +72,7 @@ pub(crate) struct Stack {
     topics: Vec<Arc<LocalTopic>>,
     wakeups: Arc<LocalWakeups>,
     ticker: LocalTicker,
+    stopping: Arc<AtomicBool>,
     stop: oneshot::Sender<()>,
     server: JoinHandle<()>,
 }
@@ -130,13 +132,15 @@ impl Stack {
             deployment: Arc::new(world::deployment(&options.places, &url, metadata)),
             installation: Arc::new(installation),
         };
-        let router = routes::all(engine, &objects);
+        let stopping = Arc::new(AtomicBool::new(false));
+        let router = routes::all(engine, &objects, Arc::clone(&stopping));
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(rekindle_web::serve(listener, router, async { drop(stopped.await) }));
         let period = TICK.div_f64(options.speed).max(Duration::from_millis(100));
         let ticker = LocalTicker::start(format!("{url}/functions/tick"), period, clock);
         let ticker = ticker.map_err(|error| broken("the ticker", &error))?;
-        Ok(Self { url, tpu_url, binary: binary.path, emulator, topics: messages.topics, wakeups, ticker, stop, server })
+        let (binary, topics) = (binary.path, messages.topics);
+        Ok(Self { url, tpu_url, binary, emulator, topics, wakeups, ticker, stopping, stop, server })
     }
 
     /// Emulated machines that there are.
@@ -146,6 +150,7 @@ impl Stack {
 
     /// Stops everything; `vms` says what becomes of the emulated machines.
     pub(crate) async fn stop(self, vms: Vms) {
+        self.stopping.store(true, Ordering::Relaxed);
         self.ticker.close(GRACE).await;
         self.wakeups.close(GRACE).await;
         for topic in &self.topics {
@@ -153,7 +158,7 @@ impl Stack {
         }
         let _ = self.stop.send(());
         let mut server = self.server;
-        // Log streams stay open as long as their reader likes.
+        // Answers are taken as slowly as their reader likes.
         if tokio::time::timeout(GRACE, &mut server).await.is_err() {
             server.abort();
         }

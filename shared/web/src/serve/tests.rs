@@ -109,6 +109,28 @@ async fn a_stop_closes_idle_connections_and_takes_no_new_ones() {
 }
 
 #[tokio::test]
+async fn a_stop_ends_streams_of_events_whole_and_waits_for_what_else_is_under_way() {
+    let events = async || {
+        let first = futures::stream::iter([Ok::<_, std::io::Error>("data: one\n\n")]);
+        let body = Body::from_stream(first.chain(futures::stream::pending()));
+        ([(header::CONTENT_TYPE, "text/event-stream")], body)
+    };
+    let (at, stop, ended) = serving(Router::new().route("/", post(events)), HEAD_FOR).await;
+    let mut stream = TcpStream::connect(at).await.unwrap();
+    stream.write_all((head(4, 0) + "{}").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    while !answer.contains("data: one") {
+        let mut piece = [0; 1024];
+        let read = stream.read(&mut piece).await.unwrap();
+        answer += std::str::from_utf8(&piece[..read]).unwrap();
+    }
+    stop.send(()).unwrap();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("\r\n0\r\n\r\n"), "an end, no break: {answer}");
+    ended.await.unwrap();
+}
+
+#[tokio::test]
 async fn a_handler_comes_to_its_end_though_its_caller_is_gone() {
     let (begun, mut begins) = tokio::sync::mpsc::channel::<()>(1);
     let (done, mut is_done) = tokio::sync::mpsc::channel::<()>(1);
