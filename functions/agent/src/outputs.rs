@@ -129,13 +129,15 @@ struct Search<'a> {
     links: Vec<PathBuf>,
     deep: Vec<PathBuf>,
     closed: Vec<PathBuf>,
+    /// What matches and is no file: pipes, sockets, devices.
+    special: Vec<PathBuf>,
 }
 
 impl<'a> Search<'a> {
     fn new(work: &'a Path, patterns: &'a [String], set: GlobSet) -> Self {
         let (files, matched) = (Vec::new(), BTreeSet::new());
-        let (links, deep, closed) = (Vec::new(), Vec::new(), Vec::new());
-        Self { work, patterns, set, looks: LOOKS_MAX, files, matched, links, deep, closed }
+        let (links, deep, closed, special) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { work, patterns, set, looks: LOOKS_MAX, files, matched, links, deep, closed, special }
     }
 
     fn walk(&mut self, below: &Path, depth: usize) {
@@ -168,6 +170,8 @@ impl<'a> Search<'a> {
                 // Each pattern is two of the set: itself, and all below it.
                 self.matched.extend(matches.into_iter().map(|number| number / 2));
                 self.files.push((path, meta.len()));
+            } else if !matches.is_empty() {
+                self.special.push(path);
             }
         }
     }
@@ -198,7 +202,9 @@ impl<'a> Search<'a> {
         let links = "is a link, and links are not followed; write into a folder of the working directory";
         let deep = format!("is more than {DEPTH_MAX} folders deep, and not looked into; write less deep");
         let closed = "cannot be read";
-        for (paths, why) in [(&self.links, links), (&self.deep, deep.as_str()), (&self.closed, closed)] {
+        let special = "is a pipe, a socket or a device, and files alone are collected";
+        let all = [(&self.links, links), (&self.deep, &deep), (&self.closed, closed), (&self.special, special)];
+        for (paths, why) in all {
             let Some(first) = paths.iter().min() else { continue };
             let more = match paths.len() - 1 {
                 0 => String::new(),
@@ -368,6 +374,17 @@ mod tests {
             assert_eq!(told.contains(&format!("linked {link}")), links, "{pattern}: {told}");
             assert_eq!(told.contains("is more than 32 folders deep"), deep, "{pattern}: {told}");
         }
+    }
+
+    #[test]
+    fn what_matches_and_is_no_file_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("b.png")).unwrap();
+        std::fs::write(folder.path().join("a.png"), "a").unwrap();
+        let found = find(folder.path(), &["*.png".to_owned()]);
+        assert_eq!(names(&found), ["a.png"]);
+        let said = "outputs: b.png is a pipe, a socket or a device, and files alone are collected";
+        assert_eq!(found.left_out, [said]);
     }
 
     #[test]

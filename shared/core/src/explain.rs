@@ -249,6 +249,7 @@ fn what_next(job: &Job, now: Timestamp) -> Option<String> {
         Phase::Paused => Some("Next: nothing, until a person says `unpause` (a new TPU, RESUME=1) or `cancel`.".into()),
         Phase::Stopping => {
             let names = resources(job).unwrap_or_else(|| "what is left".to_owned());
+            let are = if job.generations.len() > 1 { "are" } else { "is" };
             let then = job.outcome.map_or("paused", |outcome| outcome.phase().as_str());
             let first = match ending(job) {
                 Some((_, at)) if at > now => {
@@ -262,7 +263,7 @@ fn what_next(job: &Job, now: Timestamp) -> Option<String> {
                 None if sends(job).is_some() => "once that is there it is deleted, and ".to_owned(),
                 None => String::new(),
             };
-            Some(format!("Next: {first}once the TPU API says that {names} is gone, the job is {then}."))
+            Some(format!("Next: {first}once the TPU API says that {names} {are} gone, the job is {then}."))
         }
         Phase::Pending | Phase::Provisioning | Phase::Starting | Phase::Running | Phase::Recovering => {
             active_next(job, now)

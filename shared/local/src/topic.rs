@@ -178,20 +178,30 @@ impl LocalTopic {
     }
 }
 
+/// What a message that is being written down has for an extension.
+const UNFINISHED: &str = "new";
+
 /// Writes a message down: whole under its name, or not there.
 fn keep(file: &Path, message: &Message) -> std::io::Result<()> {
-    let unfinished = file.with_extension("new");
+    let unfinished = file.with_extension(UNFINISHED);
     let mut written = std::fs::File::create(&unfinished)?;
     written.write_all(&serde_json::to_vec(message)?)?;
     written.sync_data()?;
     std::fs::rename(unfinished, file)
 }
 
-/// What is kept in a folder, in the order of publishing. What is no message stays where it is.
+/// What is kept in a folder, in the order of publishing. Halves that a process left which was killed are removed; what else is
+/// no message stays where it is.
 fn messages(folder: &Path) -> std::io::Result<Vec<(PathBuf, Message)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let file = entry?.path();
+        if file.extension().is_some_and(|extension| extension == UNFINISHED) {
+            if let Err(error) = std::fs::remove_file(&file) {
+                tracing::warn!(%error, file = %file.display(), "half a message stays");
+            }
+            continue;
+        }
         if file.extension().is_none_or(|extension| extension != "json") {
             continue;
         }
@@ -257,5 +267,21 @@ impl Delivery {
             (USER_AGENT, HeaderValue::from_static("CloudPubSub-Google")),
         ]);
         Request { url: self.subscription.endpoint.clone(), headers, body: body.to_string().into_bytes() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_message_of_a_process_that_was_killed_is_removed_at_the_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        for name in ["12.new", "torn.json", "of-somebody.txt"] {
+            std::fs::write(file(name), "{").unwrap();
+        }
+        LocalTopic::new("local", "rekindle-events", Vec::new()).unwrap().kept_in(folder.path()).unwrap();
+        assert!(!file("12.new").exists() && file("torn.json").exists() && file("of-somebody.txt").exists());
     }
 }

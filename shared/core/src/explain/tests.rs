@@ -299,6 +299,8 @@ fn stopping_names_what_is_still_there() {
     fact(&job, at(700), "(sent once, refused: 403 not allowed)");
     job.outcome = None;
     says(&job, at(700), &["Job train is being paused", "is gone, the job is paused"]);
+    job.generations.push(job.generations[0].clone());
+    says(&job, at(700), &["says that rk-abc123-train-g1 and rk-abc123-train-g1 are gone, the job is paused"]);
 }
 
 #[test]
