@@ -201,10 +201,13 @@ impl Shipper {
             }
             // Looked at before the sizes: nothing is written after it.
             let is_closed = self.layout.attempt(attempt).join(CLOSED).exists();
-            // Why a program ended stands in what it said last and least: where time is short, that is sent first.
             // What comes meanwhile waits for the next round, or a stream that never ends would keep the other one here.
             let until = STREAMS.map(|stream| size_of(&self.layout.attempt(attempt).join(stream)));
-            for index in (0..STREAMS.len()).rev() {
+            let said =
+                known.get(&attempt).map_or(0, |cursors| until[0].saturating_sub(cursors.streams[0].waits_from()));
+            // People read them in the order in which they come in. But why a program ended stands in what it said last and least:
+            // where the other stream takes more than a moment, that is sent first.
+            for index in if said <= CHUNK_MAX { [0, 1] } else { [1, 0] } {
                 self.ship(attempt, index, known, token, (until[index], is_closed || is_asked)).await?;
             }
             if is_closed && let Some(cursors) = known.get_mut(&attempt) {

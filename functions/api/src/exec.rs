@@ -23,6 +23,7 @@ use rekindle_wire::agent::LogChunk;
 use rekindle_wire::v1::{self, ExecBody, ExecView, ExecWorkerView, FieldFault};
 
 use crate::access::{check, seen};
+use crate::freeze::NoFields;
 use crate::jobs::{job_id, key, load, store};
 use crate::{Api, agents};
 
@@ -167,6 +168,7 @@ pub(crate) async fn stop(
     Path((id, number)): Path<(String, u64)>,
     _: Query<NoQuery>,
     headers: HeaderMap,
+    _: Json<NoFields>,
 ) -> Result<Response, Problem> {
     let id = job_id(&id)?;
     check(&api, &caller, Right::Submit, &id).await?;

@@ -7,8 +7,9 @@ use rekindle_core::reason::Reason;
 use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::{FreezeDoc, StoreError};
-use rekindle_web::{Caller, Problem};
+use rekindle_web::{Caller, Json, NoQuery, Problem, Query};
 use rekindle_wire::v1::FreezeView;
+use serde::Deserialize;
 
 use crate::Api;
 use crate::access::check_all;
@@ -17,14 +18,29 @@ use crate::jobs::{hint, store};
 /// Jobs that a thaw wakes at once; further ones wait for their own wake-up.
 const WAKE_MAX: usize = 200;
 
+/// A body that says nothing: any field is refused by name.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoFields {}
+
 /// Holds all creates back. 403 for who may not stop everyone's jobs.
-pub(crate) async fn freeze(State(api): State<Api>, caller: Caller) -> Result<axum::Json<FreezeView>, Problem> {
+pub(crate) async fn freeze(
+    State(api): State<Api>,
+    caller: Caller,
+    _: Query<NoQuery>,
+    _: Json<NoFields>,
+) -> Result<axum::Json<FreezeView>, Problem> {
     check_all(&api, &caller, Right::Stop)?;
     set(&api, &caller, true).await
 }
 
 /// Lets creates go on.
-pub(crate) async fn thaw(State(api): State<Api>, caller: Caller) -> Result<axum::Json<FreezeView>, Problem> {
+pub(crate) async fn thaw(
+    State(api): State<Api>,
+    caller: Caller,
+    _: Query<NoQuery>,
+    _: Json<NoFields>,
+) -> Result<axum::Json<FreezeView>, Problem> {
     check_all(&api, &caller, Right::Stop)?;
     let view = set(&api, &caller, false).await?;
     if let Err(error) = wake_frozen(&api).await {

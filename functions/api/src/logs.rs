@@ -9,7 +9,6 @@ use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, Stream, StreamExt as _};
 use http::{HeaderMap, StatusCode, header};
-use jiff::Timestamp;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -21,6 +20,7 @@ use rekindle_wire::v1;
 
 use crate::access::seen;
 use crate::jobs::{job_id, load};
+use crate::streams::Moment;
 use crate::{Api, agents, streams};
 
 mod form;
@@ -87,8 +87,8 @@ pub(crate) struct LogsQuery {
     /// `text` (as it is without), or `lines`: a JSON object ([`v1::OutputLine`]) for each line.
     form: Option<String>,
     /// Only what came in from then on (RFC 3339), to the granularity of a flush.
-    since: Option<Timestamp>,
-    /// With `follow`: begin where about so many bytes are left of the newest output.
+    since: Option<Moment>,
+    /// Begin where about so many bytes are left of the newest output.
     tail: Option<u64>,
 }
 
@@ -125,27 +125,28 @@ pub(crate) async fn read(
         worker,
         stream: query.stream.filter(|s| !s.is_empty()),
         attempt: query.attempt,
-        since_ms: query.since.map(Timestamp::as_millisecond),
+        since_ms: query.since.map(|Moment(since)| since.as_millisecond()),
         has_bars: follow,
     };
     let workers = workers_each(&job) * job.spec.tpu.slices;
     let has_slices = job.spec.tpu.slices > 1;
     let writer = Writer { workers, has_slices, has_prefix: worker.is_none() && workers > 1, has_objects, open: None };
-    if !follow {
-        return Ok(text(&api, &job, filter, writer));
-    }
     // An attempt that has not been gave nothing out: the store is an older one, and the stream begins again.
-    let given = streams::last_id(&headers, Position::parse)?.filter(|from| from.attempt <= job.last_attempt);
+    let given = if follow { streams::last_id(&headers, Position::parse)? } else { None };
+    let given = given.filter(|from| from.attempt <= job.last_attempt);
     let is_new = given.is_none();
     let from = match (given, query.tail) {
         (Some(from), _) => from,
-        (None, None) => Position::default(),
+        (None, None) => Position::start(if follow { 0 } else { query.attempt.unwrap_or(1) }),
         (None, Some(bytes)) => {
             let objects = api.engine.ports.objects.as_ref();
             let begin = tail::begin(objects, &job.id, &filter, job.last_attempt, bytes.min(tail::TAIL_MAX)).await;
             begin.map_err(|error| Problem::unavailable("the object store", &error))?
         }
     };
+    if !follow {
+        return Ok(text(&api, &job, filter, writer, from));
+    }
     let is_brief = streams::is_brief(&api, query.brief);
     // It has no id: who has been told nothing begins again.
     let hello = is_brief.then(|| Ok(Event::default().retry(BRIEF_RETRY)));
@@ -185,11 +186,10 @@ fn check_attempt(job: &Job, attempt: u32, follow: bool) -> Result<(), Problem> {
     Err(faulty_query("attempt", &format!("there is no attempt {attempt}; {has}")))
 }
 
-/// Everything there is, attempt by attempt, chunk by chunk; memory holds one chunk.
-fn text(api: &Api, job: &Job, filter: Filter, writer: Writer) -> Response {
+/// Everything there is from there on, attempt by attempt, chunk by chunk; memory holds one chunk.
+fn text(api: &Api, job: &Job, filter: Filter, writer: Writer, from: Position) -> Response {
     let all = filter.attempt.is_none() && job.last_attempt > 1;
-    let position = Position::start(filter.attempt.unwrap_or(1));
-    let reader = Reader::new(api.engine.ports.objects.clone(), job.id.clone(), filter, position);
+    let reader = Reader::new(api.engine.ports.objects.clone(), job.id.clone(), filter, from);
     let last = job.last_attempt;
     let kind = if writer.has_objects { "application/x-ndjson" } else { "text/plain; charset=utf-8" };
     let whole = Whole { api: api.clone(), job: job.clone(), reader, writer, heading_due: all, is_at_end: false };

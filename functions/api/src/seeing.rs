@@ -17,6 +17,7 @@ use crate::Api;
 use crate::access::{Shown, seen};
 use crate::jobs::{counted, job_id, reports, store};
 use crate::logs::workers_each;
+use crate::streams::Moment;
 
 /// Jobs of one digest.
 const JOBS_MAX: usize = 500;
@@ -46,7 +47,7 @@ pub(crate) async fn progress(
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DigestQuery {
-    since: Timestamp,
+    since: Moment,
     owner: Option<String>,
 }
 
@@ -57,13 +58,14 @@ pub(crate) async fn since(
     headers: HeaderMap,
     Query(query): Query<DigestQuery>,
 ) -> Result<Response, Problem> {
+    let Moment(since) = query.since;
     let through = api.engine.ports.clock.now();
     let shown = Shown::new(&api, &caller, query.owner);
-    let (jobs, is_cut) = changed(&api, query.since, &shown).await.map_err(|error| store(&error))?;
-    let digests = stream::iter(jobs).map(|job| one(&api, job, query.since)).buffered(AT_ONCE);
+    let (jobs, is_cut) = changed(&api, since, &shown).await.map_err(|error| store(&error))?;
+    let digests = stream::iter(jobs).map(|job| one(&api, job, since)).buffered(AT_ONCE);
     let jobs: Vec<Option<JobDigest>> = digests.try_collect().await.map_err(|error| store(&error))?;
     let jobs = jobs.into_iter().flatten().collect();
-    Ok(etag::json(&headers, &DigestView { since: query.since, through, jobs, is_cut }))
+    Ok(etag::json(&headers, &DigestView { since, through, jobs, is_cut }))
 }
 
 async fn changed(api: &Api, since: Timestamp, shown: &Shown<'_>) -> Result<(Vec<Job>, bool), StoreError> {

@@ -1,4 +1,4 @@
-//! What all streams of server-sent events share: how often they look, how they stay open, where they go on.
+//! What all streams of server-sent events share: how often they look, how they stay open, where they begin and go on.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -7,6 +7,8 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::stream::Stream;
 use http::HeaderMap;
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, de};
 
 use rekindle_web::{Problem, faulty_query};
 
@@ -18,6 +20,18 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Bounds of the pause between two looks.
 const LOOK_MIN: Duration = Duration::from_millis(100);
 const LOOK_MAX: Duration = Duration::from_secs(2);
+
+/// A moment in a query, as RFC 3339 writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moment(pub(crate) Timestamp);
+
+impl<'de> Deserialize<'de> for Moment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let forms = "write it as RFC 3339 does, such as 2026-11-27T18:00:00Z";
+        text.parse().map(Self).map_err(|_| de::Error::custom(format_args!("{text:?} is no moment; {forms}")))
+    }
+}
 
 /// Whether a stream ends as soon as it has nothing to tell. Asked for by pages that stay open, and done where a held stream
 /// is paid for.

@@ -20,6 +20,7 @@ use rekindle_web::{Caller, Problem, Query};
 use rekindle_wire::v1::JobView;
 
 use crate::access::{may, may_all};
+use crate::streams::Moment;
 use crate::{Api, jobs, streams};
 
 /// Commits become visible a little out of order: instances have clocks of their own.
@@ -35,7 +36,7 @@ const PAGE: usize = 100;
 #[serde(deny_unknown_fields)]
 pub(crate) struct WatchQuery {
     /// Changes from here on; absent: from now on.
-    since: Option<Timestamp>,
+    since: Option<Moment>,
     /// For pages that stay open: where a held stream is paid for, one that has nothing to tell ends at once and says when
     /// to come back.
     brief: Option<bool>,
@@ -55,7 +56,7 @@ pub(crate) async fn watch(
     let since = match streams::last_id(&headers, from_id)? {
         Some(last) if last.duration_since(now) > AHEAD_MAX => Timestamp::UNIX_EPOCH,
         Some(last) => last,
-        None => query.since.unwrap_or(now),
+        None => query.since.map_or(now, |Moment(since)| since),
     };
     // The id of a moment, so that a client that was told nothing goes on from here.
     let mut hello = Event::default().id(since.as_microsecond().to_string());

@@ -128,7 +128,7 @@ pub(crate) struct ExecEnd<'a> {
     pub(crate) worker: &'a str,
     /// Exit code; of a command that a signal ended 128 and its number, as shells say it.
     pub(crate) exit: i32,
-    /// Why it could not be carried out, if it could not.
+    /// Why it could not be carried out, or was ended before its time.
     pub(crate) error: Option<&'a str>,
 }
 

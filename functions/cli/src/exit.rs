@@ -18,7 +18,7 @@ pub(crate) enum Exit {
     /// Of `wait` and its like: a job is not there, or its end is not known in time.
     NotKnown = 4,
     /// Ctrl-C, SIGTERM or a closed terminal cut `dev` or `demo` short; Ctrl-C ended `logs -f`, `wait` or its like, and the
-    /// jobs go on; or Ctrl-C twice `exec`.
+    /// jobs go on; or Ctrl-C ended `sync`, or twice `exec`.
     Interrupted = 130,
     /// Whoever read the output has left.
     NobodyReads = 141,

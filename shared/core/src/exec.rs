@@ -76,7 +76,7 @@ pub struct ExecOrder {
 pub struct ExecExit {
     /// Exit code; of a command that a signal ended 128 and its number, as shells say it.
     pub code: i32,
-    /// Why it could not be carried out, if it could not.
+    /// Why it could not be carried out, or was ended before its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

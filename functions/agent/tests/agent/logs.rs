@@ -262,6 +262,19 @@ async fn what_is_said_on_one_stream_arrives_while_the_other_never_rests() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_program_says_is_sent_before_what_it_complains_of() {
+    let cloud = Cloud::start("echo start; echo Traceback >&2; exit 1").await;
+    // So long that only the end can have sent it.
+    let _worker = Worker::start_with(&cloud, vec![("REKINDLE_LOG_FLUSH_MS", "600000".to_owned())]);
+    cloud.until_state(1, WorkerState::Ready).await;
+    cloud.set(|inner| inner.takes = std::time::Duration::from_millis(150));
+    cloud.want(Want::Run);
+    let complained =
+        |inner: &Inner| inner.output(1, "stderr").filter(|err| !err.is_empty()).map(|_| inner.output(1, "stdout"));
+    assert_eq!(cloud.until("the complaint", complained).await.as_deref(), Some(&b"start\n"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_reboot_it_stands_in_the_output_that_some_may_be_missing_whatever_numbers_were_used() {
     let run = "echo one >&2; until [ -e go ]; do sleep 0.02; done; echo two >&2
         until [ -e on ]; do sleep 0.02; done; echo three >&2; echo >said; exec sleep 1000";

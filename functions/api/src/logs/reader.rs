@@ -15,6 +15,9 @@ use super::name::{Chunk, attempt_folder, before, stream_folder};
 const LINE_MAX: usize = 256 * 1024;
 /// Names that are asked for at once, of each stream.
 const NAMES: usize = 64;
+/// Both streams of one flush come in within so long, whichever the agent sends first.
+// Agents flush every two seconds: of the next one nothing comes in so soon.
+const FLUSH_MS: i64 = 500;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default)]
@@ -202,7 +205,7 @@ impl Reader {
     }
 
     /// The stream whose next chunk came in first. Of one moment: worker by worker, and what one said before what it
-    /// complained of.
+    /// complained of. Where in the other stream a line was said is not known: both are sent flush by flush.
     async fn earliest(&mut self) -> Result<Option<StreamKey>, WorldError> {
         let is_empty = |(key, open): &(&StreamKey, &Open)| open.heads.is_empty() && !open.is_dry && key.1 != NOTED;
         let empty: Vec<StreamKey> = self.streams.iter().filter(is_empty).map(|(key, _)| key.clone()).collect();
@@ -211,7 +214,11 @@ impl Reader {
         }
         let first = self.streams.iter().filter_map(|(key, open)| Some((key, open.heads.front()?)));
         let first = first.min_by_key(|((worker, stream), head)| (head.at_ms, head.number, *worker, stream != "stdout"));
-        Ok(first.map(|(key, _)| key.clone()))
+        let Some((key, head)) = first else { return Ok(None) };
+        let said = (key.0, "stdout".to_owned());
+        let is_of_flush = |of: &Head| of.at_ms <= head.at_ms.saturating_add(FLUSH_MS);
+        let said_with_it = self.streams.get(&said).and_then(|open| open.heads.front()).is_some_and(is_of_flush);
+        Ok(Some(if said_with_it { said } else { key.clone() }))
     }
 
     /// Looks for further chunks of a stream.

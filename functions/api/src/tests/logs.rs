@@ -76,10 +76,11 @@ async fn lines_are_whole_prefixed_by_worker_and_taken_in_turn() {
         put(&served, 1, worker, "stdout", 0, &format!("one {worker}\ntw")).await;
         put(&served, 1, worker, "stdout", 1, &format!("o {worker}\nthr")).await;
     }
+    served.rig.advance(1);
     put(&served, 1, 1, "stderr", 0, "oops\n").await;
     assert_eq!(
         text(&served, "").await,
-        "[w0] one 0\n[w1] one 1\n[w1] oops\n[w0] two 0\n[w1] two 1\n[w0] thr\n[w1] thr\n"
+        "[w0] one 0\n[w1] one 1\n[w0] two 0\n[w1] two 1\n[w1] oops\n[w0] thr\n[w1] thr\n"
     );
     assert_eq!(text(&served, "?worker=0").await, "one 0\ntwo 0\nthr\n");
     assert_eq!(text(&served, "?worker=0-1&stream=stderr").await, "oops\n");
@@ -138,7 +139,28 @@ async fn output_is_shown_in_the_order_in_which_it_came_in_and_from_a_time_on() {
     let since = (now - Duration::from_secs(6)).to_string();
     assert_eq!(text(&served, &format!("?worker=0&since={since}")).await, "three\nfour\nfive\n");
     assert_eq!(text(&served, &format!("?since={now}")).await, "[w0] five\n");
-    assert_eq!(served.get("/v1/jobs/train/logs?since=yesterday").await.status, 400);
+    for path in ["jobs/train/logs?since=yesterday", "digest?since=yesterday", "watch?since=yesterday"] {
+        let answer = served.get(&format!("/v1/{path}")).await;
+        let told = "since: \\\"yesterday\\\" is no moment; write it as RFC 3339 does, such as 2026-11-27T18:00:00Z";
+        assert!(answer.status == 400 && answer.text().contains(told), "{path}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn what_a_worker_says_stands_before_what_it_complains_of_in_the_same_flush() {
+    let served = Served::with_job().await;
+    let later = |ms: i64| served.rig.fakes.clock.advance(jiff::SignedDuration::from_millis(ms));
+    for number in 0..2 {
+        put(&served, 1, 0, "stderr", number, &format!("Traceback {number}\n")).await;
+        later(30);
+        put(&served, 1, 1, "stderr", number, &format!("of another {number}\n")).await;
+        later(30);
+        put(&served, 1, 0, "stdout", number, &format!("start {number}\n")).await;
+        later(2000);
+    }
+    let flush = |number: u64| format!("[w0] start {number}\n[w0] Traceback {number}\n[w1] of another {number}\n");
+    assert_eq!(text(&served, "").await, flush(0) + &flush(1));
+    assert_eq!(text(&served, "?worker=0&stream=stderr").await, "Traceback 0\nTraceback 1\n");
 }
 
 #[tokio::test]
@@ -167,6 +189,9 @@ async fn a_tail_begins_with_a_whole_line_near_the_end_and_reads_little() {
     assert!(whole.len() > 40 && whole[1..].iter().all(|line| line.len() == 8), "{whole:?}");
     assert_eq!(tail("worker=0&attempt=1&tail=9999").await, ["an earlier attempt"]);
     assert_eq!(tail("worker=1&tail=9").await, [""; 0], "a worker without a word");
+    let once = text(&served, "?worker=0&tail=30").await;
+    assert_eq!(once, "== attempt 2 ==\nline 297\nline 298\nline 299\n", "also without a follow");
+    assert_eq!(text(&served, "?attempt=1&tail=99").await, "[w0] an earlier attempt\n");
 }
 
 #[tokio::test]

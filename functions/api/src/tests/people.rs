@@ -452,6 +452,11 @@ async fn the_catalogue_has_prices_and_what_is_allowed() {
 #[tokio::test]
 async fn freeze_and_thaw() {
     let served = Served::new().await;
+    for (path, body) in [("freeze", json!({"until": "noon"})), ("thaw", json!({"x": 1})), ("freeze?x=1", json!({}))] {
+        let answer = served.post(&format!("/v1/{path}"), &body).await;
+        assert!(answer.status == 400 && answer.text().contains("unknown field"), "{path}: {}", answer.text());
+    }
+    assert!(served.rig.fakes.store().read::<FreezeDoc>(&Kind::Freeze).await.unwrap().is_none());
     assert_eq!(served.tell("/v1/freeze").await.json()["frozen"], true);
     let doc = served.rig.fakes.store().read::<FreezeDoc>(&Kind::Freeze).await.unwrap().unwrap().value;
     assert_eq!((doc.frozen, doc.by.as_str()), (true, CALLER));

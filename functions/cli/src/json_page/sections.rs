@@ -55,7 +55,13 @@ pub(super) const SECTIONS: &[Section] = &[
     one("show", JOB, "rekindle show waits --json", ""),
     one("explain", "ExplainView", "rekindle explain train-1 --json", ""),
     lines("history", &["HistoryEntry"], "rekindle history past --json", "The oldest decision first."),
-    lines("logs", &["LogLine"], "rekindle logs past --json", "Lines in the order in which they came in."),
+    lines(
+        "logs",
+        &["LogLine"],
+        "rekindle logs past --json",
+        "Lines in the order in which they came in: of one stream of a worker as they were written; of its two streams, \
+         which are sent every two seconds, standard output before standard error.",
+    ),
     one("outputs", "OutputList", "rekindle outputs good --json", "With `--to` once the files are here."),
     lines("wait", &["WaitEnd"], "rekindle wait good bad --json", "Each job, in the order of their names on the line."),
     lines("cancel", JOB_EACH, "rekindle cancel train-1 --json", AFTER),
