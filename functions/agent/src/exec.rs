@@ -143,14 +143,34 @@ pub(crate) struct Exec {
     /// When it was last used.
     pub(crate) activity: Activity,
     /// The last attempt whose end has begun. Held over each start.
-    pub(crate) closed: Arc<Mutex<u32>>,
+    pub(crate) closed: Arc<Mutex<Closed>>,
+}
+
+/// An attempt whose end has begun, and all before it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Closed {
+    attempt: u32,
+    /// Since the machine is about to be taken away.
+    is_taken: bool,
 }
 
 impl Exec {
     /// Starts nothing for this attempt any more: what its end looks for was started before this returns.
-    pub(crate) fn close(&self, attempt: u32) {
+    pub(crate) fn close(&self, attempt: u32, is_taken: bool) {
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        *closed = attempt.max(*closed);
+        if attempt >= closed.attempt {
+            *closed = Closed { attempt, is_taken };
+        }
+    }
+
+    /// Why a signal ended the command of an order, where it was neither the command's own nor a person's.
+    fn cut(&self, order: &ExecOrder, code: i32) -> Option<String> {
+        let closed = *self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        if code <= 128 || closed.attempt < order.attempt || self.stops.borrow().contains(&order.id) {
+            return None;
+        }
+        let why = if closed.is_taken { "its TPU is being taken away" } else { "it is being paused, deleted or moved" };
+        Some(format!("ended with {code}, as all that ran in the workspace: {why}"))
     }
 
     /// Where it stands that an order of an attempt is under way.
@@ -242,7 +262,7 @@ impl Exec {
             ExecAction::Unpack { code, to } => self.unpack(code, to).await.map(|()| 0),
         };
         let exit = match done {
-            Ok(code) => ExecExit { code, error: None },
+            Ok(code) => ExecExit { code, error: self.cut(&order, code) },
             Err(error) => ExecExit { code: 126, error: Some(format!("{error:#}")) },
         };
         tracing::info!(order = order.id, code = exit.code, error = exit.error, "an order was carried out");
@@ -280,7 +300,7 @@ impl Exec {
             .process_group(0);
         let (mut child, leader) = {
             let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-            anyhow::ensure!(*closed < order.attempt, "the workspace gave its TPU back before this was begun");
+            anyhow::ensure!(closed.attempt < order.attempt, "the workspace gave its TPU back before this was begun");
             let child =
                 self.reaped.spawn(|| shim::spawn(&mut command)).with_context(|| format!("cannot start {program:?}"))?;
             // Until it is reaped the number is its own.

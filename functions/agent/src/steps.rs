@@ -409,9 +409,9 @@ impl Machine {
             });
             return;
         };
-        self.parts.exec.close(attempt.number);
-        let flushes = self.parts.flushes.clone();
         let notice = self.own_notice().filter(|notice| notice_is_urgent(notice, Timestamp::now()));
+        self.parts.exec.close(attempt.number, notice.is_some());
+        let flushes = self.parts.flushes.clone();
         let is_urgent = notice.is_some();
         let (collecting, number, is_ordered) = (self.collecting(attempt), attempt.number, attempt.stop.is_some());
         let kill_at_last = *kill_at.borrow();

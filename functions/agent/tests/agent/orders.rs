@@ -105,6 +105,25 @@ async fn a_command_without_the_attempts_environment_ends_with_the_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_ends_with_its_workspace_says_why() {
+    for (is_notice, why) in [(false, "it is being paused, deleted or moved"), (true, "its TPU is being taken away")] {
+        let (cloud, worker) = workspace(5000).await;
+        let own = ["bash", "-c", "kill -TERM $$"];
+        cloud
+            .set(|inner| inner.order.exec = vec![run(1, &own), run(2, &["bash", "-c", "echo up >up; exec sleep 987"])]);
+        assert_eq!(end_of(&cloud, 1).await, ExecExit { code: 143, error: None }, "its own doing");
+        worker.line("up").await;
+        if is_notice {
+            cloud.set(|inner| inner.values.insert("preempted".into(), "TRUE".into()));
+        } else {
+            cloud.want(Want::Stop);
+        }
+        let error = Some(format!("ended with 143, as all that ran in the workspace: {why}"));
+        assert_eq!(end_of(&cloud, 2).await, ExecExit { code: 143, error });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_ends_though_what_it_left_in_the_background_goes_on_writing() {
     let (cloud, worker) = workspace(300).await;
     let text =
