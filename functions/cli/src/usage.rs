@@ -28,6 +28,7 @@ pub(crate) fn fault(error: &Error, words: &[String]) -> Option<Fault> {
             // What no help shows is not what was meant; nor is what only shares some letters.
             Some(tip) if hidden().iter().any(|name| tip.contains(&format!("'{name}'"))) => {}
             Some(tip) if is_far(error, tip) => {}
+            Some(tip) if tip.starts_with("to pass '") && is_value(error, words) => {}
             Some(tip) => tips.push(tip.to_owned()),
             None => causes.push(line.trim_start_matches("error: ").to_owned()),
         }
@@ -74,6 +75,12 @@ fn lacks_dashes(error: &Error, words: &[String]) -> Option<String> {
         let typed = words[at..].join(" ");
         format!("put `--` before the command: `rekindle {} -- {}`", words[..at].join(" "), crate::human::tame(&typed))
     })
+}
+
+/// Whether what was not understood was to be the value of the option before it: behind `--` it would be none.
+fn is_value(error: &Error, words: &[String]) -> bool {
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidArg) else { return false };
+    words.windows(2).any(|pair| pair[0].starts_with("--") && pair[0].len() > 2 && pair[1].starts_with(typed))
 }
 
 /// The command whose help tells more: the first of the words that is one.
@@ -154,6 +161,16 @@ mod tests {
     fn an_option_that_no_help_shows_is_not_proposed() {
         let text = anstream::adapter::strip_str(&found("man --to pages").unwrap().text()).to_string();
         assert!(text.contains("'--to'") && !text.contains("--token"), "{text}");
+    }
+
+    #[test]
+    fn a_value_is_not_sent_behind_the_dashes() {
+        for line in ["logs a --since -1", "logs a --since -10m", "ps --within -1h"] {
+            let text = anstream::adapter::strip_str(&found(line).unwrap().text()).to_string();
+            assert!(!text.contains("-- -1") && text.contains("--help` tells"), "{line}: {text}");
+        }
+        let text = anstream::adapter::strip_str(&found("show -1").unwrap().text()).to_string();
+        assert!(text.contains("use '-- -1'"), "{text}");
     }
 
     #[test]
