@@ -41,7 +41,7 @@ pub(crate) async fn run(context: &Context, options: &Exec) -> Result<ExitCode> {
     let target = Target::of(context, &options.name).await?;
     let body = ExecBody { run: Some(command), unpack: None, worker: worker(&options.worker) };
     let mut screen = Screen { context, rest: BTreeMap::new(), has_prefix: false };
-    let view = carry_out(context, &target, &body, &mut screen).await?;
+    let Carried { view, .. } = carry_out(context, &target, &body, &mut screen).await?;
     screen.end()?;
     let mut worst = 0;
     for of in &view.workers {
@@ -91,6 +91,15 @@ pub(super) trait Sink {
     fn piece(&mut self, worker: &str, is_error: bool, bytes: &[u8]) -> Result<()>;
 }
 
+/// An order that all workers have ended.
+#[derive(Debug)]
+pub(super) struct Carried {
+    /// How, on each.
+    pub(super) view: ExecView,
+    /// The person wanted its end.
+    pub(super) is_interrupted: bool,
+}
+
 /// Gives an order and takes what it brings until all workers have ended. The first Ctrl-C tells the workers to end its
 /// command; a second one leaves.
 pub(super) async fn carry_out(
@@ -98,7 +107,7 @@ pub(super) async fn carry_out(
     target: &Target,
     body: &ExecBody,
     sink: &mut dyn Sink,
-) -> Result<ExecView> {
+) -> Result<Carried> {
     let id = target.id.as_str();
     // From before the order on: what is given is never left running without a word.
     let mut interrupts = Interrupts::of(body)?;
@@ -137,7 +146,7 @@ pub(super) async fn carry_out(
             }
             is_done = looks.next(sink) => {
                 if is_done? {
-                    return Ok(looks.last);
+                    return Ok(Carried { view: looks.last, is_interrupted: is_asked });
                 }
             }
         }

@@ -9,10 +9,11 @@ use rekindle_core::spec::CommandLine;
 use rekindle_wire::v1::{ExecBody, ExecView, ExecWorkerView, UnpackBody};
 
 use super::Context;
-use super::exec::{Sink, Target, carry_out, worker};
+use super::exec::{Carried, Sink, Target, carry_out, worker};
 use crate::answers::Synced;
 use crate::args::Sync;
 use crate::bundle::{Bundle, Times};
+use crate::exit::Exit;
 use crate::fault::{Fault, Result};
 use crate::human;
 
@@ -56,7 +57,7 @@ async fn send(context: &Context, options: &Sync, name: &str, to: &str) -> Result
     let (code, _) = bundle.send(&context.api, context.printer).await?;
     let unpack = UnpackBody { code, to };
     let body = ExecBody { unpack: Some(unpack), worker: worker(&options.worker), run: None };
-    let view = carry_out(context, &target, &body, &mut Nowhere).await?;
+    let view = carried_through(carry_out(context, &target, &body, &mut Nowhere).await?)?;
     check(&target, &view, &BTreeMap::new(), "not every worker has the files")?;
     said(
         context,
@@ -86,7 +87,7 @@ fn name_in(to: &str) -> Option<(&str, &str)> {
 async fn has_folder(context: &Context, options: &Sync, target: &Target, to: &str) -> Result<bool> {
     let words = ["bash", "-c", IS_FOLDER, "sync", to].map(str::to_owned).to_vec();
     let body = ExecBody { run: Some(CommandLine::Argv(words)), unpack: None, worker: worker(&options.worker) };
-    let view = carry_out(context, target, &body, &mut Nowhere).await?;
+    let view = carried_through(carry_out(context, target, &body, &mut Nowhere).await?)?;
     let said = |code: i32| {
         let workers = view.workers.iter().filter(|of| of.exit.as_ref().is_some_and(|exit| exit.code == code));
         workers.map(|of| target.label(of)).collect::<Vec<_>>()
@@ -109,7 +110,7 @@ async fn fetch(context: &Context, options: &Sync, name: &str, from: &str) -> Res
     let words = ["bash", "-c", PACK, "sync", from].map(str::to_owned).to_vec();
     let body = ExecBody { run: Some(CommandLine::Argv(words)), unpack: None, worker: worker(&options.worker) };
     let mut archives = Archives::default();
-    let view = carry_out(context, &target, &body, &mut archives).await?;
+    let view = carried_through(carry_out(context, &target, &body, &mut archives).await?)?;
     let to = Path::new(&options.to);
     let cannot = |error: std::io::Error| {
         Fault::unexpected(format!("cannot unpack what came into {}", to.display()))
@@ -117,25 +118,47 @@ async fn fetch(context: &Context, options: &Sync, name: &str, from: &str) -> Res
             .next("name a folder that you may write to, on a disk with room")
     };
     // A worker that has no such place does not keep back what the others have.
-    let whole: Vec<String> = view.workers.iter().filter(|of| has_ended_well(of)).map(|of| target.label(of)).collect();
-    let mut bytes = 0;
+    let mut whole: Vec<String> =
+        view.workers.iter().filter(|of| has_ended_well(of)).map(|of| target.label(of)).collect();
+    let (mut bytes, mut nothing) = (0, Vec::new());
     for worker in &whole {
         let Some(mut file) = archives.files.remove(worker) else { continue };
         file.seek(SeekFrom::Start(0)).map_err(cannot)?;
         let place = if view.workers.len() > 1 { Place::Folder(to.join(worker)) } else { Place::of(&options.to) };
         let brought = unpack(file, &place).map_err(cannot)?;
+        if brought.is_nothing() {
+            nothing.push(worker.clone());
+            continue;
+        }
         for special in brought.special {
             let path = human::tame(&special.to_string_lossy());
             context.printer.warn(&format!("{worker}: {path} is neither file, folder nor link; it was not brought"));
         }
         bytes += brought.bytes;
     }
+    whole.retain(|worker| !nothing.contains(worker));
     if !whole.is_empty() {
         let workers = human::count(view.workers.len() as u64, "worker");
         let from = if whole.len() == view.workers.len() { workers } else { format!("{} of {workers}", whole.len()) };
         said(context, &target, &format!("{} from {from} is in {}", human::bytes(bytes), to.display()), &view)?;
     }
-    check(&target, &view, &archives.errors, "not every worker could send the files")
+    check(&target, &view, &archives.errors, "not every worker could send the files")?;
+    if nothing.is_empty() {
+        return Ok(());
+    }
+    let from = human::tame(from);
+    let causes = nothing.iter().map(|worker| format!("{worker}: {from} is neither file, folder nor link"));
+    let fault = causes.fold(Fault::input("not every worker has something to bring"), Fault::because);
+    Err(fault.next("name a file or a folder; what a program writes into a pipe or a socket is kept nowhere"))
+}
+
+/// What was carried out, unless the person wanted its end.
+fn carried_through(carried: Carried) -> Result<ExecView> {
+    if carried.is_interrupted {
+        let fault = Fault::input("it was interrupted").because("the workers have ended it; nothing was written");
+        return Err(fault.next("run it again for the whole of it").exits(Exit::Interrupted));
+    }
+    Ok(carried.view)
 }
 
 /// Where what one worker packed goes.
@@ -160,8 +183,17 @@ impl Place {
 struct Brought {
     /// The sum of its files.
     bytes: u64,
+    /// How many files, folders and links came out of it.
+    count: usize,
     /// What was left out: pipes and devices, which the crate would make into files.
     special: Vec<PathBuf>,
+}
+
+impl Brought {
+    /// All that there was is left out.
+    fn is_nothing(&self) -> bool {
+        self.count == 0 && !self.special.is_empty()
+    }
 }
 
 /// Unpacks an archive.
@@ -179,16 +211,20 @@ fn unpack(file: File, place: &Place) -> std::io::Result<Brought> {
                 let above = name.parent().filter(|above| !above.as_os_str().is_empty());
                 above.map_or(Ok(()), std::fs::create_dir_all)?;
                 brought.bytes += entry.size();
+                brought.count += 1;
                 entry.unpack(file_to_write(name)?)?;
                 continue;
             }
             Place::Named(folder) | Place::Folder(folder) => folder,
         };
-        std::fs::create_dir_all(to)?;
         let is_special = kind.is_fifo() || kind.is_character_special() || kind.is_block_special();
         if is_special || is_no_file(&to.join(entry.path()?)) {
             brought.special.push(entry.path()?.into_owned());
-        } else if kind.is_dir() {
+            continue;
+        }
+        std::fs::create_dir_all(to)?;
+        brought.count += 1;
+        if kind.is_dir() {
             // At the end, with their permissions: one may forbid writing into it.
             folders.push((to, entry));
         } else {

@@ -101,6 +101,11 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
         "rekindle up old --tpu",
     ),
     ("$REKINDLE exec asleep -- true", &["asleep has no workers: it is paused"], "`rekindle up asleep` brings it up"),
+    (
+        "$REKINDLE sync piped:pipe new; code=$?; [ ! -e new ] && exit $code",
+        &["not every worker has something to bring", "w0: pipe is neither file, folder nor link", "w1: pipe is"],
+        "name a file or a folder",
+    ),
     ("$REKINDLE sync . asleep:", &["asleep has no workers: it is paused"], "`rekindle up asleep`"),
     ("$REKINDLE ssh asleep", &["asleep has no TPU now: it is paused"], "rekindle up asleep"),
     ("$REKINDLE ssh nobody", &["There is no job \"nobody\""], "rekindle up nobody"),
@@ -260,6 +265,22 @@ async fn a_port_that_something_else_has_is_told_with_what_to_do() {
 }
 
 #[tokio::test]
+async fn a_port_of_one_that_is_stopping_is_free_soon() {
+    let server = server::start().await;
+    let stopping = async || (axum::http::StatusCode::SERVICE_UNAVAILABLE, "stopping");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let router = axum::Router::new().route("/version", axum::routing::get(stopping));
+    let task = tokio::spawn(async { axum::serve(listener, router).await });
+    let script = format!("$REKINDLE dev --state s --tpu-port 0 --port {port}");
+    let output = shell(&server, project().path(), &script).await;
+    task.abort();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let told = ["is stopping\n", "next: start this one again in a few seconds"];
+    assert!(told.iter().all(|told| said.contains(told)) && output.status.code() == Some(1), "{said}");
+}
+
+#[tokio::test]
 async fn the_local_mode_has_no_machines_to_log_in_to() {
     let server = server::start_local().await;
     let output = shell(&server, project().path(), "$REKINDLE up box").await;
@@ -298,6 +319,20 @@ async fn an_output_whose_server_is_restarted_before_its_first_line_is_gone_on_wi
     assert_eq!(said.matches("going on as soon").count(), 1, "{said}");
     let shown = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && said.contains(&told) && shown.contains("[w0] step 2\n"), "{said}{shown}");
+}
+
+#[tokio::test]
+async fn ctrl_c_ends_a_sync_and_is_no_fault_of_the_path() {
+    let server = server::start().await;
+    // Once it listens for the signal.
+    let caught = "$(( 0x$(sed -n 's/^SigCgt:[[:space:]]*//p' /proc/$pid/status) & 2 ))";
+    let script = format!(
+        "$REKINDLE sync busy:big here 2>err & pid=$!; until [ {caught} -ne 0 ]; do sleep 0.02; done
+        kill -INT $pid; wait $pid; echo $?; cat err; ls"
+    );
+    let said = String::from_utf8(shell(&server, project().path(), &script).await.stdout).unwrap();
+    assert!(said.starts_with("130\n") && said.contains("error: it was interrupted\n"), "{said}");
+    assert!(!said.contains("path") && !said.contains("\nhere"), "{said}");
 }
 
 #[tokio::test]

@@ -260,7 +260,7 @@ fn known(id: &str) -> Option<Value> {
     match id {
         "train-1" | "guarded" | "past" | "endless" => Some(job(id, &[])),
         "waits" => Some(waiting()),
-        "box" | "left" | "full" | "half" | "none" | "busy" | "deaf" | "firm" | "shaky" | "hung" => {
+        "box" | "left" | "full" | "half" | "none" | "busy" | "deaf" | "firm" | "shaky" | "hung" | "piped" => {
             Some(space::workspace(id))
         }
         "asleep" => Some(space::asleep()),

@@ -162,6 +162,8 @@ async fn look(State(asks): State<Asks>, Path((id, order)): Path<(String, u64)>) 
         view["workers"][1]["exit"] = Value::Null;
     } else if id == "full" {
         view["workers"][1]["exit"] = json!({"code": 126, "error": "No space left on device"});
+    } else if id == "piped" {
+        view["workers"][1]["exit"] = json!({"code": 0});
     }
     if id == "busy" || id == "deaf" || id == "firm" {
         let asked = asks.lock().unwrap().stops.get(&id).copied().unwrap_or(0);
@@ -188,6 +190,7 @@ async fn chunk(
     }
     let bytes = match (id.as_str(), stream.as_str()) {
         ("half" | "full", "stdout") => archive(),
+        ("piped", "stdout") => pipe(),
         ("half" | "none", _) => b"tar: results: Cannot open: No such file or directory\n".to_vec(),
         _ => format!("{stream} {number} of worker {worker}\n").into_bytes(),
     };
@@ -206,6 +209,17 @@ fn archive() -> Vec<u8> {
     header.set_size(2);
     header.set_mode(0o644);
     archive.append_data(&mut header, "a.txt", &b"a\n"[..]).unwrap();
+    archive.into_inner().unwrap()
+}
+
+/// A named pipe alone, packed.
+fn pipe() -> Vec<u8> {
+    let mut archive = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Fifo);
+    header.set_size(0);
+    header.set_mode(0o644);
+    archive.append_data(&mut header, "pipe", std::io::empty()).unwrap();
     archive.into_inner().unwrap()
 }
 
