@@ -24,6 +24,8 @@ pub struct Scenario {
     pub nat_networks: BTreeSet<String>,
     /// CreateNode requests a project may send in a minute, over all zones. Absent: 91, as users reported.
     pub creates_per_minute: Option<u32>,
+    /// Accelerators that no queued resource may ask for, beside the one that the real service is known to refuse.
+    pub not_queueable: BTreeSet<String>,
 }
 
 /// Settings of a zone; an absent field is taken from the defaults. Quantities are chips, by family (`v5litepod`).
@@ -103,6 +105,14 @@ pub enum ScenarioError {
         /// What exists.
         known: String,
     },
+    /// An accelerator that is not in the catalogue.
+    #[error("no accelerator {accelerator:?} in `not_queueable`; the nearest are: {nearest}")]
+    UnknownAccelerator {
+        /// What was written.
+        accelerator: String,
+        /// What was probably meant.
+        nearest: String,
+    },
 }
 
 impl Scenario {
@@ -120,9 +130,13 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Whether it names only zones and families that exist.
+    /// Whether it names only zones, families and accelerators that exist.
     pub fn check(&self) -> Result<(), ScenarioError> {
         self.defaults.check()?;
+        if let Some(unknown) = self.not_queueable.iter().find(|name| catalog::accelerator(name).is_none()) {
+            let nearest = catalog::nearest(unknown).join(", ");
+            return Err(ScenarioError::UnknownAccelerator { accelerator: unknown.clone(), nearest });
+        }
         for (zone, settings) in &self.zones {
             check_zone(zone)?;
             settings.check()?;
@@ -137,6 +151,11 @@ impl Scenario {
             settings.merge(own);
         }
         settings
+    }
+
+    /// Whether a queued resource may ask for this accelerator.
+    pub(crate) fn queues(&self, accelerator: &str) -> bool {
+        catalog::queueing_supported(accelerator) && !self.not_queueable.contains(accelerator)
     }
 
     /// CreateNode requests a project may send in a minute.
@@ -246,6 +265,8 @@ mod tests {
         assert!(unknown_zone.contains("us-west9-z"), "{unknown_zone}");
         let unknown_family = Scenario::parse("defaults: {capacity: {v5e: 1}}").unwrap_err().to_string();
         assert!(unknown_family.contains("v5e") && unknown_family.contains("v5litepod"), "{unknown_family}");
+        let unqueueable = Scenario::parse("not_queueable: [v5e-16]").unwrap_err().to_string();
+        assert!(unqueueable.contains("\"v5e-16\"") && unqueueable.contains("v5litepod-16"), "{unqueueable}");
         let unknown_field = Scenario::parse("defaults: {latency: 1s}").unwrap_err().to_string();
         assert!(unknown_field.contains("latency"), "{unknown_field}");
     }

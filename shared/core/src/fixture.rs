@@ -107,6 +107,7 @@ pub(crate) fn job(spec: JobSpec) -> Job {
         first_started_at: None,
         queued_since: noon(),
         barred: Vec::new(),
+        unqueueable: Vec::new(),
         execs: Vec::new(),
         last_exec: 0,
         vacated: None,

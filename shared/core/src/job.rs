@@ -524,6 +524,9 @@ pub struct Job {
     pub queued_since: Timestamp,
     /// Candidates that are not tried for a while.
     pub barred: Vec<Barred>,
+    /// Accelerators that the provider refused to queue ([`crate::observation::CreateErrorKind::NotQueueable`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unqueueable: Vec<String>,
     /// Orders to the workers of a workspace, the newest few.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub execs: Vec<ExecOrder>,

@@ -153,6 +153,8 @@ pub enum CreateErrorKind {
     AddressQuota,
     /// 400: not offered here, or not as it is asked for (a network, a runtime version).
     NotOffered,
+    /// 400: not by a queued resource, which this accelerator never comes by; a node may.
+    NotQueueable,
     /// 403: not allowed.
     Forbidden,
     /// The reservation is not there or exhausted.

@@ -328,13 +328,18 @@ fn via(job: &Job, accelerator: &str, all_refused: bool) -> Via {
         // Several slices at once come by a queued resource only; submit refuses the pair.
         Queued::Never => false,
         Queued::Auto => {
-            job.spec.tpu.slices > 1
-                || (all_refused
-                    && job.counters.stockouts >= STOCKOUTS_BEFORE_QUEUE
-                    && catalog::queueing_supported(accelerator))
+            let is_time = all_refused && job.counters.stockouts >= STOCKOUTS_BEFORE_QUEUE;
+            job.spec.tpu.slices > 1 || (is_time && !comes_as_node(job, accelerator))
         }
     };
     if queue { Via::QueuedResource } else { Via::Node }
+}
+
+/// Whether the job takes this accelerator as a node however long it waits, since the provider does not queue it.
+pub(crate) fn comes_as_node(job: &Job, accelerator: &str) -> bool {
+    let is_queueable =
+        catalog::queueing_supported(accelerator) && !job.unqueueable.iter().any(|refused| refused == accelerator);
+    job.spec.tpu.queued == Queued::Auto && job.spec.tpu.slices <= 1 && !is_queueable
 }
 
 /// `1 slice`, `2 slices`.
@@ -354,6 +359,7 @@ const fn reason_of(kind: CreateErrorKind) -> Reason {
         CreateErrorKind::RateLimit => Reason::RateLimit,
         CreateErrorKind::PreemptedWhileCreating => Reason::PreemptedWhileCreating,
         CreateErrorKind::NotOffered
+        | CreateErrorKind::NotQueueable
         | CreateErrorKind::Forbidden
         | CreateErrorKind::NameTaken
         | CreateErrorKind::Cancelled
@@ -370,6 +376,7 @@ const fn headline(kind: CreateErrorKind) -> &'static str {
         CreateErrorKind::Reservation => "the reservation is not there or used up",
         CreateErrorKind::PreemptedWhileCreating => "preempted while it was being made",
         CreateErrorKind::NotOffered => "not offered",
+        CreateErrorKind::NotQueueable => "not queued by the provider",
         CreateErrorKind::Forbidden => "not allowed",
         CreateErrorKind::NameTaken => "the name is taken",
         CreateErrorKind::Cancelled => "the create was cancelled",

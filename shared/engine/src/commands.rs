@@ -332,6 +332,7 @@ fn new_job(id: JobId, spec: spec::JobSpec, actor: &str, now: Timestamp) -> Job {
         first_started_at: None,
         queued_since: now,
         barred: Vec::new(),
+        unqueueable: Vec::new(),
         execs: Vec::new(),
         last_exec: 0,
         vacated: None,

@@ -55,7 +55,7 @@ impl World {
             }
             for node_id in spec.node_ids(id)? {
                 let draft = self.draft_node(call, &node_id, &spec.node, Some(is_spot))?;
-                if !rekindle_core::catalog::queueing_supported(&draft.accelerator.name) {
+                if !self.scenario.queues(&draft.accelerator.name) {
                     let text = format!("Queueing is not supported for accelerator type {}", draft.accelerator.name);
                     return Err(ApiError::invalid(&text));
                 }

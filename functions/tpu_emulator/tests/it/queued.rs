@@ -49,6 +49,22 @@ async fn a_request_waits_for_capacity_and_is_served() {
     bench.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_type_that_the_scenario_does_not_queue_comes_as_a_node_only() {
+    let bench = Bench::scenario("not_queueable: [v5litepod-4]").await;
+    for accelerator in ["v5litepod-1", "v5litepod-4"] {
+        let (status, refused) = create(&bench, "q1", body(accelerator)).await;
+        let text = format!("Queueing is not supported for accelerator type {accelerator}");
+        assert_eq!((status, &refused["error"]["message"]), (400, &json!(text)));
+    }
+    assert_eq!(bench.create("n1", spot("v5litepod-4", "")).await.0, 200);
+    assert_eq!(
+        create(&bench, "q1", json!({"tpu": {"nodeSpec": [{"nodeId": "n2", "node": spot("v5litepod-8", "")}]}})).await.0,
+        200
+    );
+    bench.end().await;
+}
+
 /// As `gcloud alpha compute tpus queued-resources create --provisioning-model=SPOT` asks for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_with_the_fields_of_the_alpha_version_is_served() {

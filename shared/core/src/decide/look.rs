@@ -10,6 +10,7 @@ use crate::observation::{
     CreateError, CreateErrorKind, GenerationLook, Health, Look, NoticeKind, OperationView, SliceState, SliceView,
     ZoneReport,
 };
+use crate::placement;
 use crate::reason::Reason;
 use crate::spec::CapacityKind;
 
@@ -41,6 +42,7 @@ fn made_nothing(g: &Generation, refusal: CreateErrorKind, look: &GenerationLook)
         | CreateErrorKind::RateLimit
         | CreateErrorKind::Reservation
         | CreateErrorKind::NotOffered
+        | CreateErrorKind::NotQueueable
         | CreateErrorKind::Cancelled
         | CreateErrorKind::PreemptedWhileCreating
         | CreateErrorKind::Other => false,
@@ -421,6 +423,15 @@ impl Pass<'_> {
         if error.kind == CreateErrorKind::Cancelled {
             return;
         }
+        if error.kind == CreateErrorKind::NotQueueable {
+            if !self.job.unqueueable.contains(&placement.accelerator) {
+                self.job.unqueueable.push(placement.accelerator.clone());
+            }
+            // Nothing was said against the place, and it had cooled down: a node is asked for there at once.
+            if placement::comes_as_node(&self.job, &placement.accelerator) {
+                return;
+            }
+        }
         if error.kind == CreateErrorKind::RateLimit {
             // Per minute and project: another zone would meet it too.
             let resume = self.job.attempts.last().is_some_and(|a| a.resume);
@@ -439,6 +450,7 @@ impl Pass<'_> {
             error.kind,
             CreateErrorKind::Forbidden
                 | CreateErrorKind::NotOffered
+                | CreateErrorKind::NotQueueable
                 | CreateErrorKind::Reservation
                 | CreateErrorKind::NameTaken
                 | CreateErrorKind::Other
@@ -462,7 +474,7 @@ impl Pass<'_> {
         let never_ran = self.job.first_started_at.is_none();
         match error.kind {
             CreateErrorKind::Stockout => Some(self.now + s.stockout_cooldown),
-            CreateErrorKind::NotOffered if never_ran => None,
+            CreateErrorKind::NotOffered | CreateErrorKind::NotQueueable if never_ran => None,
             // The zone has nothing but reservations.
             CreateErrorKind::Reservation if never_ran && placement.capacity != CapacityKind::Reserved => None,
             CreateErrorKind::HiddenStockout | CreateErrorKind::Reservation | CreateErrorKind::AddressQuota => {
@@ -473,7 +485,8 @@ impl Pass<'_> {
             | CreateErrorKind::Quota
             | CreateErrorKind::Other
             | CreateErrorKind::NameTaken
-            | CreateErrorKind::NotOffered => Some(self.now + doubled(s.quota_cooldown)),
+            | CreateErrorKind::NotOffered
+            | CreateErrorKind::NotQueueable => Some(self.now + doubled(s.quota_cooldown)),
             CreateErrorKind::RateLimit | CreateErrorKind::Cancelled | CreateErrorKind::PreemptedWhileCreating => {
                 Some(self.now + s.rate_cooldown)
             }

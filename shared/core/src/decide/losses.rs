@@ -208,6 +208,32 @@ fn what_is_wrong_with_the_request_ends_a_job_that_never_ran() {
 }
 
 #[test]
+fn a_type_that_the_provider_does_not_queue_is_asked_for_as_a_node() {
+    let refused = |queued: &str, slices: u32| {
+        let mut spec = with(&["tpu", "queued"], json!(queued));
+        spec["tpu"]["slices"] = json!(slices);
+        let spec = spec_in(&deployment(vec![entry("*", "*", CapacityKind::Spot)]), &spec);
+        let mut job = Job { spec: spec.into(), ..self::queued() };
+        let message = "Queueing is not supported for accelerator type v5litepod-16".into();
+        let error = CreateError { kind: CreateErrorKind::NotQueueable, message };
+        (job.generations[0].create, job.generations[0].seen_at) = (Create::Failed { error, counted: false }, None);
+        (job.first_started_at, job.counters.stockouts) = (None, 2);
+        let after = decided(&job, &seen(&job, &Look::Absent, Some(Vec::new()), 5), 5).job;
+        assert_eq!(after.unqueueable, ["v5litepod-16"]);
+        Job::clone(&after)
+    };
+    let job = refused("auto", 1);
+    assert_eq!((job.outcome, job.barred.len(), job.counters.stockouts), (None, 0, 2), "{}", job.message);
+    let [asked] = job.generations.as_slice() else { panic!("{:?}", job.generations) };
+    assert_eq!((asked.via, asked.create.clone()), (Via::Node, Create::Intended));
+    // Who insists on the queue, or needs it, is told.
+    for (queued, slices) in [("always", 1), ("auto", 2)] {
+        let job = refused(queued, slices);
+        assert_eq!((job.outcome, job.reason), (Some(Outcome::Failed), Reason::NoCandidate), "{queued} {slices}");
+    }
+}
+
+#[test]
 fn the_limit_of_a_create_begins_when_it_is_granted_and_asked_for() {
     let gives_up = |job: &Job, state, secs| {
         let decision = decided(job, &seen(job, &Look::Seen(view(job, state, true)), Some(Vec::new()), secs), secs);

@@ -304,8 +304,8 @@ impl Pass<'_> {
 }
 
 /// Whether anything but the clockwork has changed: what makes a history entry due.
+// Each field by name, so that a new one is not forgotten.
 fn is_significant(before: &Job, after: &Job) -> bool {
-    // Each field by name, so that a new one is not forgotten.
     let Job {
         wake_at: _,
         usage: _,
@@ -344,6 +344,7 @@ fn is_significant(before: &Job, after: &Job) -> bool {
         first_started_at,
         queued_since,
         barred,
+        unqueueable,
         vacated,
         sequence,
         changed_at,
@@ -364,7 +365,7 @@ fn is_significant(before: &Job, after: &Job) -> bool {
         == (after.last_generation, after.last_attempt, after.line, after.sequence)
         && *counters == after.counters
         && *spent == after.spent
-        && *barred == after.barred
+        && (barred, unqueueable) == (&after.barred, &after.unqueueable)
         && *vacated == after.vacated
         && *last_end == after.last_end;
     let times = (*created_at, *phase_since, *first_started_at, *queued_since, *changed_at);

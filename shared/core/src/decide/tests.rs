@@ -93,6 +93,7 @@ fn new_job() -> Job {
         first_started_at: None,
         queued_since: start(),
         barred: Vec::new(),
+        unqueueable: Vec::new(),
         execs: Vec::new(),
         last_exec: 0,
         vacated: None,

@@ -25,6 +25,7 @@ const TEXTS: &[(&[&str], CreateErrorKind)] = &[
     (&["zonal accelerator configurations"], CreateErrorKind::NotOffered),
     (&["was not found in zone"], CreateErrorKind::NotOffered),
     (&["invalid acceleratortype"], CreateErrorKind::NotOffered),
+    (&["queueing is not supported"], CreateErrorKind::NotQueueable),
     (&["is not supported for accelerator type"], CreateErrorKind::NotOffered),
     (&["requested zone", "is not supported"], CreateErrorKind::NotOffered),
     (&["quota", "per minute"], CreateErrorKind::RateLimit),

@@ -39,7 +39,7 @@ async fn refusals_of_a_create_in_samples() {
 
 #[tokio::test]
 async fn refusals_of_a_create_in_the_words_that_users_reported() {
-    use CreateErrorKind::{AddressQuota, Forbidden, NotOffered, Other, Quota, Reservation, Stockout};
+    use CreateErrorKind::{AddressQuota, Forbidden, NotOffered, NotQueueable, Other, Quota, Reservation, Stockout};
     let rows = [
         (404, "NOT_FOUND", "Reservation not found", Reservation),
         (
@@ -48,7 +48,7 @@ async fn refusals_of_a_create_in_the_words_that_users_reported() {
             "Insufficient reserved capacity. Contact customer support to increase your reservation.",
             Reservation,
         ),
-        (400, "INVALID_ARGUMENT", "Queueing is not supported for accelerator type v5litepod-1", NotOffered),
+        (400, "INVALID_ARGUMENT", "Queueing is not supported for accelerator type v5litepod-1", NotQueueable),
         (
             400,
             "INVALID_ARGUMENT",
