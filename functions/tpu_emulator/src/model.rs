@@ -241,6 +241,9 @@ pub(crate) struct Node {
     pub queued_resource: Option<String>,
     /// Its place, when it is one of several slices.
     pub multislice: Option<Multislice>,
+    /// The reservation it takes its chips from, if the zone's are counted.
+    #[serde(default)]
+    pub reservation: Option<String>,
     /// Announced or ongoing maintenance.
     pub maintenance: Option<Maintenance>,
     /// Whether the preemption notice was given.

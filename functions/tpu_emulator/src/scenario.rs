@@ -39,6 +39,9 @@ pub struct ZoneSettings {
     /// `v5litepod/spot` names one pool. Absent: unlimited.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub quota: BTreeMap<String, u64>,
+    /// Chips of each reservation, by its name. Without any, whatever is asked for as reserved is granted.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub reservations: BTreeMap<String, u64>,
     /// From CreateNode to READY. Default 2 s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub create_latency: Option<Span>,
@@ -193,6 +196,7 @@ impl ZoneSettings {
     pub(crate) fn merge(&mut self, other: &Self) {
         self.capacity.extend(other.capacity.clone());
         self.quota.extend(other.quota.clone());
+        self.reservations.extend(other.reservations.clone());
         self.create_latency = other.create_latency.or(self.create_latency);
         self.stockout_latency = other.stockout_latency.or(self.stockout_latency);
         self.delete_latency = other.delete_latency.or(self.delete_latency);

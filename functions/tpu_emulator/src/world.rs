@@ -23,6 +23,7 @@ use crate::wire::errors::ApiError;
 mod disasters;
 mod nodes;
 mod queued;
+mod reserved;
 #[cfg(test)]
 mod tests;
 

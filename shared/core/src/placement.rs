@@ -116,7 +116,7 @@ pub fn choose(
         let (until, reason, message) = match obstacle(&candidate.placement, job, zones, now, settings) {
             None => match limits::hindrance(&candidate, deployment, &job.spec.owner, used) {
                 None => {
-                    let via = via(job, &candidate.placement.accelerator, all_refused);
+                    let via = via(job, &candidate.placement, all_refused);
                     return Choice::Go { candidate, via };
                 }
                 // Nobody knows when room comes; each tick looks.
@@ -322,14 +322,16 @@ fn has_refused(job: &Job, placement: &Placement) -> bool {
     job.barred.iter().any(|b| b.placement == *placement && b.until.is_none_or(|until| until >= since))
 }
 
-fn via(job: &Job, accelerator: &str, all_refused: bool) -> Via {
-    let queue = match job.spec.tpu.queued {
+fn via(job: &Job, placement: &Placement, all_refused: bool) -> Via {
+    let tpu = &job.spec.tpu;
+    let queue = match tpu.queued {
         Queued::Always => true,
-        // Several slices at once come by a queued resource only; submit refuses the pair.
+        // Several slices at once come by a queued resource only, and only it names a reservation; submit refuses these pairs.
         Queued::Never => false,
         Queued::Auto => {
             let is_time = all_refused && job.counters.stockouts >= STOCKOUTS_BEFORE_QUEUE;
-            job.spec.tpu.slices > 1 || (is_time && !comes_as_node(job, accelerator))
+            let is_named = placement.capacity == CapacityKind::Reserved && tpu.reservation.is_some();
+            tpu.slices > 1 || ((is_time || is_named) && !comes_as_node(job, &placement.accelerator))
         }
     };
     if queue { Via::QueuedResource } else { Via::Node }

@@ -191,6 +191,11 @@ pub(crate) fn is_spot(body: &Map<String, Value>) -> bool {
     flag("spot") || flag("preemptible") || scheduling.get("provisioningModel") == Some(&json!("SPOT"))
 }
 
+/// Whether a body asks for reserved capacity.
+pub(crate) fn is_reserved(body: &Map<String, Value>) -> bool {
+    body.get("schedulingConfig").is_some_and(|scheduling| scheduling["reserved"] == Value::Bool(true))
+}
+
 fn check_labels(labels: Option<&Value>) -> Result<(), ApiError> {
     let is_word = |text: &str| {
         text.len() <= 63

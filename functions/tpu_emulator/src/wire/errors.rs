@@ -101,6 +101,11 @@ impl ApiError {
         Self::new(404, format!("Resource '{name}' was not found")).with(resource_info(name))
     }
 
+    /// 404: the zone has no reservation of this name.
+    pub(crate) fn reservation_not_found() -> Self {
+        Self::new(404, "Reservation not found")
+    }
+
     /// 404: no method at this path.
     pub(crate) fn no_such_method(path: &str) -> Self {
         Self::new(404, format!("Method not found: {path}"))

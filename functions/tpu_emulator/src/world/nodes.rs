@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use rekindle_core::catalog::{self, Accelerator};
 use serde_json::{Map, Value, json};
 
-use super::{Call, Moment, accelerator_of};
+use super::{Call, Moment, accelerator_of, reserved};
 use crate::model::{
     AfterOff, Effect, Leave, Multislice, Node, NodeKey, NodeState, Outcome, Power, RpcStatus, Timer, TimerAction, When,
     Worker, World,
@@ -82,17 +82,24 @@ impl World {
             return Err(ApiError::quota(&call.location, draft.accelerator, draft.is_spot, limit));
         }
         self.check_room_for_workers(draft.accelerator.workers as usize)?;
-        let has_room = self.has_room(&call.location.zone, &draft.accelerator.family, chips);
+        let zone = &call.location.zone;
+        let has_room = self.has_room(zone, &draft.accelerator.family, chips);
+        // A node cannot say which one: any will do.
+        let reserved = body::is_reserved(&draft.body).then(|| self.reserve(zone, reserved::ANY, chips)).transpose();
         let operation = self.begin(moment, call, "create", &name);
-        let wait = if has_room { Wait::Create } else { Wait::Stockout };
-        let wait = self.wait(&call.location.zone, wait);
-        if !has_room {
-            let status = stockout(&call.location.zone, &self.event_id());
-            if let Some(operation) = self.operations.get_mut(&operation) {
-                operation.doom.get_or_insert(status);
-            }
+        let wait = self.wait(zone, if has_room && reserved.is_ok() { Wait::Create } else { Wait::Stockout });
+        let refusal = match &reserved {
+            Ok(_) if has_room => None,
+            Ok(_) => Some(stockout(zone, &self.event_id())),
+            Err(_) => Some(reserved::used_up(&self.event_id())),
+        };
+        if let (Some(status), Some(operation)) = (refusal, self.operations.get_mut(&operation)) {
+            operation.doom.get_or_insert(status);
         }
         let key = self.add_node(moment, call, draft, Some(operation.clone()), None);
+        if let Some(node) = self.node_mut(&key) {
+            node.reservation = reserved.ok().flatten().flatten();
+        }
         self.schedule(moment, wait, TimerAction::CreateDone(key));
         Ok(operation)
     }
@@ -130,6 +137,7 @@ impl World {
             workers,
             multislice: queued.as_ref().and_then(|(_, multislice)| *multislice),
             queued_resource: queued.map(|(name, _)| name),
+            reservation: None,
             maintenance: None,
             is_preempting: false,
             power: Power::Off,

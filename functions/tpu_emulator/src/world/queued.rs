@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::nodes::stockout;
-use super::{Call, Moment, is_at_rest};
+use super::{Call, Moment, is_at_rest, reserved};
 use crate::model::{
     Multislice, NodeKey, NodeSpec, NodeState, Outcome, QueuedResource, QueuedState, RpcStatus, TimerAction, When, World,
 };
@@ -68,6 +68,10 @@ impl World {
         }
         if node_specs.windows(2).any(|pair| pair[0].accelerator != pair[1].accelerator) {
             return Err(ApiError::invalid("all nodes of a queued resource must be alike"));
+        }
+        let reservation = reserved::of_queued(&rest).map(|asked| self.reserve(&call.location.zone, asked, 0));
+        if reservation == Some(Err(reserved::Shortage::NotFound)) {
+            return Err(ApiError::reservation_not_found());
         }
         let (valid_after, valid_until) = body::validity(&rest, moment)?;
         Ok(QueuedDraft { id: id.to_owned(), node_specs, body: rest, is_spot, valid_until, valid_after })
@@ -296,6 +300,13 @@ impl World {
             return;
         }
         let zone = &queued.location.zone;
+        let reservation =
+            reserved::of_queued(&queued.body).map(|asked| self.reserve(zone, asked, queued.chips())).transpose();
+        let Ok(reservation) = reservation else {
+            let status = reserved::used_up(&self.event_id());
+            self.fail_queued(name, status);
+            return;
+        };
         let has_room = self.free_chips(zone, queued.family()).is_none_or(|free| free >= queued.chips());
         if !has_room || queued.valid_after.is_some_and(|after| moment.now < after) {
             self.poll_queue(moment, name);
@@ -312,10 +323,10 @@ impl World {
             self.fail_queued(name, status);
             return;
         }
-        self.provision(moment, &queued);
+        self.provision(moment, &queued, reservation.flatten().as_deref());
     }
 
-    fn provision(&mut self, moment: Moment, queued: &QueuedResource) {
+    fn provision(&mut self, moment: Moment, queued: &QueuedResource, reservation: Option<&str>) {
         let call = Call {
             method: "CreateQueuedResource".to_owned(),
             // The fields were checked against the version of the request when it came.
@@ -341,8 +352,13 @@ impl World {
             let mut draft = draft;
             if queued.is_spot {
                 draft.body.insert("schedulingConfig".to_owned(), json!({"spot": true}));
+            } else if reserved::of_queued(&queued.body).is_some() {
+                draft.body.insert("schedulingConfig".to_owned(), json!({"reserved": true}));
             }
             let key = self.add_node(moment, &call, draft, None, Some((queued.name.clone(), multislice)));
+            if let Some(node) = self.node_mut(&key) {
+                node.reservation = reservation.map(str::to_owned);
+            }
             let wait = self.wait(&queued.location.zone, Wait::Create);
             self.schedule(moment, wait, TimerAction::CreateDone(key));
         }

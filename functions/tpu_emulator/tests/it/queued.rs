@@ -65,6 +65,41 @@ async fn a_type_that_the_scenario_does_not_queue_comes_as_a_node_only() {
     bench.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reservation_gives_what_it_has() {
+    let bench = Bench::scenario("zones: {us-central1-a: {reservations: {ours: 16}}}").await;
+    let mut node = spot("v5litepod-16", "exec sleep 1000");
+    node.as_object_mut().unwrap().remove("schedulingConfig");
+    let asked = |id: &str, reservation: &str| {
+        let parent = format!("projects/p/locations/{ZONE}");
+        let spec = json!({"parent": parent, "nodeId": id, "node": node});
+        json!({"tpu": {"nodeSpec": [spec]}, "reservationName": format!("{parent}/reservations/{reservation}")})
+    };
+    let (status, refused) = create(&bench, "q0", asked("n0", "theirs")).await;
+    assert_eq!((status, &refused["error"]["message"]), (404, &json!("Reservation not found")));
+    assert_eq!(create(&bench, "q1", asked("n1", "ours")).await.0, 200);
+    until_state(&bench, "q1", "ACTIVE").await;
+    assert_eq!(bench.node("n1").await.1["schedulingConfig"], json!({"reserved": true}));
+
+    let used_up = "Insufficient reserved capacity. Contact customer support to increase your reservation.";
+    assert_eq!(create(&bench, "q2", asked("n2", "-")).await.0, 200);
+    until_state(&bench, "q2", "FAILED").await;
+    let error = state(&bench, "q2").await["failedData"]["error"].clone();
+    assert!(error["code"] == 9 && error["message"].as_str().unwrap().starts_with(used_up), "{error}");
+    let reserved = json!({
+        "acceleratorType": "v5litepod-16",
+        "runtimeVersion": node["runtimeVersion"],
+        "schedulingConfig": {"reserved": true},
+    });
+    let (status, operation) = bench.create("n3", reserved.clone()).await;
+    assert_eq!(status, 200);
+    let error = bench.done(&operation).await["error"].clone();
+    assert!(error["code"] == 9 && error["message"].as_str().unwrap().starts_with(used_up), "{error}");
+    bench.set_zone(ZONE, json!({"reservations": {"ours": 32}})).await;
+    bench.ready("n3", reserved).await;
+    bench.end().await;
+}
+
 /// As `gcloud alpha compute tpus queued-resources create --provisioning-model=SPOT` asks for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_with_the_fields_of_the_alpha_version_is_served() {

@@ -8,7 +8,7 @@ use super::*;
 use crate::fixture::{at, deployment, entry, job, noon, open_deployment, place, small, spec_in, with};
 use crate::job::Barred;
 
-use CapacityKind::{OnDemand, Spot};
+use CapacityKind::{OnDemand, Reserved, Spot};
 
 fn places(candidates: &[Candidate]) -> Vec<String> {
     candidates.iter().map(|candidate| describe(&candidate.placement)).collect()
@@ -259,6 +259,24 @@ fn a_queued_resource_is_taken_for_slices_after_stockouts_or_when_asked_for() {
     job.spec.tpu.accelerators = vec!["v5litepod-1".into()];
     job.counters.stockouts = 5;
     assert_eq!(via(&job), Via::Node);
+}
+
+#[test]
+fn a_named_reservation_is_asked_for_by_a_queued_resource() {
+    let open = deployment(vec![entry("*", "*", Reserved), entry("*", "*", Spot)]);
+    let mut reserved = with(&["tpu", "capacity"], json!(["reserved", "spot"]));
+    reserved["tpu"]["reservation"] = json!("ours");
+    let mut job = job(spec_in(&open, &reserved));
+    let choice = |job: &Job| match choose(job, &open, &[], &InUse::default(), noon(), &Settings::default()) {
+        Choice::Go { candidate, via } => (candidate.placement.capacity, via),
+        choice @ (Choice::Wait { .. } | Choice::Never { .. }) => panic!("{choice:?}"),
+    };
+    assert_eq!(choice(&job), (Reserved, Via::QueuedResource));
+    job.unqueueable = vec![job.spec.tpu.accelerators[0].clone()];
+    assert_eq!(choice(&job), (Reserved, Via::Node), "there is no other way to this one");
+    job.unqueueable.clear();
+    job.spec.tpu.capacity = vec![Spot];
+    assert_eq!(choice(&job), (Spot, Via::Node));
 }
 
 #[test]

@@ -129,7 +129,13 @@ pub const FIELDS: &[Field] = &[
         r#""always""#,
         "Whether it is asked for by a queued resource: auto, always, never",
     ),
-    field("tpu.reservation", TEXT, NONE, r#""my-reservation""#, "Name of the reservation; required with `reserved`"),
+    field(
+        "tpu.reservation",
+        TEXT,
+        NONE,
+        r#""my-reservation""#,
+        "Name of the reservation; required with `reserved`, and asked for by a queued resource",
+    ),
     field(
         "tpu.runtime_version",
         TEXT,

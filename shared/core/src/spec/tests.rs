@@ -377,6 +377,11 @@ fn reserved_capacity_names_its_reservation() {
     let mut value = with(&["tpu", "capacity"], json!(["reserved"]));
     value["tpu"]["reservation"] = json!("my-reservation");
     assert_eq!(good(&value).tpu.reservation.as_deref(), Some("my-reservation"));
+    value["tpu"]["queued"] = json!("never");
+    refuses(&value, "tpu.queued", "only a queued resource names a `tpu.reservation`; write auto");
+    value["tpu"]["queued"] = json!("auto");
+    value["tpu"]["accelerator"] = json!("v5litepod-1");
+    refuses(&value, "tpu.accelerator", "a reservation and `queued: always` need");
     refuses(&with(&["tpu", "capacity"], json!(["spot", "reserved"])), "tpu.reservation", "is missing");
     refuses(&with(&["tpu", "reservation"], json!("r")), "tpu.reservation", "add reserved to `tpu.capacity`");
 }

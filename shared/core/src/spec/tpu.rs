@@ -176,11 +176,16 @@ fn queued(object: &Object<'_>, slices: u32, accelerators: &[Known], faults: &mut
     if slices > 1 && queued == Queued::Never {
         faults.add(object.at("queued"), "several slices come by a queued resource only; write auto, or slices: 1");
     }
-    if slices > 1 || queued == Queued::Always {
+    let names_reservation = object.get("reservation").is_some();
+    if names_reservation && queued == Queued::Never {
+        let message = "only a queued resource names a `tpu.reservation`; write auto, or leave the reservation out";
+        faults.add(object.at("queued"), message);
+    }
+    if slices > 1 || queued == Queued::Always || names_reservation {
         for (word, accelerator) in accelerators {
             if !catalog::queueing_supported(&accelerator.name) {
-                let message =
-                    "cannot be asked for by a queued resource, which several slices and `queued: always` need";
+                let message = "cannot be asked for by a queued resource, which several slices, a reservation and \
+                               `queued: always` need";
                 faults.add(word.path.clone(), format!("{} {message}", accelerator.name));
             }
         }
