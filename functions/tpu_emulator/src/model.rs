@@ -131,6 +131,8 @@ pub(crate) enum Leave {
     Ready,
     /// State UNKNOWN: a repair that failed.
     Unknown,
+    /// Of a queued resource: its node is gone, and it FAILED.
+    Failed,
 }
 
 /// A `google.rpc.Status` without details, as operations carry it (the code is a gRPC code).

@@ -125,7 +125,8 @@ fn queued_state(queued: &QueuedResource, shows_accepted: bool) -> Value {
         QueuedState::Deleting => Some("deletingData"),
     };
     if let Some(data) = data {
-        state[data] = match &queued.error {
+        let error = queued.error.as_ref().filter(|_| queued.state == QueuedState::Failed);
+        state[data] = match error {
             Some(error) => json!({"error": {"code": error.code, "message": error.message}}),
             None => json!({}),
         };

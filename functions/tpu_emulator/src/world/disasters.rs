@@ -21,7 +21,7 @@ pub(crate) struct PreemptOrder {
     /// From the notice to the hard power-off. Default 30 s.
     pub notice: Span,
     /// What the node shows then. Default PREEMPTED; the node of a queued resource is deleted whatever is asked for,
-    /// but for READY.
+    /// but for READY, and the queued resource is SUSPENDED, or with FAILED (for such a node alone) FAILED.
     pub leave: Leave,
     /// With READY: after so long it shows PREEMPTED after all. Absent: never.
     #[serde(rename = "for")]
@@ -75,6 +75,9 @@ impl World {
         order: &PreemptOrder,
     ) -> Result<Timestamp, ApiError> {
         let Some(node) = self.node_mut(key) else { return Err(ApiError::not_found(&key.name)) };
+        if order.leave == Leave::Failed && node.queued_resource.is_none() {
+            return Err(ApiError::invalid("only a queued resource is left FAILED, and this node belongs to none"));
+        }
         if node.state == NodeState::Creating {
             self.preempt_creating(moment, key, order.leave);
             return Ok(moment.now);
@@ -112,7 +115,8 @@ impl World {
             self.leave(moment, key, leave);
             return;
         }
-        self.leave(moment, key, Leave::Preempted);
+        let leave = if leave == Leave::Failed { leave } else { Leave::Preempted };
+        self.leave(moment, key, leave);
     }
 
     pub(super) fn notice_over(&mut self, moment: Moment, key: &NodeKey, leave: Leave, shows_after: Option<u64>) {
@@ -136,13 +140,17 @@ impl World {
         if let (Some(queued), false) = (node.queued_resource.clone(), leave == Leave::Ready) {
             self.begin_delete(moment, key);
             self.suspend(moment, &queued, "SERVICE");
+            if leave == Leave::Failed {
+                self.fail_once_suspended(&queued);
+            }
             return;
         }
         node.state = match leave {
             Leave::Preempted => NodeState::Preempted,
             Leave::Terminated => NodeState::Terminated,
             Leave::Stopped => NodeState::Stopped,
-            Leave::Unknown => NodeState::Unknown,
+            // FAILED is refused where there is no queued resource.
+            Leave::Unknown | Leave::Failed => NodeState::Unknown,
             Leave::Ready => {
                 node.state = NodeState::Ready;
                 return;

@@ -203,6 +203,15 @@ impl World {
         self.delete_nodes_of(moment, name);
     }
 
+    /// What is SUSPENDING ends FAILED instead of SUSPENDED.
+    pub(super) fn fail_once_suspended(&mut self, name: &str) {
+        let suspending = |queued: &&mut QueuedResource| queued.state == QueuedState::Suspending;
+        if let Some(queued) = self.queued_resources.get_mut(name).filter(suspending) {
+            let message = "an internal error has occurred".to_owned();
+            queued.error = Some(RpcStatus { code: 13, message });
+        }
+    }
+
     /// One node of a queued resource became READY.
     pub(super) fn queued_node_ready(&mut self, moment: Moment, key: &NodeKey) {
         let Some(name) = self.nodes.get(&key.name).and_then(|node| node.queued_resource.clone()) else { return };
@@ -247,7 +256,10 @@ impl World {
             }
             QueuedState::Suspending => {
                 let queued = self.queued_resources.get_mut(name).expect("looked up above");
-                queued.state = QueuedState::Suspended;
+                queued.state = if queued.error.is_some() { QueuedState::Failed } else { QueuedState::Suspended };
+                if queued.state == QueuedState::Failed {
+                    queued.initiator = None;
+                }
             }
             QueuedState::Deleting => self.delete_queued_done(moment, name),
             QueuedState::Provisioning | QueuedState::Active | QueuedState::Suspended | QueuedState::Failed => {}

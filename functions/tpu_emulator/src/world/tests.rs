@@ -158,7 +158,7 @@ fn act(walk: &mut Walk, rng: &mut ChaCha8Rng) {
     let kinds = ["v5litepod-8", "v5litepod-16", "v5litepod-32"];
     let kind = kinds[rng.random_range(0..kinds.len())];
     let tier = [json!({"spot": true}), json!({"preemptible": true}), json!({})][rng.random_range(0..3)].clone();
-    let leaves = [Leave::Preempted, Leave::Terminated, Leave::Stopped, Leave::Gone, Leave::Ready];
+    let leaves = [Leave::Preempted, Leave::Terminated, Leave::Stopped, Leave::Gone, Leave::Ready, Leave::Failed];
     let order = PreemptOrder {
         notice: Span::secs(rng.random_range(0..40)),
         leave: leaves[rng.random_range(0..leaves.len())],

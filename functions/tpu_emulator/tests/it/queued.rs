@@ -117,6 +117,23 @@ async fn a_request_with_the_fields_of_the_alpha_version_is_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_preempted_request_may_end_failed() {
+    let bench = Bench::new().await;
+    create(&bench, "q1", body("v5litepod-8")).await;
+    until_state(&bench, "q1", "ACTIVE").await;
+    bench.admin("nodes/n1/preempt", json!({"notice": 0, "leave": "FAILED"})).await;
+    until_state(&bench, "q1", "FAILED").await;
+    let shown = state(&bench, "q1").await;
+    assert_eq!(shown["stateInitiator"], Value::Null);
+    assert_eq!(shown["failedData"]["error"], json!({"code": 13, "message": "an internal error has occurred"}));
+    assert_eq!(bench.node("n1").await.0, 404);
+    bench.ready("n2", spot("v5litepod-8", "exec sleep 1000")).await;
+    let refused = bench.post("emulator/v1/nodes/n2/preempt", json!({"leave": "FAILED"})).await;
+    assert_eq!(refused.0, 400);
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_preempted_request_is_suspended_by_the_service_and_holds_quota_until_deleted() {
     let bench = Bench::scenario("defaults: {quota: {v5litepod: 16}}").await;
     create(&bench, "q1", body("v5litepod-16")).await;

@@ -248,6 +248,11 @@ impl Pass<'_> {
                 Meaning::Lost { kind: taken(FailureKind::Lost), fact: format!("the API says STOPPED{word}") }
             }
             SliceState::Failed if g.ready_at.is_none() => Meaning::CreateFailed(self.failure_of(g, view)),
+            // A queued resource itself, after its nodes were there: SUSPENDING may end so, too.
+            SliceState::Failed if g.via == Via::QueuedResource && view.error.is_some() => Meaning::Lost {
+                kind: taken(FailureKind::Lost),
+                fact: format!("the API says that the queued resource FAILED{word}"),
+            },
             // UNKNOWN after a failed repair: a host error, which spot capacity meets like any other. Nobody took it.
             SliceState::Failed => {
                 Meaning::Lost { kind: FailureKind::Lost, fact: format!("the API says that it failed{word}") }

@@ -159,6 +159,23 @@ fn a_queue_that_brings_nothing_is_a_stockout_and_counted_once() {
 }
 
 #[test]
+fn a_queued_resource_that_failed_after_it_was_ready_was_taken() {
+    let after = |capacity, told: bool| {
+        let mut job = running_on(capacity);
+        job.generations[0].via = Via::QueuedResource;
+        let error = CreateError { kind: CreateErrorKind::HiddenStockout, message: "an internal error".into() };
+        let failed = SliceView { error: Some(error).filter(|_| told), ..view(&job, SliceState::Failed, true) };
+        let after = decided(&job, &seen(&job, &Look::Seen(failed), Some(Vec::new()), 100), 100).job;
+        let kind = after.last_end.as_ref().and_then(|end| end.ended.kind);
+        (kind, after.counters.preemptions, after.counters.infra_failures)
+    };
+    assert_eq!(after(CapacityKind::Spot, true), (Some(FailureKind::Preempted), 1, 0));
+    // A node of it is UNKNOWN after a failed repair: nobody took it.
+    assert_eq!(after(CapacityKind::Spot, false), (Some(FailureKind::Lost), 0, 1));
+    assert_eq!(after(CapacityKind::Reserved, true), (Some(FailureKind::Lost), 0, 1));
+}
+
+#[test]
 fn a_queued_resource_of_ours_that_met_a_taken_name_is_deleted() {
     let job = queued();
     let error = Some(CreateError { kind: CreateErrorKind::NameTaken, message: "already exists".into() });
