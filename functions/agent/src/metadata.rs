@@ -190,6 +190,8 @@ fn megascale_slice(tpu_env: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use axum::extract::Path as UrlPath;
+
     use super::*;
 
     #[test]
@@ -198,6 +200,33 @@ mod tests {
         assert_eq!(address_of(endpoints, 1).as_deref(), Some("10.130.0.7"));
         assert_eq!(address_of(endpoints, 2), None);
         assert_eq!(address_of("", 0), None);
+    }
+
+    /// A metadata server of a node, as the service does not name the slice.
+    async fn server(node: &'static str, slices: Option<&'static str>) -> Metadata {
+        let answer = move |UrlPath(key): UrlPath<String>| async move {
+            let value = match key.as_str() {
+                "attributes/rekindle-slices" => slices,
+                "attributes/instance-id" => Some(node),
+                "attributes/tpu-env" => Some("ZONE: 'us-east5-a'\nWORKER_ID: '3'\n"),
+                _ => None,
+            };
+            value.ok_or(axum::http::StatusCode::NOT_FOUND)
+        };
+        let routes = axum::Router::new().route("/computeMetadata/v1/instance/{*key}", axum::routing::get(answer));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(axum::serve(listener, routes).into_future());
+        Metadata::new(&address.to_string()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn two_slices_tell_themselves_apart_though_the_service_does_not() {
+        for (node, slice) in [("rk-abc-train-g1-0", 0), ("rk-abc-train-g1-1", 1)] {
+            assert_eq!(server(node, Some("2")).await.slice().await.unwrap(), slice);
+        }
+        assert!(server("rk-abc-train", Some("2")).await.slice().await.is_err(), "none is taken for the first");
+        assert_eq!(server("rk-abc-train-7", None).await.slice().await.unwrap(), 0, "there is one");
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub mod metadata {
     pub const JOB: &str = "rekindle-job";
     /// Generation.
     pub const GENERATION: &str = "rekindle-generation";
+    /// How many slices there are, if more than one: then the end of a node's name tells which it is.
+    pub const SLICES: &str = "rekindle-slices";
     /// Nonce that admits the first hello.
     pub const NONCE: &str = "rekindle-nonce";
     /// Address of `api`.
@@ -112,14 +114,17 @@ impl Engine {
             .runtime_version
             .clone()
             .unwrap_or_else(|| catalog::default_runtime(&g.placement.accelerator).to_owned());
-        let metadata = BTreeMap::from([
+        let own = BTreeMap::from([
             (metadata::JOB.to_owned(), job.id.to_string()),
             (metadata::GENERATION.to_owned(), g.number.to_string()),
             (metadata::NONCE.to_owned(), tokens::nonce(&self.installation.secret, &job.id, g.number)),
             (metadata::API.to_owned(), self.deployment.api_url.clone()),
         ]);
         let mut metadata: BTreeMap<String, String> =
-            self.deployment.worker_metadata.clone().into_iter().chain(metadata).collect();
+            self.deployment.worker_metadata.clone().into_iter().chain(own).collect();
+        if g.slices > 1 {
+            metadata.insert(metadata::SLICES.to_owned(), g.slices.to_string());
+        }
         if let Some(script) = &self.deployment.startup_script {
             metadata.insert("startup-script".into(), script.clone());
         }

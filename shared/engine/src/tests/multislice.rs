@@ -34,6 +34,24 @@ fn all_by_queued_resources(rig: &Rig) -> bool {
     })
 }
 
+#[tokio::test]
+async fn workers_of_several_slices_are_told_how_many_there_are() {
+    let rig = two_slices().await;
+    let told = |rig: &Rig| {
+        let calls = rig.fakes.tpu.calls();
+        let request = calls.into_iter().find_map(|call| match call {
+            Call::Create(request) => Some(request),
+            Call::Delete(_) | Call::Get(_) | Call::Operation(_) | Call::List => None,
+        });
+        request.unwrap().metadata.get("rekindle-slices").cloned()
+    };
+    assert_eq!(told(&rig).as_deref(), Some("2"));
+    let mut rig = Rig::new().await;
+    rig.submit(json!({"tpu": {"accelerator": "v5litepod-16"}})).await;
+    rig.until_phase(Phase::Running, 70).await;
+    assert_eq!(told(&rig), None);
+}
+
 fn second_runs(job: &Job) -> bool {
     job.last_attempt == 2 && job.phase == Phase::Running
 }
