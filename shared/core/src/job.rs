@@ -224,7 +224,7 @@ pub struct Generation {
     pub left_queue_at: Option<Timestamp>,
     /// How often a create request was sent for this placement and not answered clearly.
     pub create_tries: u32,
-    /// True once a create of the next generation met a quota while this one still existed: it is waited for.
+    /// True once a create of the next generation met a quota or a full reservation while this one still existed: it is waited for.
     pub blocks_quota: bool,
     /// When the API first showed it.
     pub seen_at: Option<Timestamp>,

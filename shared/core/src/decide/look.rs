@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::Pass;
+use crate::catalog;
 use crate::failure::FailureKind;
 use crate::job::{Attempt, Barred, Create, Generation, Lost, Next, Placement, StopCause, Via};
 use crate::names;
@@ -417,9 +418,8 @@ impl Pass<'_> {
     }
 
     fn bar(&mut self, placement: Placement, error: &CreateError) {
-        // With another generation of this job still there, a quota refusal is our own husk: no cool-down, no other zone.
-        let husk = error.kind == CreateErrorKind::Quota && self.job.generations.len() > 1;
-        if husk {
+        // With another generation of this job still there, the refusal is our own husk's: no cool-down, no other zone.
+        if self.own_husk_fills(&placement, error.kind) {
             if let Some(old) = self.job.generations.first_mut() {
                 old.blocks_quota = true;
             }
@@ -468,6 +468,30 @@ impl Pass<'_> {
             });
         }
         self.job.barred.push(Barred { placement, until, error: error.clone(), times });
+    }
+
+    /// Whether what a create was refused for is held by an earlier generation of this job.
+    fn own_husk_fills(&self, placement: &Placement, refusal: CreateErrorKind) -> bool {
+        let [old, _, ..] = self.job.generations.as_slice() else { return false };
+        let old = &old.placement;
+        match refusal {
+            CreateErrorKind::Quota => true,
+            CreateErrorKind::AddressQuota => catalog::region_of(&old.zone) == catalog::region_of(&placement.zone),
+            CreateErrorKind::Reservation => {
+                let kinds = [old.capacity, placement.capacity];
+                kinds == [CapacityKind::Reserved; 2] && old.zone == placement.zone
+            }
+            CreateErrorKind::Stockout
+            | CreateErrorKind::HiddenStockout
+            | CreateErrorKind::RateLimit
+            | CreateErrorKind::NotOffered
+            | CreateErrorKind::NotQueueable
+            | CreateErrorKind::Forbidden
+            | CreateErrorKind::PreemptedWhileCreating
+            | CreateErrorKind::NameTaken
+            | CreateErrorKind::Cancelled
+            | CreateErrorKind::Other => false,
+        }
     }
 
     /// `None`: this place will not do for this job.

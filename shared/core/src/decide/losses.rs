@@ -187,6 +187,36 @@ fn a_queued_resource_of_ours_that_met_a_taken_name_is_deleted() {
 }
 
 #[test]
+fn what_our_own_earlier_slice_holds_is_waited_for_without_a_cool_down() {
+    use CapacityKind::{OnDemand, Reserved};
+    use CreateErrorKind::{AddressQuota, Quota, Reservation, Stockout};
+    let barred = |kind, capacity, zone: &str| {
+        let mut job = running_on(capacity);
+        let notice = Notice { kind: NoticeKind::Maintenance, seen_at: at(99), deadline: at(129) };
+        job.generations[0].notice = Some(notice);
+        let mut placement = job.generations[0].placement.clone();
+        placement.zone = zone.into();
+        let create = Create::Failed { error: CreateError { kind, message: "no".into() }, counted: false };
+        let asked_at = Some(at(100));
+        job.generations.push(Generation { create, placement, intended_at: at(100), asked_at, ..generation(2) });
+        job.last_generation = 2;
+        let mut seen = seen(&job, &Look::Seen(view(&job, SliceState::Ready, true)), Some(Vec::new()), 105);
+        seen.generations[1].slice = Look::Absent;
+        let after = decided(&job, &seen, 105).job;
+        let waits = after.generations.len() == 1 && after.generations[0].blocks_quota;
+        assert_eq!(waits, after.barred.is_empty(), "{kind:?}: {:?}", after.generations);
+        after.barred.len()
+    };
+    let here = running_on(Reserved).generations[0].placement.zone.clone();
+    assert_eq!([Quota, Reservation, AddressQuota].map(|kind| barred(kind, Reserved, &here)), [0, 0, 0]);
+    assert_eq!(barred(AddressQuota, OnDemand, &here), 0);
+    // What it cannot be the cause of is met as ever.
+    assert_eq!(barred(Stockout, Reserved, &here), 1);
+    assert_eq!([Reservation, AddressQuota].map(|kind| barred(kind, Reserved, "us-west4-a")), [1, 1]);
+    assert_eq!(barred(Reservation, OnDemand, &here), 1);
+}
+
+#[test]
 fn what_is_wrong_for_one_job_alone_is_not_told_to_the_others() {
     let told = |kind| {
         let error = CreateError { kind, message: "no".into() };
