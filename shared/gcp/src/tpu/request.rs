@@ -36,7 +36,6 @@ pub(super) fn node(request: &CreateRequest) -> Node {
 pub(super) fn queued(request: &CreateRequest, project: &str) -> QueuedResource {
     let zone = &request.placement.zone;
     let spec = tpu::NodeSpec::new().set_parent(format!("projects/{project}/locations/{zone}"));
-    let mut node = bare_node(request);
     let mut queued = QueuedResource::new();
     match request.placement.capacity {
         // A queued resource has no preemptible tier; spot has the same price and quota, without the end after 24 hours.
@@ -45,11 +44,11 @@ pub(super) fn queued(request: &CreateRequest, project: &str) -> QueuedResource {
             let reservation = request.reservation.as_deref().unwrap_or("-");
             let full = format!("projects/{project}/locations/{zone}/reservations/{reservation}");
             queued = queued.set_reservation_name(if reservation.contains('/') { reservation } else { &full });
-            node = node.set_scheduling_config(SchedulingConfig::new().set_reserved(true));
         }
         CapacityKind::OnDemand => {}
     }
-    let spec = spec.set_node(node);
+    // The tier stands at the queued resource, and nowhere else.
+    let spec = spec.set_node(bare_node(request));
     let spec = if request.slices > 1 {
         let count = i32::try_from(request.slices).unwrap_or(i32::MAX);
         let params = tpu::node_spec::MultisliceParams::new().set_node_count(count).set_node_id_prefix(&request.name);

@@ -151,6 +151,8 @@ async fn a_reservation_is_named_in_full() {
         client.create(&request).await.unwrap();
         let body = fake.seen().last().unwrap().body.clone();
         assert_eq!(body["reservationName"], expected.as_str());
+        let node = &body["tpu"]["nodeSpec"][0]["node"];
+        assert!(node.is_object() && node.get("schedulingConfig").is_none(), "as gcloud asks for it: {node}");
         assert_eq!(body["spot"], Value::Null);
     }
 }
