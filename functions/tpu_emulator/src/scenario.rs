@@ -36,7 +36,7 @@ pub struct ZoneSettings {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub capacity: BTreeMap<String, u64>,
     /// Chips a project may hold, by family, for each of the two pools (`spot`, with preemptible, and `on_demand`);
-    /// `v5litepod/spot` names one pool. Absent: unlimited.
+    /// `v5litepod/spot` names one pool. What is held of spot is counted over the zone's region. Absent: unlimited.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub quota: BTreeMap<String, u64>,
     /// Chips of each reservation, by its name. Without any, whatever is asked for as reserved is granted.

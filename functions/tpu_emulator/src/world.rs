@@ -146,18 +146,22 @@ impl World {
         Some(capacity.saturating_sub(used))
     }
 
-    /// Chips of a family that a project holds in a zone, in one pool: every node until it is deleted, whatever its
-    /// state, and every queued resource until it is deleted, whatever is left of it.
+    /// Chips of a family that a project holds in one pool, of spot in the whole region, else in the zone: every node until it is deleted,
+    /// whatever its state, and every queued resource until it is deleted, whatever is left of it.
     pub(crate) fn held_chips(&self, location: &Location, family: &str, is_spot: bool) -> u64 {
+        let same_region = |at: &Location| catalog::region_of(&at.zone) == catalog::region_of(&location.zone);
+        let counts = |at: &Location| {
+            at.project == location.project && (at.zone == location.zone || (is_spot && same_region(at)))
+        };
         let nodes = self
             .nodes
             .values()
-            .filter(|node| node.location == *location && node.is_spot == is_spot && node.queued_resource.is_none());
+            .filter(|node| counts(&node.location) && node.is_spot == is_spot && node.queued_resource.is_none());
         let by_nodes = nodes.map(Node::catalogue).filter(|row| row.family == family).map(|row| u64::from(row.chips));
         let queued = self
             .queued_resources
             .values()
-            .filter(|queued| queued.location == *location && queued.is_spot == is_spot && queued.family() == family);
+            .filter(|queued| counts(&queued.location) && queued.is_spot == is_spot && queued.family() == family);
         by_nodes.sum::<u64>() + queued.map(crate::model::QueuedResource::chips).sum::<u64>()
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::catalog;
-use crate::job::{Job, Placement, Via};
+use crate::job::{Barred, Job, Placement, Via};
 use crate::limits::{self, InUse};
 use crate::observation::{CreateError, CreateErrorKind, ZoneReport};
 use crate::reason::Reason;
@@ -289,7 +289,7 @@ fn obstacle(
     settings: &Settings,
 ) -> Option<Obstacle> {
     let mut worst: Option<Obstacle> = None;
-    let barred = job.barred.iter().filter(|barred| barred.placement == *placement);
+    let barred = job.barred.iter().filter(|barred| covers(&barred.placement, barred.error.kind, placement));
     for barred in barred {
         let Some(until) = barred.until else {
             return Some(Obstacle { until: None, error: barred.error.clone() });
@@ -298,11 +298,21 @@ fn obstacle(
     }
     // Cool-downs grow by repeats, up to the longest back-off.
     let longest = settings.stockout_cooldown.max(settings.quota_cooldown).max(settings.backoff_max);
-    let believed = |report: &&ZoneReport| report.placement == *placement && report.cool_until <= after(now, longest);
+    let believed = |report: &&ZoneReport| {
+        covers(&report.placement, report.error.kind, placement) && report.cool_until <= after(now, longest)
+    };
     for report in zones.iter().filter(believed) {
         hold(&mut worst, report.cool_until, &report.error, now);
     }
     worst
+}
+
+/// Whether a refusal at one place says the same of another: the quota of spot and preemptible capacity is one for all zones of a region.
+fn covers(refused: &Placement, refusal: CreateErrorKind, other: &Placement) -> bool {
+    let is_regional = refusal == CreateErrorKind::Quota && refused.capacity.is_preemptible();
+    let same_region = catalog::region_of(&refused.zone) == catalog::region_of(&other.zone);
+    let same_zone = refused.zone == other.zone || (is_regional && same_region);
+    same_zone && refused.accelerator == other.accelerator && refused.capacity == other.capacity
 }
 
 fn hold(worst: &mut Option<Obstacle>, until: Timestamp, error: &CreateError, now: Timestamp) {
@@ -319,7 +329,8 @@ fn after(now: Timestamp, wait: Duration) -> Timestamp {
 /// Whether the job's creates have met anything there since it has been without a slice.
 fn has_refused(job: &Job, placement: &Placement) -> bool {
     let since = job.queued_since;
-    job.barred.iter().any(|b| b.placement == *placement && b.until.is_none_or(|until| until >= since))
+    let speaks = |b: &&Barred| covers(&b.placement, b.error.kind, placement);
+    job.barred.iter().filter(speaks).any(|b| b.until.is_none_or(|until| until >= since))
 }
 
 fn via(job: &Job, placement: &Placement, all_refused: bool) -> Via {

@@ -110,6 +110,26 @@ async fn quota_and_rate_are_429_with_different_details() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_quota_of_spot_is_one_for_the_zones_of_a_region() {
+    let bench = Bench::scenario("defaults: {quota: {v6e: 8}}").await;
+    let create = |zone: &str, scheduling: Value| {
+        let path = format!("v2/projects/p/locations/{zone}/nodes?nodeId=n1");
+        let body = json!({
+            "acceleratorType": "v6e-8",
+            "runtimeVersion": "v2-alpha-tpuv6e",
+            "schedulingConfig": scheduling,
+        });
+        let bench = &bench;
+        async move { bench.post(&path, body).await.0 }
+    };
+    assert_eq!(create("us-east5-a", json!({"spot": true})).await, 200);
+    assert_eq!(create("us-east5-b", json!({"spot": true})).await, 429);
+    assert_eq!(create("us-east1-d", json!({"spot": true})).await, 200);
+    assert_eq!(create("us-east5-b", json!({})).await, 200, "on demand has a pool of its own");
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_capacity_is_an_error_of_the_operation_and_leaves_no_node() {
     let bench = Bench::scenario("defaults: {capacity: {v5litepod: 16}}").await;
     bench.ready("n1", spot("v5litepod-16", "")).await;

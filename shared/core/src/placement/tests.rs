@@ -6,7 +6,6 @@ use serde_json::json;
 
 use super::*;
 use crate::fixture::{at, deployment, entry, job, noon, open_deployment, place, small, spec_in, with};
-use crate::job::Barred;
 
 use CapacityKind::{OnDemand, Reserved, Spot};
 
@@ -259,6 +258,30 @@ fn a_queued_resource_is_taken_for_slices_after_stockouts_or_when_asked_for() {
     job.spec.tpu.accelerators = vec!["v5litepod-1".into()];
     job.counters.stockouts = 5;
     assert_eq!(via(&job), Via::Node);
+}
+
+#[test]
+fn a_spot_quota_holds_back_all_zones_of_its_region() {
+    let of = |capacity, kind| {
+        let open = deployment(vec![entry("*", "*", capacity)]);
+        let mut spec = with(&["tpu", "zones"], json!(["us-east5-a", "us-east5-b", "us-central1-b"]));
+        spec["tpu"]["accelerator"] = json!("v6e-16");
+        spec["tpu"]["capacity"] = json!([capacity.as_str()]);
+        let mut job = job(spec_in(&open, &spec));
+        let placement = Placement { accelerator: "v6e-16".into(), zone: "us-east5-a".into(), capacity };
+        let report = ZoneReport { placement: placement.clone(), cool_until: at(300), error: error(kind) };
+        let go = |job: &Job, zones: &[ZoneReport]| {
+            let choice = choose(job, &open, zones, &InUse::default(), noon(), &Settings::default());
+            goes_to(&choice).to_owned()
+        };
+        let told = go(&job, &[report]);
+        job.barred = vec![Barred { placement, until: Some(at(300)), error: error(kind), times: 1 }];
+        assert_eq!(go(&job, &[]), told, "met by itself, or by another job");
+        told
+    };
+    assert_eq!(of(Spot, CreateErrorKind::Quota), "us-central1-b");
+    assert_eq!(of(OnDemand, CreateErrorKind::Quota), "us-east5-b", "each zone has its own");
+    assert_eq!(of(Spot, CreateErrorKind::Stockout), "us-east5-b");
 }
 
 #[test]
