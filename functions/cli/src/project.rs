@@ -234,7 +234,11 @@ fn read(path: &Path) -> Result<File> {
     let cannot = |error: &(dyn std::error::Error + 'static)| {
         Fault::input(format!("cannot use {}", path.display())).because(error.to_string().trim_end().to_owned())
     };
-    let text = std::fs::read_to_string(path).map_err(|error| cannot(&error))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let is_text = error.kind() != std::io::ErrorKind::InvalidData;
+        let next = if is_text { "make it a file that you may read, or move it away" } else { "save it as UTF-8" };
+        cannot(&error).next(next)
+    })?;
     toml::from_str(&text).map_err(|error| {
         let meant = meant(&text, &FIELDS[..]);
         cannot(&error).next(format!("{meant}it knows `folder`, and the tables [aliases], [presets.NAME] and [folders]"))
@@ -299,7 +303,16 @@ mod tests {
         let (_folder, project) = project("[aliases]\nlr = \"--lr\"\ndepth = \"--config.model.depth\"\n");
         let argument = |pair: &str| project.argument(pair).unwrap();
         assert_eq!(argument("lr=0.1"), "--lr=0.1", "the project's word wins");
-        assert_eq!(argument("bs=64"), "--config.training.batch_size=64");
+        for (short, full) in [
+            ("bs", "training.batch_size"),
+            ("ep", "training.num_epochs"),
+            ("wd", "training.weight_decay"),
+            ("b1", "training.adam_b1"),
+            ("b2", "training.adam_b2"),
+            ("ckpt", "load_from"),
+        ] {
+            assert_eq!(argument(&format!("{short}=64")), format!("--config.{full}=64"));
+        }
         assert_eq!(argument("config.data.filter=a=b c=="), "--config.data.filter=a=b c==");
         assert_eq!(argument("--config.x=1"), "--config.x=1");
         let text = project.argument("dpth=2").unwrap_err().text();

@@ -269,6 +269,8 @@ impl Api {
         let text = response.text().await.unwrap_or_default();
         let problem = serde_json::from_str::<Problem>(&text).ok();
         let step = next::step(status, path, problem.as_ref());
+        // A page of a proxy says nothing about a job.
+        let is_stranger = problem.is_none() && status == StatusCode::NOT_FOUND;
         let fault = match problem {
             Some(problem) => {
                 let what = if problem.detail.is_empty() { problem.title } else { problem.detail };
@@ -284,10 +286,10 @@ impl Api {
         };
         let fault = fault.with_status(status.as_u16());
         let fault = match next::job_of(path) {
-            Some(job) if status == StatusCode::NOT_FOUND => fault.for_lack_of(job),
+            Some(job) if status == StatusCode::NOT_FOUND && !is_stranger => fault.for_lack_of(job),
             Some(_) | None => fault,
         };
-        let fault = if status.is_server_error() { fault.exits(Exit::Unexpected) } else { fault };
+        let fault = if status.is_server_error() || is_stranger { fault.exits(Exit::Unexpected) } else { fault };
         match step {
             Some(step) => fault.next(step),
             None => fault,

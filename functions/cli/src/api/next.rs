@@ -23,6 +23,7 @@ pub(super) fn step(status: StatusCode, path: &str, problem: Option<&Problem>) ->
     let text = match status {
         StatusCode::UNAUTHORIZED => "log in with `gcloud auth login`, or set REKINDLE_TOKEN",
         StatusCode::FORBIDDEN => "ask an administrator of this installation for the right to do this",
+        StatusCode::NOT_FOUND if problem.is_none() => "check the address: what answers there is no Rekindle",
         StatusCode::NOT_FOUND if job.is_some() => "`rekindle ps` lists the jobs",
         StatusCode::CONFLICT if path == "/v1/jobs" => "choose another --id, or leave it out to get a new one",
         StatusCode::CONFLICT if path.ends_with("/exec") => {

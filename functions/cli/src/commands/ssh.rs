@@ -67,7 +67,7 @@ const EMULATOR: &str = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU";
 /// Any job with a TPU; of a workspace's name the one that is there.
 async fn look(context: &Context, name: &str) -> Result<JobView> {
     let found = context.api.get(&job_path(name, "")?, &[]).await.map_err(|fault| {
-        if fault.status() != Some(404) {
+        if fault.lacks().is_none() {
             return fault;
         }
         let next = format!("make a workspace: rekindle up {name} --tpu v5litepod-8; `rekindle ps` lists the jobs");

@@ -117,7 +117,7 @@ pub(crate) async fn until_end(
                     view = Some(now);
                 }
             }
-            Err(fault) if fault.status() == Some(404) => return Ok((End::NoSuchJob, None)),
+            Err(fault) if fault.lacks().is_some() => return Ok((End::NoSuchJob, None)),
             // The first look must work: then the address and the rights are good, and a failure will pass.
             Err(fault) if fault.exit() == Exit::Unexpected && view.is_some() => {
                 let since = *down_since.get_or_insert_with(|| {

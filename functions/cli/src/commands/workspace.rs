@@ -32,7 +32,7 @@ async fn find(context: &Context, name: &str) -> Result<(String, Option<JobView>)
         let id = if number == 1 { name.to_owned() } else { format!("{name}-{number}") };
         let value = match context.api.get(&job_path(&id, "")?, &[]).await {
             Ok(value) => value,
-            Err(fault) if fault.status() == Some(404) => return Ok((id, None)),
+            Err(fault) if fault.lacks().is_some() => return Ok((id, None)),
             Err(fault) => return Err(fault),
         };
         let view: JobView = typed(value)?;

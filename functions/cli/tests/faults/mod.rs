@@ -20,6 +20,16 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
         "gcloud auth login",
     ),
     ("echo 'x = [' >rekindle.toml; $REKINDLE run job.yaml", &["rekindle.toml", "x = ["], "[aliases]"),
+    (
+        "printf '\\377\\n' >rekindle.toml; $REKINDLE run job.yaml",
+        &["cannot use /", "rekindle.toml", "valid UTF-8"],
+        "save it as UTF-8",
+    ),
+    (
+        "ln -sf /proc/self/mem rekindle.toml; $REKINDLE run job.yaml",
+        &["cannot use /", "rekindle.toml", "Input/output error"],
+        "make it a file that you may read",
+    ),
     // Jobs.
     ("$REKINDLE run job.yaml lr", &["\"lr\" is no argument of the program"], "="),
     ("echo 'tpu: {accelerator: v5litepod-8}' >j.yaml; $REKINDLE run j.yaml lr=1", &["there is no program for"], "--"),
@@ -132,7 +142,11 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     ),
     ("touch file; $REKINDLE sync half: file", &["cannot unpack what came into file", "directory"], "may write to"),
     ("TMPDIR=/nowhere $REKINDLE sync half: out", &["cannot keep what came", "No such file"], "TMPDIR"),
-    ("$REKINDLE ssh sliced --worker all", &["sliced has 2 slices, and gcloud goes to one"], "--worker s1w0"),
+    (
+        "$REKINDLE ssh sliced --worker all",
+        &["sliced has 4 workers, and a terminal goes to one"],
+        "name one with --worker",
+    ),
     ("$REKINDLE ssh sliced --worker 2-0", &["sliced has no worker \"2-0\""], "one of s0w0 to s1w1"),
     ("$REKINDLE ssh train-1 --worker 9", &["train-1 has no worker \"9\""], "one of w0 to w3"),
     ("$REKINDLE delete boxx box", &["there is no workspace boxx"], "did you mean box? Otherwise make it"),
@@ -165,6 +179,16 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     // Servers that are none, or whose words break off.
     ("$REKINDLE show torn", &["the answer of http://", "/v1/jobs/torn broke off"], "again"),
     ("$REKINDLE show proxied", &["/v1/jobs/proxied answered 302 Found"], "login page"),
+    (
+        "$REKINDLE show elsewhere",
+        &["/v1/jobs/elsewhere answered 404 Not Found", "<html>404 page not found"],
+        "check the address: what answers there is no Rekindle",
+    ),
+    (
+        "$REKINDLE wait elsewhere >out; test $? = 4 || exit 9; test -s out && exit 9; exit 1",
+        &["/v1/jobs/elsewhere answered 404 Not Found"],
+        "check the address",
+    ),
     ("REKINDLE_SERVER= $REKINDLE ps", &["is no address of a server"], "https://"),
     (
         "P=${REKINDLE_SERVER##*:}; $REKINDLE --server http://0.0.0.0:$P open --no-browser --port $P",
@@ -311,9 +335,27 @@ async fn an_output_that_breaks_off_is_told_of_and_gone_on_with() {
 }
 
 #[tokio::test]
-async fn an_output_whose_server_is_restarted_before_its_first_line_is_gone_on_with() {
+async fn a_proxy_that_once_does_not_know_the_address_does_not_end_a_wait() {
     let server = server::start().await;
-    let output = shell(&server, project().path(), "$REKINDLE logs young -f").await;
+    let output = shell(&server, project().path(), "$REKINDLE wait strayed").await;
+    let said = String::from_utf8(output.stderr).unwrap();
+    let told = format!("warning: {}/v1/jobs/strayed answered 404 Not Found; waiting for it", server.url());
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && said.contains(&told), "{said}{shown}");
+    assert_eq!(shown, "strayed succeeded: All 4 workers ended well.\n", "{said}");
+}
+
+#[tokio::test]
+async fn an_output_whose_server_is_restarted_before_its_first_line_is_gone_on_with() {
+    // Also where what stands before the server has a page of its own meanwhile.
+    for job in ["young", "gated"] {
+        goes_on(job).await;
+    }
+}
+
+async fn goes_on(job: &str) {
+    let server = server::start().await;
+    let output = shell(&server, project().path(), &format!("$REKINDLE logs {job} -f")).await;
     let said = String::from_utf8(output.stderr).unwrap();
     let told = format!("warning: the stream of {} broke off; going on as soon", server.url());
     assert_eq!(said.matches("going on as soon").count(), 1, "{said}");

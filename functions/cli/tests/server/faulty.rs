@@ -15,6 +15,7 @@ pub(super) fn answer(id: &str) -> Option<Response> {
     }
     match id {
         "broken" => Some((StatusCode::BAD_GATEWAY, "<html>bad gateway</html>").into_response()),
+        "elsewhere" => Some(not_there()),
         "proxied" => Some((StatusCode::FOUND, [(header::LOCATION, "https://login.example/")], "").into_response()),
         "website" => Some("<html>hello</html>".into_response()),
         "strange" => Some(axum::Json(json!({"id": 1})).into_response()),
@@ -26,15 +27,27 @@ pub(super) fn answer(id: &str) -> Option<Response> {
     }
 }
 
-/// A server that is restarted before a program says anything: the stream breaks off, and then it is away for a while.
+/// What a proxy says of an address that it does not know.
+fn not_there() -> Response {
+    (StatusCode::NOT_FOUND, "<html>404 page not found</html>").into_response()
+}
+
+/// A proxy that once does not know the address of a job, among looks that work.
+pub(super) fn stray(id: &str, look: u32) -> Option<Response> {
+    (id == "strayed" && look == 2).then(not_there)
+}
+
+/// A server that is restarted before a program says anything: the stream breaks off, and then it is away for a while, or what
+/// stands before it does not know it for one.
 pub(super) fn restarted(log: &Log, id: &str) -> Option<Response> {
-    if id != "young" {
+    if id != "young" && id != "gated" {
         return None;
     }
     let mut log = log.lock().unwrap();
     log.follows += 1;
     match log.follows {
         1 => Some(([(header::CONTENT_TYPE, "text/event-stream")], broken_off(": hello\n\n")).into_response()),
+        2 if id == "gated" => Some(not_there()),
         2 => Some(problem(503, "the server is starting", &[])),
         _ => None,
     }

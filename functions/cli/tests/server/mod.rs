@@ -1,6 +1,7 @@
 //! A server with a few jobs in known states, in the shapes of the wire.
 
 mod faulty;
+mod logs;
 mod objects;
 mod seeing;
 mod space;
@@ -35,6 +36,7 @@ struct Seen {
     stall: Option<Arc<tokio::sync::Notify>>,
     loses_answers: bool,
     pages: Vec<String>,
+    queries: Vec<BTreeMap<String, String>>,
 }
 
 type Log = Arc<Mutex<Seen>>;
@@ -89,6 +91,11 @@ impl Server {
         self.log.lock().unwrap().pages.clone()
     }
 
+    /// What each request for output asked for.
+    pub(crate) fn queries(&self) -> Vec<BTreeMap<String, String>> {
+        self.log.lock().unwrap().queries.clone()
+    }
+
     /// How often the address of a bundle was asked for.
     pub(crate) fn addresses(&self) -> u32 {
         self.log.lock().unwrap().addresses
@@ -129,7 +136,7 @@ async fn start_as(version: Value) -> Server {
         .route("/v1/webhook-secret", get(async || Json(json!({"owner": "ada@example.com", "secret": "whsec_AAAA"}))))
         .route("/v1/jobs/{id}/explain", get(explain))
         .route("/v1/jobs/{id}/history", get(history))
-        .route("/v1/jobs/{id}/logs", get(logs))
+        .route("/v1/jobs/{id}/logs", get(logs::logs))
         .route("/v1/jobs/{id}/outputs", get(space::outputs))
         .route("/v1/jobs/{id}/{command}", post(command))
         .route("/v1/jobs/{id}/progress", get(seeing::progress))
@@ -275,7 +282,7 @@ fn known(id: &str) -> Option<Value> {
         "silent" => Some(seeing::settling()),
         "hooked" => Some(seeing::hooked()),
         "mute" => Some(seeing::mute()),
-        "good" | "moved" | "odd" | "cut" | "young" | "forger" => {
+        "good" | "moved" | "odd" | "cut" | "young" | "gated" | "forger" => {
             Some(ended(id, "succeeded", "All 4 workers ended well."))
         }
         "bad" => Some(ended(id, "failed", "ModuleNotFoundError: No module named 'flax' (environment).")),
@@ -377,7 +384,10 @@ async fn show(State(log): State<Log>, Path(id): Path<String>, headers: HeaderMap
         log.looks += 1;
         log.looked.notify_one();
         // A job that ends while somebody waits for it.
-        if id == "soon" {
+        if let Some(answer) = faulty::stray(&id, log.looks) {
+            return answer;
+        }
+        if id == "soon" || id == "strayed" {
             let view = if log.looks < 3 { job(&id, &[]) } else { ended(&id, "succeeded", "All 4 workers ended well.") };
             let etag = if log.looks < 3 { "\"running\"" } else { "\"ended\"" };
             if headers.get(header::IF_NONE_MATCH).is_some_and(|known| known == etag) {
@@ -510,69 +520,6 @@ async fn history(
     } else {
         Json(json!({"entries": first, "next_page_token": "2"})).into_response()
     }
-}
-
-/// Output of two attempts. The first stream breaks off in the middle, as when a server is restarted; the client comes
-/// back with the last id, and the second stream goes on over the end of the attempt.
-async fn logs(
-    State(log): State<Log>,
-    Path(id): Path<String>,
-    Query(query): Query<BTreeMap<String, String>>,
-    headers: HeaderMap,
-) -> Response {
-    if known(&id).is_none() {
-        return no_such_job(&id);
-    }
-    log.lock().unwrap().headers.push(headers.clone());
-    if query.get("worker").is_some_and(|worker| worker == "x") {
-        return problem(400, "worker \"x\" is none", &[]);
-    }
-    if let Some(since) = query.get("since") {
-        let since: Timestamp = since.parse().unwrap();
-        let recent =
-            if (590..660).contains(&Timestamp::now().duration_since(since).as_secs()) { "recent" } else { "odd" };
-        return format!("[w0] the {recent} lines\n").into_response();
-    }
-    if id == "waits" {
-        return "".into_response();
-    }
-    if id == "rude" {
-        return objects::RED.into_response();
-    }
-    if !query.contains_key("follow") {
-        let text = "== attempt 1 ==\n[w0] step 1\n[w1] step 1\n== attempt 2 ==\n[w0] step 2\n[w1] no worker\n";
-        return if query.contains_key("form") { objects::lines(text).into_response() } else { text.into_response() };
-    }
-    if id == "silent" {
-        return seeing::silent(log);
-    }
-    if id == "endless" {
-        let silence = axum::body::Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
-        return ([(header::CONTENT_TYPE, "text/event-stream")], silence).into_response();
-    }
-    if id == "moved" || id == "mute" {
-        let stream =
-            if id == "moved" { seeing::MOVED.to_owned() } else { seeing::output_of_mute(query.get("attempt")) };
-        return ([(header::CONTENT_TYPE, "text/event-stream")], objects::events(&stream)).into_response();
-    }
-    if id == "forger" {
-        return ([(header::CONTENT_TYPE, "text/event-stream")], objects::FORGED).into_response();
-    }
-    if let Some(answer) = faulty::restarted(&log, &id) {
-        return answer;
-    }
-    if id == "cut" && !headers.contains_key("last-event-id") {
-        return faulty::broken_off(&objects::events("id: 1;a\ndata: [w0] step 1\n\nid: 1;b\ndata: [w0] cut"));
-    }
-    let stream = match headers.get("last-event-id").map(|id| id.to_str().unwrap()) {
-        None => "id: 1;a\ndata: == attempt 1 ==\ndata: [w0] step 1\ndata: [w1] step 1\n\nid: 1;b\ndata: [w0] cut",
-        Some("1;a") => {
-            "id: 1;c\ndata: [w0] step 2\n\nid: 2;a\ndata: == attempt 2 ==\ndata: [w1] step 3\n\n\
-             id: 2;b\nevent: end\ndata: succeeded\n\n"
-        }
-        Some(other) => panic!("{other}"),
-    };
-    ([(header::CONTENT_TYPE, "text/event-stream")], objects::events(stream)).into_response()
 }
 
 async fn fleet() -> Json<Value> {
