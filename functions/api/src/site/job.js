@@ -43,7 +43,7 @@ export function jobView(main, id) {
       redraw(place.facts, facts(job, path, files));
       redraw(place.line, timeline(entries, job, progress.attempts));
       redraw(place.plot, plot(progress.attempts), workers(progress.workers));
-      redraw(place.history, history(entries));
+      redraw(place.history, history(entries, job.id));
       redraw(place.spec, el("pre", { class: "panel" }, JSON.stringify(job.spec, null, 2)));
       logs.follow(!ENDED.includes(job.phase), progress);
       if (!ENDED.includes(job.phase)) later();
@@ -145,16 +145,21 @@ function outputs(job, path, files) {
   return [el("ul", { class: "facts", id: "outputs" }, links), more > 0 ? `and ${more} more: rekindle outputs ${job.id} --to FOLDER` : null];
 }
 
+/** So many generations are drawn, and so many decisions listed: the newest. */
+const ROWS_MAX = 200;
+const DECISIONS_MAX = 300;
 /** Each generation on a line of its own, every stretch as long as it took. */
-function timeline(entries, job, attempts) {
-  if (!entries.length) return el("p", {}, "Nothing yet.");
+function timeline(all, job, attempts) {
+  if (!all.length) return el("p", {}, "Nothing yet.");
+  const last = Math.max(1, ...all.map((entry) => entry.generation));
+  const first = Math.max(1, last - ROWS_MAX + 1);
+  const entries = all.filter((entry) => Math.max(1, entry.generation) >= first);
   const begin = Date.parse(entries[0].at);
   const end = ENDED.includes(job.phase) ? Date.parse(entries.at(-1).at) : Date.now();
   const total = Math.max(end - begin, 1000);
   const x = (time) => 60 + (930 * (time - begin)) / total;
   const kinds = { provisioning: "make", starting: "make", recovering: "again", running: "runs" };
-  const last = Math.max(1, ...entries.map((entry) => entry.generation));
-  const row = (generation) => 14 + (Math.max(1, generation) - 1) * 24;
+  const row = (generation) => 14 + (Math.max(first, generation) - first) * 24;
   const marks = [];
   entries.forEach((entry, index) => {
     const from = Date.parse(entry.at);
@@ -181,10 +186,10 @@ function timeline(entries, job, attempts) {
     const words = `what attempt ${attempt.attempt} did in its last ${span((until - begun) / 1000)} is lost: no checkpoint held it`;
     marks.push(el("rect", { x: x(begun), y: row(entries[run].generation), width: Math.max(x(until) - x(begun), 0.5), height: 16, class: "lost" }, el("title", {}, words)));
   }
-  const names = Array.from({ length: Math.min(last, 200) }, (_, index) => el("text", { x: 4, y: row(index + 1) + 12 }, `TPU ${index + 1}`));
-  const height = row(Math.min(last, 200)) + 44;
-  const label = `${last} ${last === 1 ? "TPU" : "TPUs"} and ${job.attempt} ${job.attempt === 1 ? "attempt" : "attempts"} in ${span(total / 1000)}`;
-  return el("div", {},
+  const names = Array.from({ length: last - first + 1 }, (_, index) => el("text", { x: 4, y: row(first + index) + 12 }, `TPU ${first + index}`));
+  const height = row(last) + 44;
+  const label = first > 1 ? `the newest ${ROWS_MAX} of ${last} TPUs, in ${span(total / 1000)}` : `${counted(last, "TPU")} and ${counted(job.attempt, "attempt")} in ${span(total / 1000)}`;
+  return el("div", {}, first > 1 ? el("p", {}, `The newest ${ROWS_MAX} of ${last} TPUs.`) : null,
     el("div", { class: "scroll" }, el("svg", { viewBox: `0 0 1000 ${height}`, role: "img", "aria-label": label, id: "timeline" }, names, marks,
       el("line", { class: "axis", x1: 60, x2: 990, y1: height - 22, y2: height - 22 }),
       el("text", { x: 60, y: height - 6 }, "0"), el("text", { x: 990, y: height - 6, "text-anchor": "end" }, span(total / 1000)))),
@@ -199,11 +204,13 @@ function repeatedUntil(attempt, attempts) {
   return Date.parse((attempt.points.find((point) => point.step > highest) ?? attempt.points.at(-1)).at);
 }
 
-/** Since when no checkpoint held what an attempt did: the next one began before its last step. Null when nothing was lost. */
+/** Since when no checkpoint held what an attempt did: a later one began before its last step. 0 for all of it, null when nothing was lost. */
 function lostFrom(attempt, attempts) {
-  const resumed = attempts.find((other) => other.attempt === attempt.attempt + 1)?.points[0]?.step;
+  // An attempt that died before its first step tells nothing of where it began: the one after it does.
+  const resumed = attempts.find((other) => other.attempt > attempt.attempt && other.points.length)?.points[0].step;
+  if (resumed === undefined || !attempt.points.length || attempt.points.at(-1).step < resumed) return null;
   const kept = attempt.points.findLast((point) => point.step < resumed);
-  return kept && attempt.points.at(-1).step >= resumed ? Date.parse(kept.at) : null;
+  return kept ? Date.parse(kept.at) : 0;
 }
 
 /** The loss over the steps, a line for each attempt: where one goes back, its steps were repeated. Without a loss, the steps over time. */
@@ -250,13 +257,16 @@ function workers(list) {
   return rows.length ? table("Workers of the current attempt", WORKERS, rows, { id: "workers" }) : "";
 }
 
-function history(entries) {
+function history(entries, id) {
   const columns = [
     ["Time", (entry) => clock(entry.at)], ["Cause", (entry) => entry.cause], ["By", (entry) => entry.actor],
     ["Phase", (entry) => phase({ phase: entry.to })], ["Attempt", (entry) => entry.attempt, true],
     ["Message", (entry) => [entry.message, ...entry.notes.filter((note) => note !== entry.message)].join(" · ")],
   ];
-  return table("Every decision, newest first", columns, entries.slice(-300).reverse(), { id: "history" });
+  const left = entries.length - DECISIONS_MAX;
+  const caption = left > 0 ? `The newest ${DECISIONS_MAX} of ${entries.length} decisions` : "Every decision, newest first";
+  const note = left > 0 ? el("p", {}, `${counted(left, "earlier decision")} left out: rekindle history ${id} shows every one.`) : null;
+  return el("div", {}, note, table(caption, columns, entries.slice(-DECISIONS_MAX).reverse(), { id: "history" }));
 }
 
 /** The newest output, and what comes. At most so many lines are kept; a link of its own leads to the whole. */

@@ -124,24 +124,27 @@ fn mark_repeated(rows: &mut [Row], progress: &[AttemptProgress]) {
     }
 }
 
-/// What an attempt did after the step at which the next one began is lost.
+/// What an attempt did after the step at which a later one began is lost; all of it, where no checkpoint was kept.
 fn mark_lost(rows: &mut [Row], progress: &[AttemptProgress]) {
     for row in rows {
-        let points = |attempt: u32| progress.iter().find(|of| of.attempt == attempt).map(|of| of.points.as_slice());
-        let (Some(own), Some(next)) = (points(row.attempt), points(row.attempt + 1)) else { continue };
-        let Some(resumed) = next.first() else { continue };
-        // An attempt tells of a step when it is done: from there on the same ones were done again.
-        let Some(kept) = own.iter().rev().find(|point| point.step < resumed.step).map(|point| point.at) else {
-            continue;
-        };
-        if own.last().is_none_or(|last| last.step < resumed.step) {
+        let Some(own) = progress.iter().find(|of| of.attempt == row.attempt) else { continue };
+        // An attempt that died before its first step tells nothing of where it began: the one after it does.
+        let later = progress.iter().filter(|of| of.attempt > row.attempt && !of.points.is_empty());
+        let Some(resumed) = later.min_by_key(|of| of.attempt).and_then(|of| of.points.first()) else { continue };
+        if own.points.last().is_none_or(|last| last.step < resumed.step) {
             continue;
         }
-        let running = |stretch: &&mut Stretch| stretch.part == Part::In(Phase::Running);
-        let Some(run) = row.stretches.iter_mut().rev().find(running) else { continue };
-        let lost = Stretch { part: Part::Lost, from: kept.clamp(run.from, run.to), to: run.to };
-        run.to = lost.from;
-        row.stretches.push(lost);
+        // An attempt tells of a step when it is done: from there on the same ones were done again.
+        let kept = own.points.iter().rev().find(|point| point.step < resumed.step).map(|point| point.at);
+        let mut lost = Vec::new();
+        for run in row.stretches.iter_mut().filter(|stretch| stretch.part == Part::In(Phase::Running)) {
+            let from = kept.map_or(run.from, |kept| kept.clamp(run.from, run.to));
+            if from < run.to {
+                lost.push(Stretch { part: Part::Lost, from, to: run.to });
+                run.to = from;
+            }
+        }
+        row.stretches.extend(lost);
     }
 }
 
@@ -174,7 +177,13 @@ fn draw(rows: &[Row], width: usize) -> String {
         return String::new();
     }
     let at = |time: Timestamp| (time.duration_since(first).as_secs_f64() / total * width as f64).round() as usize;
-    let mut out = format!("  {:<10} {} in all\n", "timeline".dimmed(), human::duration(total as i64));
+    let span = human::duration(total as i64);
+    let span = if shown.len() < rows.len() {
+        format!("{span}, the newest {} of {} attempts", shown.len(), rows.len())
+    } else {
+        format!("{span} in all")
+    };
+    let mut out = format!("  {:<10} {span}\n", "timeline".dimmed());
     for row in shown {
         let mut cells: Vec<Option<Part>> = vec![None; width];
         for stretch in &row.stretches {
@@ -318,6 +327,45 @@ mod tests {
         let before = rows.clone();
         mark_lost(&mut rows, &[of(1, &[(10, 10), (40, 40)]), of(2, &[(55, 41)])]);
         assert_eq!(rows, before);
+    }
+
+    #[test]
+    fn work_is_lost_also_where_the_next_attempt_died_at_once_or_nothing_was_kept() {
+        let entries = [
+            entry(0, "running", 1, 1),
+            entry(40, "recovering", 1, 1),
+            entry(50, "running", 2, 2),
+            entry(60, "recovering", 2, 2),
+            entry(70, "running", 3, 3),
+            entry(100, "succeeded", 3, 3),
+        ];
+        let of = |attempt: u32, points: &[(i64, u64)]| {
+            let point = |(at, step): &(i64, u64)| {
+                rekindle_core::series::Point::new(Timestamp::from_second(*at).unwrap(), *step, None)
+            };
+            AttemptProgress { attempt, points: points.iter().map(point).collect() }
+        };
+        let first = of(1, &[(10, 10), (20, 20), (30, 30), (40, 40)]);
+        for (third, row) in [
+            (&[(80, 21), (95, 51)][..], "a1 g1    |####llllxx          | ran 40s, 20s lost\n"),
+            (&[(80, 1), (95, 51)], "a1 g1    |llllllllxx          | ran 40s, 40s lost\n"),
+        ] {
+            let mut rows = rows(&entries, Timestamp::from_second(100).unwrap());
+            mark_lost(&mut rows, &[first.clone(), of(2, &[]), of(3, third)]);
+            let plain = anstream::adapter::strip_str(&draw(&rows, 20)).to_string();
+            assert!(plain.contains(row), "{plain}");
+            assert!(plain.contains("a2 g2    |          ##xx      | ran 10s\n"), "no step of it is known: {plain}");
+        }
+    }
+
+    #[test]
+    fn attempts_that_are_not_drawn_are_told() {
+        let entries: Vec<HistoryEntry> =
+            (1..=15).map(|attempt| entry(i64::from(attempt) * 10, "running", attempt, attempt)).collect();
+        let rows = rows(&entries, Timestamp::from_second(160).unwrap());
+        let plain = anstream::adapter::strip_str(&draw(&rows, 20)).to_string();
+        assert!(plain.starts_with("  timeline   2m, the newest 12 of 15 attempts\n    a4 g4"), "{plain}");
+        assert_eq!(plain.matches(" g").count(), 12, "{plain}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod answers;
 mod browser;
 mod letters;
+mod long;
 mod people;
 mod sleeps;
 mod views;
@@ -161,6 +162,7 @@ async fn the_page_is_for_everyone_and_shows_what_the_server_tells() -> Result<()
         views::fleet(dev, &page, &stage).await.context("fleet")?;
         letters::shown(dev, &page).await.context("dead letters")?;
         views::unknown_addresses(dev, &page).await.context("unknown addresses")?;
+        long::told(&page).await.context("a long job")?;
         people::keyboard(dev, &page).await.context("keyboard")?;
         people::names(dev, &page).await.context("names")?;
         people::colours(dev, &page).await.context("colours")?;
