@@ -17,25 +17,26 @@ use rekindle_wire::seeing::ProgressList;
 use rekindle_wire::v1::{FleetEntry, JobView, Owner};
 
 use super::JOBS;
-use super::state::{Pane, State, View};
+use super::state::{Lower, Pane, State, View};
 use crate::human;
 
 /// Below this nothing useful fits.
 const WIDTH_MIN: u16 = 30;
 const HEIGHT_MIN: u16 = 6;
-/// From this height on, the selected job's details are below the list; from the next on, fleet and events too.
+/// From this height on, the selected job's details are below the list, or fleet and events; from the next on, both.
 const HEIGHT_DETAIL: u16 = 16;
 const HEIGHT_ALL: u16 = 26;
-/// From this width on, panes stand side by side.
+/// From this width on, panes stand side by side; below, one of two is shown.
 const WIDTH_WIDE: u16 = 90;
 /// Levels of a sparkline's bars.
 const LEVELS: u64 = 64;
 
-const KEYS: &str = "↑↓ select  ←→ workers  l logs  e explain  c cancel  ? keys  q quit";
-const HELP: [&str; 11] = [
+const KEYS: &str = "↑↓ select  Tab panes  ←→ workers  l logs  e explain  c cancel  ? keys  q quit";
+const HELP: [&str; 12] = [
     "↑ ↓ k j      select a job; in a text: scroll",
     "PgUp PgDn    ten at once",
     "g G          the first, the last",
+    "Tab          attempts, workers, fleet, events: what has no room",
     "← →          the job's other workers",
     "l, Enter     output of the job, as it comes",
     "e            why it is where it is, and what happens next",
@@ -117,16 +118,27 @@ fn main(frame: &mut Frame<'_>, area: Rect, state: &State) {
     if area.height < HEIGHT_ALL {
         let [top, below] = Layout::vertical([Constraint::Min(5), Constraint::Length(8)]).areas(area);
         jobs(frame, top, state);
-        return detail(frame, below, state);
+        return match state.lower {
+            Lower::Attempts | Lower::Workers => detail(frame, below, state),
+            Lower::Fleet | Lower::Events => world(frame, below, state),
+        };
     }
     let [top, middle, below] =
         Layout::vertical([Constraint::Min(6), Constraint::Length(9), Constraint::Length(8)]).areas(area);
     jobs(frame, top, state);
     detail(frame, middle, state);
+    world(frame, below, state);
+}
+
+/// What there is beside the selected job.
+fn world(frame: &mut Frame<'_>, area: Rect, state: &State) {
     if area.width < WIDTH_WIDE {
-        return events(frame, below, state);
+        return match state.lower {
+            Lower::Fleet => fleet(frame, area, state),
+            Lower::Attempts | Lower::Workers | Lower::Events => events(frame, area, state),
+        };
     }
-    let [left, right] = Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(below);
+    let [left, right] = Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(area);
     fleet(frame, left, state);
     events(frame, right, state);
 }
@@ -233,7 +245,10 @@ fn detail(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let Some(job) = state.job() else { return };
     let list = progress_of(job, state);
     if area.width < WIDTH_WIDE {
-        return attempts(frame, area, job, list, state);
+        return match state.lower {
+            Lower::Workers => workers(frame, area, list, state),
+            Lower::Attempts | Lower::Fleet | Lower::Events => attempts(frame, area, job, list, state),
+        };
     }
     let [left, right] = Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(area);
     attempts(frame, left, job, list, state);

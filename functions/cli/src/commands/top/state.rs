@@ -80,6 +80,35 @@ pub(super) enum View {
     },
 }
 
+/// The pane below the list that is shown where not all have room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lower {
+    Attempts,
+    Workers,
+    Fleet,
+    Events,
+}
+
+impl Lower {
+    const fn next(self) -> Self {
+        match self {
+            Self::Attempts => Self::Workers,
+            Self::Workers => Self::Fleet,
+            Self::Fleet => Self::Events,
+            Self::Events => Self::Attempts,
+        }
+    }
+
+    const fn before(self) -> Self {
+        match self {
+            Self::Attempts => Self::Events,
+            Self::Workers => Self::Attempts,
+            Self::Fleet => Self::Workers,
+            Self::Events => Self::Fleet,
+        }
+    }
+}
+
 /// What a key asks the world for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
@@ -112,6 +141,7 @@ pub(super) struct State {
     pub(super) workers_from: usize,
     pub(super) events: VecDeque<Event>,
     pub(super) view: View,
+    pub(super) lower: Lower,
     /// The last answer or fault, in words.
     pub(super) said: Option<String>,
     /// Why nothing is known now.
@@ -133,6 +163,7 @@ impl State {
             workers_from: 0,
             events: VecDeque::new(),
             view: View::Main,
+            lower: Lower::Attempts,
             said: None,
             down: None,
         }
@@ -265,6 +296,10 @@ impl State {
             KeyCode::PageDown => self.step(PAGE as isize),
             KeyCode::PageUp => self.step(-(PAGE as isize)),
             KeyCode::Home | KeyCode::Char('g') => self.step(isize::MIN),
+            KeyCode::Tab | KeyCode::BackTab => {
+                self.lower = if code == KeyCode::Tab { self.lower.next() } else { self.lower.before() };
+                None
+            }
             KeyCode::Right => {
                 self.scroll_workers(WORKERS);
                 None

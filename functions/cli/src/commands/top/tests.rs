@@ -188,6 +188,39 @@ fn a_small_terminal_loses_panes_and_columns_and_the_smallest_is_told() {
 }
 
 #[test]
+fn tab_shows_what_has_no_room() {
+    let mut state = state();
+    press(&mut state, KeyCode::Down);
+    state.progress = Some(progress_of("train-1"));
+    state.fleet = Some(fleet_of("ORPHAN"));
+    // In the order of the keys: what is seen, of all that there is.
+    let panes = ["train-1: attempts", "WORKER STATE", "fleet 0s ago: 2", " events "];
+    let seen = |state: &State, width, height| {
+        let text = screen(state, width, height);
+        assert!(text.contains("↑↓ select  Tab panes") && (width < 80 || text.contains("q quit")), "{text}");
+        panes.map(|pane| text.contains(pane))
+    };
+    let both = |first: usize, second: usize| std::array::from_fn(|at| at == first || at == second);
+    for (at, low_and_wide, high_and_narrow) in [
+        (0, both(0, 1), both(0, 3)),
+        (1, both(0, 1), both(1, 3)),
+        (2, both(2, 3), both(0, 2)),
+        (3, both(2, 3), both(0, 3)),
+    ] {
+        assert_eq!(seen(&state, 80, 24), both(at, at));
+        assert_eq!(seen(&state, 120, 24), low_and_wide);
+        assert_eq!(seen(&state, 80, 40), high_and_narrow);
+        assert_eq!(seen(&state, 120, 40), [true; 4]);
+        assert_eq!(press(&mut state, KeyCode::Tab), None);
+    }
+    assert_eq!(seen(&state, 80, 24), both(0, 0), "and again from the first");
+    for at in [3, 2, 1, 0] {
+        press(&mut state, KeyCode::BackTab);
+        assert_eq!(seen(&state, 80, 24), both(at, at), "back");
+    }
+}
+
+#[test]
 fn a_good_end_is_said_once_losses_are_short_and_no_fleet_costs_nothing() {
     let mut state = state();
     let mut done = job("old", "succeeded", 9000, "All 4 workers ended well.");
