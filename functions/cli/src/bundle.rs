@@ -9,6 +9,7 @@ mod pack;
 mod session;
 mod upload;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -38,8 +39,9 @@ pub(crate) enum Times {
 pub(crate) struct Bundle {
     /// Of one file its own path.
     folder: PathBuf,
+    /// The files and links in it, by their paths within the folder.
+    files: BTreeSet<PathBuf>,
     packed: pack::Packed,
-    files: usize,
     bytes: u64,
 }
 
@@ -60,15 +62,15 @@ impl Bundle {
         if bytes > SIZE_MAX {
             return Err(too_large(&folder, &found, bytes));
         }
-        let files = found.entries.iter().filter(|entry| entry.kind != collect::Kind::Folder).count();
-        if files == 0 {
+        let files = sent(&found);
+        if files.is_empty() {
             let has_any = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
             let why = if has_any { ".gitignore or .rekindleignore name every one" } else { "there is none in it" };
             printer.warn(&format!("no file of {} is sent: {why}", folder.display()));
             return Ok(None);
         }
         let packed = pack::pack(&folder, &found.entries, times, &pack::progress(printer, bytes))?;
-        Ok(Some(Self { folder, packed, files, bytes }))
+        Ok(Some(Self { folder, files, packed, bytes }))
     }
 
     /// Packs one file, under that name, with its time.
@@ -82,7 +84,7 @@ impl Bundle {
                 .next("bring it by way of a bucket"));
         }
         let packed = pack::pack(file, &[entry], Times::Kept, &pack::progress(printer, bytes))?;
-        Ok(Self { folder: file.to_owned(), packed, files: 1, bytes })
+        Ok(Self { folder: file.to_owned(), files: BTreeSet::from([name.into()]), packed, bytes })
     }
 
     /// sha256 of the bytes, in lower-case hex.
@@ -94,7 +96,7 @@ impl Bundle {
     pub(crate) fn source(&self) -> Value {
         let name = self.folder.file_name().map(|name| human::tame(&name.to_string_lossy())).unwrap_or_default();
         let mut source = json!({"folder": name.chars().take(100).collect::<String>()});
-        if let Some(state) = git::state(&self.folder) {
+        if let Some(state) = git::state(&self.folder, &self.files) {
             source["commit"] = json!(state.commit);
             source["dirty"] = json!(state.is_dirty);
             if let Some(branch) = state.branch {
@@ -110,7 +112,7 @@ impl Bundle {
         if self.folder.is_file() {
             return format!("{folder} ({bytes})");
         }
-        let files = human::count(self.files as u64, "file");
+        let files = human::count(self.files.len() as u64, "file");
         format!("{files} of {folder} ({bytes}, {} packed)", human::bytes(self.packed.size))
     }
 
@@ -123,6 +125,12 @@ impl Bundle {
     pub(crate) async fn send(&self, api: &Api, printer: Printer) -> Result<(String, bool)> {
         upload::send(api, &self.packed, printer).await
     }
+}
+
+/// The files and links of what was found.
+fn sent(found: &collect::Found) -> BTreeSet<PathBuf> {
+    let files = found.entries.iter().filter(|entry| entry.kind != collect::Kind::Folder);
+    files.map(|entry| entry.path.clone()).collect()
 }
 
 /// Folders that nobody means to send.
