@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod asked;
 mod bundles;
 mod demo;
 mod doctor;

@@ -111,6 +111,28 @@ async fn a_bar_of_the_program_is_drawn_over_itself_on_a_terminal() {
 }
 
 #[tokio::test]
+async fn a_list_that_is_watched_is_drawn_over_itself_and_fits_a_narrow_terminal() {
+    let server = server::start().await;
+    // The server ends it after one change.
+    let watch = "export TERM=xterm; script -qefc 'stty rows 24 cols 60; $REKINDLE ps --watch --color never' /dev/null";
+    let shown = stdout(&shell(&server, project().path(), watch).await);
+    let frames: Vec<&str> = shown.split("\u{1b}[H").skip(1).collect();
+    let table = |frame: &str| {
+        let lines = frame.lines().skip_while(|line| !line.contains("JOB"));
+        lines.take_while(|line| !line.starts_with("error:")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    // What comes at once is drawn once.
+    let last = table(frames.last().expect("it is drawn"));
+    let row = last.iter().find(|line| line.starts_with("train-1 ")).expect("the job that changed");
+    assert!(row.contains("recovering"), "{shown:?}");
+    for frame in frames {
+        let lines = table(frame);
+        assert!(lines[0].contains("PHASE") && lines[0].contains("WHY") && !lines[0].contains("OWNER"), "{lines:?}");
+        assert!(lines.len() >= 5 && lines.iter().all(|line| line.chars().count() <= 60), "{lines:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_colour_that_the_program_leaves_open_ends_with_its_line() {
     let server = server::start().await;
     let show = "export TERM=xterm; script -qefc '$REKINDLE logs rude' /dev/null";
