@@ -245,12 +245,8 @@ mod tests {
         let path = folder.path().join("looks.json");
         std::fs::write(&path, "{").unwrap();
         let text = looks(&path).unwrap_err().text();
-        assert!(
-            text.contains("cannot read when you last looked")
-                && text.contains("looks.json")
-                && text.contains("since 24h"),
-            "{text}"
-        );
+        let what = format!("cannot read when you last looked, {}\n", path.display());
+        assert!(text.contains(&what) && text.contains("since 24h"), "{text}");
         assert!(looks(&folder.path().join("none.json")).unwrap().is_empty());
     }
 

@@ -16,7 +16,7 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     ),
     (
         "echo 'token_command = [\"sh\", \"-c\", \"echo no account >&2; exit 1\"]' >c; $REKINDLE --config c ps",
-        &["cannot get a token with `sh", "no account"],
+        &["cannot get a token with `sh -c echo no account >&2; exit 1`", "no account"],
         "gcloud auth login",
     ),
     ("echo 'x = [' >rekindle.toml; $REKINDLE run job.yaml", &["rekindle.toml", "x = ["], "[aliases]"),
@@ -32,7 +32,11 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     ),
     // Jobs.
     ("$REKINDLE run job.yaml lr", &["\"lr\" is no argument of the program"], "="),
-    ("echo 'tpu: {accelerator: v5litepod-8}' >j.yaml; $REKINDLE run j.yaml lr=1", &["there is no program for"], "--"),
+    (
+        "echo 'tpu: {accelerator: v5litepod-8}' >j.yaml; $REKINDLE run j.yaml lr=1",
+        &["there is no program for --config.training.learning_rate=1"],
+        "--",
+    ),
     ("$REKINDLE run train.py", &["train.py is no job file"], "`run:`"),
     ("echo '- a' >list.yaml; $REKINDLE run list.yaml", &["list.yaml is no job file", "a list"], "tpu"),
     (
@@ -81,8 +85,12 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
         "[folders]",
     ),
     ("$REKINDLE explain trian-1", &["There is no job \"trian-1\""], "did you mean train-1? Otherwise `rekindle ps`"),
-    ("$REKINDLE run job.yaml --env NOT_THERE", &["cannot take it from here", "not found"], "NOT_THERE=VALUE"),
-    ("$REKINDLE run job.yaml --env =x", &["the name is missing"], "NAME=VALUE"),
+    (
+        "$REKINDLE run job.yaml --env NOT_THERE",
+        &["--env NOT_THERE: cannot take it from here", "not found"],
+        "NOT_THERE=VALUE",
+    ),
+    ("$REKINDLE run job.yaml --env =x", &["--env =x: the name is missing"], "NAME=VALUE"),
     ("$REKINDLE run job.yaml --set 'notes=[a'", &["--set notes=[a: no YAML"], "quotes"),
     ("$REKINDLE run job.yaml --set code=gs://b/c --folder .", &["the job says `code` already"], "leave out --folder"),
     ("$REKINDLE run job.yaml --folder /", &["/ is the root of all folders; it is not sent as a program"], "--no-code"),
@@ -171,7 +179,7 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     ),
     (
         "mkfifo .gitignore; $REKINDLE run job.yaml",
-        &[".gitignore", "is no file: it is a pipe, a socket or a device"],
+        &["/.gitignore is no file: it is a pipe, a socket or a device"],
         "remove it",
     ),
     ("$REKINDLE ps >/dev/full", &["cannot write the output", "No space left on device"], "disk has room"),
@@ -195,7 +203,7 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
         &["cannot listen on 127.0.0.1:", "Address already in use"],
         "leave out --port",
     ),
-    ("$REKINDLE show website", &["answered something that is no JSON"], "rekindle doctor"),
+    ("$REKINDLE show website", &["/v1/jobs/website answered something that is no JSON"], "rekindle doctor"),
     ("$REKINDLE show strange", &["the server answers in a way that this version does not understand"], "version"),
     ("$REKINDLE outputs odd --to here", &["\"../x\" is no path of an output"], "w0/../x"),
     ("touch file; $REKINDLE outputs good --to file", &["cannot write file/w0"], "choose another --to"),
@@ -229,7 +237,7 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     ),
     (
         "$REKINDLE dev --state s --port 0 --tpu-port 0 --firestore 127.0.0.1:1",
-        &["does not answer at 127.0.0.1:1"],
+        &["the Firestore emulator does not answer at 127.0.0.1:1"],
         "gcloud",
     ),
     ("$REKINDLE demo --workers 1", &["one worker has no connection to another that could be cut"], "--grpc-failures 0"),
