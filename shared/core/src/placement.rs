@@ -327,7 +327,7 @@ fn after(now: Timestamp, wait: Duration) -> Timestamp {
 }
 
 /// Whether the job's creates have met anything there since it has been without a slice.
-fn has_refused(job: &Job, placement: &Placement) -> bool {
+pub(crate) fn has_refused(job: &Job, placement: &Placement) -> bool {
     let since = job.queued_since;
     let speaks = |b: &&Barred| covers(&b.placement, b.error.kind, placement);
     job.barred.iter().filter(speaks).any(|b| b.until.is_none_or(|until| until >= since))

@@ -417,7 +417,7 @@ impl Pass<'_> {
         self.job.next = Some(Next { not_before, resume, new_generation: true, why: Reason::Stockout });
     }
 
-    fn bar(&mut self, placement: Placement, error: &CreateError) {
+    pub(super) fn bar(&mut self, placement: Placement, error: &CreateError) {
         // With another generation of this job still there, the refusal is our own husk's: no cool-down, no other zone.
         if self.own_husk_fills(&placement, error.kind) {
             if let Some(old) = self.job.generations.first_mut() {

@@ -324,3 +324,27 @@ fn a_slice_that_goes_without_a_notice_is_counted_until_it_was_heard_of_last() {
     let there = Look::Seen(view(&job, SliceState::Ready, true));
     assert_eq!(counted(&job, &there, heard(130), 190).0, 190, "it is there");
 }
+
+#[test]
+fn a_request_that_names_a_reservation_stands_in_the_queue_only_so_long_as_nothing_else_would_do() {
+    let waits = |capacity: &[&str]| {
+        let mut spec = with(&["tpu", "capacity"], json!(capacity));
+        spec["tpu"]["reservation"] = json!("ours");
+        let kinds = [CapacityKind::Reserved, CapacityKind::Spot].map(|kind| entry("*", "us-central1-a", kind));
+        let spec = spec_in(&deployment(kinds.to_vec()), &spec);
+        let mut job = Job { spec: spec.into(), ..queued() };
+        job.generations[0].placement.capacity = CapacityKind::Reserved;
+        job
+    };
+    let look = |job: &Job| Look::Seen(view(job, SliceState::Queued, true));
+    let after = |job: &Job, secs| Job::clone(&decided(job, &seen(job, &look(job), Some(Vec::new()), secs), secs).job);
+    let given_up = |job: &Job| job.generations[0].delete.is_some();
+    let (both, alone) = (waits(&["reserved", "spot"]), waits(&["reserved"]));
+    assert_eq!([599, 600].map(|secs| given_up(&after(&both, secs))), [false, true]);
+    assert!(!given_up(&after(&after(&alone, 600), 7200)), "nothing else is asked for");
+    // Then the next in order, and not the same again.
+    let next = after(&both, 600);
+    let gone = decided(&next, &seen(&next, &Look::Absent, Some(Vec::new()), 700), 700).job;
+    let last = gone.generations.last().map(|g| (g.placement.capacity, g.via));
+    assert_eq!(last, Some((CapacityKind::Spot, Via::Node)), "{}", gone.message);
+}

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use super::Pass;
-use crate::job::{Attempt, Create, Delete, Desired, Generation, Outcome, StopCause};
-use crate::observation::{Look, SliceState, WorkerReport};
+use crate::job::{Attempt, Create, Delete, Desired, Generation, Outcome, Placement, StopCause};
+use crate::observation::{CreateError, CreateErrorKind, Look, SliceState, WorkerReport};
 use crate::orders::notice_is_urgent;
+use crate::placement;
 use crate::reason::Reason;
+use crate::spec::{CapacityKind, Queued};
 
 /// Nobody ordered the end of the attempt, and nobody took its slice.
 fn ended_by_itself(attempt: &Attempt) -> bool {
@@ -113,17 +115,22 @@ impl Pass<'_> {
         // In the provider's queue the job's own `queue` limit holds; the limit of a create begins when it comes out of it. And a look that failed
         // says neither that it is slow nor that it is not.
         let looked = self.look_of(&g).is_some_and(|l| l.slice != Look::Unknown);
-        if !looked || self.is_in_provider_queue() {
+        let in_queue = self.is_in_provider_queue();
+        if !looked || (in_queue && !self.has_elsewhere(&g)) {
             return;
         }
         let limit = self.settings().create_limit(g.slices * g.workers);
         // From when it was asked for, or granted. A request that nobody has accepted is sent again and again.
         let asked = g.asked_at.filter(|_| g.create != Create::Intended).unwrap_or(g.intended_at);
-        let granted = g.left_queue_at.or(g.queued_until).unwrap_or(asked);
+        let granted = g.left_queue_at.or(g.queued_until).filter(|_| !in_queue).unwrap_or(asked);
         if !self.over(granted.max(asked), limit) {
             return;
         }
         self.note(format!("generation {} was not READY within {} s; it is given up", g.number, limit.as_secs()));
+        if in_queue {
+            let message = format!("no room in the reservation within {} s", limit.as_secs());
+            self.bar(g.placement.clone(), &CreateError { kind: CreateErrorKind::Reservation, message });
+        }
         if let Some(g) = self.generation_mut(g.number) {
             g.delete = Some(Delete { intended_at: now, sent_at: None, tries: 0, last_error: None });
         }
@@ -138,6 +145,16 @@ impl Pass<'_> {
             new_generation: true,
             why: Reason::CreateTimeout,
         });
+    }
+
+    /// Whether a request stands in the queue only since that names a reservation, and the job would take something else, too, which has
+    /// not refused it.
+    fn has_elsewhere(&self, g: &Generation) -> bool {
+        let tpu = &self.job.spec.tpu;
+        let by_name = tpu.queued == Queued::Auto && tpu.slices <= 1 && g.placement.capacity == CapacityKind::Reserved;
+        let others = || placement::candidates(&self.job.spec, self.rules.deployment);
+        let is_open = |place: &Placement| *place != g.placement && !placement::has_refused(&self.job, place);
+        by_name && others().iter().any(|candidate| is_open(&candidate.placement))
     }
 
     /// True while the newest generation waits in the provider's queue.
