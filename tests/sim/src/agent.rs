@@ -24,10 +24,19 @@ struct News {
     notice: Option<Notice>,
     exited: bool,
     stepped: bool,
+    left: (bool, bool),
 }
 
 /// An exit is told before the next attempt is begun, but the next one waits no longer for `api` than this.
 const HANDED_OVER: i64 = 5 * SEC;
+
+/// Exit 0 is told once what was said last is sent, or after this time.
+const SENT_WAIT: i64 = 30 * SEC;
+/// Any other end likewise.
+const SENT_WAIT_FAILED: i64 = 2 * SEC;
+
+/// An agent collects outputs for so long.
+const COLLECTS_MAX: i64 = 4 * MIN;
 
 /// The last words: a program that ignores SIGTERM is killed so long before the machine goes.
 const LAST_WORDS: i64 = 2 * SEC;
@@ -90,20 +99,34 @@ fn news(world: &World, vm: &Vm) -> News {
     let stepped = beats && attempt.is_some_and(long);
     News {
         attempt: attempt.map_or(0, |a| a.number),
-        state: state(vm),
+        state: state(vm, world.now()),
         notice: vm.notice.clone(),
-        exited: attempt.is_some_and(|a| a.exit.is_some()),
+        exited: attempt.is_some_and(|a| told_exit(a, world.now()).is_some()),
         stepped,
+        left: left(vm, world.now()),
     }
 }
 
+/// The end of a program, once it is told.
+fn told_exit(a: &OnWorker, now: i64) -> Option<&ExitReport> {
+    a.exit.as_ref().filter(|_| now >= a.told_from)
+}
+
+/// Whether outputs are being collected, and whether output waits to be sent.
+fn left(vm: &Vm, now: i64) -> (bool, bool) {
+    let is_told = vm.attempt.as_ref().is_some_and(|a| told_exit(a, now).is_some());
+    (is_told && vm.collecting_until > 0, vm.unsent_until > 0 && vm.collecting_until == 0)
+}
+
 /// What the agent says it does.
-pub(crate) fn state(vm: &Vm) -> WorkerState {
-    match vm.attempt.as_ref().map(|a| (a.step, a.started_at)) {
-        None | Some((Step::Fresh | Step::Preparing(_), _)) => WorkerState::Preparing,
-        Some((Step::Ready, _)) => WorkerState::Ready,
-        Some((Step::Running, _)) => WorkerState::Running,
-        Some((Step::Exited, _)) => WorkerState::Exited,
+fn state(vm: &Vm, now: i64) -> WorkerState {
+    let Some(a) = &vm.attempt else { return WorkerState::Preparing };
+    match a.step {
+        Step::Ready | Step::Starting(_) => WorkerState::Ready,
+        Step::Running => WorkerState::Running,
+        Step::Exited if told_exit(a, now).is_some() => WorkerState::Exited,
+        Step::Exited if a.started_at.is_some() => WorkerState::Running,
+        Step::Fresh | Step::Preparing(_) | Step::Exited => WorkerState::Preparing,
     }
 }
 
@@ -134,6 +157,7 @@ async fn talk(stage: &Arc<Stage>, id: VmId, stored: &mut Option<News>) -> Result
             let mut fleet = lock(&world.fleet);
             let Some(vm) = fleet.vms.get_mut(&id) else { return Ok(()) };
             vm.stored_at = sent;
+            vm.told_left = report.is_collecting || report.has_unsent;
             if report.exit.is_some()
                 && let Some(a) = vm.attempt.as_mut().filter(|a| a.number == report.attempt)
             {
@@ -189,18 +213,18 @@ fn report_of(world: &World, fleet: &crate::machine::Fleet, vm: &Vm) -> Report {
         boot_id: format!("boot-{}-{}", vm.instance, vm.boot),
         attempt: attempt.map_or(0, |a| a.number),
         store: true,
-        state: state(vm),
+        state: state(vm, world.now()),
         started_at: attempt.and_then(|a| a.started_at).map(stamp),
         progress: crate::pulse::progress(world, fleet, vm, world.now()),
         output_at: None,
         disk_free_bytes: Some(1 << 36),
         memory_free_bytes: Some(1 << 36),
         notice: vm.notice.clone(),
-        exit: attempt.and_then(|a| a.exit.clone()),
+        exit: attempt.and_then(|a| told_exit(a, world.now()).cloned()),
         has_work: attempt.is_some_and(|a| a.work.is_some()),
         has_bell: false,
-        is_collecting: false,
-        has_unsent: false,
+        is_collecting: left(vm, world.now()).0,
+        has_unsent: left(vm, world.now()).1,
     }
 }
 
@@ -230,7 +254,11 @@ fn step_once(world: &Arc<World>, id: VmId) -> Option<(bool, i64)> {
         return Some((true, now));
     }
     let mut fleet = lock(&world.fleet);
+    if starts(world, &mut fleet, id) {
+        return Some((true, now));
+    }
     let vm = fleet.vms.get_mut(&id)?;
+    send_on(vm, now);
     let wanted = wanted(vm, now);
     let retired = vm.order.as_ref().is_some_and(|o| o.want == Want::Retire);
     match wanted {
@@ -253,8 +281,11 @@ fn step_once(world: &Arc<World>, id: VmId) -> Option<(bool, i64)> {
     let vm = fleet.vms.get(&id)?;
     let mut next = now + 24 * 60 * MIN;
     if let Some(a) = &vm.attempt {
-        if let Step::Preparing(at) = a.step {
+        if let Step::Preparing(at) | Step::Starting(at) = a.step {
             next = next.min(at);
+        }
+        if a.told_from > now {
+            next = next.min(a.told_from);
         }
         if let Some(death) = &a.death {
             next = next.min(death.at);
@@ -263,10 +294,37 @@ fn step_once(world: &Arc<World>, id: VmId) -> Option<(bool, i64)> {
             next = next.min(at + HANDED_OVER + 1);
         }
     }
-    if let Some(notice) = vm.notice.as_ref().filter(|n| !notice_is_urgent(n, stamp(now))) {
+    for at in [vm.unsent_until, vm.collecting_until] {
+        if at > 0 {
+            next = next.min(at);
+        }
+    }
+    if let Some(notice) = vm.notice.as_ref().filter(|n| n.takes_away() && !notice_is_urgent(n, stamp(now))) {
         next = next.min(micros(notice.deadline) - MIN);
     }
     Some((false, next.max(now + 1)))
+}
+
+/// The program whose start was under way runs: whatever was ordered meanwhile comes after that. True: it does.
+fn starts(world: &Arc<World>, fleet: &mut crate::machine::Fleet, id: VmId) -> bool {
+    let now = world.now();
+    let Some(vm) = fleet.vms.get_mut(&id) else { return false };
+    let Some(a) = vm.attempt.as_mut().filter(|a| matches!(a.step, Step::Starting(at) if now >= at)) else {
+        return false;
+    };
+    a.step = Step::Running;
+    a.started_at = Some(now);
+    start(world, fleet, id);
+    true
+}
+
+/// What waits on the machine is sent, unless `api` cannot be reached.
+fn send_on(vm: &mut Vm, now: i64) {
+    for at in [&mut vm.unsent_until, &mut vm.collecting_until] {
+        if *at > 0 && now >= *at {
+            *at = if vm.cut_until > now { vm.cut_until + SEC } else { 0 };
+        }
+    }
 }
 
 /// The end of the program that has come.
@@ -304,10 +362,39 @@ fn close(world: &World, id: VmId, death: &Death) {
     a.step = Step::Exited;
     a.death = None;
     a.closed_at = Some(now);
-    let (job, number, instance) = (vm.job.clone(), a.number, vm.instance.clone());
+    let has_outputs = a.work.as_ref().is_some_and(|w| !w.outputs.is_empty());
+    let is_urgent = vm.notice.as_ref().is_some_and(|n| notice_is_urgent(n, stamp(now)));
+    let number = a.number;
+    if death.during == During::Run && death.exit != Exit::Silent {
+        let held = leaves_something(world, vm, death, has_outputs && !is_urgent);
+        if let Some(a) = vm.attempt.as_mut() {
+            (a.told_from, a.closed_at) = (now + held, Some(now + held));
+        }
+    }
+    let (job, instance) = (vm.job.clone(), vm.instance.clone());
     drop(fleet);
     world.trace(|| format!("worker: {job} attempt {number} ended on {instance}: {:?}", death.exit));
     crate::truth::on_exit(world, &job, number, key, death);
+}
+
+/// What a program leaves on its machine: how long what it said takes to be sent, and its outputs. Answers how long its end is not told for it.
+fn leaves_something(world: &World, vm: &mut Vm, death: &Death, has_outputs: bool) -> i64 {
+    let now = world.now();
+    let after = |most| now + world.rolls.between(For::Later, SEC, most);
+    if has_outputs && !death.ordered && world.strikes(Fault::SlowCollect, For::Later) {
+        vm.collecting_until = after(COLLECTS_MAX);
+        // What was left out is said at its end.
+        if world.rolls.chance(For::Later, 0.3) {
+            vm.unsent_until = vm.collecting_until + world.rolls.between(For::Later, SEC, MIN);
+        }
+    }
+    if !world.strikes(Fault::SlowUpload, For::Later) {
+        return 0;
+    }
+    vm.unsent_until = vm.unsent_until.max(after(10 * MIN));
+    let patience = if death.exit == Exit::Code(0) { SENT_WAIT } else { SENT_WAIT_FAILED };
+    let patience = vm.notice.as_ref().map_or(patience, |n| patience.min(micros(n.deadline) - now - LAST_WORDS));
+    (vm.unsent_until - now).min(patience).max(0)
 }
 
 /// Who sent the signal that ended a program, as the agent finds out.
@@ -356,6 +443,7 @@ fn wanted(vm: &Vm, now: i64) -> Wanted {
 }
 
 fn begin(vm: &mut Vm, number: u32) {
+    vm.collecting_until = 0;
     vm.attempt = Some(OnWorker {
         number,
         step: Step::Fresh,
@@ -364,6 +452,7 @@ fn begin(vm: &mut Vm, number: u32) {
         stopping: false,
         exit: None,
         closed_at: None,
+        told_from: 0,
         accepted: false,
         work: vm.order.as_ref().filter(|o| o.attempt == number).and_then(|o| o.work.clone()),
     });
@@ -404,12 +493,13 @@ fn go(world: &Arc<World>, fleet: &mut crate::machine::Fleet, id: VmId, run: bool
             true
         }
         Step::Ready if run => {
-            a.step = Step::Running;
-            a.started_at = Some(now);
-            start(world, fleet, id);
+            let slow = world.strikes(Fault::SlowStart, For::Later);
+            let after = if slow { world.rolls.between(For::Later, SEC, 2 * MIN) } else { 0 };
+            a.step = Step::Starting(now + after);
+            starts(world, fleet, id);
             true
         }
-        Step::Preparing(_) | Step::Ready | Step::Running | Step::Exited => false,
+        Step::Preparing(_) | Step::Ready | Step::Starting(_) | Step::Running | Step::Exited => false,
     }
 }
 
@@ -433,7 +523,9 @@ fn stop(world: &Arc<World>, fleet: &mut crate::machine::Fleet, id: VmId, kill_at
     let stubborn = world.has(Fault::SlowStop);
     let Some(vm) = fleet.vms.get_mut(&id) else { return false };
     let job = vm.job.clone();
-    let Some(a) = vm.attempt.as_mut().filter(|a| a.exit.is_none()) else { return false };
+    // A shim must have told of its program before that can be ended.
+    let is_open = |a: &&mut OnWorker| a.exit.is_none() && !matches!(a.step, Step::Starting(_));
+    let Some(a) = vm.attempt.as_mut().filter(is_open) else { return false };
     if a.stopping {
         // A nearer kill moves the end.
         if let Some(death) = a.death.as_mut().filter(|d| d.at > kill_at.max(now)) {
@@ -454,7 +546,9 @@ fn stop(world: &Arc<World>, fleet: &mut crate::machine::Fleet, id: VmId, kill_at
             let exit = [Exit::Signal(15), Exit::Code(143), Exit::Code(0)][world.rolls.index(For::Worker, 3)];
             ordered(now + saves, exit)
         }
-        Step::Fresh | Step::Preparing(_) | Step::Ready | Step::Exited => ordered(now + SEC / 5, Exit::Signal(15)),
+        Step::Fresh | Step::Preparing(_) | Step::Ready | Step::Starting(_) | Step::Exited => {
+            ordered(now + SEC / 5, Exit::Signal(15))
+        }
     });
     if a.step == Step::Running && !stubborn {
         program::save_last(world, fleet, &(job, number), now + saves.min(kill_at - now).max(0));
@@ -466,7 +560,7 @@ fn stop(world: &Arc<World>, fleet: &mut crate::machine::Fleet, id: VmId, kill_at
 pub(crate) fn wake_up(vm: &mut Vm) {
     let Some(a) = vm.attempt.as_mut().filter(|a| a.exit.is_none()) else { return };
     match a.step {
-        Step::Running => {
+        Step::Running | Step::Starting(_) => {
             a.death = Some(Death {
                 at: 0,
                 exit: Exit::Silent,

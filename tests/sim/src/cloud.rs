@@ -18,6 +18,7 @@ use crate::exec::{TaskId, lock};
 use crate::fault::Fault;
 use crate::machine;
 use crate::plan::{Plan, ZONES};
+use crate::queued;
 use crate::roll::{For, HOUR, MIN, SEC};
 use crate::stage::Stage;
 use crate::world::{World, stamp};
@@ -57,6 +58,12 @@ pub(crate) struct Resource {
     pub(crate) lingers: bool,
     /// Since when it has been READY.
     pub(crate) ready_at: Option<i64>,
+    /// A read has found it: none says 404 after that while it is there.
+    pub(crate) was_read: bool,
+    /// Its nodes are shown. Those of a queued resource that is ACTIVE may be absent.
+    pub(crate) has_nodes: bool,
+    /// Whether its addresses are shown once it is READY.
+    pub(crate) has_addresses: bool,
     /// Of its workers, slice by slice.
     pub(crate) addresses: Shared<Vec<Vec<String>>>,
     /// Somebody else's.
@@ -79,7 +86,11 @@ impl Resource {
                 && matches!(self.state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped),
             state: self.state.clone(),
             health: self.health.clone(),
-            addresses: if self.ready_at.is_some() { self.addresses.clone() } else { Shared::default() },
+            addresses: if self.ready_at.is_some() && self.has_addresses {
+                self.addresses.clone()
+            } else {
+                Shared::default()
+            },
             labels: self.labels.clone(),
             created_at: Some(stamp(self.created_at)),
             error: self.error.clone(),
@@ -107,7 +118,8 @@ impl Resource {
 
     /// The nodes of a queued resource that has got its capacity, by the names that the API gives them.
     fn nodes(&self) -> impl Iterator<Item = SliceRef> {
-        let has_nodes = self.slice.via == Via::QueuedResource && (self.powered || self.ready_at.is_some());
+        let was_granted = self.powered || self.ready_at.is_some();
+        let has_nodes = self.slice.via == Via::QueuedResource && was_granted && self.has_nodes;
         let name = |n: u32| match self.slices {
             1 => self.slice.name.clone(),
             _ => format!("{}-{n}", self.slice.name),
@@ -149,7 +161,7 @@ pub(crate) fn addresses(number: u64, slices: u32, workers: u32) -> Shared<Vec<Ve
 }
 
 /// No capacity, in the words of the API.
-fn error(kind: CreateErrorKind, message: &str) -> CreateError {
+pub(crate) fn error(kind: CreateErrorKind, message: &str) -> CreateError {
     CreateError { kind, message: message.into() }
 }
 
@@ -196,6 +208,17 @@ impl Cloud {
         ended && self.operations.remove(name).is_some()
     }
 
+    /// Forgets an operation that goes on. True: it did.
+    pub(crate) fn lose_operation(&mut self, name: &str) -> bool {
+        let goes_on = self.operations.get(name).is_some_and(|view| !view.done);
+        goes_on && self.operations.remove(name).is_some()
+    }
+
+    /// Whether something of this name was there lately.
+    pub(crate) fn was_there(&self, zone: &str, name: &str) -> bool {
+        self.gone.iter().any(|(_, r)| r.slice.zone == zone && r.slice.name == name)
+    }
+
     fn new_operation(&mut self, zone: &str, done: bool) -> String {
         self.numbers += 1;
         let name = format!("projects/p/locations/{zone}/operations/operation-{}", self.numbers);
@@ -203,7 +226,8 @@ impl Cloud {
         name
     }
 
-    fn end_operation(&mut self, name: &str, error: Option<CreateError>) {
+    /// An operation ends, if it has not.
+    pub(crate) fn end_operation(&mut self, name: &str, error: Option<CreateError>) {
         // What has ended ends once.
         if let Some(view) = self.operations.get_mut(name).filter(|view| !view.done) {
             *view = OperationView { done: true, error };
@@ -265,6 +289,9 @@ impl Cloud {
                 powered: false,
                 lingers: false,
                 ready_at: None,
+                was_read: false,
+                has_nodes: true,
+                has_addresses: true,
                 addresses: addresses(self.numbers, request.slices, known.workers),
                 foreign: false,
                 notice: None,
@@ -297,6 +324,9 @@ impl Cloud {
     }
 }
 
+/// For so long a name may be taken after its 404.
+const REMEMBERED: i64 = 3 * MIN;
+
 /// A machine may be on for so long after the 404 of its slice.
 const OUTLIVES: i64 = 5 * SEC;
 
@@ -320,7 +350,7 @@ pub(crate) fn remove(stage: &Arc<Stage>, slice: &SliceRef) {
         cloud.end_operation(&operation, Some(error(CreateErrorKind::Cancelled, "the resource was deleted")));
     }
     cloud.gone.push_back((now, resource));
-    while cloud.gone.front().is_some_and(|(at, _)| *at < now - MIN) {
+    while cloud.gone.front().is_some_and(|(at, _)| *at < now - REMEMBERED) {
         cloud.gone.pop_front();
     }
     drop(cloud);
@@ -384,14 +414,20 @@ pub(crate) async fn bring_up(stage: Arc<Stage>, slice: SliceRef) {
         // Shortage shows early; the queue of a queued resource waits instead.
         world.exec.sleep(world.rolls.between(For::Cloud, 3 * SEC, 20 * SEC)).await;
         let hidden = world.goes_on(Fault::HiddenStockout, Some(&zone));
-        let short = hidden || world.goes_on(Fault::Stockout, Some(&zone)) || !has_room(world, &slice);
+        let no_address = world.goes_on(Fault::AddressQuota, Some(&zone));
+        let short = hidden || no_address || world.goes_on(Fault::Stockout, Some(&zone)) || !has_room(world, &slice);
         if !short {
             break;
         }
         world.count("stockouts met");
         world.trace(|| format!("cloud: no room for {} (hidden {hidden})", slice.name));
-        if slice.via == Via::Node || (hidden && world.rolls.chance(For::Cloud, 0.3)) {
-            fail_create(&stage, &slice, hidden);
+        if slice.via == Via::Node || no_address || (hidden && world.rolls.chance(For::Cloud, 0.3)) {
+            let kind = match (hidden, no_address) {
+                (true, _) => CreateErrorKind::HiddenStockout,
+                (false, true) => CreateErrorKind::AddressQuota,
+                (false, false) => CreateErrorKind::Stockout,
+            };
+            fail_create(&stage, &slice, kind);
             return;
         }
         world.exec.sleep(world.rolls.between(For::Cloud, 20 * SEC, 3 * MIN)).await;
@@ -425,21 +461,40 @@ pub(crate) async fn bring_up(stage: Arc<Stage>, slice: SliceRef) {
         let (least, most) = if minutes_early { (MIN, 5 * MIN) } else { (SEC, 30 * SEC) };
         world.exec.sleep(world.rolls.between(For::Cloud, least, most)).await;
     }
+    if slice.via == Via::QueuedResource && world.strikes(Fault::SuspendedCreating, For::Later) {
+        queued::suspended_creating(&stage, &slice).await;
+        return;
+    }
+    ready(&stage, &slice);
+    if !early {
+        machine::boot_all(&stage, &slice);
+    }
+}
+
+/// The slice is READY from here on.
+fn ready(stage: &Arc<Stage>, slice: &SliceRef) {
+    let world = &stage.world;
     let now = world.now();
-    let operation = with(world, &slice, |r| {
+    let is_late = world.strikes(Fault::AddressesLate, For::Later);
+    let operation = with(world, slice, |r| {
         r.state = SliceState::Ready;
         r.ready_at = Some(now);
+        r.has_addresses = !is_late;
         r.operation.clone()
     });
     if let Some(operation) = operation {
         lock(&world.cloud).end_operation(&operation, None);
     }
     world.trace(|| format!("cloud: {} is READY", slice.name));
-    crate::check::on_ready(world, &slice);
-    deliver::cloud_event(&stage, &slice, "google.cloud.tpu.v2.Tpu.CreateNode", Part::Last);
-    if !early {
-        machine::boot_all(&stage, &slice);
+    if is_late {
+        let (world2, slice2) = (world.clone(), slice.clone());
+        world.exec.spawn(async move {
+            world2.exec.sleep(world2.rolls.between(For::Later, SEC, 3 * MIN)).await;
+            with(&world2, &slice2, |r| r.has_addresses = true);
+        });
     }
+    crate::check::on_ready(world, slice);
+    deliver::cloud_event(stage, slice, "google.cloud.tpu.v2.Tpu.CreateNode", Part::Last);
 }
 
 fn has_room(world: &World, slice: &SliceRef) -> bool {
@@ -465,13 +520,14 @@ pub(crate) fn preempted_creating(world: &World, slice: &SliceRef) {
     machine::power_off(world, slice);
 }
 
-fn fail_create(stage: &Arc<Stage>, slice: &SliceRef, hidden: bool) {
+fn fail_create(stage: &Arc<Stage>, slice: &SliceRef, kind: CreateErrorKind) {
     let world = &stage.world;
-    let error = if hidden {
-        error(CreateErrorKind::HiddenStockout, "an internal error has occurred")
+    let error = if kind == CreateErrorKind::HiddenStockout {
+        error(kind, "an internal error has occurred")
+    } else if kind == CreateErrorKind::AddressQuota {
+        error(kind, "You have reached IN_USE_ADDRESSES limit.")
     } else {
-        let text = format!("There is no more capacity in the zone \"{}\"", slice.zone);
-        error(CreateErrorKind::Stockout, &text)
+        error(kind, &format!("There is no more capacity in the zone \"{}\"", slice.zone))
     };
     let mut cloud = lock(&world.cloud);
     let Some(r) = cloud.get_mut(slice) else { return };
@@ -485,6 +541,12 @@ fn fail_create(stage: &Arc<Stage>, slice: &SliceRef, hidden: bool) {
     // Normally nothing is left; users have seen leftovers.
     cloud.end_operation(&operation, Some(error));
     drop(cloud);
+    if world.strikes(Fault::LeftoverStays, For::Later) {
+        let state = if world.rolls.chance(For::Later, 0.5) { SliceState::Creating } else { SliceState::Failed };
+        world.trace(|| format!("cloud: {} is left, {state:?}", slice.name));
+        with(world, slice, |r| r.state = state);
+        return;
+    }
     if world.rolls.chance(For::Cloud, 0.8) {
         remove(stage, slice);
     } else {
@@ -498,10 +560,20 @@ fn fail_create(stage: &Arc<Stage>, slice: &SliceRef, hidden: bool) {
     }
 }
 
-/// Carries out a delete that was accepted.
-pub(crate) async fn take_down(stage: Arc<Stage>, slice: SliceRef) {
+/// Carries out a delete that was accepted, of what was in this state `before`.
+pub(crate) async fn take_down(stage: Arc<Stage>, slice: SliceRef, before: SliceState) {
     let world = &stage.world;
-    let time = world.plan.delete_us;
+    let mut time = world.plan.delete_us;
+    if world.strikes(Fault::DeleteSlow, For::Later) {
+        time = world.rolls.between(For::Later, 3 * MIN, 14 * MIN);
+    }
+    // What was being made is not made on.
+    if before != SliceState::Creating && before != SliceState::Queued && world.strikes(Fault::DeleteFails, For::Later) {
+        world.exec.sleep(time).await;
+        world.trace(|| format!("cloud: the delete of {} failed; it is {before:?} again", slice.name));
+        with(world, &slice, |r| r.state = before);
+        return;
+    }
     // Now and then the machines are the last to go.
     if !world.rolls.chance(For::Cloud, 0.2) {
         machine::go_dark(world, &slice, (time / 2).min(20 * SEC)).await;
@@ -514,5 +586,7 @@ pub(crate) async fn take_down(stage: Arc<Stage>, slice: SliceRef) {
 
 /// The zones that a list cannot read now.
 pub(crate) fn unreachable(world: &World) -> Vec<String> {
-    ZONES.iter().filter(|z| world.goes_on(Fault::ZoneUnreachable, Some(z))).map(|z| (*z).to_owned()).collect()
+    let is_away =
+        |z: &&&str| world.goes_on(Fault::ZoneUnreachable, Some(z)) || world.goes_on(Fault::ZoneForbidden, Some(z));
+    ZONES.iter().filter(is_away).map(|z| (*z).to_owned()).collect()
 }

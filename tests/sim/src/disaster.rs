@@ -12,9 +12,11 @@ use crate::cloud::{self, Resource};
 use crate::deliver;
 use crate::exec::lock;
 use crate::fault::Fault;
+use crate::hosts;
 use crate::machine::{self, Step, VmId};
 use crate::plan::{Moment, ZONES};
 use crate::program;
+use crate::queued;
 use crate::roll::{For, HOUR, MIN, SEC};
 use crate::stage::Stage;
 use crate::transit;
@@ -54,7 +56,7 @@ pub(crate) fn strike(stage: &Arc<Stage>, moment: &Moment) {
         Fault::Foreign => foreign(world, moment.pick),
         Fault::Orphan => orphan(world, moment.pick),
         Fault::Poison => poison(stage, moment.pick),
-        Fault::AgentRestart | Fault::AgentDead | Fault::HostDead | Fault::Reboot => {
+        Fault::AgentRestart | Fault::AgentDead | Fault::HostDead | Fault::Reboot | Fault::HostError => {
             worker(stage, moment.fault, moment.pick)
         }
         Fault::ExitGrpc
@@ -97,6 +99,9 @@ fn target(world: &World, fault: Fault, pick: u64) -> Option<SliceRef> {
         let at_hand = r.powered && !r.foreign && r.state == SliceState::Ready && r.labels.job != "orphan";
         let kind = match fault {
             Fault::StoppedByHand => !r.preemptible && r.via_node(),
+            Fault::TakenOnDemand => !r.preemptible,
+            Fault::NodeDeletedByHand => !r.via_node(),
+            Fault::ActiveWithoutNode => r.preemptible && !r.via_node(),
             Fault::SliceOfManyLost => r.preemptible && r.slices > 1,
             Fault::NoticePartial => r.preemptible && r.slices * r.workers > 1,
             _ => !preempts || r.preemptible,
@@ -148,6 +153,11 @@ fn slice_fault(stage: &Arc<Stage>, fault: Fault, slice: &SliceRef) -> bool {
         Fault::Restarting => later(stage, slice, transit::restarting),
         Fault::Reimaging => later(stage, slice, transit::reimaging),
         Fault::Hidden => later(stage, slice, transit::hidden),
+        Fault::TakenOnDemand => later(stage, slice, hosts::take_on_demand),
+        Fault::NodeDeletedByHand => later(stage, slice, queued::node_deleted_by_hand),
+        Fault::ActiveWithoutNode => later(stage, slice, queued::active_without_node),
+        Fault::Migration => later(stage, slice, hosts::migrate),
+        Fault::MaintenanceMoved => later(stage, slice, hosts::maintenance_moved),
         Fault::NetCut => {
             let time = world.rolls.between(For::Cloud, MIN / 2, 25 * MIN);
             machine::cut(world, slice, world.now() + time);
@@ -171,13 +181,13 @@ fn cut_power(world: &World, slice: &SliceRef) {
 }
 
 /// The VMs die one after the other; what the API shows stays.
-async fn go_dark(world: &World, slice: &SliceRef, within: i64) {
+pub(crate) async fn go_dark(world: &World, slice: &SliceRef, within: i64) {
     machine::go_dark(world, slice, within).await;
     cloud::unpower(world, slice);
 }
 
 /// The API shows that the slice has ended. `lingers`: and that some of its machines may still be on.
-fn show(world: &World, slice: &SliceRef, state: SliceState, lingers: bool) {
+pub(crate) fn show(world: &World, slice: &SliceRef, state: SliceState, lingers: bool) {
     world.trace(|| {
         format!("cloud: {} shows {state:?}{}", slice.name, if lingers { ", and is not off yet" } else { "" })
     });
@@ -189,7 +199,7 @@ fn show(world: &World, slice: &SliceRef, state: SliceState, lingers: bool) {
 }
 
 /// The API's word and the machines' end, in either order.
-async fn end_as(stage: Arc<Stage>, slice: SliceRef, state: SliceState) {
+pub(crate) async fn end_as(stage: Arc<Stage>, slice: SliceRef, state: SliceState) {
     let world = &stage.world;
     if world.rolls.chance(For::Cloud, 0.5) {
         cut_power(world, &slice);
@@ -200,7 +210,8 @@ async fn end_as(stage: Arc<Stage>, slice: SliceRef, state: SliceState) {
     }
 }
 
-fn give_notice(world: &World, slice: &SliceRef, kind: NoticeKind, after: i64) {
+/// Every machine of a slice is told that something comes after so long.
+pub(crate) fn give_notice(world: &World, slice: &SliceRef, kind: NoticeKind, after: i64) {
     give_notice_to(world, slice, kind, after, usize::MAX);
 }
 
@@ -315,12 +326,12 @@ async fn preempted(stage: &Arc<Stage>, slice: &SliceRef, shown_after: i64) {
 }
 
 /// The API says that a slice is taken away: a node is PREEMPTED, a queued resource is SUSPENDING.
-fn taken(world: &World, slice: &SliceRef) {
+pub(crate) fn taken(world: &World, slice: &SliceRef) {
     show(world, slice, SliceState::Preempted, slice.via == Via::QueuedResource);
 }
 
 /// A queued resource whose machines are off is SUSPENDED some time later.
-async fn suspended(world: &World, slice: &SliceRef) {
+pub(crate) async fn suspended(world: &World, slice: &SliceRef) {
     if slice.via == Via::QueuedResource {
         world.exec.sleep(world.rolls.between(For::Cloud, 0, MIN)).await;
         show(world, slice, SliceState::Preempted, false);
@@ -347,7 +358,8 @@ async fn unhealthy(stage: Arc<Stage>, slice: SliceRef) {
     cloud::with(world, &slice, |r| r.health = Health::Healthy);
 }
 
-fn tell_instances(stage: &Arc<Stage>, slice: &SliceRef, method: &str) {
+/// What the audit log says of each machine of a slice.
+pub(crate) fn tell_instances(stage: &Arc<Stage>, slice: &SliceRef, method: &str) {
     let names: Vec<String> = {
         let fleet = lock(&stage.world.fleet);
         fleet.vms.values().filter(|v| v.slice == *slice).map(|v| v.instance.clone()).collect()
@@ -392,6 +404,9 @@ fn worker(stage: &Arc<Stage>, fault: Fault, pick: u64) -> bool {
         Fault::AgentRestart => machine::end_agent(stage, id, false),
         Fault::AgentDead => machine::end_agent(stage, id, true),
         Fault::HostDead => machine::switch_off(world, id),
+        Fault::HostError => {
+            world.exec.spawn(hosts::fail(stage.clone(), id));
+        }
         _ => machine::reboot(stage, id),
     }
     true
@@ -456,6 +471,9 @@ fn bare(world: &World, name: String, zone: &str, labels: SliceLabels, foreign: b
         powered: true,
         lingers: false,
         ready_at: Some(world.now()),
+        was_read: true,
+        has_nodes: true,
+        has_addresses: true,
         addresses: cloud::addresses(0, 1, 1),
         foreign,
         notice: None,

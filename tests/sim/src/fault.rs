@@ -227,4 +227,57 @@ faults! {
     Person Moment "person",
     /// A person freezes the installation for a while.
     Freeze Window "freeze",
+    // From here on: faults that came later. See `is_later`.
+    /// A worker's host fails: the machine boots on another one minutes later.
+    HostError Moment "host-error",
+    /// Capacity that is not preemptible is taken for maintenance.
+    TakenOnDemand Moment "taken-from-on-demand",
+    /// The node of a queued resource is deleted by a person: SUSPENDED, by USER.
+    NodeDeletedByHand Moment "node-deleted-by-hand",
+    /// A queued resource is preempted: its node is absent while it is ACTIVE still.
+    ActiveWithoutNode Moment "active-without-node",
+    /// The machines are moved to other hosts while they run.
+    Migration Moment "migration",
+    /// Maintenance that was announced is called off, or comes at another time.
+    MaintenanceMoved Moment "maintenance-moved",
+    /// What a program said last takes minutes to be sent, and its exit is told late.
+    SlowUpload Call "output-sent-late",
+    /// Collecting the outputs takes minutes.
+    SlowCollect Call "outputs-collected-late",
+    /// A program that was released takes up to minutes to start.
+    SlowStart Call "slow-start",
+    /// A slice is READY before it has addresses.
+    AddressesLate Call "addresses-late",
+    /// A read shows no state, or no health.
+    StateUnclear Call "state-unclear",
+    /// A read does not find what is seconds old.
+    GetLags Call "get-lags",
+    /// A list shows a young queued resource without its nodes, or the nodes alone.
+    ListSplit Call "list-split",
+    /// An operation that goes on is not known any more: 404.
+    OperationVanished Call "operation-vanished",
+    /// A name is taken for some time after its 404.
+    NameHeld Call "name-held",
+    /// A delete takes up to 20 minutes.
+    DeleteSlow Call "delete-slow",
+    /// DELETING, and then what it was before.
+    DeleteFails Call "delete-fails",
+    /// A delete is refused while a queued resource is SUSPENDING.
+    DeleteRefusedLate Call "delete-refused-suspending",
+    /// A create that failed leaves a node for good.
+    LeftoverStays Call "leftover-stays",
+    /// A queued resource is SUSPENDING out of PROVISIONING, and then FAILED or SUSPENDED.
+    SuspendedCreating Call "suspended-while-provisioning",
+    /// A zone has no external addresses left.
+    AddressQuota Window "address-quota",
+    /// A zone is not allowed.
+    ZoneForbidden Window "zone-forbidden",
+}
+
+impl Fault {
+    /// True of the faults that came after seeds were written down as regressions: they are drawn from streams of their own, so that a plan
+    /// without them stays what it was.
+    pub(crate) const fn is_later(self) -> bool {
+        self as usize > Self::Freeze as usize
+    }
 }

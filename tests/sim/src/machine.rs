@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 
 use rekindle_core::classify::{Exit, Stage as During};
 use rekindle_core::ids::{JobId, WorkerKey};
-use rekindle_core::observation::{ExitReport, Notice};
+use rekindle_core::observation::{ExitReport, Notice, NoticeKind};
 use rekindle_core::orders::{Order, Work};
 use rekindle_engine::act::metadata;
 use rekindle_ports::tpu::SliceRef;
@@ -49,6 +49,8 @@ pub(crate) enum Step {
     Preparing(i64),
     /// Waits for the release.
     Ready,
+    /// The program is being started, and runs from then on.
+    Starting(i64),
     /// The program runs.
     Running,
     /// It ended.
@@ -72,6 +74,8 @@ pub(crate) struct OnWorker {
     pub(crate) exit: Option<ExitReport>,
     /// When nothing of it lived any more.
     pub(crate) closed_at: Option<i64>,
+    /// The end is told from then on: what was said last is sent first.
+    pub(crate) told_from: i64,
     /// `api` has stored the end.
     pub(crate) accepted: bool,
     /// What to run, once it was told.
@@ -116,6 +120,12 @@ pub(crate) struct Vm {
     pub(crate) notice: Option<Notice>,
     /// When `api` last took a report of it that was stored.
     pub(crate) stored_at: i64,
+    /// Output that waits on its disk is sent by then; 0: all is sent.
+    pub(crate) unsent_until: i64,
+    /// Outputs are collected by then; 0: there are none to collect.
+    pub(crate) collecting_until: i64,
+    /// `api` was last told, and knows, that one of the two goes on.
+    pub(crate) told_left: bool,
 }
 
 /// All VMs and programs.
@@ -203,6 +213,9 @@ pub(crate) fn boot_all(stage: &Arc<Stage>, slice: &SliceRef) {
                 order: None,
                 notice: None,
                 stored_at: 0,
+                unsent_until: 0,
+                collecting_until: 0,
+                told_left: false,
             };
             fleet.add(id, vm);
             drop(fleet);
@@ -279,6 +292,19 @@ pub(crate) fn notify(world: &World, slice: &SliceRef, notice: &Notice, most: usi
     }
 }
 
+/// What was announced to a slice, but for a preemption, will not be.
+pub(crate) fn call_off(world: &World, slice: &SliceRef) {
+    crate::cloud::with(world, slice, |r| r.notice = None);
+    let mut fleet = lock(&world.fleet);
+    for id in fleet.of_slice(slice) {
+        let Some(vm) = fleet.vms.get_mut(&id) else { continue };
+        if vm.notice.as_ref().is_some_and(|n| n.kind != NoticeKind::Preemption) {
+            vm.notice = None;
+            vm.signal.raise();
+        }
+    }
+}
+
 /// The agents of a job learn, at their next poll, that its document changed.
 pub(crate) fn poke(world: &World, job: &JobId) {
     let now = world.now();
@@ -330,18 +356,21 @@ pub(crate) fn end_agent(stage: &Arc<Stage>, id: VmId, for_good: bool) {
 pub(crate) fn reboot(stage: &Arc<Stage>, id: VmId) {
     // A host repaired may come back with a boot disk made anew.
     let is_new_disk = stage.world.rolls.chance(For::Worker, 0.2);
-    boot_anew(stage, id, is_new_disk);
+    let time = stage.world.rolls.between(For::Worker, 30 * SEC, 3 * MIN);
+    boot_anew(stage, id, is_new_disk, time);
 }
 
 /// Every worker of a slice boots anew.
 pub(crate) fn reboot_all(stage: &Arc<Stage>, slice: &SliceRef, is_new_disk: bool) {
     let ids = lock(&stage.world.fleet).of_slice(slice);
     for id in ids {
-        boot_anew(stage, id, is_new_disk);
+        let time = stage.world.rolls.between(For::Worker, 30 * SEC, 3 * MIN);
+        boot_anew(stage, id, is_new_disk, time);
     }
 }
 
-fn boot_anew(stage: &Arc<Stage>, id: VmId, is_new_disk: bool) {
+/// What runs on a machine is lost; it is up again after so long.
+pub(crate) fn boot_anew(stage: &Arc<Stage>, id: VmId, is_new_disk: bool, after: i64) {
     let world = &stage.world;
     crate::pulse::settle(world, id);
     program::leave(world, id);
@@ -349,16 +378,19 @@ fn boot_anew(stage: &Arc<Stage>, id: VmId, is_new_disk: bool) {
         vm.boot += 1;
         if is_new_disk {
             (vm.token, vm.setup_done, vm.attempt) = (None, false, None);
+            (vm.unsent_until, vm.told_left) = (0, false);
         }
         vm.order = None;
         vm.agent_dead = false;
+        // Nobody waits for outputs after a boot.
+        vm.collecting_until = 0;
         crate::agent::wake_up(vm);
         vm.agent.take()
     });
     if let Some(task) = task {
         world.exec.kill(task);
     }
-    start_agent(stage, id, world.rolls.between(For::Worker, 30 * SEC, 3 * MIN));
+    start_agent(stage, id, after);
 }
 
 /// A worker of a slice whose program runs.

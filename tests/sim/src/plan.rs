@@ -189,8 +189,27 @@ impl Plan {
 
     /// The plan of a seed.
     pub(crate) fn draw(seed: u64) -> Self {
+        let mut plan = Self::draw_first(seed);
+        let mut rng = stream(seed, 5);
+        // The world without them is worth a look too.
+        if rng.random_bool(0.4) {
+            return plan;
+        }
+        plan.on.extend(draw_calls(&mut rng, Fault::is_later));
+        plan.draw_windows(&mut rng, Fault::is_later);
+        plan.draw_moments(&mut rng, Fault::is_later);
+        if plan.on.contains_key(&Fault::SlowCollect) {
+            for job in plan.jobs.iter_mut().filter(|_| rng.random_bool(0.5)) {
+                job.more["outputs"] = serde_json::json!(["results/**"]);
+            }
+        }
+        plan
+    }
+
+    /// The same without the faults that came later.
+    pub(crate) fn draw_first(seed: u64) -> Self {
         let mut rng = stream(seed, 0);
-        let on = draw_calls(&mut stream(seed, 1));
+        let on = draw_calls(&mut stream(seed, 1), is_first);
         // Each heartbeat by itself is a thousand calls for each day of a worker: these seeds are short.
         let beats = on.contains_key(&Fault::Heartbeats);
         let hours = if beats { 6..14 } else { 24..72 };
@@ -212,8 +231,8 @@ impl Plan {
         for n in 0..count {
             plan.jobs.push(draw_job(&mut stream(seed, 1000 + n), n as usize, chaos_us));
         }
-        plan.draw_windows(&mut stream(seed, 2));
-        plan.draw_moments(&mut stream(seed, 3));
+        plan.draw_windows(&mut stream(seed, 2), is_first);
+        plan.draw_moments(&mut stream(seed, 3), is_first);
         plan.draw_people(&mut stream(seed, 4));
         plan
     }
@@ -228,8 +247,8 @@ impl Plan {
         START_US + self.chaos_us
     }
 
-    fn draw_windows(&mut self, rng: &mut ChaCha8Rng) {
-        for fault in Fault::ALL.iter().copied().filter(|f| f.sort() == Sort::Window) {
+    fn draw_windows(&mut self, rng: &mut ChaCha8Rng, of: fn(Fault) -> bool) {
+        for fault in Fault::ALL.iter().copied().filter(|f| of(*f) && f.sort() == Sort::Window) {
             if !rng.random_bool(0.25) {
                 continue;
             }
@@ -239,6 +258,8 @@ impl Plan {
                     Fault::TpuDenied => (20 * MIN, 80 * MIN),
                     Fault::Freeze => (5 * MIN, 3 * HOUR),
                     Fault::RateLimit => (MIN, 15 * MIN),
+                    Fault::AddressQuota => (10 * MIN, 3 * HOUR),
+                    Fault::ZoneForbidden => (5 * MIN, 30 * MIN),
                     _ => (2 * MIN, 40 * MIN),
                 };
                 let from = START_US + rng.random_range(0..self.chaos_us);
@@ -248,15 +269,16 @@ impl Plan {
         }
     }
 
-    fn draw_moments(&mut self, rng: &mut ChaCha8Rng) {
-        let all: Vec<Fault> =
-            Fault::ALL.iter().copied().filter(|f| f.sort() == Sort::Moment && *f != Fault::Person).collect();
+    fn draw_moments(&mut self, rng: &mut ChaCha8Rng, of: fn(Fault) -> bool) {
+        let is_moment = |f: &Fault| of(*f) && f.sort() == Sort::Moment && *f != Fault::Person;
+        let all: Vec<Fault> = Fault::ALL.iter().copied().filter(is_moment).collect();
         let mut kinds: Vec<Fault> = all.iter().copied().filter(|_| rng.random_bool(0.35)).collect();
         if kinds.is_empty() {
-            kinds.push(Fault::PreemptNotice);
+            kinds.push(if of(Fault::PreemptNotice) { Fault::PreemptNotice } else { Fault::HostError });
         }
-        // A mean of one in 2 to 12 hours for each job.
-        let gap = rng.random_range(2 * HOUR..12 * HOUR) / i64::try_from(self.jobs.len().max(1)).unwrap_or(1);
+        // A mean of one in 2 to 12 hours for each job; of those that came on top, one for each three.
+        let rarer = if of(Fault::PreemptNotice) { 1 } else { 3 };
+        let gap = rng.random_range(2 * HOUR..12 * HOUR) * rarer / i64::try_from(self.jobs.len().max(1)).unwrap_or(1);
         let mut at = START_US;
         loop {
             at += rng.random_range(gap / 10..gap * 2);
@@ -294,9 +316,13 @@ impl Plan {
     }
 }
 
-fn draw_calls(rng: &mut ChaCha8Rng) -> BTreeMap<Fault, f64> {
+fn is_first(fault: Fault) -> bool {
+    !fault.is_later()
+}
+
+fn draw_calls(rng: &mut ChaCha8Rng, of: fn(Fault) -> bool) -> BTreeMap<Fault, f64> {
     let mut on = BTreeMap::new();
-    for fault in Fault::ALL.iter().copied() {
+    for fault in Fault::ALL.iter().copied().filter(|f| of(*f)) {
         let (draw, p): (f64, f64) = (rng.random(), rng.random());
         match fault.sort() {
             Sort::Call if draw < 0.3 => {
@@ -309,7 +335,19 @@ fn draw_calls(rng: &mut ChaCha8Rng) -> BTreeMap<Fault, f64> {
                     | Fault::OperationExpired
                     | Fault::BootedEarly
                     | Fault::MessageDays
-                    | Fault::Overlap => 0.3,
+                    | Fault::Overlap
+                    | Fault::DeleteSlow
+                    | Fault::DeleteFails
+                    | Fault::DeleteRefusedLate
+                    | Fault::LeftoverStays
+                    | Fault::SuspendedCreating
+                    | Fault::NameHeld
+                    | Fault::OperationVanished
+                    | Fault::AddressesLate
+                    | Fault::GetLags
+                    | Fault::ListSplit => 0.3,
+                    Fault::SlowUpload | Fault::SlowCollect | Fault::SlowStart => 0.5,
+                    Fault::StateUnclear => 0.05,
                     Fault::HintLost | Fault::WakeupLost | Fault::EventLost | Fault::MessageAgain => 0.6,
                     Fault::Crash => 0.2,
                     _ => 0.1,

@@ -31,10 +31,12 @@ pub(crate) enum For {
     Worker,
     /// Whom a fault hits.
     Target,
+    /// All about faults that came later ([`crate::fault::Fault::is_later`]).
+    Later,
 }
 
 /// The streams.
-pub(crate) struct Rolls([Mutex<ChaCha8Rng>; 6]);
+pub(crate) struct Rolls([Mutex<ChaCha8Rng>; 7]);
 
 /// A generator for one purpose of a seed.
 pub(crate) fn stream(seed: u64, purpose: u64) -> ChaCha8Rng {

@@ -3,8 +3,10 @@
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use rekindle_core::observation::{CreateError, CreateErrorKind, OperationView, SliceState, SliceView};
-use rekindle_ports::tpu::{CreateRequest, Listing, SliceRef, TpuApi, TpuError};
+use rekindle_core::job::Via;
+use rekindle_core::observation::{CreateError, CreateErrorKind, Health, OperationView, SliceState, SliceView};
+use rekindle_core::shared::Shared;
+use rekindle_ports::tpu::{CreateRequest, Listed, Listing, SliceRef, TpuApi, TpuError};
 
 use crate::cloud::{self, bring_up, take_down};
 use crate::deliver::{self, Part};
@@ -12,9 +14,9 @@ use crate::exec::lock;
 use crate::fault::Fault;
 use crate::flight::{self, Caller};
 use crate::plan::ZONES;
-use crate::roll::For;
+use crate::roll::{For, MIN, SEC};
 use crate::stage::Stage;
-use crate::world::{SLOW_HOP, TPU_HOP, World};
+use crate::world::{SLOW_HOP, TPU_HOP, World, micros};
 
 /// The platform's limit of creates a minute.
 // 91 a minute and project, as users report it.
@@ -88,6 +90,9 @@ impl SimTpu {
         if world.has(Fault::NotOffered) && !world.is_calm() && request.placement.zone == elsewhere {
             return refused(CreateErrorKind::NotOffered, "Accelerator type is not available in this zone");
         }
+        if world.goes_on(Fault::ZoneForbidden, Some(&request.placement.zone)) {
+            return Some(forbidden(&request.placement.zone));
+        }
         if world.goes_on(Fault::Quota, Some(&request.placement.zone)) {
             return refused(CreateErrorKind::Quota, "Quota limit 'TPUV5sPreemptible' has been exceeded");
         }
@@ -109,7 +114,11 @@ impl TpuApi for SimTpu {
 
     async fn get(&self, slice: &SliceRef) -> Result<Option<SliceView>, TpuError> {
         self.begin().await?;
-        let seen = lock(&self.world.cloud).resources.get(slice).map(cloud::Resource::view);
+        let world = &self.world;
+        if world.goes_on(Fault::ZoneForbidden, Some(&slice.zone)) {
+            return Err(forbidden(&slice.zone));
+        }
+        let seen = self.found(slice);
         self.end(Ok(seen)).await
     }
 
@@ -120,6 +129,10 @@ impl TpuApi for SimTpu {
         if expires && lock(&world.cloud).forget_operation(name) {
             world.count_fault(Fault::OperationExpired);
         }
+        let vanishes = world.threatens(Fault::OperationVanished, For::Later);
+        if vanishes && lock(&world.cloud).lose_operation(name) {
+            world.count_fault(Fault::OperationVanished);
+        }
         let seen = lock(&world.cloud).operation(name);
         self.end(Ok(seen)).await
     }
@@ -128,16 +141,84 @@ impl TpuApi for SimTpu {
         self.begin().await?;
         let stale = self.world.strikes(Fault::ListStale, For::Fault);
         let unreachable = cloud::unreachable(&self.world);
-        let mut resources = lock(&self.world.cloud).list(self.world.now(), stale);
+        let mut resources = {
+            let mut cloud = lock(&self.world.cloud);
+            if self.world.has(Fault::GetLags) {
+                cloud.resources.values_mut().for_each(|r| r.was_read = true);
+            }
+            cloud.list(self.world.now(), stale)
+        };
         resources.retain(|r| !unreachable.contains(&r.slice.zone));
+        self.blur(&mut resources);
         self.end(Ok(Listing { resources, unreachable })).await
     }
 }
 
+/// A read may not know yet what is younger than this.
+const YOUNG: i64 = 15 * SEC;
+
+/// A list of nodes and one of queued resources may be so far apart.
+const APART: i64 = MIN;
+
+fn forbidden(zone: &str) -> TpuError {
+    TpuError::Denied(format!("Permission denied on 'locations/{zone}' (or it may not exist)."))
+}
+
+/// A read that does not tell the state, or the health.
+fn unclear(world: &World, view: SliceView) -> SliceView {
+    if view.state == SliceState::Ready && world.rolls.chance(For::Later, 0.5) {
+        return SliceView { health: Health::Unhealthy("TIMEOUT".into()), ..view };
+    }
+    let state = SliceState::InTransition("STATE_UNSPECIFIED".into());
+    SliceView { state, ended: false, addresses: Shared::default(), ..view }
+}
+
 impl SimTpu {
+    /// What a read shows.
+    fn found(&self, slice: &SliceRef) -> Option<SliceView> {
+        let world = &self.world;
+        let mut cloud = lock(&world.cloud);
+        let r = cloud.resources.get_mut(slice)?;
+        // How old a create is when a 404 is read is told by the instances' clocks: where they are minutes wrong, nothing is promised of it.
+        let is_new = !r.was_read && r.created_at > world.now() - YOUNG && !world.has(Fault::ClockSkew);
+        if is_new && world.strikes(Fault::GetLags, For::Later) {
+            return None;
+        }
+        r.was_read = true;
+        let is_unclear = world.strikes(Fault::StateUnclear, For::Later);
+        Some(if is_unclear { unclear(world, r.view()) } else { r.view() })
+    }
+
+    /// What a list leaves out, or tells unclearly.
+    fn blur(&self, resources: &mut Vec<Shared<Listed>>) {
+        let world = &self.world;
+        if world.threatens(Fault::ListSplit, For::Later) {
+            let now = world.now();
+            let hides_nodes = world.rolls.chance(For::Later, 0.5);
+            let before = resources.len();
+            resources.retain(|r| {
+                let is_young = r.created_at.is_some_and(|at| micros(at) > now - APART);
+                let is_hidden = if hides_nodes { r.owned_by.is_some() } else { r.slice.via == Via::QueuedResource };
+                !(is_young && is_hidden)
+            });
+            if resources.len() < before {
+                world.count_fault(Fault::ListSplit);
+            }
+        }
+        if !resources.is_empty() && world.strikes(Fault::StateUnclear, For::Later) {
+            let index = world.rolls.index(For::Later, resources.len());
+            let one = &resources[index];
+            resources[index] = Listed { view: unclear(world, one.view.clone()), ..(**one).clone() }.into();
+        }
+    }
+
     fn create_now(&self, request: &CreateRequest) -> Result<String, TpuError> {
         if let Some(error) = self.refusal(request) {
             return Err(error);
+        }
+        let is_held = lock(&self.world.cloud).was_there(&request.placement.zone, &request.name);
+        if is_held && self.world.strikes(Fault::NameHeld, For::Later) {
+            return Err(TpuError::Exists);
         }
         let slice = lock(&self.world.cloud).create(request, self.world.now())?;
         self.world.count("creates");
@@ -156,8 +237,11 @@ impl SimTpu {
         // Who deletes a node of a queued resource ends all of it.
         let owner = lock(&world.cloud).owner_of_node(slice);
         let slice = owner.as_ref().unwrap_or(slice);
-        let state = cloud::with(world, slice, |r| (r.state.clone(), r.lying_deletes, r.foreign));
-        let Some((state, lies, _)) = state else { return Err(TpuError::NotFound) };
+        if world.goes_on(Fault::ZoneForbidden, Some(&slice.zone)) {
+            return Err(forbidden(&slice.zone));
+        }
+        let state = cloud::with(world, slice, |r| (r.state.clone(), r.lying_deletes, r.lingers));
+        let Some((state, lies, lingers)) = state else { return Err(TpuError::NotFound) };
         crate::check::on_delete(world, slice);
         world.count("deletes");
         if state == SliceState::Deleting {
@@ -165,6 +249,10 @@ impl SimTpu {
         }
         if state == SliceState::Creating && world.strikes(Fault::DeleteRefused, For::Fault) {
             return Err(TpuError::State("delete is not supported while in state CREATING".into()));
+        }
+        let is_suspending = lingers && slice.via == Via::QueuedResource;
+        if is_suspending && world.strikes(Fault::DeleteRefusedLate, For::Later) {
+            return Err(TpuError::State("delete is not supported while in state SUSPENDING".into()));
         }
         world.trace(|| format!("cloud: delete of {} accepted", slice.name));
         let operation = format!("projects/p/locations/{}/operations/delete-{}", slice.zone, slice.name);
@@ -182,7 +270,7 @@ impl SimTpu {
         }
         if let Some(stage) = self.stage.upgrade() {
             deliver::cloud_event(&stage, slice, "google.cloud.tpu.v2.Tpu.DeleteNode", Part::First);
-            let task = world.exec.spawn(take_down(stage, slice.clone()));
+            let task = world.exec.spawn(take_down(stage, slice.clone(), state));
             cloud::with(world, slice, |r| r.life.push(task));
         }
         Ok(operation)

@@ -118,6 +118,7 @@ pub(crate) fn on_loss(world: &World, job: &JobId, generation: u32, fault: Fault)
             | Fault::Vanish
             | Fault::Storm
             | Fault::PreemptedCreating
+            | Fault::ActiveWithoutNode
     );
     if preempts {
         world.count("preemptions");

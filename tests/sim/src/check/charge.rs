@@ -28,13 +28,14 @@ pub(super) struct Sure {
 }
 
 /// Outages of ours that can hide what happened.
-const HIDE: [Fault; 7] = [
+const HIDE: [Fault; 8] = [
     Fault::ApiOutage,
     Fault::StoreOutage,
     Fault::TickOutage,
     Fault::TpuOutage,
     Fault::TpuDenied,
     Fault::ZoneUnreachable,
+    Fault::ZoneForbidden,
     Fault::Freeze,
 ];
 
@@ -117,6 +118,8 @@ fn wrong(world: &World, before: &Job, after: &Job, end: &LastEnd, facts: &Facts)
         {
             true
         }
+        // Judged by two looks, with minutes between them.
+        Charge::Infra if world.has(Fault::StateUnclear) && summary.contains("unhealthy") => true,
         Charge::Infra => {
             let now = world.now();
             whose == Some(&Whose::Other)
@@ -168,6 +171,11 @@ fn takes_away(fault: Fault) -> bool {
             | Fault::StoppedByHand
             | Fault::MaintenanceFar
             | Fault::MaintenanceNow
+            | Fault::MaintenanceMoved
+            | Fault::TakenOnDemand
+            | Fault::NodeDeletedByHand
+            | Fault::ActiveWithoutNode
+            | Fault::SuspendedCreating
     )
 }
 

@@ -36,7 +36,14 @@ pub(super) fn owner<'a>(jobs: &'a BTreeMap<JobId, Arc<Job>>, slice: &SliceRef, j
 
 /// Looks at every resource.
 pub(super) fn audit(world: &World, jobs: &BTreeMap<JobId, Arc<Job>>, leaks: &mut Leaks) -> Broken {
-    let away = [Fault::StoreOutage, Fault::TpuOutage, Fault::TpuDenied, Fault::ZoneUnreachable, Fault::TickOutage];
+    let away = [
+        Fault::StoreOutage,
+        Fault::TpuOutage,
+        Fault::TpuDenied,
+        Fault::ZoneUnreachable,
+        Fault::ZoneForbidden,
+        Fault::TickOutage,
+    ];
     let blocked = !world.is_calm() && away.iter().any(|f| world.in_window(*f, None));
     let cloud = lock(&world.cloud);
     let mut minutes = BTreeMap::new();

@@ -34,6 +34,7 @@ mod monotone;
 pub(crate) mod phases;
 mod release;
 mod saving;
+mod sending;
 mod terminal;
 
 /// What the checkers remember.
@@ -228,7 +229,8 @@ pub(crate) fn on_delete(world: &World, slice: &SliceRef) {
     tell(world, saving::delete(world, slice));
     let broken = {
         let checks = lock(&world.checks);
-        checks.intents.delete(world, &checks.jobs, slice)
+        let sends = sending::delete(world, &checks.jobs, slice);
+        sends.or_else(|| checks.intents.delete(world, &checks.jobs, slice))
     };
     tell(world, broken);
 }

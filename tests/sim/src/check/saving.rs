@@ -1,20 +1,21 @@
 //! A slice with a notice is not deleted while its program saves: only when every worker has ended, the notice is over, or the API says that it
 //! is lost.
 
-use rekindle_core::observation::SliceState;
+use rekindle_core::classify::Exit;
+use rekindle_core::observation::{Notice, SliceState};
 use rekindle_ports::tpu::SliceRef;
 
 use super::Broken;
 use crate::exec::lock;
 use crate::fault::Fault;
-use crate::machine::Step;
+use crate::machine::{OnWorker, Step};
 use crate::roll::SEC;
 use crate::world::{World, micros};
 
 /// A delete was accepted.
 pub(super) fn delete(world: &World, slice: &SliceRef) -> Broken {
     let (notice, state) = crate::cloud::with(world, slice, |r| (r.notice.clone(), r.state.clone()))?;
-    let notice = notice?;
+    let notice = notice.filter(Notice::takes_away)?;
     // The API's word for it that nothing is left to wait for; here its machines may go on for some seconds more.
     let is_lost = matches!(state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped);
     // One that is sent again changes nothing.
@@ -31,10 +32,10 @@ pub(super) fn delete(world: &World, slice: &SliceRef) -> Broken {
     if fleet.vms.values().filter(|vm| vm.slice == *slice).all(|vm| vm.cut_until > world.now()) {
         return None;
     }
-    let saving = fleet
-        .vms
-        .values()
-        .find(|vm| vm.slice == *slice && vm.attempt.as_ref().is_some_and(|a| a.step == Step::Running && a.stopping))?;
+    // What a boot took is not saving any more.
+    let is_lost = |a: &OnWorker| a.death.as_ref().is_some_and(|d| d.exit == Exit::Silent);
+    let saves = |a: &OnWorker| a.step == Step::Running && a.stopping && !is_lost(a);
+    let saving = fleet.vms.values().find(|vm| vm.slice == *slice && vm.attempt.as_ref().is_some_and(saves))?;
     Some((
         "saving",
         format!(
