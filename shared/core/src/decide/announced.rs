@@ -5,7 +5,7 @@ use crate::classify::{Exit, WorkerEvidence};
 use crate::failure::FailureKind;
 use crate::fixture::at;
 use crate::job::{Job, Outcome};
-use crate::observation::{ExitReport, Look, Notice, NoticeKind, SliceState, WorkerReport, WorkerState};
+use crate::observation::{ExitReport, Look, Notice, NoticeKind, SliceState, SliceView, WorkerReport, WorkerState};
 
 const WEEK: i64 = 7 * 24 * 3600;
 
@@ -44,6 +44,23 @@ fn maintenance_of_next_week_explains_no_end_of_today() {
     for exit in [Exit::Code(0), Exit::Code(1)] {
         assert_eq!(kind(&ends(&now, exit, 101)), Some(FailureKind::Maintenance), "{exit:?}");
     }
+}
+
+#[test]
+fn maintenance_of_next_week_holds_back_nothing_of_a_slice_that_is_lost_today() {
+    let job = running();
+    let next_week = notice(NoticeKind::Maintenance, 50, WEEK);
+    let of = |n| WorkerReport { notice: Some(next_week.clone()), ..report(n, WorkerState::Running, None) };
+    let workers = || Some((0..4).map(of).collect());
+    let then = |job: &Job, look: &Look<_>, secs| Job::clone(&decided(job, &seen(job, look, workers(), secs), secs).job);
+    let preempted = Look::Seen(SliceView { ended: true, ..view(&job, SliceState::Preempted, true) });
+    let lost = then(&job, &preempted, 100);
+    assert!(lost.generations[0].lost.is_some() && lost.generations[0].notice.is_some());
+    let soon = then(&lost, &preempted, 170);
+    let first = |job: &Job| job.generations.iter().find(|g| g.number == 1).cloned();
+    assert!(first(&soon).is_some_and(|g| g.delete.is_some()), "{soon:?}");
+    assert!(soon.attempts.iter().all(|a| a.number != 1 || a.fenced_at.is_some()), "its machines are off: {soon:?}");
+    assert!(first(&then(&lost, &Look::Absent, 101)).is_none(), "it is gone");
 }
 
 /// Its clock was ahead of ours: it ended the program a little before we would have.

@@ -11,6 +11,7 @@ use crate::observation::{
     CreateError, CreateErrorKind, GenerationLook, Health, Look, NoticeKind, OperationView, SliceState, SliceView,
     ZoneReport,
 };
+use crate::orders::notice_is_urgent;
 use crate::placement;
 use crate::reason::Reason;
 use crate::spec::CapacityKind;
@@ -111,7 +112,7 @@ impl Pass<'_> {
             g.ended_since = None;
         }
         let Some(since) = g.ended_since.filter(|_| g.lost.is_some() || g.delete.is_some()) else { return };
-        let notice = g.notice.as_ref().filter(|n| n.takes_away()).map(|n| n.deadline);
+        let notice = g.notice.as_ref().filter(|n| notice_is_urgent(n, now)).map(|n| n.deadline);
         let certain = notice.map_or(since + power_off, |deadline| deadline.max(since + power_off));
         let open = |a: &Attempt| a.generation == look.number && a.fenced_at.is_none() && a.released_at.is_some();
         let open: Vec<u32> = self.job.attempts.iter().filter(|a| open(a)).map(|a| a.number).collect();
@@ -343,7 +344,9 @@ impl Pass<'_> {
             self.lose(number, kind, fact);
         }
         // While a notice runs, its programs may still be saving: the slice counts as gone when the notice is over.
-        let notice = self.job.generation(number).and_then(|g| g.notice.as_ref()).filter(|n| n.takes_away());
+        // Maintenance of next week ends nothing now, so that nobody saves for it.
+        let notice = self.job.generation(number).and_then(|g| g.notice.as_ref());
+        let notice = notice.filter(|n| notice_is_urgent(n, self.now));
         let notice_until = notice.map(|n| n.deadline);
         if let Some(until) = notice_until
             && self.now < until

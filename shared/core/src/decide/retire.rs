@@ -69,7 +69,8 @@ impl Pass<'_> {
             return true;
         }
         let deadline = running.iter().filter_map(|a| a.stop.as_ref().map(|s| s.deadline)).max();
-        let deadline = deadline.max(g.notice.as_ref().filter(|n| n.takes_away()).map(|n| n.deadline));
+        // One that was announced for later ends no program now.
+        let deadline = deadline.max(g.notice.as_ref().filter(|n| notice_is_urgent(n, self.now)).map(|n| n.deadline));
         match deadline {
             // All may have told their end by then, and that they still send: a read that failed says neither.
             Some(at) if self.now >= at && self.seen.workers.is_none() && g.lost.is_none() => {
