@@ -52,7 +52,9 @@ pub(super) fn lost(world: &World, job: &Job, generation: u32, fault: Fault, sure
     let first = !lock(&world.truth).of(&job.id).befell.contains_key(&generation);
     let runs = job.phase == Phase::Running && job.desired == Desired::Run && job.restart.is_none();
     let Some(a) = job.attempts.last().filter(|a| a.generation == generation && a.ended.is_none()) else { return };
-    let quiet = !world.has(Fault::ClockSkew) && !hidden(world, now - HOUR, now + HOUR);
+    // A read that shows no state may be all that is seen of it.
+    let is_clear = !world.has(Fault::ClockSkew) && !world.has(Fault::StateUnclear);
+    let quiet = is_clear && !hidden(world, now - HOUR, now + HOUR);
     if !known || !first || !runs || !quiet || a.stop.is_some() || job.settling.is_some() {
         return;
     }
