@@ -22,6 +22,13 @@ pub(crate) struct Screen {
     pub(crate) fleet: Value,
 }
 
+/// The way to a worker.
+#[derive(Debug, Serialize)]
+pub(crate) struct Login {
+    /// The words of the command that goes there, for whoever asked to run.
+    pub(crate) command: Vec<String>,
+}
+
 /// How the wait for one job ended.
 #[derive(Debug, Serialize)]
 pub(crate) struct WaitEnd<'a> {

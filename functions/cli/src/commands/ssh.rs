@@ -8,6 +8,7 @@ use rekindle_core::names;
 use rekindle_wire::v1::{JobView, ResourceView, VersionView, worker_key, worker_label};
 
 use super::{Context, job_path, workspace};
+use crate::answers::Login;
 use crate::api::typed;
 use crate::args::Ssh;
 use crate::fault::{Fault, Result};
@@ -20,6 +21,12 @@ pub(crate) async fn run(context: &Context, options: &Ssh) -> Result<ExitCode> {
     let view = look(context, &options.name).await?;
     refuse_local(context, &view).await?;
     let words = words(&view, options)?;
+    if context.printer.is_json {
+        // Its terminal is no JSON.
+        let command = std::iter::once("gcloud".to_owned()).chain(words).collect();
+        context.printer.json(&Login { command })?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut command = std::process::Command::new("gcloud");
     command.args(&words);
     context.printer.talk(&format!("gcloud {}", words.join(" ")));

@@ -22,6 +22,7 @@ const SOURCES: &[(&str, &[&str])] = &[
         &[
             "Jobs",
             "Screen",
+            "Login",
             "WaitEnd",
             "Versions",
             "ServerVersion",

@@ -98,7 +98,7 @@ pub(super) const SECTIONS: &[Section] = &[
         "Lines as they come; when all workers have ended, one line for each of them.",
     ),
     one("sync", "Synced", "rekindle sync . box: --json", ""),
-    other("ssh", "", "The terminal is that of `gcloud`: nothing of our own. Only faults are JSON."),
+    one("ssh", "Login", "rekindle ssh train-1 --json", "It is told and not run, since a terminal is no JSON."),
     one("dead-letters", "DeadLetterList", "rekindle dead-letters --json", "With a job those about it."),
     one("webhook-secret", "WebhookSecretView", "rekindle webhook-secret --json", ""),
     one("dev", "Places", "rekindle dev --json", "As soon as it answers; then it runs on."),

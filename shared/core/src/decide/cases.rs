@@ -481,11 +481,13 @@ fn a_failed_read_of_the_reports_deletes_no_slice_when_the_time_to_end_is_over() 
     let workers = || Some((0..4).map(|n| report(n, WorkerState::Running, None)).collect::<Vec<_>>());
     let told = Job::clone(&decided(&job, &seen(&job, &ready, workers(), 100), 100).job);
     let deadline = told.attempts[0].stop.as_ref().unwrap().deadline.as_second() - at(0).as_second();
-    let then = |workers| decided(&told, &seen(&told, &ready, workers, deadline), deadline);
     let deletes = |decision: &Decision| decision.effects.contains(&Effect::DeleteGeneration { generation: 1 });
-    let unread = then(None);
-    assert!(!deletes(&unread) && unread.job.wake_at.is_some_and(|wake| wake <= at(deadline + 10)), "{:?}", unread.job);
-    assert!(deletes(&then(workers())), "they had their time");
+    let then = |workers, secs| decided(&told, &seen(&told, &ready, workers, secs), secs);
+    let over = deadline + 20;
+    let unread = then(None, over);
+    assert!(!deletes(&unread) && unread.job.wake_at.is_some_and(|wake| wake <= at(over + 10)), "{:?}", unread.job);
+    assert!(!deletes(&then(workers(), over - 1)), "what used all of its time is killed now, and tells how it ended");
+    assert!(deletes(&then(workers(), over)), "they had their time");
 }
 
 #[test]

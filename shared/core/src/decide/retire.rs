@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::Pass;
-use crate::job::{Attempt, Create, Delete, Desired, Generation, Outcome, Placement, StopCause};
+use crate::job::{Attempt, Create, Delete, Desired, Generation, Outcome, Placement, Stop, StopCause};
 use crate::observation::{CreateError, CreateErrorKind, Look, SliceState, WorkerReport};
 use crate::orders::notice_is_urgent;
 use crate::placement;
@@ -68,7 +70,7 @@ impl Pass<'_> {
         if running.iter().all(|a| a.released_at.is_none()) {
             return true;
         }
-        let deadline = running.iter().filter_map(|a| a.stop.as_ref().map(|s| s.deadline)).max();
+        let deadline = running.iter().filter_map(|a| a.stop.as_ref().map(|s| self.told_by(s))).max();
         // One that was announced for later ends no program now.
         let deadline = deadline.max(g.notice.as_ref().filter(|n| notice_is_urgent(n, self.now)).map(|n| n.deadline));
         match deadline {
@@ -83,6 +85,17 @@ impl Pass<'_> {
                 false
             }
             None => false,
+        }
+    }
+
+    /// By when the workers have told of an end that was ordered: a program that used all of its time is killed at the end of it.
+    fn told_by(&self, stop: &Stop) -> Timestamp {
+        match stop.cause {
+            // The machine goes then, or has gone.
+            StopCause::Notice | StopCause::Lost => stop.deadline,
+            StopCause::PeerExit | StopCause::Limit | StopCause::Cancel | StopCause::Pause | StopCause::Restart => {
+                stop.deadline + self.settings().exits_wait
+            }
         }
     }
 
