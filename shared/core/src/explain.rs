@@ -392,8 +392,8 @@ fn when_next(job: &Job, now: Timestamp) -> Option<String> {
     Some(if late >= LATE {
         format!("The next look was due at {at:.0} and is {} late; the next tick makes up for it.", span(late))
     } else if at <= now {
-        // Not all that is due has a wake-up of its own.
-        format!("The next look has been due since {at:.0} and comes within a minute, with the tick at the latest.")
+        // Not all that is due has a wake-up of its own: it comes with the tick, and that is nothing to tell.
+        return None;
     } else {
         format!("The next look is due at {at:.0}.")
     })

@@ -269,8 +269,9 @@ impl Api {
         let text = response.text().await.unwrap_or_default();
         let problem = serde_json::from_str::<Problem>(&text).ok();
         let step = next::step(status, path, problem.as_ref());
-        // A page of a proxy says nothing about a job.
-        let is_stranger = problem.is_none() && status == StatusCode::NOT_FOUND;
+        // A page of a proxy says nothing about a job or its rights, and that nobody is free for it will pass.
+        let is_stranger = problem.is_none() && matches!(status, StatusCode::NOT_FOUND | StatusCode::FORBIDDEN);
+        let may_pass = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS || is_stranger;
         let fault = match problem {
             Some(problem) => {
                 let what = if problem.detail.is_empty() { problem.title } else { problem.detail };
@@ -289,7 +290,7 @@ impl Api {
             Some(job) if status == StatusCode::NOT_FOUND && !is_stranger => fault.for_lack_of(job),
             Some(_) | None => fault,
         };
-        let fault = if status.is_server_error() || is_stranger { fault.exits(Exit::Unexpected) } else { fault };
+        let fault = if may_pass { fault.exits(Exit::Unexpected) } else { fault };
         match step {
             Some(step) => fault.next(step),
             None => fault,

@@ -150,7 +150,7 @@ async fn output(context: &Context, options: &Logs, told: &Told<'_>) -> Result<()
                 match events.next().await {
                     Ok(Some(event)) if event.kind == "end" => {
                         writer.close()?;
-                        return end(context, options, &mut *told.ends.lock().await).await;
+                        return end(context, options, told, &mut breaks).await;
                     }
                     Ok(Some(event)) => {
                         breaks.over();
@@ -214,9 +214,18 @@ fn is_heading(line: &OutputLine) -> bool {
     line.line.is_none()
 }
 
-/// Says how the job ended, or the attempt that alone was asked for.
-async fn end(context: &Context, options: &Logs, ends: &mut Ends<'_>) -> Result<()> {
-    let view: JobView = typed(context.api.get(&job_path(&options.job, "")?, &[]).await?)?;
+/// Says how the job ended, or the attempt that alone was asked for. A server that is away just then is waited for, as before.
+async fn end(context: &Context, options: &Logs, told: &Told<'_>, breaks: &mut Breaks) -> Result<()> {
+    let path = job_path(&options.job, "")?;
+    let view: JobView = loop {
+        match context.api.get(&path, &[]).await {
+            Ok(value) => break typed(value)?,
+            Err(fault) if fault.exit() != Exit::Unexpected => return Err(fault),
+            Err(fault) => breaks.bear(context, None, Err(fault))?,
+        }
+        tokio::time::sleep(breaks.pause).await;
+    };
+    let mut ends = told.ends.lock().await;
     match options.attempt {
         Some(attempt) => ends.of_attempt(attempt, &view).await?,
         None => ends.of_job(&view).await,

@@ -195,7 +195,8 @@ fn draw(rows: &[Row], width: usize) -> String {
         let bar: String = cells.iter().map(|cell| cell.map_or_else(|| " ".to_owned(), painted)).collect();
         let _ = writeln!(out, "    {:<9}|{bar}|{}", format!("a{} g{}", row.attempt, row.generation), beside(row));
     }
-    let legend = [Phase::Pending, Phase::Provisioning, Phase::Starting, Phase::Running, Phase::Recovering];
+    let legend =
+        [Phase::Pending, Phase::Provisioning, Phase::Starting, Phase::Running, Phase::Recovering, Phase::Stopping];
     let mut legend: Vec<String> =
         legend.iter().map(|phase| format!("{} {}", painted(Part::In(*phase)), phase.as_str())).collect();
     for (part, word) in [(Part::Repeated, "repeats"), (Part::Lost, "lost")] {
@@ -268,7 +269,7 @@ mod tests {
         let want = "  timeline   100s in all
     a1 g1    |..--==######x       | ran 30s
     a2 g2    |             --=####| ran 20s
-              . pending  - provisioning  = starting  # running  x recovering
+              . pending  - provisioning  = starting  # running  x recovering  ~ stopping
 ";
         assert_eq!(plain, want);
     }

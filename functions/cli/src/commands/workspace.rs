@@ -137,7 +137,7 @@ pub(crate) async fn up(context: &Context, options: Up) -> Result<()> {
             let given = options.given();
             if !given.is_empty() {
                 context.printer.warn(&format!(
-                    "{id} is defined already, and stays as it is without {}; `rekindle delete {}` and `up` define it anew",
+                    "{} is not applied: {id} is defined already; `rekindle delete {}` and `up` define it anew",
                     given.join(", "),
                     options.name
                 ));
@@ -154,11 +154,17 @@ pub(crate) async fn up(context: &Context, options: Up) -> Result<()> {
 /// Waits until a workspace can be used, and tells how it comes there.
 async fn come_up(context: &Context, id: &str, mut view: JobView, no_wait: bool) -> Result<()> {
     let mut said = String::new();
+    // What is on its way up needs no word, though it may still be shown as paused. Who pauses it after that means it.
+    let mut is_asked = view.desired == Desired::Run;
     loop {
-        // Once is enough: from then on it is on its way, though it is still shown as paused.
-        if view.phase == Phase::Paused && view.desired != Desired::Run {
+        if is_asked && view.desired == Desired::Pause {
+            return Err(Fault::input(format!("{id} did not come up: {}", human::tame(&view.message)))
+                .because("somebody paused it meanwhile, or nobody used it for long")
+                .next(format!("rekindle up {id}")));
+        } else if view.phase == Phase::Paused && !is_asked {
             let (value, _) = context.api.command(id, "unpause", &rekindle_wire::v1::CommandBody::default()).await?;
             view = typed(value)?;
+            is_asked = true;
         } else if view.phase.is_terminal() || view.outcome.is_some() {
             let why = human::tame(&view.message);
             return Err(Fault::input(format!("{id} did not come up: {why}"))
@@ -288,7 +294,7 @@ pub(crate) async fn delete(context: &Context, options: &Delete) -> Result<()> {
         let told = match find(context, name).await {
             Ok((id, Some(_))) => control::run(context, &Control { jobs: vec![id], if_attempt: None }, "cancel").await,
             Ok((id, None)) if id != *name => {
-                context.printer.talk(&format!("the workspace {name} has ended already"));
+                context.printer.talk(&format!("the workspace {name} has ended, or is being deleted already"));
                 Ok(())
             }
             Ok((_, None)) => Err(none_of_this_name(name)),

@@ -32,9 +32,16 @@ fn not_there() -> Response {
     (StatusCode::NOT_FOUND, "<html>404 page not found</html>").into_response()
 }
 
-/// A proxy that once does not know the address of a job, among looks that work.
+/// A proxy that once does not know the address of a job, has nobody free, or asks for a login, among looks that work; and a server that
+/// goes away when the output of a job has ended.
 pub(super) fn stray(id: &str, look: u32) -> Option<Response> {
-    (id == "strayed" && look == 2).then(not_there)
+    match (id, look) {
+        ("strayed", 2) => Some(not_there()),
+        ("crowded", 2) => Some((StatusCode::TOO_MANY_REQUESTS, "Rate exceeded.").into_response()),
+        ("locked", 2) => Some((StatusCode::FORBIDDEN, "<html>log in</html>").into_response()),
+        ("ending", 1 | 2) => Some(problem(503, "the server is starting", &[])),
+        _ => None,
+    }
 }
 
 /// A server that is restarted before a program says anything: the stream breaks off, and then it is away for a while, or what

@@ -270,7 +270,7 @@ fn known(id: &str) -> Option<Value> {
         "box" | "left" | "full" | "half" | "none" | "busy" | "deaf" | "firm" | "shaky" | "hung" | "piped" => {
             Some(space::workspace(id))
         }
-        "asleep" => Some(space::asleep()),
+        "asleep" | "restless" => Some(space::asleep(id)),
         "rising" => Some(space::rising()),
         "old" => Some(space::ended()),
         "again" => Some(space::worn(id)),
@@ -282,7 +282,7 @@ fn known(id: &str) -> Option<Value> {
         "silent" => Some(seeing::settling()),
         "hooked" => Some(seeing::hooked()),
         "mute" => Some(seeing::mute()),
-        "good" | "moved" | "odd" | "cut" | "young" | "gated" | "forger" => {
+        "good" | "moved" | "odd" | "cut" | "young" | "gated" | "forger" | "ending" => {
             Some(ended(id, "succeeded", "All 4 workers ended well."))
         }
         "bad" => Some(ended(id, "failed", "ModuleNotFoundError: No module named 'flax' (environment).")),
@@ -387,7 +387,7 @@ async fn show(State(log): State<Log>, Path(id): Path<String>, headers: HeaderMap
         if let Some(answer) = faulty::stray(&id, log.looks) {
             return answer;
         }
-        if id == "soon" || id == "strayed" {
+        if matches!(id.as_str(), "soon" | "strayed" | "crowded" | "locked") {
             let view = if log.looks < 3 { job(&id, &[]) } else { ended(&id, "succeeded", "All 4 workers ended well.") };
             let etag = if log.looks < 3 { "\"running\"" } else { "\"ended\"" };
             if headers.get(header::IF_NONE_MATCH).is_some_and(|known| known == etag) {
@@ -424,6 +424,11 @@ async fn command(
         (Some(job), "cancel") if job["phase"] == "succeeded" => {
             let no = NoSense { command: "cancel", phase: Phase::Succeeded };
             problem_with(409, &format!("job {id}: {no}"), &[], &[("phase", no.phase.as_str())])
+        }
+        // Somebody pauses it again before it is up.
+        (Some(mut job), "unpause") if id == "restless" => {
+            job["desired"] = json!("run");
+            (StatusCode::OK, Json(job)).into_response()
         }
         (Some(job), "pause") => (StatusCode::OK, Json(job)).into_response(),
         (Some(mut job), _) => {

@@ -49,9 +49,9 @@ pub(super) fn rising() -> Value {
 }
 
 /// One that is paused.
-pub(super) fn asleep() -> Value {
+pub(super) fn asleep(id: &str) -> Value {
     let paused = [("phase", json!("paused")), ("desired", json!("pause")), ("resources", json!([]))];
-    job("asleep", &[&[("spec", spec())][..], &paused].concat())
+    job(id, &[&[("spec", spec())][..], &paused].concat())
 }
 
 /// One that was deleted.
