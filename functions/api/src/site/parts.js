@@ -45,16 +45,26 @@ export async function get(path) {
   return body;
 }
 
+let asked = 0;
+
 /** Asks before something is destroyed. */
-export async function ask(title, text, yes) {
+export function ask(title, text, yes) {
+  const mine = (asked += 1);
   const dialog = document.getElementById("ask");
   document.getElementById("ask-title").textContent = title;
   document.getElementById("ask-text").textContent = text;
   document.getElementById("ask-yes").textContent = yes;
   dialog.returnValue = "no";
   dialog.showModal();
-  await new Promise((closed) => dialog.addEventListener("close", closed, { once: true }));
-  return dialog.returnValue === "yes";
+  return new Promise((answered) => {
+    // The event comes late: that of an earlier question, when this one is open already, is no answer to it.
+    const closed = () => {
+      if (mine === asked && dialog.open) return;
+      dialog.removeEventListener("close", closed);
+      answered(mine === asked && dialog.returnValue === "yes");
+    };
+    dialog.addEventListener("close", closed);
+  });
 }
 
 /** New content for a place. Who was on a link or a button of it by keyboard is on the same one of the new content. */

@@ -164,6 +164,7 @@ async fn the_page_is_for_everyone_and_shows_what_the_server_tells() -> Result<()
         views::unknown_addresses(dev, &page).await.context("unknown addresses")?;
         long::told(&page).await.context("a long job")?;
         people::keyboard(dev, &page).await.context("keyboard")?;
+        people::questions(&page).await.context("questions")?;
         people::names(dev, &page).await.context("names")?;
         people::colours(dev, &page).await.context("colours")?;
         answers::all_fields(dev, &page).await.context("fields")?;

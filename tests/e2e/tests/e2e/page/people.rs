@@ -95,6 +95,28 @@ pub(super) async fn keyboard(dev: &Dev, page: &Browser) -> Result<()> {
     .await
 }
 
+/// Who asks again at once answers the new question, and not the old one.
+pub(super) async fn questions(page: &Browser) -> Result<()> {
+    let told = page
+        .wait_for(
+            r#"
+            const { ask } = await import("/site/parts.js");
+            const dialog = document.getElementById("ask");
+            const first = ask("First?", "", "Yes");
+            const told = new Promise((closed) => dialog.addEventListener("close", closed, { once: true }));
+            dialog.close("no");
+            const second = ask("Second?", "", "Yes");
+            await told;
+            await new Promise(requestAnimationFrame);
+            const isOpen = dialog.open;
+            dialog.close("yes");
+            return [await first, isOpen, await second];"#,
+        )
+        .await?;
+    ensure!(told == json!([false, true, true]), "a question was answered by another: {told}");
+    Ok(())
+}
+
 fn words(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().map(|one| one.as_str().unwrap_or_default().to_owned()).collect()
 }
