@@ -277,7 +277,8 @@ const LIVE: &str = "live";
 async fn top(person: &Person<'_>) -> Result<()> {
     let mut terminal = Terminal::open(person, "rekindle top")?;
     terminal.sees("\u{1b}[?1049h").await?;
-    terminal.sees(LIVE).await?;
+    // Its name alone may stand among the events or in the fleet before there is a job to ask about.
+    terminal.sees("live: attempts").await?;
     terminal.press("e").await?;
     terminal.sees("why live is where it is").await?;
     terminal.press("\u{1b}").await?;
@@ -300,7 +301,7 @@ async fn top(person: &Person<'_>) -> Result<()> {
     ensure!(status.success(), "top ended with {status}");
     ensure!(person.dev.job(LIVE).await?["desired"] == "run", "a no is a no");
     let mut terminal = Terminal::open(person, "rekindle top")?;
-    terminal.sees(LIVE).await?;
+    terminal.sees("live: attempts").await?;
     terminal.press("c").await?;
     terminal.sees("Cancel live?").await?;
     terminal.press("y").await?;
