@@ -14,7 +14,7 @@ saved=${REKINDLE_CHECKPOINT_DIR#file://}; steps=1000000000; cd "$PROGRAMS"
 
 const PLAIN: &str = r#"
 if [ "$REKINDLE_RESUME" = 1 ]; then
-  [[ "$(cat "$saved/worker-$REKINDLE_WORKER.json")" =~ [0-9]+ ]] && steps=$((BASH_REMATCH[0] + 50))
+  [[ "$(cat "$saved/$REKINDLE_SLICE-$REKINDLE_WORKER.json")" =~ [0-9]+ ]] && steps=$((BASH_REMATCH[0] + 50))
 fi
 exec "$PYTHON" plain.py $steps 0.01
 "#;
