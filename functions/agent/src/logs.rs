@@ -255,8 +255,9 @@ impl Shipper {
             cursor.offset += pending.dropped + pending.len;
             cursor.number += 1;
             cursor.pending = None;
-            free(&path, cursor);
+            // Written down before it is gone: an agent that began between the two would send zeros under this number.
             self.save(attempt, cursors);
+            free(&path, &mut cursors.streams[index]);
         }
     }
 
