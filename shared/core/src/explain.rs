@@ -103,7 +103,7 @@ fn standing(job: &Job, now: Timestamp) -> String {
         Phase::Recovering => format!("Job {id} is being brought back, for {since}{}.", lost_slice(job)),
         Phase::Stopping => {
             let end = match job.outcome {
-                Some(outcome) => format!("has ended ({})", outcome.phase().as_str()),
+                Some(outcome) => format!("has ended ({})", end_word(job, outcome)),
                 None => "is being paused".to_owned(),
             };
             match (ending(job), sends(job)) {
@@ -119,6 +119,7 @@ fn standing(job: &Job, now: Timestamp) -> String {
             let how = match job.outcome {
                 Some(Outcome::Succeeded) => "succeeded",
                 Some(Outcome::Failed) => "failed",
+                Some(Outcome::Cancelled) if job.spec.workspace => "was deleted",
                 Some(Outcome::Cancelled) => "was cancelled",
                 None => job.phase.as_str(),
             };
@@ -130,6 +131,11 @@ fn standing(job: &Job, now: Timestamp) -> String {
             )
         }
     }
+}
+
+/// How it ended, as its owner says it: a workspace ends by being deleted.
+fn end_word(job: &Job, outcome: Outcome) -> &'static str {
+    if outcome == Outcome::Cancelled && job.spec.workspace { "deleted" } else { outcome.phase().as_str() }
 }
 
 /// It has ended by itself, and its slice is kept while this comes.
@@ -155,11 +161,14 @@ fn why(job: &Job) -> Option<String> {
     let message = without_stop(&job.message);
     // While it runs the message only repeats where it stands, and an end says its root cause itself.
     let repeats = job.phase == Phase::Running && job.reason == Reason::Running;
-    let told = job.last_end.as_ref().is_some_and(|end| end_is_told(job, end) && message == end.ended.summary);
-    if message.is_empty() || repeats || told {
+    let told = job.last_end.as_ref().filter(|end| end_is_told(job, end)).map(|end| without_stop(&end.ended.summary));
+    // The cause is told with the end that it is of: here only what follows from it.
+    let rest = told.filter(|told| !told.is_empty()).and_then(|told| message.strip_prefix(told));
+    let new = rest.map_or(message, |rest| rest.trim_start_matches([';', ' ']));
+    if new.is_empty() || repeats {
         return None;
     }
-    Some(format!("Why: {message} ({}).", job.reason.name()))
+    Some(format!("Why: {new} ({}).", job.reason.name()))
 }
 
 /// Whether the last end still explains anything: not of a job that ended well or runs long since.
@@ -250,7 +259,7 @@ fn what_next(job: &Job, now: Timestamp) -> Option<String> {
         Phase::Stopping => {
             let names = resources(job).unwrap_or_else(|| "what is left".to_owned());
             let are = if job.generations.len() > 1 { "are" } else { "is" };
-            let then = job.outcome.map_or("paused", |outcome| outcome.phase().as_str());
+            let then = job.outcome.map_or("paused", |outcome| end_word(job, outcome));
             let first = match ending(job) {
                 Some((_, at)) if at > now => {
                     format!("what still runs is killed at {at:.0}; when all of it has ended the TPU is deleted, and ")

@@ -132,7 +132,13 @@ impl Engine {
         if_attempt: Option<u32>,
     ) -> Result<Commanded, StoreError> {
         let asked = Asked { command, if_attempt };
-        self.change(id, command.name(), actor, key, Some(asked), |job, now| apply_command(job, command, now)).await
+        let applied = |job: &Job, now| {
+            let after = apply_command(job, command, now)?;
+            Ok(after.map(|after| {
+                if command == Command::Pause { Job { message: format!("paused by {actor}"), ..after } } else { after }
+            }))
+        };
+        self.change(id, command.name(), actor, key, Some(asked), applied).await
     }
 
     /// Records an order to the workers of a workspace; the job that comes back names it last. Under the same key it is

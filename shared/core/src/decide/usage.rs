@@ -8,9 +8,19 @@ use crate::job::{Attempt, Generation, Job, Usage};
 use crate::observation::{Look, NoticeKind};
 
 impl Pass<'_> {
-    /// Adds the time since the last count. The state before this pass holds for all of it.
+    /// Adds the time since the last count. The state before this pass holds for all of it, but for what the workers have told of
+    /// their steps since.
     pub(super) fn count_usage(&mut self) {
-        self.job.usage = counted(&self.job, self.now, |g| self.last_word(g));
+        self.job.usage = counted(&self.job, self.now, |g| self.last_word(g), |a| self.steps_of(a));
+    }
+
+    /// The steps of an attempt as its workers tell them now.
+    fn steps_of(&self, a: &Attempt) -> Steps {
+        let of = || self.seen.workers.iter().flatten().filter(|report| report.attempt == a.number);
+        Steps {
+            from: of().filter_map(|report| report.resumed_from).min(),
+            newest: of().filter_map(|report| report.step).max(),
+        }
     }
 
     /// The last word of a slice that is seen to be gone for the first time: nobody knows when in between it went, and nobody is
@@ -26,13 +36,26 @@ impl Pass<'_> {
     }
 }
 
-/// The job's usage counted up to `now`, by the state that it is in: what a person is shown between two passes.
-pub fn usage_at(job: &Job, now: Timestamp) -> Usage {
-    counted(job, now, |_| None)
+/// What the workers of an attempt tell of its steps.
+#[derive(Default)]
+struct Steps {
+    /// Where it resumed.
+    from: Option<u64>,
+    newest: Option<u64>,
 }
 
-/// `last_word`: until when a generation counts at most.
-fn counted(job: &Job, now: Timestamp, last_word: impl Fn(&Generation) -> Option<Timestamp>) -> Usage {
+/// The job's usage counted up to `now`, by the state that it is in: what a person is shown between two passes.
+pub fn usage_at(job: &Job, now: Timestamp) -> Usage {
+    counted(job, now, |_| None, |_| Steps::default())
+}
+
+/// `last_word`: until when a generation counts at most; `steps`: what is told of an attempt beyond the document.
+fn counted(
+    job: &Job,
+    now: Timestamp,
+    last_word: impl Fn(&Generation) -> Option<Timestamp>,
+    steps: impl Fn(&Attempt) -> Steps,
+) -> Usage {
     let from = job.usage.through.unwrap_or(job.created_at);
     let mut usage = job.usage.clone();
     // Parts of a second are left for the next count, so that many short passes lose nothing.
@@ -47,7 +70,13 @@ fn counted(job: &Job, now: Timestamp, last_word: impl Fn(&Generation) -> Option<
         }
         let until = taken_away_at(g).into_iter().chain(last_word(g)).fold(through, Timestamp::min);
         let secs = u64::try_from(until.duration_since(from).as_secs()).unwrap_or(0);
-        count(&mut usage, g, sort(job, g), from, secs);
+        let (sort, newest) = (sort(job, g), newest_on(job, g));
+        let caught_up = newest.filter(|_| sort == Sort::Repeated).and_then(|a| caught_up_at(job, a, &steps(a), until));
+        // An attempt may be over before a pass has seen it beyond the others.
+        let again =
+            caught_up.map_or(secs, |at| u64::try_from(at.duration_since(from).as_secs()).unwrap_or(0).min(secs));
+        count(&mut usage, g, sort, from, again);
+        count(&mut usage, g, Sort::Useful, from + std::time::Duration::from_secs(again), secs - again);
     }
     usage.through = Some(through);
     usage
@@ -62,8 +91,7 @@ fn taken_away_at(g: &Generation) -> Option<Timestamp> {
 
 /// What the chips of a generation do.
 fn sort(job: &Job, g: &Generation) -> Sort {
-    let newest = job.attempts.iter().rev().find(|a| a.generation == g.number);
-    match newest {
+    match newest_on(job, g) {
         Some(a) if a.stop.is_some() || a.ended.is_some() => Sort::Idle,
         _ if g.delete.is_some() => Sort::Idle,
         Some(a) if a.started_at.is_none() => Sort::Waiting,
@@ -73,10 +101,30 @@ fn sort(job: &Job, g: &Generation) -> Sort {
     }
 }
 
+fn newest_on<'a>(job: &'a Job, g: &Generation) -> Option<&'a Attempt> {
+    job.attempts.iter().rev().find(|a| a.generation == g.number)
+}
+
+/// When an attempt that came beyond the job's highest step by `until` had done again what was done before: its steps are taken
+/// to be of one length. `None`: it has not.
+fn caught_up_at(job: &Job, a: &Attempt, told: &Steps, until: Timestamp) -> Option<Timestamp> {
+    let (started, highest) = (a.started_at?, job.highest_step?);
+    let newest = told.newest.filter(|newest| *newest > highest)?;
+    let from = told.from.or_else(|| resumes_at(a)).unwrap_or(0).min(highest);
+    let ran = u64::try_from(until.duration_since(started).as_millis()).ok()?;
+    let share = u128::from(ran) * u128::from(highest - from) / u128::from(newest - from);
+    Some(started + std::time::Duration::from_millis(u64::try_from(share).ok()?))
+}
+
+/// Where an attempt begins: where its workers say, and until they do where the job was saved last.
+fn resumes_at(a: &Attempt) -> Option<u64> {
+    a.resumed_from.or_else(|| a.saved_before.filter(|_| a.resume))
+}
+
 /// Whether an attempt that runs does again what an earlier one has done. Where it resumed is told only with its first steps;
 /// until then it is where the job was saved last.
 fn repeats(job: &Job, a: &Attempt) -> bool {
-    let from = a.resumed_from.or_else(|| a.saved_before.filter(|_| a.resume));
+    let from = resumes_at(a);
     let is_behind = match job.highest_step {
         Some(highest) => from.is_none_or(|from| from < highest),
         None => a.resumed_from.is_some(),
@@ -97,5 +145,43 @@ fn count(usage: &mut Usage, g: &Generation, sort: Sort, from: Timestamp, secs: u
             // An orphan is no job's.
             Sort::Idle | Sort::Orphan => &mut usage.idle_chip_secs,
         } += meter.chip_secs;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::{decided, report, running, seen, view};
+    use crate::fixture::at;
+    use crate::job::Job;
+    use crate::observation::{Look, SliceState, WorkerReport, WorkerState};
+
+    /// The chip-seconds (useful, repeated) of an attempt that started at second 2, after others had come to step 100, and of
+    /// which a pass hears first at second 62: it resumed there, and is at that step.
+    fn after_a_minute(saved: Option<u64>, resumed_from: Option<u64>, step: Option<u64>) -> (u64, u64) {
+        let mut job = Job { highest_step: Some(100), saved, ..running() };
+        job.usage.through = Some(at(2));
+        (job.attempts[0].resume, job.attempts[0].saved_before) = (saved.is_some(), saved);
+        let of = |n| WorkerReport { step, resumed_from, ..report(n, WorkerState::Running, None) };
+        let ready = Look::Seen(view(&job, SliceState::Ready, true));
+        let heard = seen(&job, &ready, Some((0..4).map(of).collect()), 62);
+        let usage = decided(&job, &heard, 62).job.usage.clone();
+        let chips = u64::from(job.generations[0].chips);
+        assert_eq!(usage.useful_chip_secs + usage.repeated_chip_secs, 60 * chips);
+        (usage.useful_chip_secs / chips, usage.repeated_chip_secs / chips)
+    }
+
+    #[test]
+    fn of_an_attempt_that_no_pass_saw_amid_its_steps_the_new_ones_are_useful() {
+        for (saved, resumed_from, step, want) in [
+            (Some(80), Some(80), Some(140), (40, 20)),
+            (Some(80), None, Some(140), (40, 20)),
+            (None, None, Some(200), (30, 30)),
+            (Some(80), Some(80), Some(100), (0, 60)),
+            (Some(80), Some(80), None, (0, 60)),
+            // It had more than was known to be saved.
+            (Some(80), Some(100), Some(101), (60, 0)),
+        ] {
+            assert_eq!(after_a_minute(saved, resumed_from, step), want, "{saved:?} {resumed_from:?} {step:?}");
+        }
     }
 }

@@ -190,8 +190,9 @@ impl Pass<'_> {
             Desired::Cancel if self.job.outcome.is_none() => {
                 self.job.outcome = Some(Outcome::Cancelled);
                 self.job.reason = Reason::CancelRequested;
-                self.job.message = "cancelled by a person".into();
-                self.note("the job is being cancelled");
+                let ended = if self.job.spec.workspace { "deleted" } else { "cancelled" };
+                self.job.message = format!("{ended} by a person");
+                self.note(format!("the job is being {ended}"));
             }
             Desired::Cancel | Desired::Run | Desired::Pause => {}
         }

@@ -276,6 +276,13 @@ fn a_failure_that_settles_says_when_it_becomes_final() {
     job.settling = Some(Settling { attempt: 2, until: at(660), kind: FailureKind::UserError, summary });
     says(&job, at(610), &["at 2026-03-01T12:11:00Z it fails (user_error), unless a loss of the slice explains"]);
     says(&job, at(670), &["Next: it fails (user_error): no loss of the slice has explained the end."]);
+    let mut end = grpc_end(Action::Fail);
+    end.ended.summary = "ValueError: bad shape.".into();
+    job.last_end = Some(end);
+    job.message = "ValueError: bad shape; waits whether a loss explains it".into();
+    says(&job, at(610), &["Why: waits whether a loss explains it (settling)."]);
+    let paragraph = explain(&job, at(610)).paragraph;
+    assert_eq!(paragraph.matches("bad shape").count(), 1, "the cause is told once: {paragraph}");
     assert_eq!(waiting_for(&job).unwrap(), "a sign that the slice was lost, until 2026-03-01T12:11:00Z");
 }
 
@@ -297,6 +304,11 @@ fn stopping_names_what_is_still_there() {
     );
     assert_eq!(waiting_for(&job).unwrap(), "the deletion of rk-abc123-train-g1");
     fact(&job, at(700), "(sent once, refused: 403 not allowed)");
+    job.spec.workspace = true;
+    says(&job, at(700), &["Job train has ended (deleted)", "is gone, the job is deleted"]);
+    let over = Job { phase: Phase::Cancelled, generations: Vec::new(), ..job.clone() };
+    says(&over, at(700), &["Job train was deleted at"]);
+    job.spec.workspace = false;
     job.outcome = None;
     says(&job, at(700), &["Job train is being paused", "is gone, the job is paused"]);
     job.generations.push(job.generations[0].clone());

@@ -83,6 +83,7 @@ async fn a_pause_lets_go_and_an_unpause_resumes_on_a_new_generation() {
     rig.command(Command::Pause, "p").await;
     let job = rig.until_phase(Phase::Paused, 400).await;
     assert!(job.generations.is_empty() && rig.fakes.tpu.slices().is_empty());
+    assert_eq!(job.message, "paused by ann@example.com");
     rig.command(Command::Unpause, "u").await;
     let job = rig.until_phase(Phase::Running, 100).await;
     assert_eq!((job.last_attempt, job.last_generation), (2, 2));
