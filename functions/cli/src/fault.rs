@@ -109,6 +109,11 @@ impl Fault {
         &self.0.what
     }
 
+    /// True when a word stands in what is told of it.
+    pub(crate) fn names(&self, word: &str) -> bool {
+        self.0.what.contains(word) || self.0.causes.iter().any(|cause| cause.contains(word))
+    }
+
     /// True when nothing is to be shown: nobody reads any more, or all is said.
     pub(crate) fn is_quiet(&self) -> bool {
         self.0.is_quiet

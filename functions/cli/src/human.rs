@@ -4,6 +4,9 @@ use jiff::Timestamp;
 use owo_colors::OwoColorize as _;
 use rekindle_core::history::HistoryEntry;
 use rekindle_core::job::Phase;
+use rekindle_wire::v1::JobView;
+
+use crate::commands::workspace;
 
 /// A length of time in at most two units: `45s`, `12m`, `3h05m`, `2d4h`.
 pub(crate) fn duration(secs: i64) -> String {
@@ -68,6 +71,11 @@ pub(crate) fn count(number: u64, word: &str) -> String {
 /// The phase in its colour.
 pub(crate) fn phase(phase: Phase) -> String {
     paint(phase, phase.as_str())
+}
+
+/// The phase of a job in its colour, as its owner says it: a workspace ends by being deleted.
+pub(crate) fn phase_of(job: &JobView) -> String {
+    paint(job.phase, if workspace::is_deleted(job) { "deleted" } else { job.phase.as_str() })
 }
 
 /// Text in the colour of a phase.

@@ -1,11 +1,15 @@
 //! The only way to the terminal: data on stdout, talk on stderr, colours only where somebody sees them.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstream::ColorChoice;
 use serde::Serialize;
 
 use crate::fault::{Fault, Result};
+
+/// What was written last to the terminal has no end of line: what a program said, or the state of its bar.
+static AMID_LINE: AtomicBool = AtomicBool::new(false);
 
 /// Where a command writes.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +56,7 @@ impl Printer {
         let mut out = anstream::stdout().lock();
         out.write_all(text.as_bytes())?;
         out.flush()?;
+        self.wrote(text.as_bytes());
         Ok(())
     }
 
@@ -60,6 +65,16 @@ impl Printer {
         let mut out = std::io::stdout().lock();
         out.write_all(bytes)?;
         out.flush()?;
+        self.wrote(bytes);
+        Ok(())
+    }
+
+    /// Writes bytes as they are to stderr: what a program complained of.
+    pub(crate) fn error_bytes(self, bytes: &[u8]) -> Result<()> {
+        std::io::stderr().lock().write_all(bytes)?;
+        if self.is_talk_terminal {
+            note_end(bytes);
+        }
         Ok(())
     }
 
@@ -80,9 +95,31 @@ impl Printer {
         self.line(&text.map_err(|error| Fault::unexpected("cannot write JSON").caused_by(&error))?)
     }
 
-    /// Says something to the person. Nobody listening is no fault.
+    /// Says something to the person, on a line of its own. Nobody listening is no fault.
     pub(crate) fn talk(self, text: &str) {
-        let _ = anstream::stderr().lock().write_all(format!("{text}\n").as_bytes());
+        self.say(&format!("{text}\n"));
+    }
+
+    /// The terminal shows something behind which nothing may be written: a `^C`.
+    pub(crate) fn leave_line(self) {
+        AMID_LINE.store(true, Ordering::Relaxed);
+    }
+
+    /// True while the last line on the terminal has no end.
+    pub(crate) fn is_amid_line(self) -> bool {
+        AMID_LINE.load(Ordering::Relaxed)
+    }
+
+    fn wrote(self, bytes: &[u8]) {
+        if self.is_terminal {
+            note_end(bytes);
+        }
+    }
+
+    fn say(self, text: &str) {
+        let is_glued = self.is_talk_terminal && AMID_LINE.swap(false, Ordering::Relaxed);
+        let begin = if is_glued { "\n" } else { "" };
+        let _ = anstream::stderr().lock().write_all(format!("{begin}{text}").as_bytes());
     }
 
     /// Warns the person.
@@ -98,7 +135,13 @@ impl Printer {
         }
         let json = || serde_json::to_string(&fault.json()).map(|json| json + "\n").unwrap_or_default();
         let text = if self.is_json { json() } else { fault.text() };
-        let _ = anstream::stderr().lock().write_all(text.as_bytes());
+        self.say(&text);
+    }
+}
+
+fn note_end(bytes: &[u8]) {
+    if let Some(last) = bytes.last() {
+        AMID_LINE.store(*last != b'\n', Ordering::Relaxed);
     }
 }
 

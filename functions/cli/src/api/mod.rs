@@ -121,6 +121,7 @@ impl Api {
     /// GET, as it comes; [`read`] reads it.
     pub(crate) async fn get_bytes(&self, path: &str, query: Query<'_>) -> Result<bytes::Bytes> {
         let response = self.send(Method::GET, path, query, &Body::None, Some(CALL_TIMEOUT)).await?;
+        self.refuse_page(path, &response)?;
         response.bytes().await.map_err(|error| self.broken(path, &error))
     }
 
@@ -135,7 +136,7 @@ impl Api {
         self.json(path, response).await.map(Some)
     }
 
-    /// GET, its text handed on piece by piece.
+    /// GET, its text handed on piece by piece. Refuses a page of HTML: it is of something before the server, such as a login.
     pub(crate) async fn get_text(
         &self,
         path: &str,
@@ -143,6 +144,7 @@ impl Api {
         mut piece: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let response = self.send(Method::GET, path, query, &Body::None, None).await?;
+        self.refuse_page(path, &response)?;
         let mut stream = response.bytes_stream();
         while let Some(bytes) = stream.next().await {
             piece(&bytes.map_err(|error| self.broken(path, &error))?)?;
@@ -154,6 +156,7 @@ impl Api {
     pub(crate) async fn events(&self, path: &str, query: Query<'_>, last_id: Option<&str>) -> Result<Events> {
         let body = Body::LastEventId(last_id.map(str::to_owned));
         let response = self.send(Method::GET, path, query, &body, None).await?;
+        self.refuse_page(path, &response)?;
         let url = self.url().to_owned();
         Ok(Events {
             url,
@@ -312,11 +315,27 @@ impl Api {
         Fault::unexpected(what).caused_by(&bare(error)).next(next)
     }
 
+    /// What answers at the server's address with a page is something else: the login of a network, a proxy. It may go away.
+    fn refuse_page(&self, path: &str, response: &reqwest::Response) -> Result<()> {
+        if !is_page(response) {
+            return Ok(());
+        }
+        Err(Fault::unexpected(format!("{}{path} answered a web page", self.url()))
+            .because("what answers there is no Rekindle: the login of a network, or a proxy")
+            .next("log in where that page says, or check the address; `rekindle doctor` tells more"))
+    }
+
     fn broken(&self, path: &str, error: &reqwest::Error) -> Fault {
         Fault::unexpected(format!("the answer of {}{path} broke off", self.url()))
             .caused_by(&bare(error))
             .next("run the command again; `rekindle doctor` checks the server")
     }
+}
+
+/// True of an answer that says that it is HTML.
+fn is_page(response: &reqwest::Response) -> bool {
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/html")
 }
 
 /// A stream of server-sent events.

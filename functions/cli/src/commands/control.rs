@@ -6,6 +6,7 @@ use rekindle_wire::v1::{CommandBody, JobView};
 use super::{Context, nearest, workspace};
 use crate::api::typed;
 use crate::args::{Control, Restart};
+use crate::exit::Exit;
 use crate::fault::{Fault, Result};
 use crate::human;
 
@@ -20,21 +21,48 @@ pub(crate) async fn restart(context: &Context, options: &Restart) -> Result<()> 
     each(context, &options.control, "restart", &body).await
 }
 
-/// One job's fault does not stop the others; the last fault is the answer, the ones before are shown.
+/// One job's fault does not stop the others; the last fault is the answer, the ones before are shown. A server that cannot be
+/// reached is not asked again: then it is told which jobs are done, and which are not.
 async fn each(context: &Context, options: &Control, command: &str, body: &CommandBody) -> Result<()> {
     let body = CommandBody { if_attempt: options.if_attempt, ..body.clone() };
     let mut fault: Option<Fault> = None;
-    for job in &options.jobs {
-        if let Err(new) = one(context, job, command, &body).await
-            && let Some(earlier) = fault.replace(new)
-        {
+    for (at, job) in options.jobs.iter().enumerate() {
+        let Err(new) = one(context, job, command, &body).await else { continue };
+        let new = if new.status().is_none() && new.exit() == Exit::Unexpected {
+            let (told, open) = options.jobs.split_at(at);
+            return Err(all_told(context, fault, new.because(unconfirmed(command, told, open))).await);
+        } else if options.jobs.len() > 1 && !new.names(job) {
+            new.because(format!("this is of `{command}` for {job}"))
+        } else {
+            new
+        };
+        if let Some(earlier) = fault.replace(new) {
             context.printer.fault(&nearest::told(context, earlier).await);
         }
     }
     fault.map_or(Ok(()), Err)
 }
 
-async fn one(context: &Context, job: &str, command: &str, body: &CommandBody) -> Result<()> {
+/// Shows an earlier fault, and gives the last.
+async fn all_told(context: &Context, earlier: Option<Fault>, last: Fault) -> Fault {
+    if let Some(earlier) = earlier {
+        context.printer.fault(&nearest::told(context, earlier).await);
+    }
+    last
+}
+
+/// Whether a request arrived whose answer did not is not known here: so only an answer counts. What was refused is told by its
+/// own fault.
+pub(super) fn unconfirmed(command: &str, asked: &[String], open: &[String]) -> String {
+    let open = open.join(", ");
+    match asked {
+        [] => format!("`{command}` is not confirmed for {open}"),
+        asked => format!("`{command}` is not confirmed for {open}; the server has answered for {}", asked.join(", ")),
+    }
+}
+
+/// The command on one job.
+pub(super) async fn one(context: &Context, job: &str, command: &str, body: &CommandBody) -> Result<()> {
     let job = &workspace::meant(context, job).await?;
     let (value, is_change) = context.api.command(job, command, body).await?;
     if context.printer.is_json {
@@ -49,7 +77,9 @@ async fn one(context: &Context, job: &str, command: &str, body: &CommandBody) ->
         }
         ("cancel", true) if workspace::is_workspace(&view) => "will be deleted",
         ("cancel", true) => "will be cancelled",
+        ("cancel", false) if view.phase.is_terminal() && workspace::is_workspace(&view) => "was deleted before",
         ("cancel", false) if view.phase.is_terminal() => "was cancelled before",
+        ("cancel", false) if workspace::is_workspace(&view) => "is being deleted already",
         ("cancel", false) => "is being cancelled already",
         ("pause", true) => "will be paused",
         ("pause", false) => "is paused already",
@@ -59,7 +89,7 @@ async fn one(context: &Context, job: &str, command: &str, body: &CommandBody) ->
         (_, true) => "is told",
         (_, false) => "needs nothing: it holds already",
     };
-    let phase = human::phase(view.phase);
+    let phase = human::phase_of(&view);
     let now = match (command, is_change) {
         // It is not yet what it will be, and its message may be of either.
         ("cancel" | "pause" | "restart", true) => format!("it is {phase} now"),

@@ -1,7 +1,6 @@
 //! `exec`: a command on the workers of a workspace, its output as it comes, its exit codes.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -339,7 +338,7 @@ impl Screen<'_> {
             return self.context.printer.json_line(&ExecLine { worker, stream, line });
         }
         if is_error {
-            return Ok(std::io::stderr().lock().write_all(bytes)?);
+            return self.context.printer.error_bytes(bytes);
         }
         self.context.printer.bytes(bytes)
     }

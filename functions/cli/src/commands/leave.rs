@@ -1,4 +1,4 @@
-//! Ctrl-C of a person who only watches: what is watched goes on, and that is said.
+//! Ctrl-C of a person who only watches: what is watched is not ended by that, and that is said.
 
 use std::future::Future;
 
@@ -16,8 +16,8 @@ pub(super) async fn watching<T>(context: &Context, still: &str, watched: impl Fu
         done = watched => done,
         _ = interrupts.recv() => {
             // Behind the ^C that the terminal shows.
-            let line = if context.printer.is_talk_terminal() { "\n" } else { "" };
-            context.printer.talk(&format!("{line}{still}"));
+            context.printer.leave_line();
+            context.printer.talk(still);
             Err(Fault::left())
         }
     }
@@ -27,8 +27,8 @@ pub(super) async fn watching<T>(context: &Context, still: &str, watched: impl Fu
 pub(super) fn jobs_go_on(jobs: &[String], again: &str) -> String {
     let names = jobs.join(" ");
     let what = match jobs {
-        [one] => format!("{one} goes on"),
-        _ => "they all go on".to_owned(),
+        [one] => format!("{one} is not ended by that"),
+        _ => "none of them is ended by that".to_owned(),
     };
     format!("{what}; see again with `rekindle {again} {names}`, end with `rekindle cancel {names}`")
 }

@@ -299,7 +299,8 @@ impl<'a> Writer<'a> {
 
     /// A line in place of the same worker's bar, if that stands at the end. A bar stays open where it fits in the width.
     fn show(&mut self, shown: &str, is_bar: bool, worker: &str) -> Result<()> {
-        let begin = match self.bar.take() {
+        // What was said meanwhile stands below the bar.
+        let begin = match self.bar.take().filter(|_| self.printer.is_amid_line()) {
             Some(of) if of == worker => "\r\u{1b}[K",
             Some(_) => "\n",
             None => "",
@@ -312,7 +313,7 @@ impl<'a> Writer<'a> {
 
     /// Leaves a bar that stands at the end as it is.
     fn close(&mut self) -> Result<()> {
-        if self.bar.take().is_some() { self.printer.bytes(b"\n") } else { Ok(()) }
+        if self.bar.take().is_some() && self.printer.is_amid_line() { self.printer.bytes(b"\n") } else { Ok(()) }
     }
 }
 

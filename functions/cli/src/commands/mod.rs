@@ -32,7 +32,7 @@ mod timeline;
 mod top;
 mod version;
 mod wait;
-mod workspace;
+pub(crate) mod workspace;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

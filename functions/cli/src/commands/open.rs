@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use tokio::net::TcpListener;
 
-use super::Context;
+use super::{Context, job_path};
 use crate::answers::Address;
 use crate::api::Api;
 use crate::args::Open;
@@ -45,8 +45,11 @@ pub(crate) async fn run(context: Context, options: &Open) -> Result<()> {
         Some(job) => format!("#/job/{}", crate::api::segment(job)?),
         None => String::new(),
     };
-    // Fails with the right words when there is no server, or no right to read.
-    context.api.get("/v1/jobs", &[("page_size", Some("1".to_owned()))]).await?;
+    // Fails with the right words when there is no server, no right to read, or no such job.
+    match &options.job {
+        Some(job) => context.api.get(&job_path(job, "")?, &[]).await?,
+        None => context.api.get("/v1/jobs", &[("page_size", Some("1".to_owned()))]).await?,
+    };
     if context.api.is_on_loopback() {
         return show(&context, &format!("{}/{view}", context.api.url()), options);
     }

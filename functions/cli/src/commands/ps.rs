@@ -98,7 +98,7 @@ fn row(job: &JobView, now: Timestamp) -> Vec<String> {
     let asked = asked.and_then(Value::as_str).map(str::to_owned);
     vec![
         job.id.to_string(),
-        human::phase(job.phase),
+        human::phase_of(job),
         human::age(job.phase_since, now),
         if job.attempt == 0 { dash() } else { job.attempt.to_string() },
         resource.map(|r| r.accelerator.clone()).or(asked).unwrap_or_else(dash),

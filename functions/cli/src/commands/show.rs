@@ -54,14 +54,20 @@ pub(crate) fn text(job: &JobView, now: Timestamp) -> String {
         ..1 => "just now".to_owned(),
         secs => format!("for {}", human::duration(secs)),
     };
-    let _ = writeln!(out, "{}  {} {since}", job.id.bold(), human::phase(job.phase));
+    let _ = writeln!(out, "{}  {} {since}", job.id.bold(), human::phase_of(job));
     let mut line = |name: &str, value: String| {
         let _ = writeln!(out, "  {:<10} {value}", name.dimmed());
     };
     line("why", format!("{} ({})", human::tame(&job.message), job.reason.name()));
     if let Some(what) = &job.waiting_for {
-        let look = job.next_wake_at.map(|at| format!(", next look {}", human::until(at, now))).unwrap_or_default();
-        line("waits for", format!("{what}{look}"));
+        let look = job.next_wake_at.map(|at| human::until(at, now));
+        // Why it is there may be what it waits for.
+        match (repeats(&job.message, what), look) {
+            (false, Some(look)) => line("waits for", format!("{}, next look {look}", human::tame(what))),
+            (false, None) => line("waits for", human::tame(what)),
+            (true, Some(look)) => line("next look", look),
+            (true, None) => {}
+        }
     }
     for resource in &job.resources {
         line("tpu", self::resource(resource, now));
@@ -81,7 +87,12 @@ pub(crate) fn text(job: &JobView, now: Timestamp) -> String {
     if let Some(end) = &job.last_end {
         let kind = end.kind.map_or("ended", rekindle_core::failure::FailureKind::as_str);
         let (attempt, ago) = (end.attempt, human::age(end.at, now));
-        line("last end", format!("attempt {attempt}, {ago} ago: {kind}: {}", human::tame(&end.summary)));
+        let summary = if repeats(&job.message, &end.summary) {
+            String::new()
+        } else {
+            format!(": {}", human::tame(&end.summary))
+        };
+        line("last end", format!("attempt {attempt}, {ago} ago: {kind}{summary}"));
     }
     if let Some(untold) = &job.untold {
         let (ago, reason) = (human::age(untold.at, now), human::tame(&untold.reason));
@@ -98,6 +109,12 @@ pub(crate) fn text(job: &JobView, now: Timestamp) -> String {
     line("owner", owner(job));
     line("submitted", format!("{} ago by {}", human::age(job.created_at, now), human::tame(&job.submitted_by)));
     out
+}
+
+/// True when a text is said already at the beginning of another.
+fn repeats(said: &str, text: &str) -> bool {
+    let text = text.trim().trim_end_matches('.');
+    !text.is_empty() && said.trim().starts_with(text)
 }
 
 fn resource(resource: &ResourceView, now: Timestamp) -> String {

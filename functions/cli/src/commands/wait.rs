@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use owo_colors::OwoColorize as _;
-use rekindle_core::job::{Outcome, Phase};
+use rekindle_core::job::{Desired, Outcome, Phase};
 use rekindle_core::reason::Reason;
 use rekindle_wire::v1::JobView;
 
@@ -81,7 +81,11 @@ pub(crate) async fn report(context: &Context, job: &str, (end, view): &(End, Opt
         return Ok(end.exit());
     }
     match end {
-        End::Known(outcome) => printer.line(&format!("{job} {}: {message}", human::phase(outcome.phase())))?,
+        End::Known(outcome) => {
+            // Its TPU may still be given back.
+            let ended = view.as_ref().map(|view| human::phase_of(&JobView { phase: outcome.phase(), ..view.clone() }));
+            printer.line(&format!("{job} {}: {message}", ended.unwrap_or_else(|| human::phase(outcome.phase()))))?;
+        }
         End::TimedOut => {
             let phase = view.as_ref().map_or("not known", |view| view.phase.as_str());
             printer.warn(&format!("{job} has not ended in time; it is {}", phase.bold()));
@@ -167,11 +171,22 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// On a terminal, each change of the phase is told while one waits.
+/// On a terminal, each change of the phase is told while one waits. That a job is paused is told everywhere: without a person
+/// the wait has no end.
 fn tell_change(context: &Context, job: &str, before: Option<&JobView>, now: &JobView) {
+    let is_paused = |view: &JobView| view.desired == Desired::Pause && view.outcome.is_none();
+    if is_paused(now) {
+        if !before.is_some_and(is_paused) {
+            let (is, why) = (if now.phase == Phase::Paused { "is" } else { "is being" }, human::tame(&now.message));
+            context
+                .printer
+                .warn(&format!("{job} {is} paused ({why}); waiting until `rekindle unpause {job}` brings it back"));
+        }
+        return;
+    }
     let is_new = before.is_none_or(|before| (before.phase, before.attempt) != (now.phase, now.attempt));
     let is_on_its_way = now.phase != Phase::Stopping && now.reason != Reason::Settling && !now.phase.is_terminal();
     if is_new && context.printer.is_talk_terminal() && is_on_its_way {
-        context.printer.talk(&format!("{job} {}: {}", human::phase(now.phase), human::tame(&now.message)));
+        context.printer.talk(&format!("{job} {}: {}", human::phase_of(now), human::tame(&now.message)));
     }
 }

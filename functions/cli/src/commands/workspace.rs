@@ -5,15 +5,16 @@
 use std::time::Duration;
 
 use rekindle_core::job::{Desired, Phase};
-use rekindle_wire::v1::JobView;
+use rekindle_wire::v1::{CommandBody, JobView};
 use serde_json::{Value, json};
 
 use super::run::{check, message, send};
 use super::{Context, control, current_folder, job_path, leave, nearest, show, ssh};
 use crate::answers::Jobs;
 use crate::api::{new_key, typed};
-use crate::args::{Control, Delete, Run, Show, Status, Up};
+use crate::args::{Delete, Run, Show, Status, Up};
 use crate::bundle::{Bundle, Times};
+use crate::exit::Exit;
 use crate::fault::{Fault, Result};
 use crate::human;
 use crate::project::Project;
@@ -56,6 +57,11 @@ async fn find(context: &Context, name: &str) -> Result<(String, Option<JobView>)
 /// It is a workspace.
 pub(super) fn is_workspace(view: &JobView) -> bool {
     view.spec["workspace"] == true
+}
+
+/// A workspace that was deleted: for a machine its phase is that of any job that was cancelled.
+pub(crate) fn is_deleted(view: &JobView) -> bool {
+    view.phase == Phase::Cancelled && is_workspace(view)
 }
 
 /// A workspace that has ended.
@@ -162,7 +168,7 @@ async fn come_up(context: &Context, id: &str, mut view: JobView, no_wait: bool) 
                 .because("somebody paused it meanwhile, or nobody used it for long")
                 .next(format!("rekindle up {id}")));
         } else if view.phase == Phase::Paused && !is_asked {
-            let (value, _) = context.api.command(id, "unpause", &rekindle_wire::v1::CommandBody::default()).await?;
+            let (value, _) = context.api.command(id, "unpause", &CommandBody::default()).await?;
             view = typed(value)?;
             is_asked = true;
         } else if view.phase.is_terminal() || view.outcome.is_some() {
@@ -290,9 +296,9 @@ pub(crate) async fn status(context: &Context, options: &Status) -> Result<()> {
 pub(crate) async fn delete(context: &Context, options: &Delete) -> Result<()> {
     // One name's fault does not stop the others: their TPUs cost money until they are told.
     let mut fault: Option<Fault> = None;
-    for name in &options.names {
+    for (at, name) in options.names.iter().enumerate() {
         let told = match find(context, name).await {
-            Ok((id, Some(_))) => control::run(context, &Control { jobs: vec![id], if_attempt: None }, "cancel").await,
+            Ok((id, Some(_))) => control::one(context, &id, "cancel", &CommandBody::default()).await,
             Ok((id, None)) if id != *name => {
                 context.printer.talk(&format!("the workspace {name} has ended, or is being deleted already"));
                 Ok(())
@@ -300,10 +306,15 @@ pub(crate) async fn delete(context: &Context, options: &Delete) -> Result<()> {
             Ok((_, None)) => Err(none_of_this_name(name)),
             Err(fault) => Err(fault),
         };
-        if let Err(new) = told
-            && let Some(earlier) = fault.replace(new)
-        {
+        let Err(new) = told else { continue };
+        let is_away = new.status().is_none() && new.exit() == Exit::Unexpected;
+        let (asked, open) = options.names.split_at(at);
+        let new = if is_away { new.because(control::unconfirmed("delete", asked, open)) } else { new };
+        if let Some(earlier) = fault.replace(new) {
             context.printer.fault(&nearest::told(context, earlier).await);
+        }
+        if is_away {
+            break;
         }
     }
     fault.map_or(Ok(()), Err)

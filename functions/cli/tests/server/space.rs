@@ -149,15 +149,21 @@ async fn order(Path(id): Path<String>, Json(body): Json<ExecBody>) -> Response {
         }
         (None, _) => 1,
     };
-    (StatusCode::ACCEPTED, Json(brought(order))).into_response()
+    let mut view = brought(order);
+    if id == "lone" {
+        view["workers"].as_array_mut().unwrap().remove(0);
+    }
+    (StatusCode::ACCEPTED, Json(view)).into_response()
 }
 
 /// `left` goes away in the middle; on `full` nothing can be written. On `half` the second worker lacks what it is to send,
 /// on `none` both do. The second worker of `busy` ends when it is told to, that of `deaf` never; that of
-/// `firm` as that of `busy`, although nobody could be told.
+/// `firm` as that of `busy`, although nobody could be told. `lone` has the second worker alone.
 async fn look(State(asks): State<Asks>, Path((id, order)): Path<(String, u64)>) -> Json<Value> {
     let mut view = brought(order);
-    if id == "left" {
+    if id == "lone" {
+        view["workers"].as_array_mut().unwrap().remove(0);
+    } else if id == "left" {
         view["is_over"] = json!(true);
         view["workers"][1]["exit"] = Value::Null;
     } else if id == "full" {
@@ -191,6 +197,7 @@ async fn chunk(
     let bytes = match (id.as_str(), stream.as_str()) {
         ("half" | "full", "stdout") => archive(),
         ("piped", "stdout") => pipe(),
+        ("lone", _) => b"no end".to_vec(),
         ("half" | "none", _) => b"tar: results: Cannot open: No such file or directory\n".to_vec(),
         _ => format!("{stream} {number} of worker {worker}\n").into_bytes(),
     };

@@ -88,7 +88,7 @@ async fn who_leaves_with_ctrl_c_is_told_that_the_job_goes_on() {
         let (output, ()) = tokio::join!(run, leave);
         let said = String::from_utf8(output.stderr).unwrap();
         let jobs = again.trim_start_matches("logs -f ").trim_start_matches("wait ");
-        let told = format!("on; see again with `rekindle {again}`, end with `rekindle cancel {jobs}`");
+        let told = format!("ended by that; see again with `rekindle {again}`, end with `rekindle cancel {jobs}`");
         let of_workspace = "rising comes up all the same; see it with `rekindle status rising`".to_owned();
         let told = if again.is_empty() { of_workspace } else { told };
         assert!(said.contains(&told) && !said.contains("error:"), "{line}: {said}");
@@ -108,6 +108,17 @@ async fn a_bar_of_the_program_is_drawn_over_itself_on_a_terminal() {
     // What does not fit cannot be drawn over.
     let narrow = stdout(&shell(&server, project().path(), &in_terminal(9)).await);
     assert!(narrow.ends_with("[w1]  10%\r\n[w1]  20%\r\n[w2] between\r\n[w1]  30%\r\n[w1] 100%\r\n"), "{narrow:?}");
+}
+
+#[tokio::test]
+async fn what_is_said_begins_a_line_where_a_program_has_not_ended_its_own() {
+    let server = server::start().await;
+    let exec = "export TERM=xterm; script -qefc '$REKINDLE exec lone --color never -- x' /dev/null";
+    let shown = stdout(&shell(&server, project().path(), exec).await);
+    assert_eq!(shown, "no end\r\nw1 ended with 3\r\n");
+    // What goes elsewhere is left as it came.
+    let output = shell(&server, project().path(), "$REKINDLE exec lone -- x").await;
+    assert_eq!((stdout(&output).as_str(), output.stderr.as_slice()), ("no end", &b"w1 ended with 3\n"[..]));
 }
 
 #[tokio::test]

@@ -148,14 +148,14 @@ impl<'a> Ends<'a> {
         {
             self.tell(end.attempt, Some(kind.as_str()), &end.summary);
         }
-        let (phase, message) = (human::phase(view.phase), human::tame(&view.message));
+        let (phase, message) = (human::phase_of(view), human::tame(&view.message));
         self.context.printer.talk(&format!("{} {phase}: {message}", self.job));
     }
 
     /// Nothing more comes of one attempt, which alone was asked for.
     pub(super) async fn of_attempt(&mut self, attempt: u32, view: &JobView) -> Result<()> {
         if attempt > view.attempt {
-            let (phase, message) = (human::phase(view.phase), human::tame(&view.message));
+            let (phase, message) = (human::phase_of(view), human::tame(&view.message));
             self.context.printer.talk(&format!("attempt {attempt} never began: {} {phase}: {message}", self.job));
             return Ok(());
         }

@@ -172,9 +172,10 @@ fn overlay(job: &mut Map<String, Value>, options: &Run) -> Result<()> {
         let Value::Array(tags) = tags else {
             return Err(Fault::input("`tags` of the job file is no list").next("write `tags: [one, two]`"));
         };
-        for tag in &options.tag {
+        // `--tag 'one, two'` means two words.
+        for tag in options.tag.iter().map(|tag| tag.trim()) {
             if !tags.iter().any(|known| known == tag) {
-                tags.push(Value::from(tag.as_str()));
+                tags.push(Value::from(tag));
             }
         }
     }

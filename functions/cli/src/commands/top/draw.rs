@@ -16,6 +16,7 @@ use rekindle_core::job::Phase;
 use rekindle_wire::seeing::ProgressList;
 use rekindle_wire::v1::{FleetEntry, JobView, Owner};
 
+use super::super::workspace;
 use super::JOBS;
 use super::state::{Lower, Pane, State, View};
 use crate::human;
@@ -79,7 +80,7 @@ fn header(state: &State) -> Paragraph<'_> {
     let waits = count(&[Phase::Pending, Phase::Provisioning, Phase::Starting]);
     // Older ones are not asked for.
     let newest = if state.jobs.len() < JOBS { "" } else { "the newest " };
-    let jobs = human::count(state.jobs.len() as u64, "job");
+    let jobs = if state.is_known { human::count(state.jobs.len() as u64, "job") } else { "…loading".to_owned() };
     let mut text = format!("rekindle {}  {newest}{jobs}", state.server);
     for (number, word) in [
         (count(&[Phase::Running]), "running"),
@@ -186,7 +187,11 @@ fn progress_of<'a>(job: &JobView, state: &'a State) -> Option<&'a ProgressList> 
 fn jobs(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let order = state.order();
     if order.is_empty() {
-        let words = "no jobs; `rekindle run --tpu v5litepod-8 -- COMMAND` submits one";
+        let words = if state.is_known {
+            "no jobs; `rekindle run --tpu v5litepod-8 -- COMMAND` submits one"
+        } else {
+            "…loading"
+        };
         frame.render_widget(Paragraph::new(words).wrap(Wrap { trim: true }), area);
         return;
     }
@@ -211,7 +216,8 @@ fn jobs(frame: &mut Frame<'_>, area: Rect, state: &State) {
         .chain([Constraint::Min(8)]);
     let head = ["JOB", "PHASE"].into_iter().chain(columns.iter().map(|(title, ..)| *title)).chain(["WHY"]);
     let rows = order.iter().map(|job| {
-        let phase = Span::styled(job.phase.as_str(), colour(job.phase, state));
+        let word = if workspace::is_deleted(job) { "deleted" } else { job.phase.as_str() };
+        let phase = Span::styled(word, colour(job.phase, state));
         let cells = [Line::from(job.id.to_string()), Line::from(phase)]
             .into_iter()
             .chain(columns.iter().map(|(.., cell)| Line::from(cell(job, state))))

@@ -132,6 +132,8 @@ pub(super) struct State {
     pub(super) has_colours: bool,
     pub(super) now: Timestamp,
     pub(super) jobs: BTreeMap<String, JobView>,
+    /// The server has answered: no jobs are none.
+    pub(super) is_known: bool,
     pub(super) selected: Option<String>,
     pub(super) progress: Option<ProgressList>,
     pub(super) fleet: Option<Fleet>,
@@ -156,6 +158,7 @@ impl State {
             has_colours,
             now,
             jobs: BTreeMap::new(),
+            is_known: false,
             selected: None,
             progress: None,
             fleet: None,
@@ -183,7 +186,7 @@ impl State {
 
     /// Takes all jobs anew. The first time, what they are at is the news.
     pub(super) fn all(&mut self, jobs: Vec<JobView>) {
-        self.down = None;
+        (self.down, self.is_known) = (None, true);
         if self.events.is_empty() {
             let mut events: Vec<Event> = jobs.iter().map(|job| event(job, job.phase_since)).collect();
             events.sort_by_key(|event| Reverse(event.at));

@@ -136,6 +136,17 @@ fn the_fleet_tells_how_old_it_is_and_workers_that_have_no_room_can_be_scrolled_t
 }
 
 #[test]
+fn before_the_first_answer_nothing_is_counted() {
+    let mut state = State::new("http://127.0.0.1:8080", true, noon());
+    let text = screen(&state, 140, 32);
+    assert!(text.starts_with("rekindle http://127.0.0.1:8080  …loading\n…loading\n"), "{text}");
+    assert!(!text.contains("jobs"), "{text}");
+    state.all(Vec::new());
+    let text = screen(&state, 140, 32);
+    assert!(text.starts_with("rekindle http://127.0.0.1:8080  0 jobs\nno jobs; `rekindle run"), "{text}");
+}
+
+#[test]
 fn the_whole_screen_shows_jobs_attempts_workers_fleet_and_events() {
     let mut state = state();
     press(&mut state, KeyCode::Down);
