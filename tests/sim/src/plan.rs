@@ -165,6 +165,38 @@ pub(crate) struct Plan {
     pub(crate) by_http: bool,
 }
 
+/// How large the world of a seed is.
+struct Shape {
+    /// Shortest and longest time of faults, in hours.
+    hours: (i64, i64),
+    /// Chips of a zone: one of these.
+    chips: [u32; 4],
+    /// Jobs: one of these.
+    counts: &'static [u64],
+    /// Where the deployment limits chips.
+    max_chips: u32,
+    /// Where it limits US dollars a day.
+    max_usd: f64,
+}
+
+impl Shape {
+    const DAYS: Self = Self {
+        hours: (24, 72),
+        chips: [32, 64, 256, 4096],
+        counts: &[4, 5, 6, 6, 7, 8, 10, 12],
+        max_chips: 64,
+        max_usd: 500.0,
+    };
+    const BEATS: Self = Self { hours: (6, 14), counts: &[1, 1, 2], ..Self::DAYS };
+    const CROWD: Self = Self {
+        hours: (5, 16),
+        chips: [128, 256, 512, 4096],
+        counts: &[12, 14, 16, 18, 22, 26],
+        max_chips: 256,
+        max_usd: 4000.0,
+    };
+}
+
 impl Plan {
     /// A world without faults and jobs, for scenarios.
     pub(crate) fn calm(seed: u64) -> Self {
@@ -187,47 +219,52 @@ impl Plan {
         }
     }
 
-    /// The plan of a seed.
+    /// The plan of a seed: one of two shapes.
     pub(crate) fn draw(seed: u64) -> Self {
-        let mut plan = Self::draw_first(seed);
-        let mut rng = stream(seed, 5);
-        // The world without them is worth a look too.
-        if rng.random_bool(0.4) {
-            return plan;
-        }
-        plan.on.extend(draw_calls(&mut rng, Fault::is_later));
-        plan.draw_windows(&mut rng, Fault::is_later);
-        plan.draw_moments(&mut rng, Fault::is_later);
-        if plan.on.contains_key(&Fault::SlowCollect) {
-            for job in plan.jobs.iter_mut().filter(|_| rng.random_bool(0.5)) {
-                job.more["outputs"] = serde_json::json!(["results/**"]);
-            }
-        }
-        plan
+        // A tick costs the same for one job as for many: most seeds have many jobs in few hours, and some have days, in which messages
+        // come days late and budgets fill again.
+        if stream(seed, 6).random_bool(0.7) { Self::draw_crowd(seed) } else { Self::draw_days(seed) }
     }
 
-    /// The same without the faults that came later.
+    /// Some jobs over days.
+    pub(crate) fn draw_days(seed: u64) -> Self {
+        Self::draw_first(seed).with_later()
+    }
+
+    /// Many jobs over hours.
+    fn draw_crowd(seed: u64) -> Self {
+        let on = draw_calls(&mut stream(seed, 1), is_first);
+        if on.contains_key(&Fault::Heartbeats) {
+            return Self::draw_days(seed);
+        }
+        let mut rng = stream(seed, 7);
+        Self::draw_shaped(&mut rng, seed, on, &Shape::CROWD).with_later()
+    }
+
+    /// Some jobs over days, without the faults that came later.
     pub(crate) fn draw_first(seed: u64) -> Self {
-        let mut rng = stream(seed, 0);
         let on = draw_calls(&mut stream(seed, 1), is_first);
         // Each heartbeat by itself is a thousand calls for each day of a worker: these seeds are short.
+        let shape = if on.contains_key(&Fault::Heartbeats) { Shape::BEATS } else { Shape::DAYS };
+        Self::draw_shaped(&mut stream(seed, 0), seed, on, &shape)
+    }
+
+    fn draw_shaped(rng: &mut ChaCha8Rng, seed: u64, on: BTreeMap<Fault, f64>, shape: &Shape) -> Self {
         let beats = on.contains_key(&Fault::Heartbeats);
-        let hours = if beats { 6..14 } else { 24..72 };
-        let chaos_us = rng.random_range(hours.start * HOUR..hours.end * HOUR);
+        let chaos_us = rng.random_range(shape.hours.0 * HOUR..shape.hours.1 * HOUR);
         let mut plan = Self {
             chaos_us,
             on,
-            tick_us: *[MIN, MIN, 2 * MIN].choose(&mut rng).unwrap_or(&MIN),
-            chips: *[32_u32, 64, 256, 4096].choose(&mut rng).unwrap_or(&64),
+            tick_us: *[MIN, MIN, 2 * MIN].choose(rng).unwrap_or(&MIN),
+            chips: *shape.chips.choose(rng).unwrap_or(&64),
             create_us: rng.random_range(20..240) * SEC,
             delete_us: rng.random_range(5..90) * SEC,
-            max_chips: rng.random_bool(0.1).then_some(64),
-            max_usd: rng.random_bool(0.1).then_some(500.0),
+            max_chips: rng.random_bool(0.1).then_some(shape.max_chips),
+            max_usd: rng.random_bool(0.1).then_some(shape.max_usd),
             by_http: beats || rng.random_bool(0.08),
             ..Self::calm(seed)
         };
-        let counts: &[u64] = if beats { &[1, 1, 2] } else { &[4, 5, 6, 6, 7, 8, 10, 12] };
-        let count = *counts.choose(&mut rng).unwrap_or(&2);
+        let count = *shape.counts.choose(rng).unwrap_or(&2);
         for n in 0..count {
             plan.jobs.push(draw_job(&mut stream(seed, 1000 + n), n as usize, chaos_us));
         }
@@ -235,6 +272,24 @@ impl Plan {
         plan.draw_moments(&mut stream(seed, 3), is_first);
         plan.draw_people(&mut stream(seed, 4));
         plan
+    }
+
+    /// And, in three of five, the faults that came later.
+    fn with_later(mut self) -> Self {
+        let mut rng = stream(self.seed, 5);
+        // The world without them is worth a look too.
+        if rng.random_bool(0.4) {
+            return self;
+        }
+        self.on.extend(draw_calls(&mut rng, Fault::is_later));
+        self.draw_windows(&mut rng, Fault::is_later);
+        self.draw_moments(&mut rng, Fault::is_later);
+        if self.on.contains_key(&Fault::SlowCollect) {
+            for job in self.jobs.iter_mut().filter(|_| rng.random_bool(0.5)) {
+                job.more["outputs"] = serde_json::json!(["results/**"]);
+            }
+        }
+        self
     }
 
     /// The probability of a fault at a call.

@@ -28,11 +28,13 @@ pub(super) fn merge(
         next.notice = None;
     }
     next.notice = earlier(next.notice.take(), report.notice.clone());
-    // A report of an earlier moment that comes late does not begin the collecting anew.
-    let may_send = next.exit.is_none() || next.has_left_something();
-    next.is_collecting = report.is_collecting && (next.exit.is_none() || next.is_collecting);
-    // What is said at the end of the collecting may wait then, too.
-    next.has_unsent = report.has_unsent && may_send;
+    // What an end has left is collected first, and said then: a report of an earlier moment that comes late neither begins it anew nor ends it.
+    let is_earlier = report.state != WorkerState::Exited || (report.is_collecting && !next.is_collecting);
+    if next.exit.is_none() || next.boot_id != report.boot_id || !is_earlier {
+        let may_send = next.exit.is_none() || next.has_left_something();
+        next.is_collecting = report.is_collecting && (next.exit.is_none() || next.is_collecting);
+        next.has_unsent = report.has_unsent && may_send;
+    }
     if next.exit.is_none() {
         next.exit.clone_from(&report.exit);
     }

@@ -54,10 +54,14 @@ pub(super) fn audit(world: &World, jobs: &BTreeMap<JobId, Arc<Job>>, billing: &m
     if let Some((job, n)) = count.iter().find(|(job, n)| **n > 2 && **job != "orphan") {
         return Some(("double-bill", format!("{n} generations of {job} bill at once")));
     }
+    // Nobody can delete anything while the API refuses everybody.
+    let shuts = |fault| matches!(fault, Fault::TpuDenied | Fault::TpuOutage);
+    let is_shut = world.plan.windows.iter().any(|w| shuts(w.fault) && w.has(world.now(), None));
+    let passed = if is_shut { 0 } else { super::AUDIT_MINUTES };
     let mut minutes = BTreeMap::new();
     for id in jobs.keys().filter(|id| count.get(id.as_str()).is_some_and(|n| *n > 1)) {
         let before = billing.minutes.get(id).copied().unwrap_or(0);
-        minutes.insert(id.clone(), before + super::AUDIT_MINUTES);
+        minutes.insert(id.clone(), before + passed);
     }
     billing.minutes = minutes;
     let (id, worst) = billing.minutes.iter().max_by_key(|(_, m)| **m)?;

@@ -196,7 +196,11 @@ fn seeds() -> Vec<Found> {
     let line = |l: &'static str| {
         let mut parts = l.splitn(3, '\t');
         let (seed, faults, why) = (parts.next()?.parse().ok()?, parts.next()?, parts.next()?);
-        let draw: fn(u64) -> Plan = if faults == "first" { Plan::draw_first } else { Plan::draw };
+        let draw: fn(u64) -> Plan = match faults {
+            "first" => Plan::draw_first,
+            "days" => Plan::draw_days,
+            _ => Plan::draw,
+        };
         Some((seed, draw, why))
     };
     SEEDS.lines().filter(|l| !l.starts_with('#')).filter_map(line).collect()

@@ -78,11 +78,19 @@ fn collecting_begins_with_the_exit_and_ends_once() {
     let told = Report { exit: Some(exit), is_collecting: true, ..report(WorkerState::Exited) };
     let known = merge(None, &told, "", at(2), false);
     assert!(known.is_collecting);
+    let late = merge(Some(&known), &report(WorkerState::Running), "", at(3), false);
+    assert!(late.is_collecting, "a heartbeat of an earlier moment says nothing of it");
     // Fenced by now, and the exit is not told again.
     let done = merge(Some(&known), &report(WorkerState::Exited), "", at(3), true);
     assert!(!done.is_collecting && done.exit == known.exit);
     let late = merge(Some(&done), &told, "", at(4), true);
     assert!(!late.is_collecting, "a report of an earlier moment");
+    // What was left out of it is said at its end, and is not taken for sent by what was told before.
+    let says = Report { has_unsent: true, ..report(WorkerState::Exited) };
+    let says = merge(Some(&known), &says, "", at(5), false);
+    assert!(!says.is_collecting && says.has_unsent);
+    let late = merge(Some(&says), &told, "", at(6), false);
+    assert!(!late.is_collecting && late.has_unsent);
 }
 
 #[test]
