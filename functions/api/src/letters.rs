@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 use rekindle_core::job::Job;
@@ -23,6 +24,8 @@ use crate::{Api, page};
 /// Pages of the store that one answer looks through: a page with few letters or none would look like the end to whoever may
 /// see few of them.
 const ROUNDS: usize = 20;
+/// Later than any last try comes: no subscription waits for longer between two.
+const LEFT_AFTER: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,7 +59,8 @@ pub(crate) async fn list(
         let ids: BTreeSet<_> = found.iter().filter_map(|letter| letter.job.clone()).collect();
         let jobs = docs.jobs_named(&ids).await.map_err(|error| store(&error))?;
         let of = |letter: &DeadDoc| letter.job.as_ref().and_then(|id| jobs.iter().find(|job| job.id == *id));
-        let visible = found.iter().filter(|letter| shown.has(of(letter).map(AsRef::as_ref)));
+        let now = api.engine.ports.clock.now();
+        let visible = found.iter().filter(|letter| !is_left(letter, now) && shown.has(of(letter).map(AsRef::as_ref)));
         letters.extend(visible.map(|letter| view(letter)));
         if letters.len() >= size || next.is_none() {
             break;
@@ -72,13 +76,25 @@ pub(crate) async fn newest(api: &Api, job: &Job) -> Option<DeadLetterView> {
     }
     let found = api.engine.ports.store.dead_letters(Some(&job.id), None, 1).await;
     let found = found.inspect_err(|error| tracing::warn!(job = %job.id, %error, "dead letters cannot be read"));
-    found.ok()?.0.first().map(|letter| view(letter))
+    let now = api.engine.ports.clock.now();
+    found.ok()?.0.first().filter(|letter| !is_left(letter, now)).map(|letter| view(letter))
+}
+
+/// It was tried for the last time long ago, and what kept it is gone: its end could not be written down.
+fn is_left(letter: &DeadDoc, now: Timestamp) -> bool {
+    letter.tried_until.is_some_and(|until| now.duration_since(until) > LEFT_AFTER)
 }
 
 /// One sentence of it.
 pub(crate) fn sentence(letter: &DeadLetterView) -> String {
     let what = letter.phase.map_or_else(|| "An event".to_owned(), |phase| format!("The event `{}`", phase.as_str()));
-    format!("{what} was not told to a webhook at {:.0}: {}.", letter.at, letter.reason.trim_end_matches('.'))
+    let why = letter.reason.trim_end_matches('.');
+    match letter.tried_until {
+        Some(until) => {
+            format!("{what} could not be told to a webhook yet, and is tried again until {until:.0}: {why}.")
+        }
+        None => format!("{what} was not told to a webhook at {:.0}, and is not sent again: {why}.", letter.at),
+    }
 }
 
 fn view(letter: &DeadDoc) -> DeadLetterView {
@@ -90,5 +106,6 @@ fn view(letter: &DeadDoc) -> DeadLetterView {
         reason: letter.reason.clone(),
         job: letter.job.clone(),
         phase: data.map(|data| data.phase),
+        tried_until: letter.tried_until,
     }
 }

@@ -310,6 +310,9 @@ pub(crate) struct Run {
     /// Print the job, and what would be created, where, at what price; send and submit nothing
     #[arg(long = "dry-run")]
     pub(crate) is_dry: bool,
+    /// With --dry-run, also list the files that would be sent
+    #[arg(long = "files", requires = "is_dry")]
+    pub(crate) has_files: bool,
     /// Wait for the end; exit codes as of `wait`
     #[arg(long)]
     pub(crate) wait: bool,

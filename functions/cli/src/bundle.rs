@@ -41,6 +41,8 @@ pub(crate) struct Bundle {
     folder: PathBuf,
     /// The files and links in it, by their paths within the folder.
     files: BTreeSet<PathBuf>,
+    /// The largest files, or folders of them, with their bytes.
+    largest: Vec<(String, u64)>,
     packed: pack::Packed,
     bytes: u64,
 }
@@ -58,6 +60,9 @@ impl Bundle {
         for skipped in &found.skipped {
             printer.warn(skipped);
         }
+        if let Some(told) = secrets_go_along(&found) {
+            printer.warn(&told);
+        }
         let bytes = found.entries.iter().map(|entry| entry.size).sum();
         if bytes > SIZE_MAX {
             return Err(too_large(&folder, &found, bytes));
@@ -70,7 +75,8 @@ impl Bundle {
             return Ok(None);
         }
         let packed = pack::pack(&folder, &found.entries, times, &pack::progress(printer, bytes))?;
-        Ok(Some(Self { folder, files, packed, bytes }))
+        let largest = found.largest(LARGEST_SHOWN);
+        Ok(Some(Self { folder, files, largest, packed, bytes }))
     }
 
     /// Packs one file, under that name, with its time.
@@ -84,7 +90,8 @@ impl Bundle {
                 .next("bring it by way of a bucket"));
         }
         let packed = pack::pack(file, &[entry], Times::Kept, &pack::progress(printer, bytes))?;
-        Ok(Self { folder: file.to_owned(), files: BTreeSet::from([name.into()]), packed, bytes })
+        let (files, largest) = (BTreeSet::from([name.into()]), vec![(name.to_owned(), bytes)]);
+        Ok(Self { folder: file.to_owned(), files, largest, packed, bytes })
     }
 
     /// sha256 of the bytes, in lower-case hex.
@@ -116,6 +123,17 @@ impl Bundle {
         format!("{files} of {folder} ({bytes}, {} packed)", human::bytes(self.packed.size))
     }
 
+    /// `largest: data/train (1.2 MiB), model.py (3 KiB)`.
+    pub(crate) fn describe_largest(&self) -> String {
+        let named = self.largest.iter().map(|(path, size)| format!("{path} ({})", human::bytes(*size)));
+        format!("largest: {}", named.collect::<Vec<_>>().join(", "))
+    }
+
+    /// The paths of its files and links, in order.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = String> {
+        self.files.iter().map(|path| human::tame(&path.to_string_lossy()))
+    }
+
     /// Where it is or would be: the address for `code`, and whether it is there.
     pub(crate) async fn place(&self, api: &Api) -> Result<(String, bool)> {
         upload::place(api, self.digest()).await
@@ -131,6 +149,23 @@ impl Bundle {
 fn sent(found: &collect::Found) -> BTreeSet<PathBuf> {
     let files = found.entries.iter().filter(|entry| entry.kind != collect::Kind::Folder);
     files.map(|entry| entry.path.clone()).collect()
+}
+
+/// One line about files that may hold secrets, with how to leave them out. Nothing is left out for its name alone: a program may
+/// need it.
+fn secrets_go_along(found: &collect::Found) -> Option<String> {
+    let secrets = found.secrets();
+    let named: Vec<String> =
+        secrets.iter().take(LARGEST_SHOWN).map(|path| human::tame(&path.to_string_lossy())).collect();
+    let more = secrets.len().saturating_sub(named.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!named.is_empty()).then(|| {
+        format!(
+            "{}{more} may hold secrets, and goes along for every worker to read; a line in .rekindleignore leaves it out, and \
+             `secrets:` of the job hands over single values",
+            named.join(", ")
+        )
+    })
 }
 
 /// Folders that nobody means to send.

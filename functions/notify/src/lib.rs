@@ -17,6 +17,7 @@ use jiff::SignedDuration;
 
 use rekindle_core::spec::Notify as Hook;
 use rekindle_ports::Ports;
+use rekindle_ports::store::DeadDoc;
 use rekindle_web::{Answer, Deliveries, about, dead};
 use rekindle_wire::delivery::Delivery;
 use rekindle_wire::event::JobEvent;
@@ -32,6 +33,10 @@ use told::Told;
 /// An event that could not be told for so long is given up, and kept with the dead letters.
 // A webhook that is down brings its event again and again, and each refusal slows the whole subscription.
 const GIVE_UP: SignedDuration = SignedDuration::from_mins(10);
+
+/// An event that is tried again for longer than this is shown with its job, until it is told or given up.
+// A blip of some seconds is nobody's concern, and a write at each would double what an event costs.
+const SHOWN_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
 /// A webhook has so long to answer.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
@@ -107,16 +112,34 @@ async fn tell(
             }
         }
     }
-    let is_old = notify.ports.clock.now().duration_since(event.time) > GIVE_UP;
-    if !open.is_empty() && !is_old {
+    let age = notify.ports.clock.now().duration_since(event.time);
+    if !open.is_empty() && age <= GIVE_UP {
         told.keep().await;
-        return Answer::Transient(open.join("; "));
+        let why = open.join("; ");
+        if age >= SHOWN_AFTER {
+            show(notify, delivery, event, &why).await;
+        }
+        return Answer::Transient(why);
+    }
+    if age >= SHOWN_AFTER
+        && let Err(error) = notify.ports.store.drop_waiting(&event.id).await
+    {
+        tracing::warn!(event = event.id, %error, "an event that is over is still shown as waiting");
     }
     let reasons: Vec<String> = told.refusals(hooks).chain(open).collect();
     if reasons.is_empty() {
         Answer::Done
     } else {
         dead::record_of(&notify.ports, "notify", Some(&event.data.job), delivery, &reasons.join("; ")).await
+    }
+}
+
+/// Keeps that an event is tried again, for whoever looks at its job. It only adds to what is shown.
+async fn show(notify: &Notify, delivery: &Delivery, event: &JobEvent, why: &str) {
+    let letter = dead::letter(&notify.ports, "notify", Some(&event.data.job), delivery, why);
+    let letter = DeadDoc { tried_until: event.time.checked_add(GIVE_UP).ok(), ..letter };
+    if let Err(error) = notify.ports.store.keep_waiting(&event.id, &letter).await {
+        tracing::warn!(event = event.id, %error, "that an event waits could not be kept");
     }
 }
 

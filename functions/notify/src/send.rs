@@ -114,12 +114,12 @@ impl Sender {
     }
 }
 
-/// What of a webhook's address may be told to others: the host.
+/// What of a webhook's address may be told to others: the host, and the port where one is given.
 // The rest is often the right to write there: Slack, Discord and mail relays keep their token in the path or the query.
 pub(crate) fn host(webhook: &str) -> String {
     let url = Url::parse(webhook).ok();
     let host = url.as_ref().and_then(Url::host_str).unwrap_or("a webhook without a host");
-    host.to_owned()
+    url.as_ref().and_then(Url::port).map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
 const NOT_PUBLIC: &str = "its address is not public";

@@ -160,7 +160,10 @@ async fn a_webhook_that_took_an_event_is_not_told_again_because_another_is_down(
     assert_eq!(tell(&router, &event).await, 204);
     assert_eq!((up.count(), down.count(), gone.count()), (1, 4, 1));
     let dead = rig.dead_reasons();
-    assert!(dead.len() == 1 && dead[0].contains("410") && !dead[0].contains("503"), "what was refused: {dead:?}");
+    assert!(
+        dead.len() == 1 && dead[0].contains("answered 410") && !dead[0].contains("answered 503"),
+        "what was refused: {dead:?}"
+    );
     // Another event is for all of them.
     let mut next = event.clone();
     next.id = "train-6".into();
@@ -197,6 +200,39 @@ async fn failures_that_may_pass_bring_the_event_again_until_it_is_old() {
     assert_eq!(tell(&router, &self::event(&rig, "train", Phase::Succeeded)).await, 503, "nobody listens");
 }
 
+#[tokio::test]
+async fn an_event_that_is_tried_again_is_shown_until_it_is_told_or_given_up() {
+    let (hook, train) = (Hook::start().await, JobId::parse("train").unwrap());
+    let (rig, router) = rig(true, &[(&hook.url, &[])]).await;
+    let letters = async || rig.fakes.store().dead_letters(Some(&train), None, 9).await.unwrap().0;
+    let first = event(&rig, "train", Phase::Succeeded);
+    hook.answer(503);
+    assert_eq!(tell(&router, &first).await, 503);
+    assert!(letters().await.is_empty(), "it may be a blip");
+    rig.advance(30);
+    assert_eq!(tell(&router, &first).await, 503);
+    hook.answer(500);
+    rig.advance(30);
+    assert_eq!(tell(&router, &first).await, 503);
+    let shown = letters().await;
+    let until = first.time.checked_add(jiff::SignedDuration::from_mins(10)).unwrap();
+    assert_eq!((shown.len(), shown[0].tried_until), (1, Some(until)), "once, however often it fails");
+    assert!(shown[0].reason.contains(": it answered 500") && shown[0].at > first.time, "{shown:?}");
+    assert!(rig.dead_reasons().is_empty());
+    hook.answer(200);
+    assert_eq!(tell(&router, &first).await, 204);
+    assert!(letters().await.is_empty(), "it was told");
+
+    let second = event(&rig, "train", Phase::Succeeded);
+    hook.answer(503);
+    for secs in [0, 60, 541] {
+        rig.advance(secs);
+        tell(&router, &second).await;
+    }
+    let left = letters().await;
+    assert_eq!((left.len(), left[0].tried_until), (1, None), "given up: {left:?}");
+}
+
 async fn rig_with(url: &str) -> (Rig, Router) {
     rig(true, &[(url, &[])]).await
 }
@@ -210,20 +246,21 @@ async fn refusals_and_redirects_are_final_and_recorded() {
         let before = hook.count();
         assert_eq!(tell(&router, &event(&rig, "train", Phase::Succeeded)).await, 204, "{status}");
         assert_eq!(hook.count(), before + 1, "{status}: a redirect is not followed");
-        assert!(rig.dead_reasons().pop().unwrap().contains(&status.to_string()));
+        assert!(rig.dead_reasons().pop().unwrap().contains(&format!("answered {status}")));
     }
 }
 
 #[tokio::test]
-async fn of_a_webhook_that_fails_only_the_host_is_told() {
+async fn of_a_webhook_that_fails_only_host_and_port_are_told() {
     const TOKEN: &str = "T0-very-secret";
     let (hook, log) = (Hook::start().await, Log::default());
     let _guard = log.listen();
+    let address = hook.url.trim_start_matches("http://").trim_end_matches("/hook").to_owned();
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     for (url, first, host) in [
-        (format!("{}/{TOKEN}?key={TOKEN}", hook.url), 204, "127.0.0.1: it answered 404"),
-        (format!("http://{nobody}/{TOKEN}?key={TOKEN}"), 503, "127.0.0.1: "),
-        (format!("http://:{TOKEN}"), 204, "a webhook without a host: "),
+        (format!("{}/{TOKEN}?key={TOKEN}", hook.url), 204, format!("{address}: it answered 404")),
+        (format!("http://{nobody}/{TOKEN}?key={TOKEN}"), 503, format!("{nobody}: ")),
+        (format!("http://:{TOKEN}"), 204, "a webhook without a host: ".to_owned()),
     ] {
         let (rig, router) = rig(true, &[(&url, &[])]).await;
         let body = serde_json::to_vec(&event(&rig, "train", Phase::Succeeded)).unwrap();
@@ -243,7 +280,7 @@ async fn of_a_webhook_that_fails_only_the_host_is_told() {
             told.push(answer.text().to_owned());
         }
         for text in told {
-            assert!(text.contains(host) && !text.contains(TOKEN), "{url}: {text}");
+            assert!(text.contains(&host) && !text.contains(TOKEN), "{url}: {text}");
         }
     }
 }

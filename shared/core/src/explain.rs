@@ -187,7 +187,8 @@ fn last_end(job: &Job, end: &LastEnd) -> Option<String> {
         end.attempt,
         end.generation,
         end.ended.at,
-        without_stop(&end.ended.summary)
+        // Its kind stands before it.
+        without_stop(&end.ended.summary).replacen(&format!(" ({kind})"), "", 1).replacen(&format!("({kind}, "), "(", 1)
     );
     if let Some(line) = evidence(&end.ended) {
         let _ = write!(text, " {line}");
@@ -216,10 +217,17 @@ fn evidence(ended: &Ended) -> Option<String> {
     let verdict = ended.verdict.as_ref()?;
     let EvidenceLine { worker, slice, line, reason, .. } = verdict.evidence.first()?;
     let worker = if *slice > 0 { format!("worker {worker} of slice {slice}") } else { format!("worker {worker}") };
-    Some(if line.is_empty() {
-        format!("Evidence: {worker}, {}.", without_stop(reason))
-    } else {
-        format!("Evidence: {worker} wrote `{}`, which means: {}.", line.trim(), without_stop(reason))
+    // What the sentence above says already is not said again.
+    let summary = ended.summary.to_lowercase();
+    let is_said = |text: &str| summary.contains(&text.trim().to_lowercase());
+    let (line, reason) = (line.trim(), without_stop(reason));
+    Some(match (line.is_empty(), is_said(line), is_said(reason)) {
+        (true, _, true) => return None,
+        (true, _, false) => format!("Evidence: {worker}, {reason}."),
+        (false, true, true) => format!("Evidence: {worker} wrote it."),
+        (false, true, false) => format!("Evidence: {worker} wrote it, which means: {reason}."),
+        (false, false, true) => format!("Evidence: {worker} wrote `{line}`."),
+        (false, false, false) => format!("Evidence: {worker} wrote `{line}`, which means: {reason}."),
     })
 }
 

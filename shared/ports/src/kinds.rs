@@ -40,7 +40,8 @@ pub enum Kind {
     Creates,
     /// `orphans/{monday}`: what chips cost in that week that nobody owned. Written by `tick`; kept.
     Orphans(Date),
-    /// `dead/{hash}`: a message that could not be used, with its reason. Written once; 40 days.
+    /// `dead/{hash}`: a message that could not be used, with its reason. Written once; 40 days. Also an event that `notify` tries
+    /// again: overwritten, and deleted with its last try.
     Dead(String),
     /// `told/{hash}`: which webhooks are done with an event that others did not take. Written by `notify`; overwritten; 40 days.
     Told(String),

@@ -65,11 +65,11 @@ impl IntoResponse for Answer {
                 status.into_response()
             }
             Self::Transient(why) => {
-                tracing::warn!(job = about::known(), error = %why, "a message is to be delivered again: {why}");
+                tracing::warn!(job = about::known(), "a message is to be delivered again: {why}");
                 problem(status, "transient", why).into_response()
             }
             Self::Invariant(why) => {
-                tracing::error!(job = about::known(), error = %why, "an invariant does not hold; nothing was committed: {why}");
+                tracing::error!(job = about::known(), "an invariant does not hold; nothing was committed: {why}");
                 problem(status, "invariant", why).into_response()
             }
         }

@@ -157,7 +157,7 @@ async fn deliveries(request: Request, max: usize) -> Result<Vec<Delivery>, Probl
     let (parts, body) = request.into_parts();
     let body = collect(&parts, body, max).await?;
     delivery::decode(&parts.headers, &body).map_err(|error| {
-        tracing::error!(error = %error, "a request is no envelope of a trigger: {error}");
+        tracing::error!("a request is no envelope of a trigger: {error}");
         match error {
             NotAnEnvelope::ContentType(_) => {
                 problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-type", error.to_string())

@@ -32,17 +32,8 @@ pub async fn record_of(
     reason: &str,
 ) -> Answer {
     let data = delivery.data.as_deref().unwrap_or_default();
-    let text = String::from_utf8_lossy(data);
-    let key = delivery.id.clone().unwrap_or_else(|| short_hash(&text));
-    let source = format!("{function}/{}", delivery.via.as_str());
-    let doc = DeadDoc {
-        key: key.clone(),
-        source: source.clone(),
-        reason: reason.to_owned(),
-        at: ports.clock.now(),
-        excerpt: text[..text.floor_char_boundary(EXCERPT_MAX)].to_owned(),
-        job: job.cloned(),
-    };
+    let doc = letter(ports, function, job, delivery, reason);
+    let (key, source) = (doc.key.clone(), doc.source.clone());
     tracing::warn!(delivery = %key, source, reason, "a message cannot be used");
     if let Err(error) = ports.store.bury(format!("{source}\n{key}"), &doc).await {
         return Answer::Transient(format!("the message could not be recorded: {error}"));
@@ -50,5 +41,19 @@ pub async fn record_of(
     match ports.dead_letters.send(&source, reason, Bytes::copy_from_slice(data)).await {
         Ok(()) => Answer::Recorded,
         Err(error) => Answer::Transient(error.to_string()),
+    }
+}
+
+/// What is kept of a delivery that `function` cannot use now.
+pub fn letter(ports: &Ports, function: &str, job: Option<&JobId>, delivery: &Delivery, reason: &str) -> DeadDoc {
+    let text = String::from_utf8_lossy(delivery.data.as_deref().unwrap_or_default());
+    DeadDoc {
+        key: delivery.id.clone().unwrap_or_else(|| short_hash(&text)),
+        source: format!("{function}/{}", delivery.via.as_str()),
+        reason: reason.to_owned(),
+        at: ports.clock.now(),
+        excerpt: text[..text.floor_char_boundary(EXCERPT_MAX)].to_owned(),
+        job: job.cloned(),
+        tried_until: None,
     }
 }

@@ -51,7 +51,7 @@ impl Problem {
 
     /// 503: the same call may succeed later. The cause is logged, not told.
     pub fn unavailable(what: &str, cause: &dyn std::fmt::Display) -> Self {
-        tracing::warn!(job = crate::about::known(), error = %cause, "{what} is not available: {cause}");
+        tracing::warn!(job = crate::about::known(), "{what} is not available: {cause}");
         problem(StatusCode::SERVICE_UNAVAILABLE, "unavailable", format!("{what} is not available now; try again"))
     }
 }

@@ -127,9 +127,14 @@ function facts(job, path, files) {
   ];
   if (job.spec.notes) rows.push(["Notes", job.spec.notes]);
   if (job.spec.outputs?.length) rows.push(["Outputs", outputs(job, path, files)]);
-  if (job.untold) rows.push(["Webhook", `${job.untold.phase ?? "an event"} was not told at ${clock(job.untold.at)}: ${job.untold.reason}`]);
+  if (job.untold) rows.push(["Webhook", untold(job.untold)]);
   if (job.last_end) rows.push(["Last end", `attempt ${job.last_end.attempt}: ${job.last_end.summary}`]);
   return el("dl", { class: "panel" }, rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+}
+
+/** What a webhook was not told, or not yet. */
+function untold({ phase: of, at, reason, tried_until: until }) {
+  return until ? `${of ?? "an event"} is not told yet, tried again until ${clock(until)}: ${reason}` : `${of ?? "an event"} was not told at ${clock(at)}: ${reason}`;
 }
 
 const FILES_SHOWN = 20;
@@ -193,7 +198,7 @@ function timeline(all, job, attempts) {
     el("div", { class: "scroll" }, el("svg", { viewBox: `0 0 1000 ${height}`, role: "img", "aria-label": label, id: "timeline" }, names, marks,
       el("line", { class: "axis", x1: 60, x2: 990, y1: height - 22, y2: height - 22 }),
       el("text", { x: 60, y: height - 6 }, "0"), el("text", { x: 990, y: height - 6, "text-anchor": "end" }, span(total / 1000)))),
-    el("p", { class: "legend" }, el("span", { class: "runs" }, "runs"), el("span", { class: "make" }, "is made, starts"), el("span", { class: "again" }, "recovers"), el("span", { class: "repeats" }, "repeats steps"), el("span", { class: "lost" }, "lost")));
+    el("p", { class: "legend" }, el("span", { class: "runs" }, "runs"), el("span", { class: "make" }, "is made, starts"), el("span", { class: "again" }, "recovers"), el("span", { class: "idle" }, "waits, stops, is paused"), el("span", { class: "repeats" }, "repeats steps"), el("span", { class: "lost" }, "lost")));
 }
 
 /** When an attempt passed the highest step of those before it; null when it repeated nothing. */

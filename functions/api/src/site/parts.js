@@ -100,7 +100,9 @@ export const counted = (count, word) => (count === 1 ? `1 ${word}` : `${count} $
 export const clock = (time) => new Date(time).toLocaleString();
 
 export function phase(job) {
-  const word = job.outcome && job.phase === "stopping" ? `stopping (${job.outcome})` : job.phase;
+  // A workspace ends by being deleted.
+  const said = (word) => (word === "cancelled" && job.spec?.workspace ? "deleted" : word);
+  const word = job.outcome && job.phase === "stopping" ? `stopping (${said(job.outcome)})` : said(job.phase);
   return el("span", { class: `phase ${job.phase}` }, word);
 }
 

@@ -70,7 +70,9 @@ export function jobsView(main, known) {
     });
     redraw(body, ...nodes);
     matching = jobs.length;
-    count.textContent = `${jobs.length} of ${counted(known.jobs.size, "job")}${known.isWhole ? "" : " so far"}`;
+    // Before the first answer nothing is known, which is not none.
+    const isLoading = !known.jobs.size && !known.isWhole;
+    count.textContent = isLoading ? "…loading" : `${jobs.length} of ${counted(known.jobs.size, "job")}${known.isWhole ? "" : " so far"}`;
     button.hidden = known.isWhole;
   }
   let due = null;
@@ -171,7 +173,8 @@ const [LETTERS_SHOWN, LETTER_PAGES] = [100, 10];
 const LETTERS = [
   ["Time", (letter) => clock(letter.at)],
   ["Job", (letter) => (letter.job ? el("a", { href: `#/job/${encodeURIComponent(letter.job)}` }, letter.job) : "-")],
-  ["From", (letter) => letter.function], ["Not told", (letter) => letter.phase ?? "-"], ["Message", (letter) => letter.reason],
+  ["From", (letter) => letter.function], ["Not told", (letter) => letter.phase ?? "-"],
+  ["Message", ({ reason, tried_until: until }) => (until ? `${reason}; tried again until ${clock(until)}` : reason)],
 ];
 
 /** The newest dead letters that one may see, and whether there may be more. */
@@ -192,11 +195,11 @@ async function newestLetters() {
 async function lettersInto(place) {
   try {
     const { letters, isCut } = await newestLetters();
-    const none = isCut ? "None among the newest." : "Nothing: every message could be used, and no webhook was given up (one that fails is tried again for ten minutes).";
+    const none = isCut ? "None among the newest." : "Nothing: every message could be used, and no webhook waits or was given up (one that fails is shown after half a minute).";
     place.replaceChildren(letters.length
       ? table("Webhooks that were not told, messages that could not be used", LETTERS, letters, { id: "letters" })
       : el("p", {}, none));
-    if (letters.length) place.append(el("p", {}, "Nothing of it is tried again: mend a message and publish it anew; what a webhook was not told is on its job's page."));
+    if (letters.length) place.append(el("p", {}, "What is given up is not sent again: mend a message and publish it anew; what a webhook has missed is in the history on its job's page."));
     if (isCut) place.append(el("p", {}, "There may be more; rekindle dead-letters looks for them."));
   } catch (error) {
     place.replaceChildren(el("p", { class: "error" }, error.message));

@@ -1,5 +1,6 @@
 //! Dead letters: who sees which, and what of a job tells of them.
 
+use jiff::SignedDuration;
 use rekindle_core::ids::JobId;
 use rekindle_ports::store::DeadDoc;
 use rekindle_ports::world::Clock as _;
@@ -24,6 +25,7 @@ async fn bury(served: &Served, name: &str, job: Option<&str>) {
         at: served.rig.fakes.clock.now(),
         excerpt: data.to_string(),
         job: job.map(|id| JobId::parse(id).unwrap()),
+        tried_until: None,
     };
     served.rig.fakes.store().bury(name.into(), &doc).await.unwrap();
     served.rig.advance(1);
@@ -44,12 +46,34 @@ async fn a_job_tells_that_its_webhook_was_not_told() {
     let job = served.get("/v1/jobs/hooked").await.json();
     assert_eq!((&job["untold"]["phase"], &job["untold"]["function"]), (&json!("succeeded"), &json!("notify")));
     let explained = served.get("/v1/jobs/hooked/explain").await;
-    assert!(explained.text().contains("was not told to a webhook"), "{}", explained.text());
+    assert!(
+        explained.text().contains("was not told to a webhook at") && explained.text().contains("is not sent again"),
+        "{}",
+        explained.text()
+    );
     assert!(explained.text().contains("rekindle dead-letters hooked"), "{}", explained.text());
     // The rest of the address is the right to write there.
     assert!(!explained.text().contains(SECRET));
     let untold = job["untold"].to_string();
     assert!(untold.contains("hooks.example.com: it answered 404") && !untold.contains(SECRET), "{untold}");
+    // One that is tried again is told with its time, until nobody can be trying it any more.
+    let store = served.rig.fakes.store();
+    let (letters, _) = store.dead_letters(Some(&JobId::parse("hooked").unwrap()), None, 1).await.unwrap();
+    let now = served.rig.fakes.clock.now();
+    let waits =
+        DeadDoc { at: now, tried_until: Some(now + SignedDuration::from_mins(5)), ..DeadDoc::clone(&letters[0]) };
+    store.keep_waiting("hooked-6", &waits).await.unwrap();
+    let explained = served.get("/v1/jobs/hooked/explain").await;
+    assert!(
+        explained.text().contains("could not be told to a webhook yet, and is tried again until"),
+        "{}",
+        explained.text()
+    );
+    assert!(served.get("/v1/jobs/hooked").await.json()["untold"]["tried_until"].is_string());
+    let listed = async || served.get("/v1/dead-letters?job=hooked").await.json()["letters"].as_array().unwrap().len();
+    assert_eq!(listed().await, 2);
+    served.rig.advance(66 * 60);
+    assert_eq!(listed().await, 1, "its end was not written down");
     // A job without webhooks asks for none.
     assert!(served.get("/v1/jobs/plain").await.json().get("untold").is_none());
 }

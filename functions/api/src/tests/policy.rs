@@ -165,6 +165,7 @@ async fn dead_letters_are_of_the_jobs_that_people_may_see() {
             at: world.rig.fakes.clock.now(),
             excerpt: String::new(),
             job: job.map(|id| JobId::parse(id).unwrap()),
+            tried_until: None,
         };
         world.rig.fakes.store().bury(name.into(), &doc).await.unwrap();
         world.rig.advance(1);

@@ -44,6 +44,7 @@ async fn middle_of_a_preemption() -> Vec<Value> {
         reason: "no job".into(),
         at: now,
         excerpt: "x".into(),
+        tried_until: None,
     };
     served.rig.fakes.store().write(&Kind::Dead("1".into()), &dead, Precondition::Absent).await.unwrap();
     let docs = served.rig.fakes.docs.dump();

@@ -1,10 +1,11 @@
-//! What of a folder is taken: everything but what `.gitignore` and `.rekindleignore` name, `.git`, and Python's caches.
+//! What of a folder is taken: everything but what `.gitignore` and `.rekindleignore` name, and what is of this machine alone:
+//! `.git`, caches of Python and its notebooks, and virtual environments.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ignore::WalkBuilder;
 
@@ -16,7 +17,9 @@ const GIT_IGNORE_FILE: &str = ".gitignore";
 /// Ignore rules of ours; they win over `.gitignore`.
 const IGNORE_FILE: &str = ".rekindleignore";
 /// Never taken: of no use to a program, and different on each machine.
-const NEVER: [&str; 2] = [".git", "__pycache__"];
+const NEVER: [&str; 3] = [".git", "__pycache__", ".ipynb_checkpoints"];
+/// What makes a folder a virtual environment of Python: links to programs and paths of this machine.
+const ENVIRONMENT: &str = "pyvenv.cfg";
 /// More entries than this are no program.
 const ENTRIES_MAX: usize = 200_000;
 
@@ -53,6 +56,12 @@ pub(super) struct Found {
 }
 
 impl Found {
+    /// The files whose names say that they hold a secret.
+    pub(super) fn secrets(&self) -> Vec<&Path> {
+        let files = self.entries.iter().filter(|entry| entry.kind == Kind::File);
+        files.map(|entry| entry.path.as_path()).filter(|path| is_secret(path)).collect()
+    }
+
     /// The largest files and folders at the top, largest first.
     pub(super) fn largest(&self, count: usize) -> Vec<(String, u64)> {
         let mut sizes: BTreeMap<String, u64> = BTreeMap::new();
@@ -66,6 +75,19 @@ impl Found {
         sizes.truncate(count);
         sizes
     }
+}
+
+/// Whether a file of this name most often holds a password or a private key.
+fn is_secret(path: &Path) -> bool {
+    const NAMES: [&str; 7] =
+        [".env", ".netrc", ".pypirc", "application_default_credentials.json", "id_dsa", "id_ecdsa", "id_ed25519"];
+    const ENDINGS: [&str; 4] = [".pem", ".key", ".p12", ".pfx"];
+    // A form for others to fill in.
+    const FORMS: [&str; 3] = [".example", ".sample", ".template"];
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_form = FORMS.iter().any(|ending| name.ends_with(ending));
+    let is_named = NAMES.contains(&&*name) || name == "id_rsa" || (name.starts_with(".env.") && !is_form);
+    is_named || ENDINGS.iter().any(|ending| name.len() > ending.len() && name.ends_with(ending))
 }
 
 /// Whether the folder lies below the root of a repository whose `.gitignore` holds for it too.
@@ -93,13 +115,18 @@ fn no_rules(path: &Path) -> Fault {
         .next("remove it, or put a file with the rules in its place")
 }
 
-/// Whether an entry is looked at. Rules in it that have no end are kept in `endless`.
-fn is_taken(entry: &ignore::DirEntry, endless: &OnceLock<PathBuf>) -> bool {
+/// Whether an entry is looked at. Rules in it that have no end are kept in `endless`, virtual environments in the other.
+fn is_taken(entry: &ignore::DirEntry, endless: &OnceLock<PathBuf>, environments: &Mutex<Vec<PathBuf>>) -> bool {
     if NEVER.iter().any(|name| entry.file_name() == *name) {
         return false;
     }
     // The rules of a folder are read before anything in it is seen.
     let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+    // The folder itself may be one, and is what was asked for.
+    if is_folder && entry.depth() > 0 && entry.path().join(ENVIRONMENT).is_file() {
+        environments.lock().unwrap_or_else(PoisonError::into_inner).push(entry.path().to_owned());
+        return false;
+    }
     let Some(path) = is_folder.then(|| endless_rules(entry.path())).flatten() else { return true };
     // The first is enough to refuse the whole.
     let _known = endless.set(path);
@@ -113,7 +140,8 @@ pub(super) fn folder(root: &Path) -> Result<Found> {
     let is_within = is_within_repository(root);
     refuse_endless_rules(root, is_within)?;
     let endless: Arc<OnceLock<PathBuf>> = Arc::default();
-    let seen = Arc::clone(&endless);
+    let environments: Arc<Mutex<Vec<PathBuf>>> = Arc::default();
+    let (seen, left_out) = (Arc::clone(&endless), Arc::clone(&environments));
     let walk = WalkBuilder::new(root)
         // Hidden files are part of programs; rules hold also where there is no repository.
         .hidden(false)
@@ -125,7 +153,7 @@ pub(super) fn folder(root: &Path) -> Result<Found> {
         .git_exclude(false)
         .follow_links(false)
         .add_custom_ignore_filename(IGNORE_FILE)
-        .filter_entry(move |entry| is_taken(entry, &seen))
+        .filter_entry(move |entry| is_taken(entry, &seen, &left_out))
         .build();
     let cannot = |error: &(dyn std::error::Error + 'static)| {
         Fault::input(format!("cannot read the folder {}", root.display()))
@@ -164,6 +192,12 @@ pub(super) fn folder(root: &Path) -> Result<Found> {
     }
     if let Some(path) = endless.get() {
         return Err(no_rules(path));
+    }
+    for path in environments.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        let path = path.strip_prefix(root).unwrap_or(path).display();
+        found
+            .skipped
+            .push(format!("the virtual environment {path} is not sent: let `setup` make one where the job runs"));
     }
     found.entries.sort_by(|a, b| a.path.as_os_str().as_bytes().cmp(b.path.as_os_str().as_bytes()));
     Ok(found)
@@ -248,6 +282,9 @@ mod tests {
             ("big/y", ""),
             ("lib/__pycache__/a.pyc", ""),
             ("lib/a.py", ""),
+            ("lib/.ipynb_checkpoints/a.ipynb", ""),
+            ("tools/env/pyvenv.cfg", "home = /usr/bin"),
+            ("tools/env/bin/activate", ""),
         ] {
             write(root, path, text);
         }
@@ -255,12 +292,36 @@ mod tests {
         std::os::unix::fs::symlink("../../x", root.join("lib/out")).unwrap();
         let found = folder(root).unwrap();
         let paths: Vec<&str> = found.entries.iter().map(|entry| entry.path.to_str().unwrap()).collect();
-        let want =
-            [".env", ".gitignore", ".rekindleignore", "keep.log", "lib", "lib/a.py", "lib/b.py", "lib/out", "train.py"];
+        let want = [
+            ".env",
+            ".gitignore",
+            ".rekindleignore",
+            "keep.log",
+            "lib",
+            "lib/a.py",
+            "lib/b.py",
+            "lib/out",
+            "tools",
+            "train.py",
+        ];
         assert_eq!(paths, want);
         assert_eq!(found.entries[6].kind, Kind::Link("a.py".into()));
-        assert_eq!(found.skipped.len(), 1, "{:?}", found.skipped);
+        assert_eq!(found.skipped.len(), 2, "{:?}", found.skipped);
+        assert!(found.skipped[1].starts_with("the virtual environment tools/env is not sent"), "{:?}", found.skipped);
+        assert_eq!(found.secrets(), [Path::new(".env")]);
         assert!(found.skipped[0].contains("lib/out"), "{:?}", found.skipped);
+    }
+
+    #[test]
+    fn names_of_secrets_are_known_and_forms_for_them_are_none() {
+        for name in
+            [".env", ".env.local", "a/.env.prod", "id_rsa", "x/id_ed25519", "tls/server.key", "ca.pem", ".netrc"]
+        {
+            assert!(is_secret(Path::new(name)), "{name}");
+        }
+        for name in [".env.example", ".env.template", "env", "id_rsa.pub", "keys.py", ".envrc", ".pem", "monkey"] {
+            assert!(!is_secret(Path::new(name)), "{name}");
+        }
     }
 
     #[test]

@@ -7,23 +7,26 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use owo_colors::OwoColorize as _;
 use rekindle_local::STORE_ROOM_MIN;
-use rekindle_wire::v1::VersionView;
+use rekindle_wire::v1::{DeadLetterList, DeadLetterView, VersionView};
 
-use super::Context;
+use super::{Context, letters};
 use crate::answers::CheckLine;
 use crate::api::typed;
 use crate::args::Doctor;
 use crate::dev::places::Places;
 use crate::exit::Exit;
 use crate::fault::Result;
+use crate::human;
 
 /// Below this a local run with checkpoints and logs may fail.
 const DISK_FREE_MIN: u64 = 1 << 30;
 /// Tokens and the order of events bear this much; a person's own clock that is further off confuses what is shown.
 const CLOCK_OFF_MAX: SignedDuration = SignedDuration::from_secs(30);
+/// Webhooks that failed before that are no concern any more.
+const LETTERS_SINCE: SignedDuration = SignedDuration::from_hours(24);
 /// An answer that takes longer makes every command feel slow.
 const ANSWER_SLOW: Duration = Duration::from_secs(1);
 
@@ -141,7 +144,26 @@ async fn server(context: &Context, options: &Doctor) -> Vec<Check> {
         Ok(_) => good("rights", "jobs may be read"),
         Err(fault) => bad("rights", fault.what().to_owned(), "`gcloud auth login`, or ask an administrator"),
     });
+    checks.extend(match api.get("/v1/dead-letters", &[("page_size", Some("100".to_owned()))]).await {
+        Ok(value) => typed::<DeadLetterList>(value).ok().map(|list| webhooks(&list.letters, Timestamp::now())),
+        // What keeps it from being read is told above.
+        Err(_) => None,
+    });
     checks
+}
+
+/// Webhooks that fail now, or were given up lately.
+fn webhooks(letters: &[DeadLetterView], now: Timestamp) -> Check {
+    let is_late = |letter: &&DeadLetterView| now.duration_since(letter.at) < LETTERS_SINCE;
+    let failed: Vec<&DeadLetterView> = letters.iter().filter(|l| l.function == "notify").filter(is_late).collect();
+    let Some(newest) = failed.first() else { return good("webhooks", "none has failed in the last day") };
+    let events = human::count(failed.len() as u64, "event");
+    let found = format!("{events} not told in the last day; the newest: {}", letters::why(newest, now));
+    warning(
+        "webhooks",
+        found,
+        "`rekindle dead-letters` lists them; mend what answers at that address, or `notify` of the job",
+    )
 }
 
 fn answers(url: &str, took: Duration) -> Check {

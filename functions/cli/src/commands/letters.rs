@@ -36,7 +36,7 @@ pub(crate) async fn run(context: &Context, options: &DeadLetters) -> Result<()> 
         return context.printer.json(&DeadLetterList { letters, next_page_token: token });
     }
     if letters.is_empty() {
-        context.printer.talk("none: every message could be used, and no webhook was given up (one that fails is tried again for ten minutes)");
+        context.printer.talk("none: every message could be used, and no webhook waits or was given up (one that fails is shown after half a minute)");
         return Ok(());
     }
     let mut table =
@@ -45,15 +45,27 @@ pub(crate) async fn run(context: &Context, options: &DeadLetters) -> Result<()> 
     for letter in letters {
         table.row(vec![
             human::age(letter.at, now),
-            letter.job.map_or_else(|| "-".to_owned(), |job| job.to_string()),
+            letter.job.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
             human::tame(&letter.function),
             letter.phase.map_or_else(|| "-".to_owned(), |phase| phase.as_str().to_owned()),
-            human::tame(&letter.reason),
+            why(&letter, now),
         ]);
     }
     context.printer.data(&table.render(context.printer.width()))?;
     context.printer.talk(
-        "nothing of it is tried again: mend a message and publish it anew; what a webhook was not told is in `rekindle show JOB`",
+        "what is given up is not sent again: mend a message and publish it anew; what a webhook has missed is in `rekindle history JOB`",
     );
     Ok(())
+}
+
+/// Why it failed, and until when it is tried again.
+pub(super) fn why(letter: &DeadLetterView, now: Timestamp) -> String {
+    let reason = human::tame(&letter.reason);
+    match letter.tried_until {
+        Some(until) if until > now => {
+            format!("{reason}; tried again for {}", human::duration(until.as_second() - now.as_second()))
+        }
+        Some(_) => format!("{reason}; tried once more"),
+        None => reason,
+    }
 }

@@ -34,7 +34,7 @@ pub(crate) async fn run(context: &Context, options: &Run) -> Result<ExitCode> {
     }
     let bundle = folder.map(|folder| Bundle::of(&folder, Times::Fixed, context.printer)).transpose()?.flatten();
     if options.is_dry {
-        return plan::show(context, message, bundle.as_ref()).await.map(|()| ExitCode::SUCCESS);
+        return plan::show(context, message, bundle.as_ref(), options.has_files).await.map(|()| ExitCode::SUCCESS);
     }
     if let Some(bundle) = &bundle {
         send(context, bundle, &mut message).await?;

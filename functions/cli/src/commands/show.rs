@@ -8,7 +8,7 @@ use rekindle_core::account::hours_text;
 use rekindle_wire::v1::{JobView, ResourceView};
 use serde_json::Value;
 
-use super::{Context, job_path, timeline, workspace};
+use super::{Context, job_path, letters, timeline, workspace};
 use crate::api::typed;
 use crate::args::Show;
 use crate::fault::Result;
@@ -95,9 +95,14 @@ pub(crate) fn text(job: &JobView, now: Timestamp) -> String {
         line("last end", format!("attempt {attempt}, {ago} ago: {kind}{summary}"));
     }
     if let Some(untold) = &job.untold {
-        let (ago, reason) = (human::age(untold.at, now), human::tame(&untold.reason));
+        let (ago, reason) = (human::age(untold.at, now), letters::why(untold, now));
         let what = untold.phase.map_or("an event", |phase| phase.as_str());
-        let why = format!("{what} was not told, {ago} ago: {reason} (rekindle dead-letters {})", job.id);
+        let when = if untold.tried_until.is_some() {
+            "is not told yet".to_owned()
+        } else {
+            format!("was not told, {ago} ago")
+        };
+        let why = format!("{what} {when}: {reason} (rekindle dead-letters {})", job.id);
         line("webhook", why.yellow().to_string());
     }
     if let Some(code) = code(job) {

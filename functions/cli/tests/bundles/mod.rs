@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use super::server;
+use super::{project, server, shell};
 
 /// A machine that builds beside it may take some times the usual half minute.
 pub(super) const DEADLINE: Duration = Duration::from_mins(5);
@@ -305,4 +305,20 @@ async fn a_folder_that_is_too_large_or_no_program_is_refused_with_what_to_do() {
     let line = "HOME=$PWD \"$REKINDLE\" run --tpu v5litepod-8 -- true";
     let output = super::shell(&server, folder.path(), line).await;
     assert!(text(&output).contains("your home folder"), "{}", text(&output));
+}
+
+#[tokio::test]
+async fn an_environment_stays_here_and_a_secret_goes_along_with_a_word() {
+    let server = server::start().await;
+    let home = project();
+    let folder = home.path().join("project");
+    let run = "$REKINDLE run --tpu v5litepod-8 --dry-run --files -- true 2>&1 >/dev/null";
+    let script = format!("echo A=1 >.env; mkdir -p .venv/bin; touch .venv/pyvenv.cfg .venv/bin/python; {run}");
+    let said = String::from_utf8(shell(&server, &folder, &script).await.stdout).unwrap();
+    assert!(said.contains("warning: the virtual environment .venv is not sent: let `setup` make one"), "{said}");
+    assert!(said.contains("warning: .env may hold secrets") && said.contains("a line in .rekindleignore"), "{said}");
+    assert!(said.contains("\n  .env\n") && !said.contains(".venv/bin"), "{said}");
+    let said = shell(&server, &folder, &format!("echo .env >>.rekindleignore; {run}")).await.stdout;
+    let said = String::from_utf8(said).unwrap();
+    assert!(!said.contains(".env may") && !said.contains("\n  .env\n"), "{said}");
 }

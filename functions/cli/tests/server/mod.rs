@@ -281,6 +281,7 @@ fn known(id: &str) -> Option<Value> {
         id if id.starts_with("worn") => Some(space::worn(id)),
         "silent" => Some(seeing::settling()),
         "hooked" => Some(seeing::hooked()),
+        "knocking" => Some(seeing::knocking()),
         "mute" => Some(seeing::mute()),
         "good" | "moved" | "odd" | "cut" | "young" | "gated" | "forger" | "ending" => {
             Some(ended(id, "succeeded", "All 4 workers ended well."))

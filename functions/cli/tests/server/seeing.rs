@@ -223,7 +223,15 @@ fn letter(job: Option<&str>) -> Value {
         Some(_) => ("notify", json!("succeeded"), "hooks.example.com: it answered 404 Not Found"),
         None => ("jobs", Value::Null, "the job spec has a fault: tpu.accelerator: unknown accelerator"),
     };
-    json!({"at": ago(400), "function": function, "reason": reason, "job": job, "phase": phase})
+    json!({"at": ago(400), "function": function, "reason": reason, "job": job, "phase": phase, "tried_until": null})
+}
+
+/// What a webhook is about to be told again.
+fn waiting_letter() -> Value {
+    let mut letter = letter(Some("hooked"));
+    letter["tried_until"] = json!(ago(-205));
+    letter["reason"] = json!("hooks.example.com:8443: it answered 503 Service Unavailable");
+    letter
 }
 
 /// A job whose webhook was not told of its end.
@@ -234,9 +242,17 @@ pub(super) fn hooked() -> Value {
     job
 }
 
+/// One whose webhook does not answer.
+pub(super) fn knocking() -> Value {
+    let mut job = known("good").unwrap();
+    (job["id"], job["untold"]) = (json!("knocking"), waiting_letter());
+    job
+}
+
 pub(super) async fn letters(Query(query): Query<BTreeMap<String, String>>) -> Json<Value> {
     let letters = match query.get("job").map(String::as_str) {
         None => vec![letter(None), letter(Some("hooked"))],
+        Some("knocking") => vec![waiting_letter()],
         Some("hooked") => vec![letter(Some("hooked"))],
         Some(_) => Vec::new(),
     };

@@ -4,6 +4,9 @@ use super::evidence::{Exit, SignalSender, Stage, WorkerEvidence};
 use super::worker::{Cause, strength};
 use crate::failure::FailureKind;
 
+/// The signature of setup commands that failed without a known word.
+pub(super) const SETUP_FAILED: &str = "setup-failed";
+
 /// Interrupt from the keyboard.
 const SIGINT: i32 = 2;
 /// Illegal instruction.
@@ -83,7 +86,7 @@ fn reading(worker: &WorkerEvidence, exit: Exit, said: bool, causes: &[Cause]) ->
         }
         Exit::Code(2) if !said => Some((UserError, strength::LOW, "exit-2", "the program refused its arguments")),
         Exit::Code(_) if worker.during == Stage::Setup && !said => {
-            Some((Environment, strength::LOW, "setup-failed", "the job's setup commands failed"))
+            Some((Environment, strength::LOW, SETUP_FAILED, "the job's setup commands failed"))
         }
         Exit::Code(_) => None,
         Exit::Signal(signal) => signal_reading(worker, signal, causes),

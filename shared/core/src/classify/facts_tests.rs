@@ -151,6 +151,18 @@ fn what_fails_in_setup_is_the_environment_unless_it_says_more() {
     let network = "curl: (6) Could not resolve host: storage.googleapis.com\n";
     assert_eq!(kind(&setup(network)), FailureKind::StorageNetwork);
     assert_eq!(kind(&setup("tar: write error: No space left on device\n")), FailureKind::DiskFull);
+    let told = |tail: &str| {
+        let of = WorkerEvidence { during: Stage::Setup, tail: tail.into(), ..worker(0, Exit::Code(1), "") };
+        classify(&self::of(vec![of])).summary
+    };
+    assert_eq!(told(""), "The job's setup commands failed (environment, exit code 1).");
+    let lines = "one\ntwo of the set-up\n\nthree of it\n";
+    assert_eq!(
+        told(lines),
+        "The job's setup commands failed (environment, exit code 1): two of the set-up | three of it"
+    );
+    let told = told(network);
+    assert!(told.starts_with("In `setup`, ") && told.contains(", exit code 1): curl: (6)"), "{told}");
 }
 
 #[test]

@@ -3,8 +3,10 @@
 use std::cmp::Ordering;
 
 use super::evidence::{
-    CaseAction, Evidence, EvidenceLine, Exit, NodeFact, NoticeFact, Outcome, SignalSender, Verdict, WorkerEvidence,
+    CaseAction, Evidence, EvidenceLine, Exit, NodeFact, NoticeFact, Outcome, SignalSender, Stage, Verdict,
+    WorkerEvidence,
 };
+use super::exit::SETUP_FAILED;
 use super::worker::{Account, Cause, account, strength};
 use crate::failure::FailureKind;
 
@@ -363,8 +365,27 @@ fn summary(accounts: &[Account<'_>], account: &Account<'_>, cause: &Cause, kind:
     } else {
         format!("on worker {worker}, ")
     };
-    let why = capital(&format!("{place}{}", cause.reason));
-    if cause.line.is_empty() { format!("{why} ({kind}).") } else { format!("{why} ({kind}): {}", cause.line) }
+    let is_setup = account.worker.during == Stage::Setup;
+    // The words of the exit name it themselves.
+    let stage = if is_setup && cause.signature != SETUP_FAILED { "in `setup`, " } else { "" };
+    let why = capital(&format!("{stage}{place}{}", cause.reason));
+    let exit = match account.exit {
+        Exit::Code(code) if is_setup => format!(", exit code {code}"),
+        Exit::Signal(signal) if is_setup => format!(", signal {signal}"),
+        Exit::Code(_) | Exit::Signal(_) | Exit::Silent => String::new(),
+    };
+    let said = if cause.signature == SETUP_FAILED { last_lines(&account.worker.tail) } else { cause.line.clone() };
+    if said.is_empty() { format!("{why} ({kind}{exit}).") } else { format!("{why} ({kind}{exit}): {said}") }
+}
+
+/// The last two lines that say something, each cut where it is long: of commands that failed without a known word.
+fn last_lines(tail: &str) -> String {
+    const SHOWN: usize = 2;
+    const CHARS_MAX: usize = 160;
+    let lines = tail.lines().rev().map(str::trim).filter(|line| !line.is_empty()).take(SHOWN);
+    let mut lines: Vec<String> = lines.map(|line| line.chars().take(CHARS_MAX).collect()).collect();
+    lines.reverse();
+    lines.join(" | ")
 }
 
 /// Nothing decides.

@@ -382,6 +382,29 @@ fn an_end_says_how_and_of_what() {
 }
 
 #[test]
+fn what_the_summary_says_of_kind_line_and_meaning_is_not_said_again() {
+    let mut job = running();
+    let mut end = grpc_end(Action::Fail);
+    (end.ended.kind, end.ended.charge) = (Some(FailureKind::UserError), None);
+    end.ended.summary = "The program ended with an error of its own (user_error): ValueError: bad shape".into();
+    if let Some(verdict) = end.ended.verdict.as_mut() {
+        let line = &mut verdict.evidence[0];
+        line.line = "ValueError: bad shape".into();
+        line.reason = "the program ended with an error of its own".into();
+    }
+    job.last_end = Some(end.clone());
+    let told = "(user_error): The program ended with an error of its own: ValueError: bad shape. Evidence: worker 3 wrote it. Answer";
+    says(&job, at(900), &[told]);
+    end.ended.summary = "The job's setup commands failed (user_error, exit code 7): one | two".into();
+    if let Some(verdict) = end.ended.verdict.as_mut() {
+        verdict.evidence[0].line.clear();
+        verdict.evidence[0].reason = "the job's setup commands failed".into();
+    }
+    job.last_end = Some(end);
+    says(&job, at(900), &["(user_error): The job's setup commands failed (exit code 7): one | two. Answer"]);
+}
+
+#[test]
 fn evidence_without_a_line_still_names_its_worker() {
     let mut job = running();
     let mut end = grpc_end(Action::Recreate);

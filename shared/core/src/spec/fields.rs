@@ -269,7 +269,7 @@ pub const FIELDS: &[Field] = &[
         TEXT,
         Refused,
         r#""https://hooks.example.com/T0/B0""#,
-        "An https address that is told of the job's phases",
+        "An https address that is told of the job's phases, each at least once",
     ),
     field(
         "notify[].events",

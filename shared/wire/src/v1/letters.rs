@@ -9,7 +9,7 @@ use rekindle_core::job::Phase;
 /// A message that could not be used, or an event that a webhook was not told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetterView {
-    /// When it was given up.
+    /// When it was given up; of one that is tried again, the last time that it failed.
     pub at: Timestamp,
     /// Who gave it up: `notify` for webhooks, `jobs` for job messages, `tpu-events`, `reconcile`.
     pub function: String,
@@ -19,6 +19,9 @@ pub struct DeadLetterView {
     pub job: Option<JobId>,
     /// The phase that a webhook was not told.
     pub phase: Option<Phase>,
+    /// It is tried again, at least until then; null: it is given up.
+    #[serde(default)]
+    pub tried_until: Option<Timestamp>,
 }
 
 /// Answer of `GET /v1/dead-letters`.

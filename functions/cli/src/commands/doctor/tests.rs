@@ -23,6 +23,17 @@ fn every_fault_names_a_command_that_mends_it() {
         state: None,
     };
     let nowhere = Doctor { project: None, region: None, database: "rekindle".into(), state: None };
+    let now = Timestamp::now();
+    let letter: DeadLetterView = serde_json::from_value(serde_json::json!({
+        "at": now, "function": "notify", "reason": "hooks.example.com:8443: it answered 503", "job": "a", "phase": "failed",
+        "tried_until": now + SignedDuration::from_secs(300),
+    }))
+    .unwrap();
+    let failing = webhooks(&[letter.clone(), letter.clone()], now);
+    let told =
+        "2 events not told in the last day; the newest: hooks.example.com:8443: it answered 503; tried again for 5m";
+    assert_eq!(failing.found, told);
+    assert_eq!(webhooks(&[letter], now + SignedDuration::from_hours(25)).verdict, Verdict::Good);
     let checks = [
         answers("http://s", ANSWER_SLOW * 2),
         same_version(&server),
@@ -36,6 +47,7 @@ fn every_fault_names_a_command_that_mends_it() {
         state(Path::new("/x"), Ok(DISK_FREE_MIN - 1)),
         state(Path::new("/x"), Ok(STORE_ROOM_MIN - 1)),
         state(Path::new("/x"), Err(none())),
+        failing,
     ];
     let tree = rekindle_infra_tests::gcloud::tree();
     for check in &checks {

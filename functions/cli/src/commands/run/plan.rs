@@ -13,8 +13,13 @@ use crate::table::{Table, number, text};
 /// Places that are shown.
 const PLACES_SHOWN: usize = 12;
 
-/// Shows the plan: the job on stdout, the rest beside it.
-pub(super) async fn show(context: &Context, mut message: Map<String, Value>, bundle: Option<&Bundle>) -> Result<()> {
+/// Shows the plan: the job on stdout, the rest beside it; `has_files`: also each file that would be sent.
+pub(super) async fn show(
+    context: &Context,
+    mut message: Map<String, Value>,
+    bundle: Option<&Bundle>,
+    has_files: bool,
+) -> Result<()> {
     let printer = context.printer;
     let mut is_known = true;
     if let Some(bundle) = bundle {
@@ -34,6 +39,10 @@ pub(super) async fn show(context: &Context, mut message: Map<String, Value>, bun
         if !printer.is_json {
             let how = if is_there { "the server has it already:" } else { "would send" };
             printer.talk(&format!("{how} {}", bundle.describe()));
+            printer.talk(&format!("  {}", bundle.describe_largest()));
+            if has_files {
+                bundle.paths().for_each(|path| printer.talk(&format!("  {path}")));
+            }
         }
     }
     let message = Value::Object(message);

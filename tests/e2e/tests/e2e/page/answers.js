@@ -2,9 +2,9 @@
 // is remembered. Runs in the page, before it asks.
 const HOSTILE = arguments[0];
 // Those would not be read as what they are: times, where the next page begins, and names of columns.
-const KEPT = /(_at|^at|^since|^through|^next_page_token|^deadline|^week|^by)$/;
+const KEPT = /(_at|^at|^since|^through|^next_page_token|^deadline|^week|^by|^tried_until)$/;
 // What may be missing by the contract.
-const OPTIONAL = new Set(["listed_at", "omitted", "untold", "notes", "outputs", "toJSON", "then"]);
+const OPTIONAL = new Set(["listed_at", "omitted", "untold", "notes", "outputs", "workspace", "toJSON", "then"]);
 window.missing = new Set();
 const poisoned = (value, key) => {
   if (typeof value === "string") return KEPT.test(key) ? value : `${key}:${value}${HOSTILE}`;

@@ -34,6 +34,13 @@ async fn lives(dev: &Dev, page: &Browser) -> Result<()> {
     let tpu = json!({"accelerator": "v5litepod-16", "capacity": "spot"});
     dev.submit(&json!({"id": "live", "run": run, "tpu": tpu, "tags": ["blue"]})).await?;
     page.client.goto(&dev.url).await?;
+    // A view whose first answer has not come counts nothing.
+    let empty = "const { jobsView } = await import('/site/views.js');
+        const main = document.createElement('main');
+        jobsView(main, { jobs: new Map(), isWhole: false }).close();
+        return main.querySelector('[role=status]').textContent";
+    let counted = page.wait_for(empty).await?;
+    ensure!(counted == "…loading", "{counted}");
     let row = |column: usize| format!("tr[data-job=live] td:nth-child({column})");
     page.sees(&row(2), "that it runs", |text| text.contains("running")).await?;
     page.script("window.unreloaded = true").await?;

@@ -86,6 +86,12 @@ pub(super) async fn notes_and_outputs(dev: &Dev, page: &Browser) -> Result<()> {
     dev.phase("leaves", "succeeded").await?;
     page.client.goto(&format!("{}/#/job/leaves", dev.url)).await?;
     page.sees("dl", "its note", |text| text.contains("Notes") && text.contains("the last try")).await?;
+    // Every colour of the timeline has its word.
+    let plain =
+        "const drawn = [...document.querySelectorAll('#timeline rect')].map((rect) => rect.getAttribute('class'));
+        return drawn.length > 2 && drawn.every((kind) => document.querySelector(`.legend .${kind}`))";
+    page.sees(".legend", "the legend", |text| text.contains("waits, stops, is paused")).await?;
+    ensure!(page.script(plain).await? == true, "a colour without a word");
     page.sees("#outputs", "its file", |text| text.contains("w0/results/a b.txt")).await?;
     let file = page.wait_for("return (await fetch(document.querySelector('#outputs a').href)).text()").await?;
     ensure!(file == "42\n", "{file}");
