@@ -48,6 +48,10 @@ const RESERVE: u64 = 512 << 10;
 const BLANK: usize = 512;
 /// The end of a program is told so long after it at most, where the disk does not take its last words.
 const MOMENT: Duration = Duration::from_millis(500);
+/// Its disks have so long to take what `setup` made: one that is out of reach holds nobody up for ever.
+const SYNC_MAX: Duration = Duration::from_secs(20);
+/// The program whose end is the beginning of another.
+const SETUP: &str = "setup";
 /// Between two tries to write down how a program ended.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -132,7 +136,7 @@ impl Papers {
         let folder = spec.parent()?.to_owned();
         match spec.file_name()?.to_str()? {
             "run.spec.json" => Some(Self { folder, name: "run" }),
-            "setup.spec.json" => Some(Self { folder, name: "setup" }),
+            "setup.spec.json" => Some(Self { folder, name: SETUP }),
             _ => None,
         }
     }
@@ -335,6 +339,11 @@ impl Kept<'_> {
         out.catch_up();
         err.catch_up();
         tokio::join!(out.settled(MOMENT), err.settled(MOMENT));
+        if self.papers.name == SETUP && exit == Exit::Code(0) {
+            // It is not run again after a machine has lost power, so what it made, wherever that is, must be there then.
+            let synced = tokio::task::spawn_blocking(rustix::fs::sync);
+            let _ = tokio::time::timeout(SYNC_MAX, synced).await;
+        }
         self.tell(untold);
     }
 

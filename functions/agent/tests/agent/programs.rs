@@ -381,9 +381,12 @@ async fn an_order_whose_agent_is_started_anew_ends_for_who_gave_it() {
     assert!(end.error.unwrap().contains("agent was started anew"));
     cloud.set(|inner| inner.order.exec.push(run(3, "echo third")));
     cloud.until("the next one ends", |inner| ended(inner, 3)).await;
-    assert!(cloud.set(|inner| ended(inner, 1)).is_none(), "what had ended is not told again"); // A command without our environment, which the earlier agent began, is no child of this one.
+    assert!(cloud.set(|inner| ended(inner, 1)).is_none(), "what had ended is not told again");
+    // A command without our environment, which the earlier agent began, is no child of this one.
     cloud.set(|inner| inner.order.exec.push(run(4, "exec env -i /bin/bash -c 'echo $$ > cleared; exec sleep 600'")));
     let cleared = worker.line("cleared").await;
+    let leader = paper.with_file_name("leader-4");
+    poll("it is written down who leads it", || leader.exists().then_some(())).await;
     worker.kill_agent();
     worker.start_agent();
     cloud.until("it has ended for who gave it", |inner| ended(inner, 4)).await;
