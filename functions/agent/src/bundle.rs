@@ -218,8 +218,10 @@ fn install(layout: &Layout, bundle: &Path, code: &str) -> anyhow::Result<()> {
         install_whole(layout, bundle)?;
     }
     // A machine that loses power keeps the mark and not the files otherwise, and every attempt after it would run half of them.
-    let synced = File::open(&work).and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
-    synced.with_context(|| format!("cannot write {} to the disk", work.display()))?;
+    if layout.has_buffer() {
+        let synced = File::open(&work).and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
+        synced.with_context(|| format!("cannot write {} to the disk", work.display()))?;
+    }
     files::replace_json(&layout.unpacked(), &code)?;
     // What `setup` made in the old folder is gone with it.
     let _ = std::fs::remove_file(layout.setup_done());

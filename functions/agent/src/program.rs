@@ -253,6 +253,7 @@ mod tests {
             env: BTreeMap::new(),
             secrets: Vec::new(),
             cwd: folder.path().into(),
+            syncs: false,
             stdout: folder.path().join("stdout"),
             stderr: folder.path().join("stderr"),
         };

@@ -50,8 +50,6 @@ const BLANK: usize = 512;
 const MOMENT: Duration = Duration::from_millis(500);
 /// Its disks have so long to take what `setup` made: one that is out of reach holds nobody up for ever.
 const SYNC_MAX: Duration = Duration::from_secs(20);
-/// The program whose end is the beginning of another.
-const SETUP: &str = "setup";
 /// Between two tries to write down how a program ended.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -71,6 +69,9 @@ pub(crate) struct Spec {
     pub(crate) secrets: Vec<String>,
     /// Its working directory.
     pub(crate) cwd: PathBuf,
+    /// What it made is brought to the disks before its end is told.
+    #[serde(default)]
+    pub(crate) syncs: bool,
     /// Standard output is appended here.
     pub(crate) stdout: PathBuf,
     /// Standard error is appended here.
@@ -136,7 +137,7 @@ impl Papers {
         let folder = spec.parent()?.to_owned();
         match spec.file_name()?.to_str()? {
             "run.spec.json" => Some(Self { folder, name: "run" }),
-            "setup.spec.json" => Some(Self { folder, name: SETUP }),
+            "setup.spec.json" => Some(Self { folder, name: "setup" }),
             _ => None,
         }
     }
@@ -191,7 +192,7 @@ async fn keep(spec: &Spec, me: Birth, papers: &Papers) -> anyhow::Result<()> {
     let (stdout, out) = Stream::new(spec.stdout.clone()).context("cannot make a pipe")?;
     let (stderr, err) = Stream::new(spec.stderr.clone()).context("cannot make a pipe")?;
     let pipes = [stdout.number(), stderr.number()];
-    let kept = Kept { streams: [Arc::new(stdout), Arc::new(stderr)], papers };
+    let kept = Kept { streams: [Arc::new(stdout), Arc::new(stderr)], papers, syncs: spec.syncs };
     kept.make_room();
     let started = match start(spec, out, err) {
         Ok(program) => Ok(Started { family: Family { shim: me, program }, at: Timestamp::now(), pipes }),
@@ -274,6 +275,7 @@ fn complaint(spec: &Spec, error: &std::io::Error) -> String {
 struct Kept<'a> {
     streams: [Arc<Stream>; 2],
     papers: &'a Papers,
+    syncs: bool,
 }
 
 impl Kept<'_> {
@@ -339,7 +341,7 @@ impl Kept<'_> {
         out.catch_up();
         err.catch_up();
         tokio::join!(out.settled(MOMENT), err.settled(MOMENT));
-        if self.papers.name == SETUP && exit == Exit::Code(0) {
+        if self.syncs && exit == Exit::Code(0) {
             // It is not run again after a machine has lost power, so what it made, wherever that is, must be there then.
             let synced = tokio::task::spawn_blocking(rustix::fs::sync);
             let _ = tokio::time::timeout(SYNC_MAX, synced).await;

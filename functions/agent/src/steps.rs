@@ -212,6 +212,7 @@ impl Machine {
             env: environment(work, &layout, attempt.number, &self.parts.config.home),
             secrets: work.secrets.keys().cloned().collect(),
             cwd: layout.work(),
+            syncs: name == Name::Setup && layout.has_buffer(),
             stdout: folder.join("stdout"),
             stderr: folder.join("stderr"),
         };

@@ -281,6 +281,8 @@ async fn after_a_reboot_it_stands_in_the_output_that_some_may_be_missing_whateve
     let cloud = Cloud::start(run).await;
     let buffer = tempfile::tempdir().unwrap();
     let buffered = buffer.path().join("in-memory");
+    // On a machine of its own what `setup` made is brought to the disk.
+    cloud.set(|inner| inner.order.work.as_mut().unwrap().setup = Some(CommandLine::Shell("echo made >made".into())));
     let settings = vec![("REKINDLE_BUFFER_DIR", buffered.display().to_string())];
     let mut worker = Worker::start_with(&cloud, settings);
     cloud.until_running(1).await;
