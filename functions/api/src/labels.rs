@@ -4,7 +4,7 @@ use axum::extract::State;
 use http::StatusCode;
 
 use rekindle_core::access::Right;
-use rekindle_core::spec::{LABEL_MAX, is_label};
+use rekindle_core::spec::{LABEL_IS, is_label};
 use rekindle_engine::Labels;
 use rekindle_web::problem::FieldFault;
 use rekindle_web::{Caller, Json, Path, Problem, problem};
@@ -46,7 +46,7 @@ fn check(body: &LabelsBody) -> Result<(), Problem> {
     }
     for tag in &body.add_tags {
         if !is_label(tag) {
-            fault("add_tags", format!("a tag is one line of 1 to {LABEL_MAX} bytes"));
+            fault("add_tags", format!("a tag is {LABEL_IS}"));
         }
     }
     if body.notes.as_ref().is_some_and(|notes| notes.len() > NOTES_MAX || notes.contains('\0')) {

@@ -305,7 +305,7 @@ function logView(path) {
     whole.setAttribute("href", `${path}/logs?worker=${worker.value}`);
     stream = new EventSource(`${path}/logs?follow=true&brief=true&form=lines&tail=${TAIL_BYTES}&worker=${worker.value}`);
     stream.onmessage = (event) => { for (const line of event.data.split("\n")) show(JSON.parse(line)); };
-    stream.addEventListener("end", () => { stream.close(); if (!count) add("No output was kept.", "mark"); });
+    stream.addEventListener("end", () => { stream.close(); if (!count) add("Its programs have printed nothing.", "mark"); });
     stream.onerror = () => { if (!isLive) stream?.close(); };
   }
   function restart() { stream?.close(); text.replaceChildren(); count = 0; bars = {}; open(); }

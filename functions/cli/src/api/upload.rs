@@ -56,6 +56,14 @@ impl Api {
             }
         };
         let status = response.status();
+        if status.is_success() && super::is_page(&response) {
+            let fault = Fault::unexpected("the upload was answered by a web page")
+                .because("what answers there is no object store: the login of a network, or a proxy");
+            return Err(Failed {
+                fault: fault.next("log in where that page says, and run the command again"),
+                may_pass: false,
+            });
+        }
         if status.is_success() {
             return Ok(());
         }
@@ -79,7 +87,7 @@ impl Api {
             .header(header::CONTENT_LENGTH, 0)
             .header(header::CONTENT_RANGE, format!("bytes */{size}"));
         let Ok(response) = request.send().await else { return Uploaded::UpTo(0) };
-        if response.status().is_success() {
+        if response.status().is_success() && !super::is_page(&response) {
             return Uploaded::All;
         }
         let range = response.headers().get(header::RANGE).and_then(|value| value.to_str().ok());
@@ -119,7 +127,9 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let refusal = (StatusCode::FORBIDDEN, "<Error>the signature has expired</Error>");
-        let router = axum::Router::new().fallback(async move || refusal);
+        let page = axum::routing::put(async || axum::response::Html("<html>log in</html>"));
+        let router = axum::Router::new().route("/page", page).fallback(async move || refusal);
+        let page = format!("{url}/page");
         let server = tokio::spawn(async move { axum::serve(listener, router).await });
         let api = Api::new(Server { url: url.clone(), origin: Origin::Given, token_command: None }, None).unwrap();
         let mut file = tempfile::tempfile().unwrap();
@@ -128,6 +138,7 @@ mod tests {
         let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
         for (address, file, causes, next, may_pass) in [
             (url.as_str(), &pipe, ["cannot read the bundle", "Illegal seek"], "packs the folder anew", false),
+            (&page, &file, ["the upload was answered by a web page", "is no object store"], "log in", false),
             (&url, &file, ["the upload was answered 403", "signature has expired"], "holds for a while", false),
             ("http://127.0.0.1:1", &file, ["the upload broke off", "Connection refused"], "check the network", true),
         ] {

@@ -68,8 +68,11 @@ pub(crate) async fn run(context: &Context, options: &Logs) -> Result<()> {
 fn none_of(options: &Logs) -> String {
     let job = &options.job;
     let is_part = options.attempt.is_some() || options.since.is_some() || options.worker != "all";
-    let what = if is_part { "that part of " } else { "" };
-    format!("there is no output of {what}{job}; `rekindle show {job}` tells what it is at")
+    let what = if is_part { "in that part of " } else { "of " };
+    format!(
+        "no program {what}{job} has printed anything; `rekindle show {job}` tells what it is at, `rekindle outputs {job}` which files \
+         it left"
+    )
 }
 
 fn wanted(worker: &str) -> Option<String> {

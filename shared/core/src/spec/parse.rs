@@ -396,7 +396,7 @@ fn owner(top: &Object<'_>, context: &ParseContext<'_>, faults: &mut Faults) -> S
         let caller = quote(context.caller);
         faults.add("owner", format!("the policy lets {caller} not submit for it; leave it out, or write {caller}"));
     } else if !is_label(&owner) {
-        faults.add("owner", format!("must be one line of 1 to {LABEL_MAX} bytes"));
+        faults.add("owner", format!("must be {LABEL_IS}"));
     }
     owner
 }
@@ -404,15 +404,19 @@ fn owner(top: &Object<'_>, context: &ParseContext<'_>, faults: &mut Faults) -> S
 fn tags(top: &Object<'_>, faults: &mut Faults) -> Vec<String> {
     let words = top.words("tags", faults);
     for word in words.iter().filter(|word| !is_label(&word.text)) {
-        faults.add(&word.path, format!("must be one line of 1 to {LABEL_MAX} bytes"));
+        faults.add(&word.path, format!("must be {LABEL_IS}"));
     }
     words.into_iter().map(|word| word.text).collect()
 }
 
-/// Whether a text can be an owner or a tag: both are columns of tables and are queried for.
+/// Whether a text can be an owner or a tag: both are columns of tables and are queried for. Blanks within it are letters like
+/// others; at an end nobody sees them.
 pub fn is_label(text: &str) -> bool {
-    (1..=LABEL_MAX).contains(&text.len()) && !text.trim().is_empty() && !text.contains(char::is_control)
+    (1..=LABEL_MAX).contains(&text.len()) && text.trim() == text && !text.contains(char::is_control)
 }
+
+/// What [`is_label`] takes, in words.
+pub const LABEL_IS: &str = "one line of 1 to 256 bytes that neither begins nor ends with a blank";
 
 /// What the job would use of the deployment must be lent to its owner.
 fn borrowed(spec: &JobSpec, deployment: &Deployment, faults: &mut Faults) {

@@ -291,6 +291,10 @@ fn each_fault_says_the_next_step() {
     refuses(&with(&["tpu", "accelerator"], json!([])), "tpu.accelerator", "v5litepod-8");
     refuses(&with(&["tpu", "zones"], json!(["us-central1"])), "tpu.zones[0]", "with the zones us-central1-a");
     refuses(&with(&["tpu", "zones"], json!("us-west4-b")), "tpu.zones", "did you mean `us-west4-a`?");
+    refuses(&with(&["tpu", "zones"], json!("US-central-1a")), "tpu.zones", "did you mean `us-central1-a`?");
+    for far in ["europe-north1-a", "mars-west4-a", "us-north12-q", "us"] {
+        refuses(&with(&["tpu", "zones"], json!(far)), "tpu.zones", "known here: ");
+    }
     refuses(&with(&["tpu", "capacity"], json!(["flex_start"])), "tpu.capacity[0]", "does not build `flex_start`");
     refuses(&with(&["tpu", "capacity"], json!(["on-demand"])), "tpu.capacity[0]", "did you mean `on_demand`?");
     refuses(&with(&["tpu", "capacity"], json!([])), "tpu.capacity", "at least one of spot");
@@ -327,6 +331,11 @@ fn each_fault_says_the_next_step() {
     assert!(at == "owner" && message.contains("the policy lets"), "{message}");
     refuses(&with(&["tags"], json!(["good", "x".repeat(257)])), "tags[1]", "one line of 1 to 256 bytes");
     refuses(&with(&["tags"], json!(["a\tb"])), "tags[0]", "one line");
+    for blank in [" a", "a "] {
+        refuses(&with(&["tags"], json!([blank])), "tags[0]", "neither begins nor ends with a blank");
+    }
+    assert_eq!(good(&with(&["tags"], json!(["two words"]))).tags, ["two words"]);
+    assert!(LABEL_IS.contains(&LABEL_MAX.to_string()));
     refuses(&with(&["priority"], json!("high")), "priority", "0 to 100");
     refuses(&with(&["tpu"], json!("v5litepod-8")), "tpu", "must be an object");
     refuses(&with(&["checkpoint"], json!("s3://x/y")), "checkpoint", "gs://BUCKET/FOLDER");
@@ -523,9 +532,11 @@ fn what_is_proposed_for_a_wrong_word_is_of_use() {
     for (accelerator, zone) in [("v6e-8", "us-west4-x"), ("v5p-8", "us-central2-x"), ("v5litepod-8", "us-west4-x")] {
         let value = with(&["tpu"], json!({"accelerator": accelerator, "zones": [zone]}));
         let (_, told) = fault(&open_deployment(), &value);
-        let near = told.split('`').nth(1).unwrap();
+        let (_, proposed) = told.split_once("; ").unwrap();
+        let zones: Vec<&str> = proposed.split([' ', '`', ',', '?']).filter(|word| word.contains('-')).collect();
         // The nearest of all zones may be one without this accelerator.
-        assert!(crate::catalog::is_offered(accelerator, near), "{accelerator}: {told}");
+        let is_of_use = |zone: &&str| crate::catalog::is_offered(accelerator, zone);
+        assert!(!zones.is_empty() && zones.iter().all(is_of_use), "{accelerator}: {told}");
     }
     let value = with(&["tpu", "capacity"], json!(["spott"]));
     refuses(&value, "tpu.capacity[0]", "\"spott\" is no kind of capacity; did you mean `spot`?");

@@ -124,13 +124,28 @@ fn zones(object: &Object<'_>, accelerators: &[Known], faults: &mut Faults) -> Zo
         let of_region: Vec<&str> =
             of_use.iter().copied().filter(|zone| catalog::region_of(zone) == word.text).collect();
         let advice = if of_region.is_empty() {
-            advise(&word.text, &of_use)
+            near_or_known(&word.text, &of_use)
         } else {
             format!("it is a region, with the zones {}", list(&of_region))
         };
         faults.add(word.path, format!("unknown zone {}; {advice}", quote(&word.text)));
     }
     Zones { known, given }
+}
+
+/// The zone that was mistyped, or those that there are. All zones are alike: beyond two slips another one was meant, and none of
+/// another continent.
+fn near_or_known(text: &str, zones: &[&str]) -> String {
+    const SLIPS_MAX: usize = 2;
+    const LEN_MAX: usize = 40;
+    let text = text.trim().to_ascii_lowercase();
+    let continent = |zone: &str| zone.split('-').next().unwrap_or_default().to_owned();
+    let near = zones.iter().filter(|zone| text.len() <= LEN_MAX && continent(zone) == continent(&text));
+    let near = near.map(|zone| (strsim::osa_distance(&text, zone), *zone)).filter(|(slips, _)| *slips <= SLIPS_MAX);
+    match near.min_by_key(|(slips, _)| *slips) {
+        Some((_, near)) => format!("did you mean `{near}`?"),
+        None => format!("known here: {}", list(zones)),
+    }
 }
 
 fn capacity(object: &Object<'_>, faults: &mut Faults) -> Vec<CapacityKind> {
