@@ -85,7 +85,7 @@ impl Sender {
         let status = match sent {
             Ok(response) => response.status(),
             Err(error) if is_refused(&error) => return Err(Failure::Permanent(NOT_PUBLIC.into())),
-            Err(error) => return Err(Failure::Transient(chain(&error.without_url()))),
+            Err(error) => return Err(Failure::Transient(words(&error.without_url()))),
         };
         let why = format!("it answered {status}");
         match status {
@@ -161,6 +161,21 @@ fn is_refused(error: &reqwest::Error) -> bool {
         next = error.source();
     }
     false
+}
+
+/// What went wrong, for who has the webhook: the layers above the innermost cause only say that a request was made.
+fn words(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return format!("no answer within {} s", TIMEOUT.as_secs());
+    }
+    if !error.is_connect() {
+        return chain(error);
+    }
+    let mut inner: &dyn Error = error;
+    while let Some(below) = inner.source() {
+        inner = below;
+    }
+    format!("cannot connect: {inner}")
 }
 
 fn chain(error: &dyn Error) -> String {

@@ -259,7 +259,7 @@ async fn of_a_webhook_that_fails_only_host_and_port_are_told() {
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     for (url, first, host) in [
         (format!("{}/{TOKEN}?key={TOKEN}", hook.url), 204, format!("{address}: it answered 404")),
-        (format!("http://{nobody}/{TOKEN}?key={TOKEN}"), 503, format!("{nobody}: ")),
+        (format!("http://{nobody}/{TOKEN}?key={TOKEN}"), 503, format!("{nobody}: cannot connect: Connection refused")),
         (format!("http://:{TOKEN}"), 204, "a webhook without a host: ".to_owned()),
     ] {
         let (rig, router) = rig(true, &[(&url, &[])]).await;
