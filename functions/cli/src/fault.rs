@@ -18,6 +18,7 @@ struct Inner {
     exit: Exit,
     status: Option<u16>,
     lacks: Option<String>,
+    lacks_workspace: bool,
     is_quiet: bool,
 }
 
@@ -26,7 +27,16 @@ pub(crate) type Result<T> = std::result::Result<T, Fault>;
 
 impl Fault {
     fn new(what: String, exit: Exit) -> Self {
-        Self(Box::new(Inner { what, causes: Vec::new(), next: None, exit, status: None, lacks: None, is_quiet: false }))
+        Self(Box::new(Inner {
+            what,
+            causes: Vec::new(),
+            next: None,
+            exit,
+            status: None,
+            lacks: None,
+            lacks_workspace: false,
+            is_quiet: false,
+        }))
     }
 
     /// The person's input (or the job) is at fault.
@@ -83,6 +93,12 @@ impl Fault {
         self
     }
 
+    /// There is no workspace of this name: a job with a program is none.
+    pub(crate) fn for_lack_of_workspace(mut self, name: &str) -> Self {
+        self.0.lacks_workspace = true;
+        self.for_lack_of(name)
+    }
+
     /// Ends with another exit code.
     pub(crate) fn exits(mut self, exit: Exit) -> Self {
         self.0.exit = exit;
@@ -102,6 +118,11 @@ impl Fault {
     /// The id that no job has, if that is the fault.
     pub(crate) fn lacks(&self) -> Option<&str> {
         self.0.lacks.as_deref()
+    }
+
+    /// True when only a workspace can have been meant.
+    pub(crate) fn lacks_workspace(&self) -> bool {
+        self.0.lacks_workspace
     }
 
     /// The first line.

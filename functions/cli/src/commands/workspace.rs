@@ -87,7 +87,7 @@ fn ended(name: &str) -> Fault {
 
 fn none_of_this_name(name: &str) -> Fault {
     Fault::input(format!("there is no workspace {name}"))
-        .for_lack_of(name)
+        .for_lack_of_workspace(name)
         .next(format!("make it: rekindle up {name} --tpu v5litepod-8; `rekindle status` lists those that are there"))
 }
 
@@ -210,7 +210,7 @@ async fn make(context: &Context, options: Up, id: &str) -> Result<JobView> {
         let name = &options.name;
         let next = format!("say which TPU: rekindle up {name} --tpu v5litepod-8");
         return Err(if id == name {
-            Fault::input(format!("there is no workspace {name} yet")).for_lack_of(name).next(next)
+            Fault::input(format!("there is no workspace {name} yet")).for_lack_of_workspace(name).next(next)
         } else {
             // Its definition went with it; only `pause` keeps one.
             Fault::input(format!("the workspace {name} was deleted, or has ended; a new one needs its definition anew"))

@@ -112,6 +112,13 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
         &["there is no workspace boxx"],
         "did you mean box? Otherwise make it: rekindle up",
     ),
+    ("$REKINDLE sync . boxx:", &["there is no workspace boxx"], "did you mean box? Otherwise make it"),
+    // A job with a program is no workspace.
+    (
+        "$REKINDLE exec trian-1 -- true",
+        &["there is no workspace trian-1", "\nnext: make it: rekindle up trian-1"],
+        "`rekindle status` lists",
+    ),
     ("$REKINDLE up boxx", &["there is no workspace boxx yet"], "did you mean box? Otherwise say which TPU"),
     (
         "$REKINDLE up old",
