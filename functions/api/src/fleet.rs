@@ -100,6 +100,7 @@ fn state(of: &SliceState) -> String {
         SliceState::Creating => "creating".into(),
         SliceState::Ready => "ready".into(),
         SliceState::InTransition(what) | SliceState::Unrecognized(what) => what.to_ascii_lowercase(),
+        SliceState::Unspecified => "state_unspecified".into(),
         SliceState::Preempted => "preempted".into(),
         SliceState::Terminated => "terminated".into(),
         SliceState::Stopped => "stopped".into(),

@@ -43,15 +43,18 @@ pub enum SliceState {
     Creating,
     /// Usable (look at the health too).
     Ready,
-    /// In some transition that should end by itself: restarting, repairing, starting, stopping, hiding, unspecified.
+    /// In some transition that should end by itself: restarting, repairing, starting, stopping, hiding. UNKNOWN after a repair that failed
+    /// is one, too: it is no fact of loss, and what is heard of its workers says more.
     InTransition(String),
+    /// It is there, and the API does not say how it is (STATE_UNSPECIFIED): nothing is known, until the next read.
+    Unspecified,
     /// Taken back by the provider (PREEMPTED; a queued resource SUSPENDED or SUSPENDING by SERVICE).
     Preempted,
     /// Ended by maintenance or end of life (TERMINATED).
     Terminated,
     /// Stopped (STOPPED; a queued resource suspended by USER).
     Stopped,
-    /// Could not be made (a queued resource FAILED), or UNKNOWN after a failed repair.
+    /// Could not be made, or has ended so (a queued resource FAILED).
     Failed,
     /// Being deleted.
     Deleting,
@@ -105,6 +108,7 @@ impl SliceView {
             SliceState::Queued | SliceState::Creating => false,
             SliceState::Ready
             | SliceState::InTransition(_)
+            | SliceState::Unspecified
             | SliceState::Preempted
             | SliceState::Terminated
             | SliceState::Stopped

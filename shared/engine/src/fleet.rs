@@ -121,7 +121,11 @@ impl Engine {
 /// Whether the provider is paid for a node in this state.
 fn is_paid_for(state: &SliceState) -> bool {
     match state {
-        SliceState::Ready | SliceState::Deleting | SliceState::InTransition(_) | SliceState::Unrecognized(_) => true,
+        SliceState::Ready
+        | SliceState::Deleting
+        | SliceState::InTransition(_)
+        | SliceState::Unspecified
+        | SliceState::Unrecognized(_) => true,
         SliceState::Queued
         | SliceState::Creating
         | SliceState::Preempted

@@ -58,8 +58,6 @@ pub(crate) struct Resource {
     pub(crate) lingers: bool,
     /// Since when it has been READY.
     pub(crate) ready_at: Option<i64>,
-    /// A read has found it: none says 404 after that while it is there.
-    pub(crate) was_read: bool,
     /// Its nodes are shown. Those of a queued resource that is ACTIVE may be absent.
     pub(crate) has_nodes: bool,
     /// Whether its addresses are shown once it is READY.
@@ -289,7 +287,6 @@ impl Cloud {
                 powered: false,
                 lingers: false,
                 ready_at: None,
-                was_read: false,
                 has_nodes: true,
                 has_addresses: true,
                 addresses: addresses(self.numbers, request.slices, known.workers),
@@ -542,7 +539,8 @@ fn fail_create(stage: &Arc<Stage>, slice: &SliceRef, kind: CreateErrorKind) {
     cloud.end_operation(&operation, Some(error));
     drop(cloud);
     if world.strikes(Fault::LeftoverStays, For::Later) {
-        let state = if world.rolls.chance(For::Later, 0.5) { SliceState::Creating } else { SliceState::Failed };
+        let unknown = || SliceState::InTransition("UNKNOWN".into());
+        let state = if world.rolls.chance(For::Later, 0.5) { SliceState::Creating } else { unknown() };
         world.trace(|| format!("cloud: {} is left, {state:?}", slice.name));
         with(world, slice, |r| r.state = state);
         return;

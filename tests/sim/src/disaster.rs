@@ -127,7 +127,10 @@ fn slice_fault(stage: &Arc<Stage>, fault: Fault, slice: &SliceRef) -> bool {
     let world = &stage.world;
     world.trace(|| format!("fault: {} on {}", fault.name(), slice.name));
     if let Some((job, generation)) = made_for(world, slice) {
-        truth::on_loss(world, &job, generation, fault);
+        match fault {
+            Fault::StateUnspecified | Fault::UnknownTakenBack => truth::doubt(world, &job, generation, fault),
+            _ => truth::on_loss(world, &job, generation, fault),
+        }
     }
     match fault {
         Fault::PreemptNotice => later(stage, slice, preempt_with_notice),
@@ -153,6 +156,8 @@ fn slice_fault(stage: &Arc<Stage>, fault: Fault, slice: &SliceRef) -> bool {
         Fault::Restarting => later(stage, slice, transit::restarting),
         Fault::Reimaging => later(stage, slice, transit::reimaging),
         Fault::Hidden => later(stage, slice, transit::hidden),
+        Fault::StateUnspecified => later(stage, slice, transit::unspecified),
+        Fault::UnknownTakenBack => later(stage, slice, transit::unknown_taken_back),
         Fault::TakenOnDemand => later(stage, slice, hosts::take_on_demand),
         Fault::NodeDeletedByHand => later(stage, slice, queued::node_deleted_by_hand),
         Fault::ActiveWithoutNode => later(stage, slice, queued::active_without_node),
@@ -471,7 +476,6 @@ fn bare(world: &World, name: String, zone: &str, labels: SliceLabels, foreign: b
         powered: true,
         lingers: false,
         ready_at: Some(world.now()),
-        was_read: true,
         has_nodes: true,
         has_addresses: true,
         addresses: cloud::addresses(0, 1, 1),

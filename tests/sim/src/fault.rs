@@ -272,6 +272,10 @@ faults! {
     AddressQuota Window "address-quota",
     /// A zone is not allowed.
     ZoneForbidden Window "zone-forbidden",
+    /// No state is shown for a while, and then what was shown before.
+    StateUnspecified Moment "state-unspecified",
+    /// UNKNOWN for a while, and then what was shown before.
+    UnknownTakenBack Moment "unknown-taken-back",
 }
 
 impl Fault {

@@ -119,7 +119,11 @@ impl TpuApi for SimTpu {
             return Err(forbidden(&slice.zone));
         }
         let seen = self.found(slice);
-        self.end(Ok(seen)).await
+        let answer = self.end(Ok(seen)).await;
+        if let Ok(seen) = &answer {
+            crate::check::on_read(world, slice, seen.as_ref());
+        }
+        answer
     }
 
     async fn operation(&self, name: &str) -> Result<Option<OperationView>, TpuError> {
@@ -142,10 +146,7 @@ impl TpuApi for SimTpu {
         let stale = self.world.strikes(Fault::ListStale, For::Fault);
         let unreachable = cloud::unreachable(&self.world);
         let mut resources = {
-            let mut cloud = lock(&self.world.cloud);
-            if self.world.has(Fault::GetLags) {
-                cloud.resources.values_mut().for_each(|r| r.was_read = true);
-            }
+            let cloud = lock(&self.world.cloud);
             cloud.list(self.world.now(), stale)
         };
         resources.retain(|r| !unreachable.contains(&r.slice.zone));
@@ -169,22 +170,22 @@ fn unclear(world: &World, view: SliceView) -> SliceView {
     if view.state == SliceState::Ready && world.rolls.chance(For::Later, 0.5) {
         return SliceView { health: Health::Unhealthy("TIMEOUT".into()), ..view };
     }
-    let state = SliceState::InTransition("STATE_UNSPECIFIED".into());
-    SliceView { state, ended: false, addresses: Shared::default(), ..view }
+    SliceView { state: SliceState::Unspecified, ended: false, addresses: Shared::default(), ..view }
 }
 
 impl SimTpu {
     /// What a read shows.
     fn found(&self, slice: &SliceRef) -> Option<SliceView> {
         let world = &self.world;
-        let mut cloud = lock(&world.cloud);
-        let r = cloud.resources.get_mut(slice)?;
+        let cloud = lock(&world.cloud);
+        let r = cloud.resources.get(slice)?;
+        // What has ended is there for every read; and so is what was READY.
+        let is_made = r.ready_at.is_some() || cloud.operation(&r.operation).is_some_and(|operation| operation.done);
         // How old a create is when a 404 is read is told by the instances' clocks: where they are minutes wrong, nothing is promised of it.
-        let is_new = !r.was_read && r.created_at > world.now() - YOUNG && !world.has(Fault::ClockSkew);
+        let is_new = !is_made && r.created_at > world.now() - YOUNG && !world.has(Fault::ClockSkew);
         if is_new && world.strikes(Fault::GetLags, For::Later) {
             return None;
         }
-        r.was_read = true;
         let is_unclear = world.strikes(Fault::StateUnclear, For::Later);
         Some(if is_unclear { unclear(world, r.view()) } else { r.view() })
     }

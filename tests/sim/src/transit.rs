@@ -1,4 +1,4 @@
-//! States of a node that should end by themselves: repairs, restarts, new disks, hiding; and the repair that fails.
+//! States of a node that should end by themselves: repairs, restarts, new disks, hiding, none; and the repair that fails.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use rekindle_ports::tpu::SliceRef;
 
 use crate::cloud;
 use crate::machine;
-use crate::roll::{For, MIN};
+use crate::roll::{For, MIN, SEC};
 use crate::stage::Stage;
 use crate::world::World;
 
 /// The API shows this state, unless the slice is on its way out.
 fn shown(world: &World, slice: &SliceRef, state: SliceState) {
     cloud::with(world, slice, |r| {
-        if matches!(r.state, SliceState::Ready | SliceState::InTransition(_)) {
+        if matches!(r.state, SliceState::Ready | SliceState::InTransition(_) | SliceState::Unspecified) {
             r.state = state;
         }
     });
@@ -43,7 +43,28 @@ pub(crate) async fn repair_fails(stage: Arc<Stage>, slice: SliceRef) {
     world.exec.sleep(world.rolls.between(For::Cloud, MIN, 10 * MIN)).await;
     machine::power_off(world, &slice);
     cloud::unpower(world, &slice);
-    shown(world, &slice, SliceState::Failed);
+    shown(world, &slice, in_transition("UNKNOWN"));
+}
+
+/// No state for a while. Its machines run on.
+pub(crate) async fn unspecified(stage: Arc<Stage>, slice: SliceRef) {
+    shown_for(&stage.world, &slice, SliceState::Unspecified, 25 * MIN).await;
+}
+
+/// UNKNOWN for a while, and it was nothing: its machines run on.
+pub(crate) async fn unknown_taken_back(stage: Arc<Stage>, slice: SliceRef) {
+    shown_for(&stage.world, &slice, in_transition("UNKNOWN"), 12 * MIN).await;
+}
+
+/// The API shows this state for so long at most, and then what it showed before, unless that has become of it which it shows then.
+async fn shown_for(world: &World, slice: &SliceRef, state: SliceState, longest: i64) {
+    let Some(before) = cloud::with(world, slice, |r| std::mem::replace(&mut r.state, state.clone())) else { return };
+    world.exec.sleep(world.rolls.between(For::Later, SEC, longest)).await;
+    cloud::with(world, slice, |r| {
+        if r.state == state {
+            r.state = before;
+        }
+    });
 }
 
 /// RESTARTING for some minutes: every machine boots anew, and what ran there is lost.

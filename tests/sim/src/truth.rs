@@ -18,6 +18,8 @@ use crate::world::World;
 pub(crate) struct Facts {
     /// What befell each generation: faults of its slice and of its workers, in their order.
     pub(crate) befell: BTreeMap<u32, Vec<Fault>>,
+    /// Generations of which the API has shown what was no sign of anything.
+    pub(crate) doubted: BTreeSet<u32>,
     /// Attempts that ended by themselves or by a fault of one worker, and whose fault it was.
     pub(crate) ends: BTreeMap<u32, Whose>,
     /// Workers of each attempt that exited 0.
@@ -99,6 +101,15 @@ pub(crate) fn takes_setup_fault(world: &World, job: &JobId, setup_done: bool) ->
 /// A fault befalls a generation, or one of its workers.
 pub(crate) fn befalls(world: &World, job: &JobId, generation: u32, fault: Fault) {
     lock(&world.truth).of(job).befell.entry(generation).or_default().push(fault);
+}
+
+/// The API shows of a slice what is no sign of anything: nothing may be charged to it. Of two such stretches the moment between them may be
+/// seen by nobody, so that the second counts like a state that lasts.
+pub(crate) fn doubt(world: &World, job: &JobId, generation: u32, fault: Fault) {
+    let is_first = lock(&world.truth).of(job).doubted.insert(generation);
+    if !is_first {
+        befalls(world, job, generation, fault);
+    }
 }
 
 /// A slice of a job is lost, or will be.

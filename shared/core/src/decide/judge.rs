@@ -51,9 +51,8 @@ impl Pass<'_> {
             return;
         }
         // Whether its slice is there must be known: a look that failed says nothing, and nothing is lost by waiting for the next.
-        let slice = self.job.last_end.as_ref().and_then(|end| self.job.generation(end.generation));
-        if slice.is_some_and(|g| self.look_of(g).is_none_or(|l| l.slice == Look::Unknown)) {
-            self.wake(self.now + self.settings().poll_busy * 5);
+        let ended = self.job.last_end.as_ref().map(|end| end.generation);
+        if ended.is_some_and(|g| self.job.generation(g).is_some() && self.waits_for_a_look(g, settling.until)) {
             return;
         }
         self.job.settling = None;
@@ -244,17 +243,24 @@ impl Pass<'_> {
                 _ => return,
             }
             // Whether the missing ones were taken away is the slice's to tell.
-            if self.waits_for_a_look(a.generation) {
+            if self.waits_for_a_look(a.generation, first) {
                 return;
             }
         }
         self.classify_end(&a, reports_exit, total);
     }
 
-    /// True if the look at a slice failed, and what follows from it waits for the next one.
-    fn waits_for_a_look(&mut self, generation: u32) -> bool {
+    /// True if the look at a slice failed, or showed no state, and what follows from it waits for the next one. What has no state for long
+    /// since then is there, and that is all that there is to know.
+    fn waits_for_a_look(&mut self, generation: u32, since: Timestamp) -> bool {
         let look = self.job.generation(generation).and_then(|g| self.look_of(g));
-        let unknown = look.is_none_or(|l| l.slice == Look::Unknown);
+        let unknown = look.is_none_or(|l| match &l.slice {
+            Look::Unknown => true,
+            Look::Seen(view) => {
+                view.state == SliceState::Unspecified && self.now < since + self.settings().transition_grace
+            }
+            Look::Absent => false,
+        });
         if unknown {
             self.wake(self.now + self.settings().poll_busy * 5);
         }
@@ -288,7 +294,8 @@ impl Pass<'_> {
         let verdict = classify::classify(&evidence);
         // A program that somebody kills ends like one whose machine is taken away, until the slice tells which it was.
         let is_taken_away = verdict.outcome == classify::Outcome::Failure(FailureKind::Preempted);
-        if is_taken_away && evidence.notice.is_none() && self.waits_for_a_look(a.generation) {
+        let since = a.first_exit_at.unwrap_or(self.now);
+        if is_taken_away && evidence.notice.is_none() && self.waits_for_a_look(a.generation, since) {
             return;
         }
         if complete && self.holds_again(a, &verdict) {
@@ -423,6 +430,7 @@ impl Pass<'_> {
                 SliceState::Queued
                 | SliceState::Creating
                 | SliceState::InTransition(_)
+                | SliceState::Unspecified
                 | SliceState::Failed
                 | SliceState::Deleting
                 | SliceState::Unrecognized(_) => NodeFact::Unknown,
@@ -487,7 +495,8 @@ impl Pass<'_> {
         let now = self.now;
         let ready_at = g.ready_at;
         // Only what is seen to be bad now is held against it: a look that failed says nothing.
-        let looked = self.look_of(g).is_some_and(|l| l.slice.seen().is_some());
+        let looked =
+            self.look_of(g).and_then(|l| l.slice.seen()).is_some_and(|view| view.state != SliceState::Unspecified);
         if let Some(since) = g.unhealthy_since.filter(|_| looked) {
             let wait = if self.slice_in_transition(a.generation) {
                 self.settings().transition_grace

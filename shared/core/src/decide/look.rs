@@ -107,7 +107,7 @@ impl Pass<'_> {
         let Some(g) = self.generation_mut(look.number) else { return };
         if view.ended {
             g.ended_since.get_or_insert(now);
-        } else if view.state != SliceState::Deleting {
+        } else if !matches!(view.state, SliceState::Deleting | SliceState::Unspecified) {
             // Started again by somebody. A delete switches nothing on.
             g.ended_since = None;
         }
@@ -168,7 +168,8 @@ impl Pass<'_> {
         Meaning::CreateFailed(error.clone())
     }
 
-    /// 404. Proof that it is gone only if the create cannot be on its way any more.
+    /// A 404 proves that it is gone only if the create's operation is done, or if it was read so late that no create can be on its way.
+    /// That it was there a moment ago proves nothing: reads of what is young come and go.
     fn read_absent(&mut self, g: &Generation, look: &GenerationLook, operation_done: bool) -> Meaning {
         let asked = g.asked_at.unwrap_or(g.intended_at);
         let late = look.looked_at >= asked + self.in_flight();
@@ -179,15 +180,18 @@ impl Pass<'_> {
             Create::Done => true,
             Create::Sent { operation } if operation.is_empty() => late,
             // Seen and gone before its create has ended: only the operation can tell why, so it is asked first.
-            Create::Sent { .. } if g.delete.is_none() => {
-                operation_done || (look.operation == Look::Absent && (g.seen_at.is_some() || late))
-            }
-            Create::Sent { .. } => operation_done || g.seen_at.is_some() || (late && !pending),
+            Create::Sent { .. } if g.delete.is_none() => operation_done || (look.operation == Look::Absent && late),
+            // What goes on may be about to bring what was never there yet.
+            Create::Sent { .. } => operation_done || (late && (!pending || g.seen_at.is_some())),
             // Without a delete the create is (re)sent instead.
             Create::Intended => (g.delete.is_some() || g.seen_at.is_some()) && late,
         };
         if !proved {
-            if g.delete.is_some() || matches!(&g.create, Create::Sent { operation } if operation.is_empty()) {
+            let waits_for_time = match &g.create {
+                Create::Sent { operation } => operation.is_empty() || look.operation == Look::Absent,
+                Create::Intended | Create::Failed { .. } | Create::Done => false,
+            };
+            if g.delete.is_some() || waits_for_time {
                 self.wake((asked + self.in_flight()).max(self.now + std::time::Duration::from_secs(1)));
             }
             return Meaning::Nothing;
@@ -218,7 +222,8 @@ impl Pass<'_> {
             g.create = Create::Sent { operation: String::new() };
         }
         g.seen_at.get_or_insert(self.now);
-        if g.queued_until.is_some() && view.state != SliceState::Queued {
+        let is_out = !matches!(view.state, SliceState::Queued | SliceState::Unspecified);
+        if g.queued_until.is_some() && is_out {
             g.left_queue_at.get_or_insert(self.now);
         }
         let preemptible = g.placement.capacity.is_preemptible();
@@ -255,7 +260,7 @@ impl Pass<'_> {
                 kind: taken(FailureKind::Lost),
                 fact: format!("the API says that the queued resource FAILED{word}"),
             },
-            // UNKNOWN after a failed repair: a host error, which spot capacity meets like any other. Nobody took it.
+            // Nobody says why, and that somebody took it least of all.
             SliceState::Failed => {
                 Meaning::Lost { kind: FailureKind::Lost, fact: format!("the API says that it failed{word}") }
             }
@@ -267,7 +272,7 @@ impl Pass<'_> {
                 (g.queued_until, g.left_queue_at) = (Some(self.now), None);
                 Meaning::Nothing
             }
-            SliceState::Deleting | SliceState::Creating => Meaning::Nothing,
+            SliceState::Deleting | SliceState::Creating | SliceState::Unspecified => Meaning::Nothing,
         }
     }
 

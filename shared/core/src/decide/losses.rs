@@ -10,8 +10,8 @@ use crate::failure::FailureKind;
 use crate::fixture::{at, deployment, entry, generation, noon, spec_in, with};
 use crate::job::{Create, Desired, Generation, Job, OutEvent, Outcome, Phase, Via};
 use crate::observation::{
-    CreateError, CreateErrorKind, ExitReport, Look, Notice, NoticeKind, SliceState, SliceView, WorkerReport,
-    WorkerState,
+    CreateError, CreateErrorKind, ExitReport, Look, Notice, NoticeKind, OperationView, SliceState, SliceView,
+    WorkerReport, WorkerState,
 };
 use crate::reason::Reason;
 use crate::spec::CapacityKind;
@@ -170,7 +170,7 @@ fn a_queued_resource_that_failed_after_it_was_ready_was_taken() {
         (kind, after.counters.preemptions, after.counters.infra_failures)
     };
     assert_eq!(after(CapacityKind::Spot, true), (Some(FailureKind::Preempted), 1, 0));
-    // A node of it is UNKNOWN after a failed repair: nobody took it.
+    // Without a word why, nobody took it.
     assert_eq!(after(CapacityKind::Spot, false), (Some(FailureKind::Lost), 0, 1));
     assert_eq!(after(CapacityKind::Reserved, true), (Some(FailureKind::Lost), 0, 1));
 }
@@ -347,4 +347,74 @@ fn a_request_that_names_a_reservation_stands_in_the_queue_only_so_long_as_nothin
     let gone = decided(&next, &seen(&next, &Look::Absent, Some(Vec::new()), 700), 700).job;
     let last = gone.generations.last().map(|g| (g.placement.capacity, g.via));
     assert_eq!(last, Some((CapacityKind::Spot, Via::Node)), "{}", gone.message);
+}
+
+#[test]
+fn that_it_was_there_a_moment_ago_does_not_make_a_404_a_proof() {
+    // 25 s for a handler and 10 s for its request.
+    let sent = |desired, operation: Look<OperationView>| {
+        let create = Create::Sent { operation: "op".into() };
+        let seen_at = Some(at(5));
+        let job = super::cases::with(Generation { create, asked_at: Some(noon()), seen_at, ..generation(1) });
+        let job = Job { desired, ..job };
+        move |secs| {
+            let mut seen = seen(&job, &Look::Absent, Some(Vec::new()), secs);
+            seen.generations[0].operation = operation.clone();
+            let after = decided(&job, &seen, secs).job;
+            let kept = after.generations.iter().any(|g| g.intended_at == noon());
+            assert!(secs > 34 || after.wake_at.is_some_and(|wake| wake <= at(35)), "{secs}: {:?}", after.wake_at);
+            kept
+        }
+    };
+    let going_on = || Look::Seen(OperationView { done: false, error: None });
+    let done = || Look::Seen(OperationView { done: true, error: None });
+    for desired in [Desired::Run, Desired::Cancel] {
+        let vanished = sent(desired, Look::Absent);
+        assert_eq!([10, 34, 35].map(vanished), [true, true, false], "{desired:?}");
+        assert!(!sent(desired, done())(10), "{desired:?}");
+    }
+    assert_eq!([10, 34, 35].map(sent(Desired::Cancel, going_on())), [true, true, false]);
+    assert!(sent(Desired::Run, going_on())(35), "only its operation can tell why");
+}
+
+#[test]
+fn a_look_that_shows_no_state_is_nothing_known() {
+    let job = running();
+    let silent = || (0..4).map(|n| report(n, WorkerState::Running, None)).collect::<Vec<_>>();
+    let ended = |job: &Job, state, workers, secs| {
+        let after = decided(job, &seen(job, &Look::Seen(view(job, state, true)), Some(workers), secs), secs).job;
+        (after.last_end.as_ref().and_then(|end| end.ended.kind), Job::clone(&after))
+    };
+    // Heard at 100 for the last time: no second witness, and past the hard limit none is needed.
+    assert_eq!(ended(&job, SliceState::InTransition("UNKNOWN".into()), silent(), 300).0, Some(FailureKind::Lost));
+    assert_eq!(ended(&job, SliceState::Unspecified, silent(), 300).0, None);
+    let (kind, after) = ended(&job, SliceState::Unspecified, silent(), 1000);
+    assert_eq!((kind, after.next.map(|next| next.why)), (Some(FailureKind::Lost), Some(Reason::SilentTooLong)));
+    // A program that somebody has killed waits for a look that tells; not for ever.
+    let killed = running_on(CapacityKind::OnDemand);
+    let told = || ends(Exit::Signal(9));
+    let (kind, waits) = ended(&killed, SliceState::Unspecified, told(), 101);
+    assert_eq!((kind, waits.wake_at.is_some_and(|wake| wake <= at(111))), (None, true));
+    assert!(ended(&waits, SliceState::Ready, told(), 105).0.is_some());
+    assert_eq!(ended(&waits, SliceState::Unspecified, told(), 1000).0, None);
+    assert!(ended(&waits, SliceState::Unspecified, told(), 1001).0.is_some());
+    // Machines that were off stay off.
+    let gone = SliceView { ended: true, ..view(&job, SliceState::Preempted, true) };
+    let lost = decided(&job, &seen(&job, &Look::Seen(gone), Some(silent()), 110), 110).job;
+    let (_, after) = ended(&lost, SliceState::Unspecified, silent(), 115);
+    assert_eq!(after.generations[0].ended_since, Some(at(110)));
+}
+
+#[test]
+fn a_slice_that_is_unknown_is_given_up_after_a_grace_or_with_its_workers() {
+    let unknown = |job: &Job, secs: i64, heard: i64| {
+        let workers = (0..4).map(|n| WorkerReport { heard_at: at(heard), ..report(n, WorkerState::Running, None) });
+        let slice = Look::Seen(view(job, SliceState::InTransition("UNKNOWN".into()), true));
+        Job::clone(&decided(job, &seen(job, &slice, Some(workers.collect()), secs), secs).job)
+    };
+    let first = unknown(&running(), 100, 99);
+    assert!(first.last_end.is_none(), "its workers are heard: {}", first.message);
+    assert!(unknown(&first, 999, 998).last_end.is_none());
+    assert!(unknown(&first, 1000, 999).last_end.is_some(), "not for ever");
+    assert!(unknown(&first, 200, 100).last_end.is_some(), "and they are not");
 }

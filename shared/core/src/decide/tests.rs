@@ -170,6 +170,7 @@ fn look(job: &Job, g: &Generation, choice: u8, operation: u8, now: Timestamp) ->
         6 => Look::Seen(view(job, generation, SliceState::Deleting)),
         7 => Look::Seen(view(job, generation, SliceState::Terminated)),
         8 => Look::Seen(view(job, generation, SliceState::InTransition("REPAIRING".into()))),
+        9 => Look::Seen(view(job, generation, SliceState::Unspecified)),
         _ => Look::Seen(view(job, generation, SliceState::Ready)),
     };
     let stockout = CreateError { kind: CreateErrorKind::Stockout, message: "no more capacity".into() };

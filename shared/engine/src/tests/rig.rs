@@ -249,6 +249,7 @@ impl Rig {
                 SliceState::Queued
                 | SliceState::Ready
                 | SliceState::InTransition(_)
+                | SliceState::Unspecified
                 | SliceState::Preempted
                 | SliceState::Terminated
                 | SliceState::Stopped

@@ -132,7 +132,7 @@ async fn a_spot_node_that_a_repair_could_not_save_is_lost_not_preempted() {
     rig.fakes.tpu.set_state(&Rig::name(1), SliceState::InTransition("REPAIRING".into()));
     seconds(&mut rig, 30).await;
     assert_eq!(rig.job().await.last_attempt, 1);
-    rig.fakes.tpu.set_state(&Rig::name(1), SliceState::Failed);
+    rig.fakes.tpu.set_state(&Rig::name(1), SliceState::InTransition("UNKNOWN".into()));
     let job = rig.until(200, "attempt 2", |j| j.last_attempt == 2 && j.phase == Phase::Running).await;
     assert_eq!((job.counters.preemptions, job.counters.infra_failures), (0, 1));
     assert_eq!(job.last_end.unwrap().ended.kind, Some(FailureKind::Lost));

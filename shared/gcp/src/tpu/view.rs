@@ -52,7 +52,7 @@ pub(super) fn of_node(node: &Node) -> SliceView {
 #[expect(clippy::wildcard_enum_match_arm, reason = "Google's enumerations are open; what is new is told as it is")]
 pub(super) fn of_queued(queued: &QueuedResource, nodes: &[Option<SliceView>]) -> SliceView {
     let mut view = SliceView {
-        state: SliceState::InTransition("STATE_UNSPECIFIED".into()),
+        state: SliceState::Unspecified,
         ended: false,
         health: Health::Healthy,
         addresses: Vec::new().into(),
@@ -79,7 +79,7 @@ pub(super) fn of_queued(queued: &QueuedResource, nodes: &[Option<SliceView>]) ->
             SliceState::Failed
         }
         QueuedState::Deleting => SliceState::Deleting,
-        QueuedState::Unspecified => SliceState::InTransition("STATE_UNSPECIFIED".into()),
+        QueuedState::Unspecified => SliceState::Unspecified,
         other => SliceState::Unrecognized(enum_text(other.name(), other.value())),
     };
     view
@@ -187,15 +187,16 @@ const fn has_ended(state: &SliceState) -> bool {
 fn badness(state: &SliceState) -> u8 {
     match state {
         SliceState::Ready => 0,
-        SliceState::InTransition(_) => 1,
-        SliceState::Creating => 2,
-        SliceState::Queued => 3,
-        SliceState::Unrecognized(_) => 4,
-        SliceState::Deleting => 5,
-        SliceState::Failed => 6,
-        SliceState::Stopped => 7,
-        SliceState::Terminated => 8,
-        SliceState::Preempted => 9,
+        SliceState::Unspecified => 1,
+        SliceState::InTransition(_) => 2,
+        SliceState::Creating => 3,
+        SliceState::Queued => 4,
+        SliceState::Unrecognized(_) => 5,
+        SliceState::Deleting => 6,
+        SliceState::Failed => 7,
+        SliceState::Stopped => 8,
+        SliceState::Terminated => 9,
+        SliceState::Preempted => 10,
     }
 }
 
@@ -215,17 +216,17 @@ fn node_state(state: &State) -> SliceState {
         State::Terminated => SliceState::Terminated,
         State::Stopped => SliceState::Stopped,
         State::Deleting => SliceState::Deleting,
-        // "Unknown state after a failed repair": it does not come back.
-        State::Unknown => SliceState::Failed,
-        State::Unspecified
-        | State::Restarting
+        State::Unspecified => SliceState::Unspecified,
+        State::Restarting
         | State::Reimaging
         | State::Repairing
         | State::Stopping
         | State::Starting
         | State::Hiding
         | State::Hidden
-        | State::Unhiding => SliceState::InTransition(enum_text(state.name(), state.value())),
+        | State::Unhiding
+        // After a repair that failed, in the API's words. It seldom comes back, and proves nothing of the machines.
+        | State::Unknown => SliceState::InTransition(enum_text(state.name(), state.value())),
         other => SliceState::Unrecognized(enum_text(other.name(), other.value())),
     }
 }

@@ -9,6 +9,7 @@ use rekindle_core::effect::Effect;
 use rekindle_core::history::HistoryEntry;
 use rekindle_core::ids::JobId;
 use rekindle_core::job::{Job, OutEvent, Phase};
+use rekindle_core::observation::SliceView;
 use rekindle_engine::TickReport;
 use rekindle_ports::body::Body;
 use rekindle_ports::store::{CreatesDoc, Stored, decode};
@@ -36,6 +37,7 @@ mod release;
 mod saving;
 mod sending;
 mod terminal;
+mod witness;
 
 /// What the checkers remember.
 #[derive(Default)]
@@ -54,6 +56,7 @@ pub(crate) struct Checks {
     sure: charge::Sure,
     histories: monotone::Histories,
     permits: budget::Permits,
+    witnesses: witness::Witnesses,
     events: BTreeMap<JobId, std::collections::BTreeSet<u64>>,
 }
 
@@ -125,6 +128,7 @@ fn on_job_document(world: &World, changed: &Changed<'_>) {
         tell(world, monotone::step(before, &job));
         tell(world, phases::step(before, &job));
         tell(world, charge::step(world, before, &job, &mut checks.sure));
+        tell(world, checks.witnesses.step(before, &job, world.now()));
     }
     tell(world, terminal::step(world, before, &job));
     checks.intents.step(&job, world.now());
@@ -233,6 +237,11 @@ pub(crate) fn on_delete(world: &World, slice: &SliceRef) {
         sends.or_else(|| checks.intents.delete(world, &checks.jobs, slice))
     };
     tell(world, broken);
+}
+
+/// A read of a slice was answered.
+pub(crate) fn on_read(world: &World, slice: &SliceRef, view: Option<&SliceView>) {
+    lock(&world.checks).witnesses.read(slice, view, world.now());
 }
 
 /// A slice became READY.

@@ -20,7 +20,7 @@ fn transition(name: &str) -> SliceState {
 async fn states_of_nodes() {
     // Name and number of `google.cloud.tpu.v2.Node.State`. There is no 7.
     let rows = [
-        ("STATE_UNSPECIFIED", 0, transition("STATE_UNSPECIFIED")),
+        ("STATE_UNSPECIFIED", 0, SliceState::Unspecified),
         ("CREATING", 1, SliceState::Creating),
         ("READY", 2, SliceState::Ready),
         ("RESTARTING", 3, transition("RESTARTING")),
@@ -35,7 +35,7 @@ async fn states_of_nodes() {
         ("HIDING", 13, transition("HIDING")),
         ("HIDDEN", 14, transition("HIDDEN")),
         ("UNHIDING", 15, transition("UNHIDING")),
-        ("UNKNOWN", 16, SliceState::Failed),
+        ("UNKNOWN", 16, transition("UNKNOWN")),
         ("SOME_FUTURE_STATE", 99, SliceState::Unrecognized("SOME_FUTURE_STATE".into())),
     ];
     let fake = Fake::default();
@@ -54,7 +54,7 @@ async fn states_of_nodes() {
     let mut silent = node_in(&Value::Null);
     silent.as_object_mut().unwrap().remove("state");
     fake.on(&format!("GET {}", node_path(&node.name)), 200, &silent);
-    assert_eq!(read(&client, &node).await.state, transition("STATE_UNSPECIFIED"), "a state that is left out is 0");
+    assert_eq!(read(&client, &node).await.state, SliceState::Unspecified, "a state that is left out is 0");
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn every_node_sample_is_read() {
         ("node-stopped", SliceState::Stopped),
         ("node-stopping", transition("STOPPING")),
         ("node-terminated", SliceState::Terminated),
-        ("node-unknown", SliceState::Failed),
+        ("node-unknown", transition("UNKNOWN")),
     ];
     let fake = Fake::default();
     let client = fake.client().await;
@@ -224,8 +224,8 @@ async fn states_of_queued_resources_by_number_and_from_the_future() {
         (json!({ "state": 4 }), SliceState::Failed),
         (json!({ "state": "BETTER_QUEUE" }), SliceState::Unrecognized("BETTER_QUEUE".into())),
         (json!({ "state": 77 }), SliceState::Unrecognized("77".into())),
-        (json!({}), transition("STATE_UNSPECIFIED")),
-        (Value::Null, transition("STATE_UNSPECIFIED")),
+        (json!({}), SliceState::Unspecified),
+        (Value::Null, SliceState::Unspecified),
     ];
     let fake = Fake::default();
     let client = fake.client().await;
@@ -244,6 +244,8 @@ async fn an_active_queued_resource_is_as_good_as_its_worst_node() {
         ([ready(), ready()], SliceState::Ready),
         ([ready(), Some(json!("CREATING"))], SliceState::Creating),
         ([ready(), Some(json!("REPAIRING"))], transition("REPAIRING")),
+        ([ready(), Some(json!("STATE_UNSPECIFIED"))], SliceState::Unspecified),
+        ([Some(json!("STATE_UNSPECIFIED")), Some(json!("REPAIRING"))], transition("REPAIRING")),
         ([Some(json!("PREEMPTED")), ready()], SliceState::Preempted),
         ([Some(json!("DELETING")), Some(json!("PREEMPTED"))], SliceState::Preempted),
         ([Some(json!("TERMINATED")), ready()], SliceState::Terminated),
