@@ -16,7 +16,7 @@ locals {
       labels   = { what = local.what }
       every    = "300s"
       severity = "CRITICAL"
-      see      = "infra/runbooks/leaked-tpu.md for orphans, infra/runbooks/stuck-job.md for the others"
+      see      = "infra/runbooks/leaked-tpu.md for orphans and what was made otherwise, infra/runbooks/stuck-job.md for the others"
     }
     # Cloud Scheduler tells of each run that failed, and the audit log of who took the tick away. What runs without a tick, agents' calls and
     # passes, says so; and so does the next tick.

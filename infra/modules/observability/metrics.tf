@@ -19,6 +19,7 @@ locals {
     "\"an orphan is left alone: the store knows no intent of it, look at the store\"",
     "\"too many orphans at once; none is deleted\"",
     "\"resources of this installation are older than its store; no sweep, look at the store\"",
+    "\"the provider made something else, which is deleted\"",
     "\"a decision broke a rule; nothing was committed\"",
     "\"a handler panicked\"",
   ])})"
@@ -64,7 +65,7 @@ resource "google_logging_metric" "metric" {
 resource "google_logging_metric" "alarms" {
   project     = var.project
   name        = "rekindle/alarms"
-  description = "A TPU that no job owned (deleted, or held back), a pass whose decision broke a rule, a handler that panicked."
+  description = "A TPU that no job owned (deleted, or held back) or that was made as something else than it was asked for, a pass whose decision broke a rule, a handler that panicked."
   filter      = local.alarms
 
   metric_descriptor {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::catalog;
 use crate::classify::WorkerEvidence;
 use crate::ids::WorkerKey;
 use crate::job::Placement;
@@ -94,9 +95,54 @@ pub struct SliceView {
     pub error: Option<CreateError>,
     /// What the API adds in words (health description, symptoms, upcoming maintenance).
     pub note: Option<String>,
+    /// What was made, node by node, as far as the API tells it. Lists leave it out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub made: Vec<Made>,
+}
+
+/// What a node was made as. What the API does not tell is `None`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Made {
+    /// Accelerator type.
+    pub accelerator: Option<String>,
+    /// Chips along each side, `4x4`.
+    pub topology: Option<String>,
+    /// True if it was made as spot or preemptible.
+    pub preemptible: Option<bool>,
+}
+
+impl Made {
+    /// How it differs from what was asked for, in words. What is not told, and a type that nobody here knows, differs in nothing.
+    fn difference(&self, placement: &Placement, topology: Option<&str>) -> Option<String> {
+        let asked = &placement.accelerator;
+        if let Some(known) = self.accelerator.as_deref().and_then(catalog::accelerator)
+            && known.name != *asked
+        {
+            return Some(format!("{} was made, and {asked} was asked for", known.name));
+        }
+        if let (Some(made), Some(asked)) = (self.topology.as_deref(), topology)
+            && made != asked
+        {
+            return Some(format!("the topology {made} was made, and {asked} was asked for"));
+        }
+        match self.preemptible? {
+            true if !placement.capacity.is_preemptible() => {
+                Some(format!("it was made as spot, and {} was asked for", placement.capacity.as_str()))
+            }
+            false if placement.capacity.is_preemptible() => {
+                Some(format!("it was made as on-demand, and {} was asked for", placement.capacity.as_str()))
+            }
+            true | false => None,
+        }
+    }
 }
 
 impl SliceView {
+    /// How what was made differs from what was asked for, in words; `None`: in nothing that the API tells.
+    pub fn difference(&self, placement: &Placement, topology: Option<&str>) -> Option<String> {
+        self.made.iter().find_map(|node| node.difference(placement, topology))
+    }
+
     /// READY and healthy.
     pub fn is_well(&self) -> bool {
         self.state == SliceState::Ready && self.health == Health::Healthy

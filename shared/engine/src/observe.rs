@@ -47,7 +47,7 @@ pub(crate) fn slice_ref(g: &Generation) -> SliceRef {
 impl Engine {
     /// What a pass sees. Of a job that runs, places and permits are left out: see [`Engine::see_places`].
     pub(crate) async fn observe(&self, job: &Job) -> Seen {
-        let looks = join_all(job.generations.iter().map(|g| self.look(g)));
+        let looks = join_all(job.generations.iter().map(|g| self.look(job, g)));
         let places = async { if job.phase == Phase::Running { None } else { Some(self.places(job).await) } };
         let (generations, workers, places, liveness) =
             futures::join!(looks, self.reports(job), places, self.liveness());
@@ -85,9 +85,12 @@ impl Engine {
         futures::join!(self.zones(job), self.permit(job))
     }
 
-    async fn look(&self, g: &Generation) -> GenerationLook {
+    async fn look(&self, job: &Job, g: &Generation) -> GenerationLook {
         let mut looked_at = self.ports.clock.now();
         let mut slice = self.slice(g).await;
+        if let Look::Seen(view) = &slice {
+            alert_of_another(job, g, view);
+        }
         // What is being made, or is there, tells itself how it is; its operation tells why nothing is there. Each call costs its wait. After
         // five minutes it is asked all the same, should it have ended and the resource not.
         let young = looked_at < g.asked_at.unwrap_or(g.intended_at) + self.settings.poll_busy * 300;
@@ -174,6 +177,21 @@ impl Engine {
             }
             Ok((None, _)) | Err(_) => Liveness::default(),
         }
+    }
+}
+
+/// Somebody pays for what nobody asked for until it is deleted, and a person should know.
+fn alert_of_another(job: &Job, g: &Generation, view: &SliceView) {
+    let is_new = g.ready_at.is_none() && g.delete.is_none() && !matches!(g.create, Create::Failed { .. });
+    let difference = || view.difference(&g.placement, job.spec.tpu.topology.as_deref());
+    if let Some(difference) = is_new.then(difference).flatten() {
+        let (name, zone) = (&g.name, &g.placement.zone);
+        tracing::error!(
+            generation = g.number,
+            name,
+            zone,
+            "the provider made something else, which is deleted: {name} in {zone}: {difference}"
+        );
     }
 }
 

@@ -237,6 +237,7 @@ impl State {
             created_at: Some(now),
             error: None,
             note: None,
+            made: Vec::new(),
         };
         let listed = Listed {
             slice: slice.clone(),

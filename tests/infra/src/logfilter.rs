@@ -245,6 +245,7 @@ fn what_should_never_be_is_told_of_and_callers_from_outside_are_not() {
     let filter = alert("An orphan, a broken rule or a panic");
     for message in [
         "an orphan was deleted: rkd-1 in us-central1-a",
+        "the provider made something else, which is deleted: rkd-1 in us-central1-a: v5litepod-8 was made, and v5litepod-16 was asked for",
         "a handler panicked",
         "a decision broke a rule; nothing was committed",
     ] {

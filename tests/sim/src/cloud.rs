@@ -7,9 +7,10 @@ use rekindle_core::catalog;
 use rekindle_core::ids::JobId;
 use rekindle_core::job::Via;
 use rekindle_core::observation::{
-    CreateError, CreateErrorKind, Health, Notice, OperationView, SliceLabels, SliceState, SliceView,
+    CreateError, CreateErrorKind, Health, Made, Notice, OperationView, SliceLabels, SliceState, SliceView,
 };
 use rekindle_core::shared::Shared;
+use rekindle_core::spec::CapacityKind;
 use rekindle_engine::act::metadata;
 use rekindle_ports::tpu::{CreateRequest, Listed, SliceRef, TpuError};
 
@@ -40,6 +41,10 @@ pub(crate) struct Resource {
     pub(crate) workers: u32,
     /// Bought as spot or preemptible.
     pub(crate) preemptible: bool,
+    /// Of a reservation.
+    pub(crate) reserved: bool,
+    /// What reads say that was made: told of what is not what was asked for, and of nothing else.
+    pub(crate) made: Option<Made>,
     /// When it was made.
     pub(crate) created_at: i64,
     /// What the API shows.
@@ -93,6 +98,7 @@ impl Resource {
             created_at: Some(stamp(self.created_at)),
             error: self.error.clone(),
             note: None,
+            made: self.made.iter().cloned().collect(),
         }
     }
 
@@ -102,8 +108,8 @@ impl Resource {
             slice,
             accelerator: self.accelerator.clone(),
             preemptible: self.preemptible,
-            reserved: false,
-            view: SliceView { addresses: Shared::default(), ..self.view() },
+            reserved: self.reserved,
+            view: SliceView { addresses: Shared::default(), made: Vec::new(), ..self.view() },
             owned_by,
             created_at: Some(stamp(self.created_at)),
         };
@@ -232,14 +238,37 @@ impl Cloud {
         }
     }
 
-    /// Chips that count against the quota of a zone: also those of husks.
+    /// Chips that count against the quota of a zone: also those of husks. Those of a reservation are bought.
     fn used(&self, zone: &str) -> u32 {
-        self.resources.values().filter(|r| r.slice.zone == zone && !r.foreign).map(|r| r.chips).sum()
+        let counts = |r: &&Resource| r.slice.zone == zone && !r.foreign && !r.reserved;
+        self.resources.values().filter(counts).map(|r| r.chips).sum()
     }
 
-    /// Chips of a zone whose VMs have power.
-    fn busy(&self, zone: &str) -> u32 {
-        self.resources.values().filter(|r| r.slice.zone == zone && r.powered).map(|r| r.chips).sum()
+    /// Chips of a zone whose VMs have power: of its reservation, or of all else.
+    fn busy(&self, zone: &str, reserved: bool) -> u32 {
+        let counts = |r: &&Resource| r.slice.zone == zone && r.powered && r.reserved == reserved;
+        self.resources.values().filter(counts).map(|r| r.chips).sum()
+    }
+
+    /// What was asked for is made as something else: of no tier (`of_tier`), where one was asked for, or of another type.
+    pub(crate) fn make_otherwise(&mut self, slice: &SliceRef, of_tier: bool) {
+        let number = self.numbers;
+        let Some(r) = self.get_mut(slice) else { return };
+        if of_tier && r.preemptible && slice.via == Via::Node {
+            r.preemptible = false;
+            r.made = Some(Made { preemptible: Some(false), ..Made::default() });
+            return;
+        }
+        let other = match r.accelerator.as_str() {
+            "v5litepod-32" => "v5litepod-16",
+            "v5litepod-16" => "v5litepod-8",
+            _ => "v5litepod-4",
+        };
+        let Some(known) = catalog::accelerator(other) else { return };
+        other.clone_into(&mut r.accelerator);
+        (r.chips, r.workers) = (known.chips * r.slices, known.workers);
+        r.addresses = addresses(number, r.slices, r.workers);
+        r.made = Some(Made { accelerator: Some(other.into()), ..Made::default() });
     }
 
     /// Creates in the last minute, this one included.
@@ -262,7 +291,8 @@ impl Cloud {
             return Err(TpuError::Bad("no such accelerator".into()));
         };
         let chips = known.chips * request.slices;
-        if self.used(zone) + chips > self.quota {
+        let reserved = request.placement.capacity == CapacityKind::Reserved;
+        if !reserved && self.used(zone) + chips > self.quota {
             let text = format!("Quota limit 'TPUV5sPreemptiblePerProjectPerZone' has been exceeded in {zone}");
             return Err(TpuError::Refused(error(CreateErrorKind::Quota, &text)));
         }
@@ -278,6 +308,8 @@ impl Cloud {
                 slices: request.slices,
                 workers: known.workers,
                 preemptible: request.placement.capacity.is_preemptible(),
+                reserved,
+                made: None,
                 created_at: now,
                 state: if queued { SliceState::Queued } else { SliceState::Creating },
                 health: Health::Healthy,
@@ -406,18 +438,20 @@ pub(crate) fn copy_for_others(world: &World, from: &SliceRef, name: &str, instal
 /// Brings up what was asked for, or fails to.
 pub(crate) async fn bring_up(stage: Arc<Stage>, slice: SliceRef) {
     let world = &stage.world;
-    let zone = slice.zone.clone();
+    let reserved = with(world, &slice, |r| r.reserved).unwrap_or(false);
     loop {
         // Shortage shows early; the queue of a queued resource waits instead.
         world.exec.sleep(world.rolls.between(For::Cloud, 3 * SEC, 20 * SEC)).await;
-        let hidden = world.goes_on(Fault::HiddenStockout, Some(&zone));
-        let no_address = world.goes_on(Fault::AddressQuota, Some(&zone));
-        let short = hidden || no_address || world.goes_on(Fault::Stockout, Some(&zone)) || !has_room(world, &slice);
-        if !short {
+        let Shortage { hidden, no_address, none } = shortage(world, &slice);
+        if !(hidden || no_address || none) {
             break;
         }
         world.count("stockouts met");
         world.trace(|| format!("cloud: no room for {} (hidden {hidden})", slice.name));
+        if reserved && !no_address && world.rolls.chance(For::Later, 0.3) {
+            fail_create(&stage, &slice, CreateErrorKind::Reservation);
+            return;
+        }
         if slice.via == Via::Node || no_address || (hidden && world.rolls.chance(For::Cloud, 0.3)) {
             let kind = match (hidden, no_address) {
                 (true, _) => CreateErrorKind::HiddenStockout,
@@ -494,10 +528,31 @@ fn ready(stage: &Arc<Stage>, slice: &SliceRef) {
     deliver::cloud_event(stage, slice, "google.cloud.tpu.v2.Tpu.CreateNode", Part::Last);
 }
 
-fn has_room(world: &World, slice: &SliceRef) -> bool {
-    let cloud = lock(&world.cloud);
-    let wanted = cloud.resources.get(slice).map_or(0, |r| r.chips);
-    cloud.busy(&slice.zone) + wanted <= cloud.chips
+/// What is short where a slice is to be made.
+struct Shortage {
+    /// Capacity, and the API says code 13.
+    hidden: bool,
+    /// External addresses.
+    no_address: bool,
+    /// Capacity; of a reservation, its own.
+    none: bool,
+}
+
+fn shortage(world: &World, slice: &SliceRef) -> Shortage {
+    let zone = Some(slice.zone.as_str());
+    let (reserved, has_room) = {
+        let cloud = lock(&world.cloud);
+        let (wanted, reserved) = cloud.resources.get(slice).map_or((0, false), |r| (r.chips, r.reserved));
+        (reserved, cloud.busy(&slice.zone, reserved) + wanted <= cloud.chips)
+    };
+    let no_address = world.goes_on(Fault::AddressQuota, zone);
+    if reserved {
+        let none = world.goes_on(Fault::ReservationFull, zone) || !has_room;
+        return Shortage { hidden: false, no_address, none };
+    }
+    let hidden = world.goes_on(Fault::HiddenStockout, zone);
+    let none = hidden || no_address || world.goes_on(Fault::Stockout, zone) || !has_room;
+    Shortage { hidden, no_address, none }
 }
 
 /// A slice is taken away while it is being made: the API's word comes with it.
@@ -523,6 +578,8 @@ fn fail_create(stage: &Arc<Stage>, slice: &SliceRef, kind: CreateErrorKind) {
         error(kind, "an internal error has occurred")
     } else if kind == CreateErrorKind::AddressQuota {
         error(kind, "You have reached IN_USE_ADDRESSES limit.")
+    } else if kind == CreateErrorKind::Reservation {
+        error(kind, "Insufficient reserved capacity. Contact customer support to increase your reservation.")
     } else {
         error(kind, &format!("There is no more capacity in the zone \"{}\"", slice.zone))
     };

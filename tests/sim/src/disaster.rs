@@ -467,6 +467,8 @@ fn bare(world: &World, name: String, zone: &str, labels: SliceLabels, foreign: b
         slices: 1,
         workers: 1,
         preemptible: true,
+        reserved: false,
+        made: None,
         created_at: world.now(),
         state: SliceState::Ready,
         health: Health::Healthy,

@@ -276,6 +276,12 @@ faults! {
     StateUnspecified Moment "state-unspecified",
     /// UNKNOWN for a while, and then what was shown before.
     UnknownTakenBack Moment "unknown-taken-back",
+    /// A create makes something else than what was asked for: another type, or capacity on demand.
+    MadeOtherwise Call "made-otherwise",
+    /// A reservation has no chips left.
+    ReservationFull Window "reservation-full",
+    /// A reservation is not there any more.
+    ReservationGone Window "reservation-gone",
 }
 
 impl Fault {

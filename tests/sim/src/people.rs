@@ -13,6 +13,9 @@ use crate::plan::{JobPlan, Told, ZONES};
 use crate::roll::{DAY, For, HOUR, MIN, SEC};
 use crate::stage::Stage;
 
+/// The reservation of every zone.
+pub(crate) const RESERVATION: &str = "ours";
+
 /// The spec of a job.
 pub(crate) fn spec(job: &JobPlan) -> Value {
     let mut spec = json!({
@@ -27,6 +30,9 @@ pub(crate) fn spec(job: &JobPlan) -> Value {
         "priority": job.priority,
         "owner": "research",
     });
+    if job.capacity.contains(&"reserved") {
+        spec["tpu"]["reservation"] = RESERVATION.into();
+    }
     if !job.zones.is_empty() {
         spec["tpu"]["zones"] = job.zones.iter().map(|z| ZONES[z % ZONES.len()]).collect();
     }

@@ -130,6 +130,13 @@ pub(crate) struct JobPlan {
     pub(crate) more: serde_json::Value,
 }
 
+impl JobPlan {
+    /// Whether a queued resource may be asked for, which alone names a reservation.
+    fn is_queueable(&self) -> bool {
+        self.queued != "never" && self.accelerator != "v5litepod-1"
+    }
+}
+
 /// A plan.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -230,6 +237,15 @@ impl Plan {
             let part = rng.random_range(0.02..0.3);
             plan.on.iter_mut().filter(|(fault, _)| fault.sort() == Sort::Call).for_each(|(_, chance)| *chance *= part);
         }
+        for job in plan.jobs.iter_mut().filter(|job| job.is_queueable()) {
+            if rng.random_bool(0.15) {
+                job.capacity = match rng.random_range(0..3) {
+                    0 => vec!["reserved"],
+                    1 => vec!["reserved", "spot"],
+                    _ => vec!["spot", "reserved"],
+                };
+            }
+        }
         plan
     }
 
@@ -320,7 +336,7 @@ impl Plan {
                     Fault::TpuDenied => (20 * MIN, 80 * MIN),
                     Fault::Freeze => (5 * MIN, 3 * HOUR),
                     Fault::RateLimit => (MIN, 15 * MIN),
-                    Fault::AddressQuota => (10 * MIN, 3 * HOUR),
+                    Fault::AddressQuota | Fault::ReservationFull | Fault::ReservationGone => (10 * MIN, 3 * HOUR),
                     Fault::ZoneForbidden => (5 * MIN, 30 * MIN),
                     _ => (2 * MIN, 40 * MIN),
                 };
@@ -407,7 +423,8 @@ fn draw_calls(rng: &mut ChaCha8Rng, of: fn(Fault) -> bool) -> BTreeMap<Fault, f6
                     | Fault::OperationVanished
                     | Fault::AddressesLate
                     | Fault::GetLags
-                    | Fault::ListSplit => 0.3,
+                    | Fault::ListSplit
+                    | Fault::MadeOtherwise => 0.3,
                     Fault::SlowUpload | Fault::SlowCollect | Fault::SlowStart => 0.5,
                     Fault::StateUnclear => 0.05,
                     Fault::HintLost | Fault::WakeupLost | Fault::EventLost | Fault::MessageAgain => 0.6,

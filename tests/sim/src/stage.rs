@@ -92,10 +92,10 @@ fn seed_store(world: &Arc<World>, installation: &Installation) {
     lock(&world.shelf).insert(vec![rekindle_ports::store::put(&Kind::Installation, installation, Precondition::None)]);
 }
 
-/// The deployment of every seed: v5e, spot and on demand, in the world's zones.
+/// The deployment of every seed: v5e, spot, on demand and reserved, in the world's zones.
 pub(crate) fn deployment() -> Deployment {
     let mut capacity = Vec::new();
-    for kind in [CapacityKind::Spot, CapacityKind::OnDemand] {
+    for kind in [CapacityKind::Spot, CapacityKind::OnDemand, CapacityKind::Reserved] {
         for zone in ZONES {
             capacity.push(CapacityEntry {
                 accelerator: "v5litepod-*".into(),

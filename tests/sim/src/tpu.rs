@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use rekindle_core::job::Via;
 use rekindle_core::observation::{CreateError, CreateErrorKind, Health, OperationView, SliceState, SliceView};
 use rekindle_core::shared::Shared;
+use rekindle_core::spec::CapacityKind;
 use rekindle_ports::tpu::{CreateRequest, Listed, Listing, SliceRef, TpuApi, TpuError};
 
 use crate::cloud::{self, bring_up, take_down};
@@ -93,7 +94,11 @@ impl SimTpu {
         if world.goes_on(Fault::ZoneForbidden, Some(&request.placement.zone)) {
             return Some(forbidden(&request.placement.zone));
         }
-        if world.goes_on(Fault::Quota, Some(&request.placement.zone)) {
+        let reserved = request.placement.capacity == CapacityKind::Reserved;
+        if reserved && world.goes_on(Fault::ReservationGone, Some(&request.placement.zone)) {
+            return refused(CreateErrorKind::Reservation, "Reservation not found");
+        }
+        if !reserved && world.goes_on(Fault::Quota, Some(&request.placement.zone)) {
             return refused(CreateErrorKind::Quota, "Quota limit 'TPUV5sPreemptible' has been exceeded");
         }
         None
@@ -222,6 +227,10 @@ impl SimTpu {
             return Err(TpuError::Exists);
         }
         let slice = lock(&self.world.cloud).create(request, self.world.now())?;
+        if self.world.strikes(Fault::MadeOtherwise, For::Later) {
+            let of_tier = self.world.rolls.chance(For::Later, 0.5);
+            lock(&self.world.cloud).make_otherwise(&slice, of_tier);
+        }
         self.world.count("creates");
         self.world.trace(|| format!("cloud: create of {} in {} accepted", slice.name, slice.zone));
         crate::check::on_create(&self.world, request);

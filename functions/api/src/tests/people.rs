@@ -389,6 +389,7 @@ async fn the_fleet_says_whose_each_resource_is() {
             created_at: None,
             error: None,
             note: None,
+            made: Vec::new(),
         },
         owned_by: None,
         created_at: None,

@@ -61,6 +61,7 @@ pub(super) fn view(job: &Job, state: SliceState, ours: bool) -> SliceView {
         created_at: None,
         error: None,
         note: None,
+        made: Vec::new(),
     }
 }
 

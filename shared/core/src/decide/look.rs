@@ -222,6 +222,13 @@ impl Pass<'_> {
             g.create = Create::Sent { operation: String::new() };
         }
         g.seen_at.get_or_insert(self.now);
+        // Once it runs, what a read shows of it is no reason to end it.
+        if g.ready_at.is_none()
+            && g.delete.is_none()
+            && let Some(message) = view.difference(&g.placement, self.job.spec.tpu.topology.as_deref())
+        {
+            return Meaning::CreateFailed(CreateError { kind: CreateErrorKind::Other, message });
+        }
         let is_out = !matches!(view.state, SliceState::Queued | SliceState::Unspecified);
         if g.queued_until.is_some() && is_out {
             g.left_queue_at.get_or_insert(self.now);
@@ -395,7 +402,10 @@ impl Pass<'_> {
         let (error, counted, placement) = (error.clone(), *counted, g.placement.clone());
         // An earlier request without an answer may still arrive, and its name would be used again.
         let in_flight_until = g.asked_at.unwrap_or(g.intended_at) + self.in_flight();
-        let settled = was_asked_once(g) || look.looked_at >= in_flight_until;
+        // What was seen of it may be hidden from the next read, until its operation has ended.
+        let is_done = matches!(&look.operation, Look::Seen(OperationView { done: true, .. }));
+        let is_told = g.seen_at.is_none() || is_done;
+        let settled = (was_asked_once(g) && is_told) || look.looked_at >= in_flight_until;
         let nothing_is_ours = (look.slice == Look::Absent && settled) || made_nothing(g, error.kind, look);
         if !settled {
             self.wake(in_flight_until);

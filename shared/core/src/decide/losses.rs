@@ -10,7 +10,7 @@ use crate::failure::FailureKind;
 use crate::fixture::{at, deployment, entry, generation, noon, spec_in, with};
 use crate::job::{Create, Desired, Generation, Job, OutEvent, Outcome, Phase, Via};
 use crate::observation::{
-    CreateError, CreateErrorKind, ExitReport, Look, Notice, NoticeKind, OperationView, SliceState, SliceView,
+    CreateError, CreateErrorKind, ExitReport, Look, Made, Notice, NoticeKind, OperationView, SliceState, SliceView,
     WorkerReport, WorkerState,
 };
 use crate::reason::Reason;
@@ -417,4 +417,49 @@ fn a_slice_that_is_unknown_is_given_up_after_a_grace_or_with_its_workers() {
     assert!(unknown(&first, 999, 998).last_end.is_none());
     assert!(unknown(&first, 1000, 999).last_end.is_some(), "not for ever");
     assert!(unknown(&first, 200, 100).last_end.is_some(), "and they are not");
+}
+
+#[test]
+fn what_is_not_what_was_asked_for_is_deleted_and_nothing_runs_on_it() {
+    let kind = |accelerator: &str| Made { accelerator: Some(accelerator.into()), ..Made::default() };
+    let sides = |topology: &str| Made { topology: Some(topology.into()), ..Made::default() };
+    let tier = |preemptible| Made { preemptible: Some(preemptible), ..Made::default() };
+    let rows = [
+        (CapacityKind::Spot, vec![Made::default(), kind("v5litepod-16"), sides("4x4"), tier(true)], None),
+        (CapacityKind::Spot, vec![kind("V9 1x1"), sides("2x8")], None),
+        (CapacityKind::Reserved, vec![tier(false)], None),
+        (CapacityKind::Spot, vec![kind("v5litepod-16"), kind("v5litepod-8")], Some("v5litepod-8 was made")),
+        (CapacityKind::Spot, vec![tier(false)], Some("made as on-demand, and spot was asked for")),
+        (CapacityKind::OnDemand, vec![tier(true)], Some("made as spot, and on_demand was asked for")),
+    ];
+    for (capacity, made, told) in rows {
+        let create = Create::Sent { operation: "op".into() };
+        let mut job = Job { spec: running_on(capacity).spec, ..super::cases::with(generation(1)) };
+        (job.generations[0].create, job.generations[0].asked_at) = (create, Some(noon()));
+        job.generations[0].placement.capacity = capacity;
+        let slice = Look::Seen(SliceView { made: made.clone(), ..view(&job, SliceState::Ready, true) });
+        let ready = (0..4).map(|n| report(n, WorkerState::Ready, None)).collect();
+        let decision = decided(&job, &seen(&job, &slice, Some(ready), 60), 60);
+        let is_deleted = decision.effects.contains(&Effect::DeleteGeneration { generation: 1 });
+        let is_released = decision.job.attempts.iter().any(|a| a.released_at.is_some());
+        assert_eq!((is_deleted, is_released), (told.is_some(), told.is_none()), "{made:?}: {:?}", decision.notes);
+        assert!(told.is_none_or(|told| decision.notes.concat().contains(told)), "{:?}", decision.notes);
+        let counters = &decision.job.counters;
+        assert_eq!((counters.preemptions, counters.infra_failures, counters.user_failures), (0, 0, 0));
+        // That a read finds it no more is no proof while it is young.
+        let job = Job::clone(&decided(&job, &seen(&job, &slice, Some(Vec::new()), 10), 10).job);
+        let kept = |secs| decided(&job, &seen(&job, &Look::Absent, Some(Vec::new()), secs), secs).job;
+        let kept = |secs| kept(secs).generations.iter().any(|g| g.intended_at == noon());
+        assert!(told.is_none() || (kept(34) && !kept(35)), "{made:?}");
+    }
+    // A special topology was asked for.
+    let view = SliceView { made: vec![sides("4x4")], ..view(&running(), SliceState::Creating, true) };
+    let place = generation(1).placement;
+    assert_eq!(view.difference(&place, Some("4x4")), None);
+    assert!(view.difference(&place, Some("2x8")).is_some_and(|told| told.contains("2x8 was asked for")));
+    // Once its program runs, it is too late to find fault with it.
+    let job = running();
+    let other = Look::Seen(SliceView { made: vec![kind("v5litepod-8")], ..self::view(&job, SliceState::Ready, true) });
+    let runs = (0..4).map(|n| report(n, WorkerState::Running, None)).collect();
+    assert!(decided(&job, &seen(&job, &other, Some(runs), 101), 101).job.generations[0].delete.is_none());
 }

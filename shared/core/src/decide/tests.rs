@@ -157,6 +157,7 @@ fn view(job: &Job, generation: u32, state: SliceState) -> SliceView {
         created_at: None,
         error: None,
         note: None,
+        made: Vec::new(),
     }
 }
 

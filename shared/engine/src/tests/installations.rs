@@ -33,6 +33,7 @@ fn put(rig: &Rig, installation: &str, job: &str, via: Via, age: SignedDuration) 
         created_at: None,
         error: None,
         note: None,
+        made: Vec::new(),
     };
     rig.fakes.tpu.insert(Listed {
         slice: SliceRef { zone: "us-central1-a".into(), name: name.clone(), via },

@@ -287,6 +287,7 @@ async fn an_orphan_is_swept_and_a_foreign_node_never() {
             created_at: None,
             error: None,
             note: None,
+            made: Vec::new(),
         };
         rig.fakes.tpu.insert(Listed {
             slice: SliceRef { zone: "us-central1-a".into(), name: name.into(), via: rekindle_core::job::Via::Node },

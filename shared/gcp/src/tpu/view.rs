@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use rekindle_core::catalog;
 use rekindle_core::job::Via;
-use rekindle_core::observation::{CreateError, Health, SliceLabels, SliceState, SliceView};
+use rekindle_core::observation::{CreateError, Health, Made, SliceLabels, SliceState, SliceView};
 use rekindle_ports::tpu::{Listed, SliceRef};
 
 use super::{classify, request};
@@ -43,6 +43,7 @@ pub(super) fn of_node(node: &Node) -> SliceView {
         created_at: timestamp(node.create_time.as_ref()),
         error: None,
         note: node_note(node),
+        made: vec![made(node)],
         state,
     }
 }
@@ -60,6 +61,7 @@ pub(super) fn of_queued(queued: &QueuedResource, nodes: &[Option<SliceView>]) ->
         created_at: timestamp(queued.create_time.as_ref()),
         error: None,
         note: None,
+        made: Vec::new(),
     };
     let Some(state) = queued.state.as_ref() else {
         return view;
@@ -139,7 +141,7 @@ pub(super) fn listed_queued(queued: &QueuedResource, zone: &str, id: &str, nodes
 
 /// As lists tell it.
 fn without_addresses(view: SliceView) -> SliceView {
-    SliceView { addresses: Vec::new().into(), ..view }
+    SliceView { addresses: Vec::new().into(), made: Vec::new(), ..view }
 }
 
 /// An ACTIVE queued resource: the worst of its nodes.
@@ -160,6 +162,8 @@ fn with_nodes(mut view: SliceView, nodes: &[Option<SliceView>]) -> SliceView {
         }
         let Some(node) = node else { continue };
         view.health = worse(view.health, node.health.clone());
+        // The tier stands at the queued resource, and whether its nodes tell it is not known.
+        view.made.extend(node.made.iter().map(|made| Made { preemptible: None, ..made.clone() }));
         if view.labels == SliceLabels::default() {
             view.labels = node.labels.clone();
         }
@@ -266,6 +270,16 @@ fn accelerator(node: &Node) -> String {
     let api_type = enum_text(config.r#type.name(), config.r#type.value());
     catalog::by_config(&api_type, &config.topology)
         .map_or_else(|| format!("{api_type} {}", config.topology), |known| known.name.clone())
+}
+
+/// A node that is not preemptible tells an empty `schedulingConfig`; one that tells none tells nothing.
+fn made(node: &Node) -> Made {
+    let told = |text: String| Some(text).filter(|text| !text.is_empty());
+    Made {
+        accelerator: told(accelerator(node)),
+        topology: node.accelerator_config.as_ref().and_then(|config| told(config.topology.clone())),
+        preemptible: node.scheduling_config.as_ref().map(|_| is_preemptible(node)),
+    }
 }
 
 fn is_preemptible(node: &Node) -> bool {

@@ -22,6 +22,7 @@ use crate::plan::Plan;
 use crate::store::Changed;
 use crate::world::{Promise, World, micros};
 
+mod asked;
 mod billing;
 mod budget;
 mod charge;
@@ -200,7 +201,7 @@ pub(crate) fn after_commit(world: &World) {
 /// A create was accepted.
 pub(crate) fn on_create(world: &World, request: &CreateRequest) {
     let broken = lock(&world.checks).intents.create(world, request);
-    tell(world, broken);
+    tell(world, broken.or_else(|| asked::create(request)));
     if let Ok(job) = JobId::parse(&request.labels.job) {
         let broken = terminal::create(world, lock(&world.checks).jobs.get(&job).map(Arc::as_ref), request);
         tell(world, broken);

@@ -1,4 +1,4 @@
-//! A program starts on a slice that is READY, and all its workers meet at worker 0 of that slice.
+//! A program starts on a slice that is READY and what was asked for, and all its workers meet at worker 0 of that slice.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,16 @@ impl Meetings {
     pub(super) fn start(&mut self, world: &World, at: &Vm, attempt: u32, coordinator: &str) -> Broken {
         let broken = |text| Some(("release", text));
         // What is gone from the cloud was there when the program was released.
-        let (is_made, first) = crate::cloud::with(world, &at.slice, |r| {
-            (r.ready_at.is_some(), r.addresses.first().and_then(|slice| slice.first()).cloned().unwrap_or_default())
+        let (is_made, first, made) = crate::cloud::with(world, &at.slice, |r| {
+            let first = r.addresses.first().and_then(|slice| slice.first()).cloned();
+            (r.ready_at.is_some(), first.unwrap_or_default(), r.made.clone())
         })?;
         if !is_made {
             return broken(format!("attempt {attempt} of {} starts on {} before it was READY", at.job, at.slice.name));
+        }
+        if let Some(made) = made {
+            let text = format!("attempt {attempt} of {} starts on {}, which is {made:?}", at.job, at.slice.name);
+            return broken(text);
         }
         let Some((host, port)) = coordinator.rsplit_once(':').filter(|(host, _)| *host == first) else {
             let text = format!("attempt {attempt} of {} is to meet at {coordinator}, and worker 0 is {first}", at.job);

@@ -315,8 +315,18 @@ fn job(written: &WrittenJob, n: usize) -> Result<JobPlan, String> {
 
 /// Names of the few accelerators and kinds that plans know.
 fn leaked(name: &str) -> &'static str {
-    const KNOWN: [&str; 9] =
-        ["v5litepod-16", "v5litepod-8", "v5litepod-1", "v5litepod-32", "auto", "always", "never", "spot", "on_demand"];
+    const KNOWN: [&str; 10] = [
+        "v5litepod-16",
+        "v5litepod-8",
+        "v5litepod-1",
+        "v5litepod-32",
+        "auto",
+        "always",
+        "never",
+        "spot",
+        "on_demand",
+        "reserved",
+    ];
     KNOWN.into_iter().find(|k| *k == name).unwrap_or("v5litepod-16")
 }
 

@@ -1,7 +1,7 @@
 //! Every state of nodes and queued resources, by name and by number.
 
 use rekindle_core::job::Via;
-use rekindle_core::observation::{Health, SliceLabels, SliceState, SliceView};
+use rekindle_core::observation::{Health, Made, SliceLabels, SliceState, SliceView};
 use rekindle_ports::tpu::{SliceRef, TpuApi, TpuError};
 use serde_json::{Value, json};
 
@@ -111,6 +111,7 @@ async fn a_ready_node_tells_its_workers_in_order() {
         created_at: view.created_at,
         error: None,
         note: None,
+        made: vec![Made { accelerator: Some("v4-32".into()), topology: Some("2x2x4".into()), preemptible: Some(true) }],
     };
     assert_eq!(view, expected);
 }
@@ -318,4 +319,42 @@ async fn nodes_of_a_queued_resource_that_is_not_expanded_are_numbered() {
     }
     let view = read(&fake.client().await, &slice("train", Via::QueuedResource)).await;
     assert_eq!((view.state, view.addresses.len()), (SliceState::Ready, 2));
+}
+
+#[tokio::test]
+async fn what_was_made_is_told_as_far_as_the_api_tells_it() {
+    let fake = Fake::default();
+    let client = fake.client().await;
+    let told = |accelerator: &str, topology: &str, preemptible| Made {
+        accelerator: Some(accelerator.into()).filter(|text: &String| !text.is_empty()),
+        topology: Some(topology.into()).filter(|text: &String| !text.is_empty()),
+        preemptible,
+    };
+    let rows = [
+        (json!({ "schedulingConfig": { "preemptible": true } }), told("v4-32", "2x2x4", Some(true))),
+        (json!({ "schedulingConfig": {} }), told("v4-32", "2x2x4", Some(false))),
+        (json!({ "schedulingConfig": null }), told("v4-32", "2x2x4", None)),
+        (json!({ "acceleratorType": "v4-8", "acceleratorConfig": null }), told("v4-8", "", Some(true))),
+        (json!({ "acceleratorType": null }), told("v4-32", "2x2x4", Some(true))),
+        (json!({ "acceleratorType": null, "acceleratorConfig": null }), told("", "", Some(true))),
+    ];
+    for (fields, expected) in rows {
+        let mut node = sample("node-ready");
+        for (key, value) in fields.as_object().unwrap() {
+            node[key] = value.clone();
+        }
+        fake.on(&format!("GET {}", node_path("n")), 200, &node);
+        assert_eq!(read(&client, &slice("n", Via::Node)).await.made, [expected], "{fields}");
+    }
+    // The tier stands at the queued resource.
+    fake.on(&format!("GET {}", queued_path("train")), 200, &sample("qr-active-multislice"));
+    for index in 0..2 {
+        let mut node = sample("node-ready-multislice");
+        node["acceleratorType"] = json!(["v4-16", "v4-8"][index]);
+        node["schedulingConfig"] = json!({});
+        fake.on(&format!("GET {}", node_path(&format!("train-{index}"))), 200, &node);
+    }
+    let made = read(&client, &slice("train", Via::QueuedResource)).await.made;
+    let told: Vec<_> = made.iter().map(|m| (m.accelerator.as_deref(), m.preemptible)).collect();
+    assert_eq!(told, [(Some("v4-16"), None), (Some("v4-8"), None)]);
 }
