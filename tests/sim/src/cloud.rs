@@ -19,8 +19,7 @@ use crate::exec::{TaskId, lock};
 use crate::fault::Fault;
 use crate::machine;
 use crate::plan::{Plan, ZONES};
-use crate::queued;
-use crate::roll::{For, HOUR, MIN, SEC};
+use crate::roll::{For, MIN, SEC};
 use crate::stage::Stage;
 use crate::world::{World, stamp};
 
@@ -184,7 +183,7 @@ impl Cloud {
     }
 
     /// A resource that is about to change.
-    fn get_mut(&mut self, slice: &SliceRef) -> Option<&mut Resource> {
+    pub(crate) fn get_mut(&mut self, slice: &SliceRef) -> Option<&mut Resource> {
         let resource = self.resources.get_mut(slice)?;
         resource.shown.take();
         Some(resource)
@@ -244,10 +243,12 @@ impl Cloud {
         self.resources.values().filter(counts).map(|r| r.chips).sum()
     }
 
-    /// Chips of a zone whose VMs have power: of its reservation, or of all else.
-    fn busy(&self, zone: &str, reserved: bool) -> u32 {
-        let counts = |r: &&Resource| r.slice.zone == zone && r.powered && r.reserved == reserved;
-        self.resources.values().filter(counts).map(|r| r.chips).sum()
+    /// Whether a zone has the chips that a resource takes: its reservation, or all else.
+    pub(crate) fn has_room(&self, resource: &Resource) -> bool {
+        let (zone, reserved) = (&resource.slice.zone, resource.reserved);
+        let is_busy = |r: &&Resource| r.slice.zone == *zone && r.powered && r.reserved == reserved;
+        let busy: u32 = self.resources.values().filter(is_busy).map(|r| r.chips).sum();
+        busy + resource.chips <= self.chips
     }
 
     /// What was asked for is made as something else: of no tier (`of_tier`), where one was asked for, or of another type.
@@ -433,186 +434,6 @@ pub(crate) fn copy_for_others(world: &World, from: &SliceRef, name: &str, instal
     twin.shown.take();
     twin.foreign = true;
     cloud.resources.insert(twin.slice.clone(), twin);
-}
-
-/// Brings up what was asked for, or fails to.
-pub(crate) async fn bring_up(stage: Arc<Stage>, slice: SliceRef) {
-    let world = &stage.world;
-    let reserved = with(world, &slice, |r| r.reserved).unwrap_or(false);
-    loop {
-        // Shortage shows early; the queue of a queued resource waits instead.
-        world.exec.sleep(world.rolls.between(For::Cloud, 3 * SEC, 20 * SEC)).await;
-        let Shortage { hidden, no_address, none } = shortage(world, &slice);
-        if !(hidden || no_address || none) {
-            break;
-        }
-        world.count("stockouts met");
-        world.trace(|| format!("cloud: no room for {} (hidden {hidden})", slice.name));
-        if reserved && !no_address && world.rolls.chance(For::Later, 0.3) {
-            fail_create(&stage, &slice, CreateErrorKind::Reservation);
-            return;
-        }
-        if slice.via == Via::Node || no_address || (hidden && world.rolls.chance(For::Cloud, 0.3)) {
-            let kind = match (hidden, no_address) {
-                (true, _) => CreateErrorKind::HiddenStockout,
-                (false, true) => CreateErrorKind::AddressQuota,
-                (false, false) => CreateErrorKind::Stockout,
-            };
-            fail_create(&stage, &slice, kind);
-            return;
-        }
-        world.exec.sleep(world.rolls.between(For::Cloud, 20 * SEC, 3 * MIN)).await;
-    }
-    // Capacity is taken from here on.
-    with(world, &slice, |r| {
-        r.powered = true;
-        r.state = SliceState::Creating;
-    });
-    if world.strikes(Fault::CreateErrs, For::Cloud) {
-        let error = error(CreateErrorKind::Other, "an internal error has occurred while the node was configured");
-        let operation = with(world, &slice, |r| r.operation.clone()).unwrap_or_default();
-        lock(&world.cloud).end_operation(&operation, Some(error));
-    }
-    let slow = world.strikes(Fault::CreateSlow, For::Cloud);
-    let time = if slow { world.rolls.between(For::Cloud, 9 * MIN, HOUR) } else { world.plan.create_us };
-    let minutes_early = world.strikes(Fault::BootedEarly, For::Cloud);
-    let early = minutes_early || world.rolls.chance(For::Cloud, 0.2);
-    let preemptible = with(world, &slice, |r| r.preemptible).unwrap_or(false);
-    let taken = preemptible && world.strikes(Fault::PreemptedCreating, For::Cloud);
-    world.exec.sleep(world.rolls.between(For::Cloud, time / 2, time + time / 2)).await;
-    if taken {
-        if let Some((job, generation)) = with(world, &slice, |r| r.made_for()).flatten() {
-            crate::truth::on_loss(world, &job, generation, Fault::PreemptedCreating);
-        }
-        preempted_creating(world, &slice);
-        return;
-    }
-    if early {
-        machine::boot_all(&stage, &slice);
-        let (least, most) = if minutes_early { (MIN, 5 * MIN) } else { (SEC, 30 * SEC) };
-        world.exec.sleep(world.rolls.between(For::Cloud, least, most)).await;
-    }
-    if slice.via == Via::QueuedResource && world.strikes(Fault::SuspendedCreating, For::Later) {
-        queued::suspended_creating(&stage, &slice).await;
-        return;
-    }
-    ready(&stage, &slice);
-    if !early {
-        machine::boot_all(&stage, &slice);
-    }
-}
-
-/// The slice is READY from here on.
-fn ready(stage: &Arc<Stage>, slice: &SliceRef) {
-    let world = &stage.world;
-    let now = world.now();
-    let is_late = world.strikes(Fault::AddressesLate, For::Later);
-    let operation = with(world, slice, |r| {
-        r.state = SliceState::Ready;
-        r.ready_at = Some(now);
-        r.has_addresses = !is_late;
-        r.operation.clone()
-    });
-    if let Some(operation) = operation {
-        lock(&world.cloud).end_operation(&operation, None);
-    }
-    world.trace(|| format!("cloud: {} is READY", slice.name));
-    if is_late {
-        let (world2, slice2) = (world.clone(), slice.clone());
-        world.exec.spawn(async move {
-            world2.exec.sleep(world2.rolls.between(For::Later, SEC, 3 * MIN)).await;
-            with(&world2, &slice2, |r| r.has_addresses = true);
-        });
-    }
-    crate::check::on_ready(world, slice);
-    deliver::cloud_event(stage, slice, "google.cloud.tpu.v2.Tpu.CreateNode", Part::Last);
-}
-
-/// What is short where a slice is to be made.
-struct Shortage {
-    /// Capacity, and the API says code 13.
-    hidden: bool,
-    /// External addresses.
-    no_address: bool,
-    /// Capacity; of a reservation, its own.
-    none: bool,
-}
-
-fn shortage(world: &World, slice: &SliceRef) -> Shortage {
-    let zone = Some(slice.zone.as_str());
-    let (reserved, has_room) = {
-        let cloud = lock(&world.cloud);
-        let (wanted, reserved) = cloud.resources.get(slice).map_or((0, false), |r| (r.chips, r.reserved));
-        (reserved, cloud.busy(&slice.zone, reserved) + wanted <= cloud.chips)
-    };
-    let no_address = world.goes_on(Fault::AddressQuota, zone);
-    if reserved {
-        let none = world.goes_on(Fault::ReservationFull, zone) || !has_room;
-        return Shortage { hidden: false, no_address, none };
-    }
-    let hidden = world.goes_on(Fault::HiddenStockout, zone);
-    let none = hidden || no_address || world.goes_on(Fault::Stockout, zone) || !has_room;
-    Shortage { hidden, no_address, none }
-}
-
-/// A slice is taken away while it is being made: the API's word comes with it.
-pub(crate) fn preempted_creating(world: &World, slice: &SliceRef) {
-    let text = "Cloud TPU received a bad request. update is not supported while in state PREEMPTED";
-    let mut cloud = lock(&world.cloud);
-    let Some(r) = cloud.get_mut(slice) else { return };
-    r.powered = false;
-    crate::truth::mark_off(world, r);
-    r.state = SliceState::Preempted;
-    let (operation, life) = (r.operation.clone(), std::mem::take(&mut r.life));
-    cloud.end_operation(&operation, Some(error(CreateErrorKind::PreemptedWhileCreating, text)));
-    drop(cloud);
-    for task in life {
-        world.exec.kill(task);
-    }
-    machine::power_off(world, slice);
-}
-
-fn fail_create(stage: &Arc<Stage>, slice: &SliceRef, kind: CreateErrorKind) {
-    let world = &stage.world;
-    let error = if kind == CreateErrorKind::HiddenStockout {
-        error(kind, "an internal error has occurred")
-    } else if kind == CreateErrorKind::AddressQuota {
-        error(kind, "You have reached IN_USE_ADDRESSES limit.")
-    } else if kind == CreateErrorKind::Reservation {
-        error(kind, "Insufficient reserved capacity. Contact customer support to increase your reservation.")
-    } else {
-        error(kind, &format!("There is no more capacity in the zone \"{}\"", slice.zone))
-    };
-    let mut cloud = lock(&world.cloud);
-    let Some(r) = cloud.get_mut(slice) else { return };
-    let operation = r.operation.clone();
-    if slice.via == Via::QueuedResource {
-        r.state = SliceState::Failed;
-        r.error = Some(error.clone());
-        cloud.end_operation(&operation, Some(error));
-        return;
-    }
-    // Normally nothing is left; users have seen leftovers.
-    cloud.end_operation(&operation, Some(error));
-    drop(cloud);
-    if world.strikes(Fault::LeftoverStays, For::Later) {
-        let unknown = || SliceState::InTransition("UNKNOWN".into());
-        let state = if world.rolls.chance(For::Later, 0.5) { SliceState::Creating } else { unknown() };
-        world.trace(|| format!("cloud: {} is left, {state:?}", slice.name));
-        with(world, slice, |r| r.state = state);
-        return;
-    }
-    if world.rolls.chance(For::Cloud, 0.8) {
-        remove(stage, slice);
-    } else {
-        let later = world.rolls.between(For::Cloud, 10 * SEC, 5 * MIN);
-        let (stage, slice) = (stage.clone(), slice.clone());
-        let exec = stage.world.exec.clone();
-        exec.spawn(async move {
-            stage.world.exec.sleep(later).await;
-            remove(&stage, &slice);
-        });
-    }
 }
 
 /// Carries out a delete that was accepted, of what was in this state `before`.

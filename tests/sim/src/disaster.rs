@@ -14,6 +14,7 @@ use crate::exec::lock;
 use crate::fault::Fault;
 use crate::hosts;
 use crate::machine::{self, Step, VmId};
+use crate::making;
 use crate::plan::{Moment, ZONES};
 use crate::program;
 use crate::queued;
@@ -302,7 +303,7 @@ async fn lose_one_of_many(stage: Arc<Stage>, slice: SliceRef) {
 async fn preempt_silently(stage: Arc<Stage>, slice: SliceRef) {
     let world = &stage.world;
     if cloud::with(world, &slice, |r| r.state == SliceState::Creating) == Some(true) {
-        cloud::preempted_creating(world, &slice);
+        making::preempted_creating(world, &slice);
         return;
     }
     tell_instances(&stage, &slice, "compute.instances.preempted");

@@ -18,6 +18,7 @@ mod flight;
 mod hosts;
 mod load;
 mod machine;
+mod making;
 mod meter;
 mod people;
 mod plan;

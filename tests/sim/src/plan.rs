@@ -237,15 +237,6 @@ impl Plan {
             let part = rng.random_range(0.02..0.3);
             plan.on.iter_mut().filter(|(fault, _)| fault.sort() == Sort::Call).for_each(|(_, chance)| *chance *= part);
         }
-        for job in plan.jobs.iter_mut().filter(|job| job.is_queueable()) {
-            if rng.random_bool(0.15) {
-                job.capacity = match rng.random_range(0..3) {
-                    0 => vec!["reserved"],
-                    1 => vec!["reserved", "spot"],
-                    _ => vec!["spot", "reserved"],
-                };
-            }
-        }
         plan
     }
 
@@ -312,7 +303,21 @@ impl Plan {
                 job.more["outputs"] = serde_json::json!(["results/**"]);
             }
         }
+        self.reserve(&mut rng);
         self
+    }
+
+    /// One of seven jobs that may asks for reserved capacity, alone or beside spot.
+    fn reserve(&mut self, rng: &mut ChaCha8Rng) {
+        for job in self.jobs.iter_mut().filter(|job| job.is_queueable()) {
+            if rng.random_bool(0.15) {
+                job.capacity = match rng.random_range(0..3) {
+                    0 => vec!["reserved"],
+                    1 => vec!["reserved", "spot"],
+                    _ => vec!["spot", "reserved"],
+                };
+            }
+        }
     }
 
     /// The probability of a fault at a call.

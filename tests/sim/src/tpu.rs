@@ -9,11 +9,12 @@ use rekindle_core::shared::Shared;
 use rekindle_core::spec::CapacityKind;
 use rekindle_ports::tpu::{CreateRequest, Listed, Listing, SliceRef, TpuApi, TpuError};
 
-use crate::cloud::{self, bring_up, take_down};
+use crate::cloud::{self, take_down};
 use crate::deliver::{self, Part};
 use crate::exec::lock;
 use crate::fault::Fault;
 use crate::flight::{self, Caller};
+use crate::making::bring_up;
 use crate::plan::ZONES;
 use crate::roll::{For, MIN, SEC};
 use crate::stage::Stage;
