@@ -71,6 +71,11 @@ fn what_an_agent_ended_for_its_own_notice_is_no_success() {
         let job = end_as(&early, exit, true, 101);
         assert_eq!((job.outcome, kind(&job)), (None, Some(FailureKind::Maintenance)), "{exit:?}");
     }
+    // It was called off before it was told: what is known is another one, which ends nothing.
+    let moved = end_as(&notice(NoticeKind::Migration, 50, 170), Exit::Code(0), true, 101);
+    assert_eq!((moved.outcome, kind(&moved)), (None, Some(FailureKind::Maintenance)));
+    let by_itself = end_as(&notice(NoticeKind::Migration, 50, 170), Exit::Code(0), false, 101);
+    assert_eq!(by_itself.outcome, Some(Outcome::Succeeded));
 }
 
 #[test]

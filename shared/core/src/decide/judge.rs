@@ -359,10 +359,12 @@ impl Pass<'_> {
     /// The notice that may have ended an attempt. Maintenance of next week has not, nor what came after a good end. An agent that
     /// ended its program without our order did so for a notice that was urgent by its own clock.
     fn notice_of_end(&self, a: &Attempt) -> Option<NoticeFact> {
-        let notice = self.job.generation(a.generation)?.notice.as_ref()?;
         let told = a.stop.as_ref().is_some_and(|stop| stop.cause == StopCause::Notice);
         let by_itself = a.stop.is_none()
             && self.reports_of(a.number).iter().any(|r| r.exit.as_ref().is_some_and(|exit| exit.ordered));
+        // One that nobody here has heard of, since it was called off before it was told, was maintenance: a preemption is not called off.
+        let unheard = by_itself.then_some(NoticeFact::Maintenance);
+        let Some(notice) = self.job.generation(a.generation)?.notice.as_ref() else { return unheard };
         if !(told || by_itself || notice_is_urgent(notice, self.now)) || self.ended_well_before(a, urgent_from(notice))
         {
             return None;
@@ -370,7 +372,7 @@ impl Pass<'_> {
         match notice.kind {
             NoticeKind::Preemption => Some(NoticeFact::Preemption),
             NoticeKind::Maintenance => Some(NoticeFact::Maintenance),
-            NoticeKind::Migration => None,
+            NoticeKind::Migration => unheard,
         }
     }
 

@@ -38,6 +38,9 @@ pub(super) fn delete(world: &World, jobs: &BTreeMap<JobId, Arc<Job>>, slice: &Sl
         return None;
     }
     let last = vms.iter().filter_map(|vm| vm.attempt.as_ref()).map(|a| a.told_from).max()?;
+    // The limit begins when the job knows of all ends: a machine that boots anew after that tells its end once more.
+    let known = job.attempts.iter().rev().find(|a| a.generation == g.number).and_then(|a| a.fenced_at);
+    let last = known.map_or(last, |known| last.min(micros(known)));
     // Ordered before that, as when the time to end is over: sent again, or late.
     if g.delete.as_ref().is_some_and(|d| micros(d.intended_at) < last) {
         return None;
