@@ -207,16 +207,24 @@ impl Pass<'_> {
         Meaning::Gone("the API says 404".into())
     }
 
-    fn read_view(&mut self, g: &mut Generation, view: &SliceView) -> Meaning {
+    /// What is there under its name and is not this generation's.
+    fn read_other(&self, g: &Generation, view: &SliceView) -> Option<Meaning> {
         // A create whose answer was lost took effect, if it carries our labels; else the name is somebody else's. The same of one that was
         // refused for another reason: what is there is not deleted unless it is ours.
         let unproved = matches!(g.create, Create::Intended | Create::Failed { .. }) && g.seen_at.is_none();
-        if unproved && !self.is_ours(g, view) {
-            if g.is_somebody_elses() {
-                return Meaning::Nothing;
-            }
-            let message = format!("{} exists in {} and is not this job's", g.name, g.placement.zone);
-            return Meaning::CreateFailed(CreateError { kind: CreateErrorKind::NameTaken, message });
+        if !unproved || self.is_ours(g, view) {
+            return None;
+        }
+        if g.is_somebody_elses() {
+            return Some(Meaning::Nothing);
+        }
+        let message = format!("{} exists in {} and is not this job's", g.name, g.placement.zone);
+        Some(Meaning::CreateFailed(CreateError { kind: CreateErrorKind::NameTaken, message }))
+    }
+
+    fn read_view(&mut self, g: &mut Generation, view: &SliceView) -> Meaning {
+        if let Some(other) = self.read_other(g, view) {
+            return other;
         }
         if g.create == Create::Intended {
             g.create = Create::Sent { operation: String::new() };
