@@ -32,7 +32,7 @@ async fn one(engine: &Engine, delivery: &Delivery) -> Answer {
     about::job(&hint.job);
     tracing::debug!(job = %hint.job, cause = hint.cause, delivery = delivery.id.as_deref().unwrap_or_default(), "pass");
     // A pass is a large future: every await of load, observe, decide and act is in it.
-    let pass = Box::pin(engine.pass(&hint.job, &hint.cause, hint.after));
+    let pass = Box::pin(engine.pass_for(&hint));
     let outcome = traced(hint.traceparent.as_deref(), pass).await;
     answer(&hint.job, outcome)
 }

@@ -1,14 +1,16 @@
 # Events of TPUs: one sink for all of them, and Eventarc's triggers for the methods that its catalogue has. An event only says "look":
-# when the same one comes both ways, the second pass finds nothing to do.
+# when the same one comes both ways, the function drops the second, or the second pass finds nothing to do.
 
 locals {
   # Nothing under tpu.googleapis.com says that a slice was preempted; the system events of its VMs do, which are ordinary instances.
-  # Clients write method names of either version.
+  # Clients write method names of either version. Long-running calls write an entry when they are accepted, which is no news, and one when
+  # they have ended. What is refused at once has neither mark: whoever called was told. A system event is one entry.
   audit_filter = join(" OR ", [
     join(" AND ", [
       "(log_id(\"cloudaudit.googleapis.com/activity\")",
       "protoPayload.serviceName=\"tpu.googleapis.com\"",
-      "protoPayload.methodName=~\"^google\\.cloud\\.tpu\\.(v2|v2alpha1)\\.Tpu\\.\")",
+      "protoPayload.methodName=~\"^google\\.cloud\\.tpu\\.(v2|v2alpha1)\\.Tpu\\.\"",
+      "operation.last=true)",
     ]),
     join(" AND ", [
       "(log_id(\"cloudaudit.googleapis.com/system_event\")",

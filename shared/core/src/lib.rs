@@ -22,6 +22,7 @@ pub mod ids;
 pub mod job;
 pub mod limits;
 pub mod names;
+pub mod news;
 pub mod observation;
 pub mod orders;
 pub mod placement;

@@ -16,6 +16,7 @@ use rekindle_core::orders::{attempt_of, order_to_all};
 use rekindle_ports::docs::{Precondition, Revision};
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::{At, StoreError, put};
+use rekindle_ports::world::Hint;
 
 use crate::observe::Seen;
 use crate::{Engine, PassError};
@@ -55,12 +56,19 @@ impl Engine {
     ///
     /// `after` is the commit time of the stored fact that caused the hint: a job that was observed past it has nothing to do.
     pub async fn pass(&self, id: &JobId, cause: &str, after: Option<Revision>) -> Result<PassOutcome, PassError> {
-        // What is logged meanwhile is of this job: its labels are the span's.
-        let span = tracing::info_span!("pass", job = %id, attempt = Empty, generation = Empty);
-        self.rounds(id, cause, after).instrument(span).await
+        let hint = Hint { job: id.clone(), after, news: None, cause: cause.to_owned(), traceparent: None };
+        self.pass_for(&hint).await
     }
 
-    async fn rounds(&self, id: &JobId, cause: &str, after: Option<Revision>) -> Result<PassOutcome, PassError> {
+    /// The pass that a hint asks for. A job that was observed past its fact, or knows its news, has nothing to do.
+    pub async fn pass_for(&self, hint: &Hint) -> Result<PassOutcome, PassError> {
+        // What is logged meanwhile is of this job: its labels are the span's.
+        let span = tracing::info_span!("pass", job = %hint.job, attempt = Empty, generation = Empty);
+        self.rounds(hint).instrument(span).await
+    }
+
+    async fn rounds(&self, hint: &Hint) -> Result<PassOutcome, PassError> {
+        let Hint { job: id, after, news, cause, traceparent: _ } = hint;
         let began = self.ports.clock.now();
         let mut result = PassOutcome::NothingToDo;
         let mut lost: Option<(Revision, i64)> = None;
@@ -69,7 +77,8 @@ impl Engine {
             // Not every store tells which document of a commit had moved: if it was not the job's, nobody has won anything.
             let beaten = lost.filter(|(revision, _)| *revision != loaded.revision);
             if round == 0 || beaten.is_some() {
-                let fact_seen = after.is_some_and(|r| loaded.value.observed_through_us >= r.0);
+                let fact_seen = after.is_some_and(|r| loaded.value.observed_through_us >= r.0)
+                    || news.is_some_and(|news| news.is_known(&loaded.value));
                 let answered = beaten.is_some_and(|(_, through)| self.is_answered(&loaded.value, through));
                 if fact_seen || (answered && after.is_none()) {
                     return Ok(if beaten.is_some() { PassOutcome::Superseded } else { PassOutcome::NothingToDo });

@@ -307,7 +307,7 @@ impl Engine {
     }
 
     async fn hint(&self, id: &JobId, cause: &str) -> bool {
-        let hint = Hint { job: id.clone(), after: None, cause: cause.to_owned(), traceparent: None };
+        let hint = Hint { job: id.clone(), after: None, news: None, cause: cause.to_owned(), traceparent: None };
         match self.ports.hints.publish(&hint).await {
             Ok(()) => true,
             Err(error) => {

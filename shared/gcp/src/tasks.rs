@@ -86,7 +86,7 @@ impl Wakeups for CloudTasksWakeups {
             return Ok(());
         }
         let traceparent = trace::current().map(|trace| trace.traceparent());
-        let hint = Hint { job: job.clone(), after: None, cause: format!("wake-up {key}"), traceparent };
+        let hint = Hint { job: job.clone(), after: None, news: None, cause: format!("wake-up {key}"), traceparent };
         let body = serde_json::to_vec(&hint).map_err(|error| WorldError { what: SCHEDULE, why: error.to_string() })?;
         let mut request = HttpRequest::new()
             .set_url(&self.settings.url)

@@ -132,7 +132,7 @@ impl Timer {
 
 /// One task: posts the hint until it is taken.
 async fn wake(hand: Hand, url: String, at: Timestamp, key: String, job: JobId) {
-    let hint = Hint { job, after: None, cause: "wake-up".into(), traceparent: None };
+    let hint = Hint { job, after: None, news: None, cause: "wake-up".into(), traceparent: None };
     let Ok(body) = serde_json::to_vec(&hint) else { return };
     let eta = format!("{}.{:06}", at.as_second(), at.subsec_microsecond());
     let mut retry = 0_u32;

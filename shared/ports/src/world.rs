@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use rekindle_core::ids::JobId;
 use rekindle_core::job::OutEvent;
+use rekindle_core::news::News;
 
 use crate::docs::Revision;
 
@@ -28,6 +29,9 @@ pub struct Hint {
     /// Commit time of the stored fact that caused it. A pass that has already read past it has nothing to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Revision>,
+    /// What of the cloud's log caused it. Where the job knows that, a pass has nothing to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub news: Option<News>,
     /// What caused it, for the history.
     pub cause: String,
     /// W3C trace context, carried from message to pass.

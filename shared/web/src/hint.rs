@@ -13,9 +13,13 @@ use crate::answer::Answer;
 
 /// Publishes "look at this job". `after`: commit time of the stored fact that caused it.
 pub async fn publish(ports: &Ports, job: &JobId, cause: &str, after: Option<Revision>) -> Answer {
+    send(ports, Hint { job: job.clone(), after, news: None, cause: cause.to_owned(), traceparent: None }).await
+}
+
+/// Publishes a hint in the trace of this request.
+pub async fn send(ports: &Ports, hint: Hint) -> Answer {
     let traceparent = trace::current().map(|trace| trace.traceparent());
-    let hint = Hint { job: job.clone(), after, cause: cause.to_owned(), traceparent };
-    match ports.hints.publish(&hint).await {
+    match ports.hints.publish(&Hint { traceparent, ..hint }).await {
         Ok(()) => Answer::Done,
         Err(error) => Answer::Transient(error.to_string()),
     }

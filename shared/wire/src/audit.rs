@@ -21,6 +21,25 @@ pub struct LogEntry<'a> {
     /// The audit record.
     #[serde(borrow)]
     pub proto_payload: Option<AuditLog<'a>>,
+    /// The long-running call that it is an entry of, or the system event.
+    #[serde(borrow)]
+    pub operation: Option<LogOperation<'a>>,
+    /// The entry's own id, within its log.
+    #[serde(borrow)]
+    pub insert_id: Text<'a>,
+}
+
+/// Which operation a log entry belongs to, and which of its entries it is. A system event is first and last.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LogOperation<'a> {
+    /// The operation's name; the same in all its entries.
+    #[serde(borrow)]
+    pub id: Text<'a>,
+    /// The operation begins.
+    pub first: bool,
+    /// The operation has ended.
+    pub last: bool,
 }
 
 /// The audit record of a log entry.
@@ -143,7 +162,7 @@ impl<'de, T: Part> Visitor<'de> for Partly<T> {
 }
 
 /// A resource that a log entry speaks of, as far as it may be one of ours.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Resource {
     /// A node.
     Node {
@@ -168,23 +187,48 @@ pub enum Resource {
     },
 }
 
+/// What a delivery speaks of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// The resource.
+    pub resource: Resource,
+    /// The method, such as `google.cloud.tpu.v2.Tpu.DeleteNode`.
+    pub method: String,
+    /// What happened, the same however often and by whichever way it is told: the operation's name, else the entry's id. Nothing where the
+    /// delivery names neither.
+    pub fact: Option<String>,
+    /// The operation was accepted, and another entry will tell of its end.
+    pub is_begin: bool,
+}
+
+impl Subject {
+    fn new(resource: Resource, method: &str, entry: &LogEntry<'_>) -> Self {
+        let operation = entry.operation.as_ref();
+        let ids = [operation.map(|operation| &operation.id), Some(&entry.insert_id)];
+        let fact = ids.into_iter().flatten().find(|id| !id.is_empty()).map(|id| String::from(&**id));
+        let is_begin = operation.is_some_and(|operation| operation.first && !operation.last);
+        Self { resource, method: method.to_owned(), fact, is_begin }
+    }
+}
+
 /// True when a JSON value looks like a log entry.
 pub fn is_log_entry(value: &Value) -> bool {
     value.get("logName").is_some_and(Value::is_string) || value.get("protoPayload").is_some_and(Value::is_object)
 }
 
-/// The resource and the method that a delivery speaks of.
+/// What a delivery speaks of.
 ///
 /// `Ok(None)`: it is an audit entry of something else (foreign). `Err`: it is no audit entry.
-pub fn subject(delivery: &Delivery) -> Result<Option<(Resource, String)>, String> {
+pub fn subject(delivery: &Delivery) -> Result<Option<Subject>, String> {
     // Entries with an empty body have been seen: then the attributes of the event are enough.
     if let (Some(event), Some(name)) = (&delivery.event, delivery.attributes.get("resourcename"))
         && event.ty == AUDIT_TYPE
+        && let Some(resource) = resource(name)
     {
-        let method = delivery.attributes.get("methodname").cloned().unwrap_or_default();
-        if let Some(resource) = resource(name) {
-            return Ok(Some((resource, method)));
-        }
+        let method = delivery.attributes.get("methodname").map(String::as_str).unwrap_or_default();
+        let body = delivery.data.as_ref().ok();
+        let entry = body.and_then(|data| serde_json::from_slice(data).ok()).unwrap_or_default();
+        return Ok(Some(Subject::new(resource, method, &entry)));
     }
     let data = delivery.data.as_ref().map_err(Clone::clone)?;
     if data.is_empty() && delivery.event.as_ref().is_some_and(|e| e.ty == AUDIT_TYPE) {
@@ -192,21 +236,22 @@ pub fn subject(delivery: &Delivery) -> Result<Option<(Resource, String)>, String
     }
     // What nearly all are, without a tree of the whole entry in between; anything odd about it is told below.
     if let Ok(entry) = serde_json::from_slice::<LogEntry>(data)
-        && let Some(audit) = entry.proto_payload
+        && entry.proto_payload.is_some()
     {
-        return Ok(spoken_of(&audit));
+        return Ok(spoken_of(&entry));
     }
     let value: Value = bounds::from_slice(data).map_err(|e| format!("not JSON: {e}"))?;
     if !is_log_entry(&value) {
         return Err("not a log entry".into());
     }
     let entry = LogEntry::deserialize(&value).map_err(|e| format!("not a log entry: {e}"))?;
-    Ok(entry.proto_payload.as_ref().and_then(spoken_of))
+    Ok(spoken_of(&entry))
 }
 
-fn spoken_of(audit: &AuditLog<'_>) -> Option<(Resource, String)> {
+fn spoken_of(entry: &LogEntry<'_>) -> Option<Subject> {
+    let audit = entry.proto_payload.as_ref()?;
     let found = resource(&audit.resource_name).or_else(|| created(audit));
-    found.map(|resource| (resource, String::from(&*audit.method_name)))
+    found.map(|resource| Subject::new(resource, &audit.method_name, entry))
 }
 
 /// Reads a resource name; a leading `//service/` and a project number are allowed.
@@ -289,6 +334,26 @@ mod tests {
             assert_eq!(created(&audit).as_ref(), found, "{request}");
             let value: Value = serde_json::from_str(&text).unwrap();
             assert_eq!(AuditLog::deserialize(&value).unwrap(), audit, "{request}");
+        }
+    }
+
+    #[test]
+    fn what_happened_is_one_fact_however_it_is_told() {
+        let node = Resource::Node { zone: "z".into(), name: "n".into() };
+        for (more, fact, is_begin) in [
+            (r#""operation": {"id": "o", "producer": "p", "first": true}"#, Some("o"), true),
+            (r#""operation": {"id": "o", "last": true}, "insertId": "i""#, Some("o"), false),
+            (r#""operation": {"id": "o", "first": true, "last": true}"#, Some("o"), false),
+            (r#""operation": {"id": ""}, "insertId": "i""#, Some("i"), false),
+            (r#""operation": null, "insertId": "i""#, Some("i"), false),
+            (r#""x": 1"#, None, false),
+        ] {
+            let payload = r#""protoPayload": {"methodName": "m", "resourceName": "projects/p/locations/z/nodes/n"}"#;
+            let text = format!("{{{payload}, {more}}}");
+            let entry: LogEntry<'_> = serde_json::from_str(&text).unwrap();
+            let fact = fact.map(str::to_owned);
+            let wanted = Subject { resource: node.clone(), method: "m".into(), fact, is_begin };
+            assert_eq!(spoken_of(&entry), Some(wanted), "{more}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
-use crate::audit::{self, Resource};
+use crate::audit::{self, Resource, Subject};
 use crate::delivery::{Delivery, NotAnEnvelope, Via, decode};
 
 fn root() -> PathBuf {
@@ -132,7 +132,7 @@ fn check_synthetic(path: &Path) {
     let (head, body) = text.split_once("\n\n").unwrap();
     let lines = head.lines().filter(|l| !l.starts_with('#') && !l.starts_with("POST "));
     let delivery = one(&headers(lines.map(|l| l.split_once(": ").unwrap())), body.trim().as_bytes());
-    let (resource, method) = audit::subject(&delivery).unwrap().unwrap();
+    let Subject { resource, method, .. } = audit::subject(&delivery).unwrap().unwrap();
     assert_eq!(resource, Resource::Node { zone: "us-central2-b".into(), name: "job-1".into() });
     assert_eq!(method, "google.cloud.tpu.v2.Tpu.CreateNode");
 }
@@ -204,9 +204,10 @@ fn every_audit_sample() {
             }
         };
         for delivery in deliveries {
-            let (resource, method) = audit::subject(&delivery).unwrap().unwrap();
-            assert_eq!(resource, want, "{name}");
-            assert!(!method.is_empty(), "{name}");
+            let subject = audit::subject(&delivery).unwrap().unwrap();
+            assert_eq!(subject.resource, want, "{name}");
+            assert!(!subject.method.is_empty() && subject.fact.is_some(), "{name}");
+            assert_eq!(subject.is_begin, name.ends_with("-first"), "{name}");
         }
     }
 }
@@ -216,6 +217,7 @@ fn an_audit_event_without_a_body_is_known_by_its_attributes() {
     let file = json(Path::new("tpu/eventarc-delivery-delete_node.json"));
     let pairs = file["headers"].as_object().unwrap();
     let headers = headers(pairs.iter().map(|(n, v)| (n.as_str(), v.as_str().unwrap())));
-    let (resource, _) = audit::subject(&one(&headers, b"")).unwrap().unwrap();
-    assert!(matches!(resource, Resource::Node { .. }));
+    let subject = audit::subject(&one(&headers, b"")).unwrap().unwrap();
+    assert!(matches!(subject.resource, Resource::Node { .. }));
+    assert_eq!((subject.fact, subject.is_begin), (None, false));
 }

@@ -162,7 +162,7 @@ async fn scripts_fail_before_or_after_the_effect_or_in_the_operation() {
 async fn small_parts_keep_what_they_are_given() {
     let fakes = Fakes::new(start(), 7);
     let ports = fakes.ports();
-    let hint = Hint { job: JobId::parse("a").unwrap(), after: None, cause: "c".into(), traceparent: None };
+    let hint = Hint { job: JobId::parse("a").unwrap(), after: None, news: None, cause: "c".into(), traceparent: None };
     fakes.hints.fail_before(1);
     assert!(ports.hints.publish(&hint).await.is_err());
     fakes.hints.fail_after(1);

@@ -21,8 +21,9 @@ use rekindle_gcp::oidc::{Emails, Expect, Mode, OidcSettings, Verifier};
 use rekindle_gcp::tpu::GoogleTpu;
 use rekindle_local::SystemClock;
 use rekindle_ports::tpu::{SliceRef, TpuApi};
+use rekindle_wire::audit::{self, Subject};
 use rekindle_wire::delivery::{self, Delivery};
-use rekindle_wire::{audit, event};
+use rekindle_wire::event;
 
 use rekindle_fakes::deployment;
 
@@ -204,7 +205,9 @@ fn deliveries(headers: &HeaderMap, body: &[u8]) -> String {
 /// Everything that a function makes of a delivery.
 fn read(delivery: &Delivery) -> String {
     let subject = match audit::subject(delivery) {
-        Ok(Some((resource, method))) => shape(&format!("{resource:?} {method}")),
+        Ok(Some(Subject { resource, method, fact, is_begin })) => {
+            shape(&format!("{resource:?} {method} {} {is_begin}", fact.is_some()))
+        }
         Ok(None) => "foreign".into(),
         Err(why) => shape(&why),
     };

@@ -117,7 +117,7 @@ pub(crate) fn wakeup(stage: &Arc<Stage>, job: &JobId, at: Timestamp, key: &str) 
         let more =
             if late { world.rolls.about(For::Delivery, 10 * MIN) } else { world.rolls.about(For::Delivery, SEC / 20) };
         let wait = (micros(at) - world.now()).max(0) + more;
-        let hint = Hint { job: job.clone(), after: None, cause: "wake-up".into(), traceparent: None };
+        let hint = Hint { job: job.clone(), after: None, news: None, cause: "wake-up".into(), traceparent: None };
         send(stage, Parcel::Hint(hint), wait);
     }
 }

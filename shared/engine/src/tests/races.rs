@@ -8,11 +8,13 @@ use serde_json::json;
 use rekindle_core::decide::Command;
 use rekindle_core::ids::JobId;
 use rekindle_core::job::{Job, Phase};
+use rekindle_core::news::{News, NewsKind};
 use rekindle_core::observation::SliceState;
 use rekindle_core::reason::Reason;
 use rekindle_ports::docs::{Content, Docs as _, Precondition, Write};
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::{CreatesDoc, encode};
+use rekindle_ports::world::Hint;
 
 use super::rig::Rig;
 use crate::PassOutcome;
@@ -58,6 +60,24 @@ async fn who_writes_without_a_look_answers_nobody_elses_hint() {
     let now = rig.now().as_microsecond() + 1000;
     race(&rig, |job| job.observed_through_us = now).await;
     assert_eq!(rig.engine.pass(&id(), "event", None).await.unwrap(), PassOutcome::Superseded);
+}
+
+#[tokio::test]
+async fn news_that_the_job_knows_costs_one_read_and_other_news_a_look() {
+    let rig = running().await;
+    let told = async |kind: NewsKind| {
+        rig.fakes.tpu.take_calls();
+        let reads = rig.fakes.docs.reads();
+        let news = Some(News { generation: 1, kind });
+        let hint = Hint { job: id(), after: None, news, cause: "event".into(), traceparent: None };
+        let outcome = rig.engine.pass_for(&hint).await.unwrap();
+        (outcome, rig.fakes.tpu.take_calls().len(), rig.fakes.docs.reads() - reads)
+    };
+    assert_eq!(told(NewsKind::Made).await, (PassOutcome::NothingToDo, 0, 1), "it was seen READY");
+    rig.fakes.tpu.set_state(&Rig::name(1), SliceState::Preempted);
+    let (outcome, calls, _) = told(NewsKind::Machine).await;
+    assert!(outcome == PassOutcome::Done && calls > 0);
+    assert_eq!(rig.job().await.counters.preemptions, 1);
 }
 
 #[tokio::test]

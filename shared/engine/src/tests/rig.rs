@@ -303,6 +303,7 @@ impl Rig {
             let hint = rekindle_ports::world::Hint {
                 job: job.id.clone(),
                 after: None,
+                news: None,
                 cause: "worker".into(),
                 traceparent: None,
             };

@@ -73,7 +73,13 @@ async fn serve(server: &Server) -> String {
 }
 
 fn hint(job: &str) -> Hint {
-    Hint { job: JobId::parse(job).unwrap(), after: None, cause: "test".into(), traceparent: Some("00-ab-cd-01".into()) }
+    Hint {
+        job: JobId::parse(job).unwrap(),
+        after: None,
+        news: None,
+        cause: "test".into(),
+        traceparent: Some("00-ab-cd-01".into()),
+    }
 }
 
 fn event() -> OutEvent {

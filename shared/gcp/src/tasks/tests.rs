@@ -64,7 +64,10 @@ async fn a_wake_up_is_a_named_task_that_posts_a_hint() {
     assert_eq!(request["oidcToken"], token);
     let body = base64::engine::general_purpose::STANDARD.decode(request["body"].as_str().unwrap()).unwrap();
     let hint: Hint = serde_json::from_slice(&body).unwrap();
-    assert_eq!(hint, Hint { job: job(), after: None, cause: "wake-up 3 poll/qr".into(), traceparent: None });
+    assert_eq!(
+        hint,
+        Hint { job: job(), after: None, news: None, cause: "wake-up 3 poll/qr".into(), traceparent: None }
+    );
 }
 
 #[test]

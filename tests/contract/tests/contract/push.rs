@@ -23,7 +23,7 @@ const PATH: &str = "/functions/reconcile";
 fn hint(job: &str) -> Hint {
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let job = JobId::parse(job).unwrap();
-    Hint { job, after: Some(Revision(7)), cause: "worker exit".into(), traceparent: Some(trace.into()) }
+    Hint { job, after: Some(Revision(7)), news: None, cause: "worker exit".into(), traceparent: Some(trace.into()) }
 }
 
 fn read(received: &Received) -> Hint {

@@ -47,17 +47,17 @@ const FREE_METRIC_MIB: f64 = 150.0;
 const LOG_GIB: f64 = 3.0 * 1024.0 / (1024.0 * 1024.0 * 1024.0);
 /// That many GiB of a project are free each month.
 const FREE_LOG_GIB: f64 = 50.0;
-/// An image, and how many of them are kept, in GB; so many are free.
-const IMAGES: (f64, f64) = (0.0165, 10.0);
+/// Images that are kept, and the GB that are free.
+const IMAGES: f64 = 10.0;
 const FREE_IMAGES: f64 = 0.5;
 
-/// What an idle month costs beside calls, as rows of the table; and the sums in US dollars, until August 2027 and after it.
-pub(crate) fn standing(month: &Bill, references: u64) -> (Vec<String>, [f64; 2]) {
+/// What an idle month costs beside calls, images of that size in it, as rows of the table; and the sums in US dollars, until August 2027 and after it.
+pub(crate) fn standing(month: &Bill, references: u64, image_gb: f64) -> (Vec<String>, [f64; 2]) {
     let points = references * HOURS_A_MONTH * POINTS_AN_HOUR;
     let alerts = references as f64 * REFERENCE + points as f64 * POINT;
     let metrics = (HOURS_A_MONTH * 60) as f64 * POINT_MIB;
     let logs = month.requests as f64 * LOG_GIB;
-    let images = IMAGES.0 * IMAGES.1;
+    let images = image_gb * IMAGES;
     let is_free = logs < FREE_LOG_GIB && images < FREE_IMAGES && metrics < FREE_METRIC_MIB;
     assert!(is_free, "what is free is not enough any more: {logs} {images} {metrics}");
     let rows = vec![

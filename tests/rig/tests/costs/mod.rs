@@ -9,6 +9,7 @@ use self::bill::{Bill, HOURS_A_MONTH, Kind};
 use self::play::{End, Play};
 
 mod bill;
+mod entries;
 mod play;
 
 /// Zones of the catalogue at their spot price: the cheapest worker by its number of chips.
@@ -77,11 +78,17 @@ fn references(readme: &str) -> u64 {
     row.split(',').next().unwrap().parse().unwrap()
 }
 
+/// The image as it was measured, in GB: the table further down.
+fn image_gb(readme: &str) -> f64 {
+    let row = readme.lines().find_map(|line| line.strip_prefix("| image | ")).expect("a row for the image");
+    row.split(" MB").next().unwrap().parse::<f64>().unwrap() / 1000.0
+}
+
 #[tokio::test]
 async fn an_idle_month_costs_less_than_a_dollar() {
     let month = play::idle_hour().await.times(HOURS_A_MONTH);
     let readme = readme();
-    let (rows, standing) = bill::standing(&month, references(&readme));
+    let (rows, standing) = bill::standing(&month, references(&readme), image_gb(&readme));
     let calls = month.usd() + bill::SCHEDULER;
     let [now, later] = standing.map(|more| calls + more);
     assert!(now < 1.0 && later < 1.0, "{now:.3}, and {later:.3} from September 2027 on: {month:?}");
@@ -166,9 +173,14 @@ async fn the_table_in_the_readme_is_what_was_counted() {
         let hour = play.minutes(60).await;
         rows.push(row(&format!("an hour of running, {workers}"), &hour, 0.0));
         let whole = life(accelerator).await.bill(&[Kind::Life]);
+        if workers == "4 workers" {
+            rows.push(format!("one of four workers comes to ${:.4}.", whole.usd()));
+        }
         rows.push(row(&format!("a life with two preemptions, {workers}"), &whole, 0.0));
     }
-    rows.push(row("the ticks of an hour, beyond idle ones, while any job lives", &busy_ticks().await, 0.0));
+    let ticks = busy_ticks().await;
+    rows.push(row("the ticks of an hour, beyond idle ones, while any job lives", &ticks, 0.0));
+    rows.push(format!("that life has ${:.4} of ticks beside it", 1.75 * ticks.usd()));
     rows.push(row("an idle month", &play::idle_hour().await.times(HOURS_A_MONTH), bill::SCHEDULER));
     rows.push(row("a day with one page open", &play::page_hour().await.times(24), 0.0));
     rows.push(row("a day with the page of a job that runs", &job_view_day().await, 0.0));

@@ -17,15 +17,19 @@ use rekindle_core::job::{Job, Phase};
 use rekindle_core::observation::{ExitReport, Notice, NoticeKind, SliceState, WorkerState};
 use rekindle_core::orders::{Order, Want};
 use rekindle_engine::tokens;
+use rekindle_fakes::Call;
 use rekindle_fn_api::Api;
+use rekindle_fn_notify::{Notify, Sender};
 use rekindle_ports::store::Store;
-use rekindle_ports::world::Clock;
-use rekindle_rig::{Answer, CALLER, Rig, get, post, raw, send};
+use rekindle_ports::world::{Clock, Hint};
+use rekindle_rig::{Answer, CALLER, Rig, get, post, push, raw, send};
 use rekindle_web::caller::{Loopback, guard};
 use rekindle_web::{Door, layers};
 use rekindle_wire::agent::{Hello, Progress, Report, Welcome};
+use rekindle_wire::event::JobEvent;
 
 use super::bill::{Bill, Book, Counting, CountingObjects, Kind};
+use super::entries::{self, LAG_SECS, MESSAGES_AN_ENTRY};
 
 /// A create takes three minutes, a delete half of one, a setup a minute and a half.
 const CREATE_SECS: i64 = 180;
@@ -66,11 +70,18 @@ pub(crate) struct Play {
     /// The agents of this slice know their bell.
     is_heard: bool,
     seen: BTreeMap<String, (SliceState, Timestamp)>,
+    /// Entries of the audit log that are on their way, and when they come.
+    entries: Vec<(Timestamp, Request<Body>)>,
     workers: u32,
 }
 
 fn train() -> JobId {
     JobId::parse("train").unwrap()
+}
+
+/// What a task carries.
+fn wake_up() -> Hint {
+    Hint { job: train(), after: None, news: None, cause: "wake-up".into(), traceparent: None }
 }
 
 /// The functions over counted parts.
@@ -83,9 +94,23 @@ async fn stage() -> (Rig, Router, Book) {
     rig.fakes.tpu.set_instant(false);
     let verifier = Arc::new(Loopback { identity: CALLER.into() });
     let api = Api::new(rig.engine.clone(), verifier.clone(), None).surveyed(true);
-    let people = guard(rekindle_fn_api::people(api.clone()), verifier, Door::People);
-    let router = layers::common(people.merge(rekindle_fn_api::agents(api)), rig.engine.settings.handler_deadline);
+    let people = guard(rekindle_fn_api::people(api.clone()), verifier.clone(), Door::People);
+    let secret = rig.engine.installation.secret.clone();
+    let notify = Notify { ports: rig.engine.ports.clone(), sender: Arc::new(Sender::new(false)), secret };
+    let events = guard(rekindle_fn_tpu_events::router(rig.engine.clone()), verifier.clone(), Door::TpuEvents);
+    let told = guard(rekindle_fn_notify::router(notify), verifier, Door::Notify);
+    let all = people.merge(rekindle_fn_api::agents(api)).merge(events).merge(told);
+    let router = layers::common(all, rig.engine.settings.handler_deadline);
     (rig, router, book)
+}
+
+/// Calls of the TPU API since the last look. The adapter lists nodes and queued resources by a call each.
+fn tpu_calls(rig: &Rig) -> Bill {
+    let of = |call: &Call| match call {
+        Call::List => 2,
+        Call::Create(_) | Call::Delete(_) | Call::Get(_) | Call::Operation(_) => 1,
+    };
+    Bill { tpu_calls: rig.fakes.tpu.take_calls().iter().map(of).sum(), ..Bill::default() }
 }
 
 async fn call(router: &Router, book: &Book, request: Request<Body>) -> Answer {
@@ -103,7 +128,7 @@ async fn tick(rig: &Rig, book: &Book) {
     // A call of `api` on the path of agents.
     let asked = rig.fakes.probe.take_asked();
     book.add(Bill { requests: asked, reads: asked, ..Bill::default() });
-    book.add(Bill { tpu_calls: rig.fakes.tpu.take_calls().len() as u64, ..Bill::default() });
+    book.add(tpu_calls(rig));
 }
 
 /// An hour of ticks in which nothing is.
@@ -186,7 +211,16 @@ impl Play {
         let spec =
             json!({"id": "train", "run": ["x"], "tpu": {"accelerator": accelerator, "zones": ["us-central1-a"]}});
         assert_eq!(call(&router, &book, post("/v1/jobs", &spec)).await.status, 201);
-        Self { rig, router, book, agents: Vec::new(), is_heard: false, seen: BTreeMap::new(), workers }
+        Self {
+            rig,
+            router,
+            book,
+            agents: Vec::new(),
+            is_heard: false,
+            seen: BTreeMap::new(),
+            entries: Vec::new(),
+            workers,
+        }
     }
 
     /// How long the requests took, all of them.
@@ -278,6 +312,8 @@ impl Play {
         let generation = self.job().await.last_generation;
         for agent in &mut self.agents {
             agent.notice = Some(Notice { kind: NoticeKind::Preemption, seen_at: now, deadline });
+            let at = deadline + SignedDuration::from_secs(LAG_SECS);
+            self.entries.extend(entries::preempted(&agent.instance).into_iter().map(|entry| (at, entry)));
         }
         for _ in 0..PATIENCE_SECS {
             self.second().await;
@@ -296,16 +332,19 @@ impl Play {
             });
         }
         self.until(Phase::Succeeded).await;
+        // What is told of the last delete comes after it.
+        self.minutes(1).await;
     }
 
     async fn second(&mut self) {
         self.rig.advance(1);
         self.provider().await;
+        self.audit().await;
         self.agents().await;
         self.book.turn(Kind::Life);
         for _ in self.rig.fakes.wakeups.due(self.now()) {
             self.book.add(Bill { tasks: 1, ..Bill::default() });
-            self.pass(None).await;
+            self.pass(&wake_up()).await;
         }
         self.hints().await;
         if self.now().as_second() % 60 == 0 {
@@ -314,10 +353,34 @@ impl Play {
             self.book.turn(Kind::Life);
             self.hints().await;
         }
-        // Events are pushed to `notify`.
-        for _ in self.rig.fakes.events.take() {
-            self.book.add(Bill { messages: 1, requests: 1, ..Bill::default() });
+        self.events().await;
+    }
+
+    /// Our own events are pushed to `notify`. The job names no webhook.
+    async fn events(&self) {
+        for (job, event) in self.rig.fakes.events.take() {
+            self.book.add(Bill { messages: 1, ..Bill::default() });
+            let event = JobEvent::new(&self.rig.engine.installation.id, &job, &event);
+            let attributes = event.attributes();
+            let pairs: Vec<(&str, &str)> = attributes.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+            let pushed = push("/functions/notify", "1", &pairs, &serde_json::to_vec(&event.data).unwrap());
+            assert_eq!(call(&self.router, &self.book, pushed).await.status, 204);
         }
+    }
+
+    /// Entries of the audit log that have come are pushed to `tpu-events`, whose hints are for [`Self::hints`].
+    async fn audit(&mut self) {
+        let now = self.now();
+        self.book.turn(Kind::Life);
+        for (_, entry) in self.entries.extract_if(.., |(at, _)| *at <= now) {
+            self.book.add(Bill { messages: MESSAGES_AN_ENTRY, ..Bill::default() });
+            assert_eq!(call(&self.router, &self.book, entry).await.status, 204);
+        }
+    }
+
+    fn will_come(&mut self, entries: Vec<Request<Body>>) {
+        let at = self.now() + SignedDuration::from_secs(LAG_SECS);
+        self.entries.extend(entries.into_iter().map(|entry| (at, entry)));
     }
 
     async fn hints(&mut self) {
@@ -328,18 +391,18 @@ impl Play {
             }
             for hint in hints {
                 self.book.add(Bill { messages: 1, ..Bill::default() });
-                self.pass(hint.after).await;
+                self.pass(&hint).await;
             }
         }
     }
 
-    async fn pass(&mut self, after: Option<rekindle_ports::docs::Revision>) {
+    async fn pass(&mut self, hint: &Hint) {
         self.book.add(Bill { requests: 1, ..Bill::default() });
-        Box::pin(self.rig.engine.pass(&train(), "count", after)).await.unwrap();
-        self.book.add(Bill { tpu_calls: self.rig.fakes.tpu.take_calls().len() as u64, ..Bill::default() });
+        Box::pin(self.rig.engine.pass_for(hint)).await.unwrap();
+        self.book.add(tpu_calls(&self.rig));
     }
 
-    /// Creates and deletes take their time; READY machines boot.
+    /// Creates and deletes take their time, and the audit log tells of them; READY machines boot.
     async fn provider(&mut self) {
         let now = self.now();
         for listed in self.rig.fakes.tpu.slices() {
@@ -352,9 +415,14 @@ impl Play {
             let age = now.duration_since(known.1).as_secs();
             if state == SliceState::Creating && age >= CREATE_SECS {
                 assert!(self.rig.fakes.tpu.finish(&name));
+                self.will_come(entries::created(&name));
+            }
+            if state == SliceState::Deleting && age == 0 {
+                self.will_come(entries::is_being_deleted(&name));
             }
             if state == SliceState::Deleting && age >= DELETE_SECS {
                 assert!(self.rig.fakes.tpu.vanish(&name));
+                self.will_come(entries::deleted(&name));
             }
             if state == SliceState::Ready && age == 0 {
                 self.boot(&name).await;

@@ -55,7 +55,8 @@ fn at_once(count: usize) -> Option<Wrong> {
             let Some(job) = only(&world).map(|job| job.id.clone()) else { return };
             for _ in 0..count {
                 deliver::send(&stage, Parcel::Tick, 0);
-                let hint = Hint { job: job.clone(), after: None, cause: "at once".into(), traceparent: None };
+                let hint =
+                    Hint { job: job.clone(), after: None, news: None, cause: "at once".into(), traceparent: None };
                 deliver::send(&stage, Parcel::Hint(hint), 0);
             }
             world.exec.run_until(START_US + 8 * HOUR, || world.is_broken());
