@@ -95,6 +95,48 @@ fn workers_that_we_stopped_ourselves_are_no_cause() {
 }
 
 #[test]
+fn the_worker_that_ended_by_itself_is_named_and_not_those_that_we_stopped() {
+    let stopped = |index, tail: &str| WorkerEvidence {
+        signal_sender: Some(SignalSender::Ourselves),
+        ..worker(index, Exit::Signal(15), tail)
+    };
+    let with = |one: WorkerEvidence, tail: &str| {
+        classify(&of(vec![stopped(0, tail), stopped(1, tail), one, stopped(3, tail)]))
+    };
+    let silent_echo = "E1127 11:42:49.594200 104 x.cc:7] UNAVAILABLE: Socket closed\n";
+    for tail in ["", silent_echo, ECHO] {
+        let told = with(worker(2, Exit::Code(4), ""), tail);
+        assert_eq!(told.summary, "Nothing in the output of worker 2 says why it ended with exit code 4.");
+        assert_eq!(told.outcome, Outcome::Failure(FailureKind::Unknown));
+        assert_eq!((told.evidence[0].worker, told.evidence[0].reason.as_str()), (2, "it ended with exit code 4"));
+        let killed = WorkerEvidence { memory_free_bytes: Some(8 << 30), ..worker(2, Exit::Signal(9), "") };
+        assert_eq!(with(killed, tail).summary, "On worker 2, it was killed, and memory was not short (unknown).");
+        let oom = with(worker(2, Exit::Signal(9), ""), tail);
+        assert_eq!((oom.outcome, oom.evidence[0].worker), (Outcome::Failure(FailureKind::OomHost), 2));
+    }
+    // What one of them said before it was stopped is a cause all the same.
+    let told = with(worker(2, Exit::Code(4), ""), OWN_ERROR);
+    assert_eq!(told.outcome, Outcome::Failure(FailureKind::UserError));
+
+    let mute = |w: WorkerEvidence| WorkerEvidence { tail: String::new(), slice: 1, ..w };
+    let told = classify(&of(vec![mute(stopped(0, "")), mute(worker(2, Exit::Signal(9), ""))]));
+    assert_eq!(told.outcome, Outcome::Failure(FailureKind::OomHost));
+    let told = classify(&of(vec![mute(stopped(0, "")), mute(worker(2, Exit::Code(4), ""))]));
+    assert_eq!(
+        told.summary,
+        "The program of worker 2 of slice 1 left no output that could say why it ended with exit code 4."
+    );
+    let at = |ms, index| WorkerEvidence { exited_at_ms: Some(ms), ..worker(index, Exit::Code(index as i32), "") };
+    let told = classify(&of(vec![at(900, 3), at(400, 4), stopped(0, "")])).summary;
+    assert!(told.contains("of worker 4 says"), "the first of them: {told}");
+    let all = classify(&of(vec![worker(0, Exit::Code(4), ""), worker(1, Exit::Code(4), "")]));
+    assert_eq!(
+        (all.summary.as_str(), all.evidence.len()),
+        ("Nothing in the output says why it ended with exit code 4.", 0)
+    );
+}
+
+#[test]
 fn a_runtime_that_takes_our_stop_for_a_preemption_is_not_believed() {
     let caught = "W1128 04:45:47.451448   13952 preemption_notifier.cc:90] SIGTERM caught at 2026-11-28T04:45:47.45+00:00\n\
                   Received preemption signal, saving checkpoint and exiting\n";

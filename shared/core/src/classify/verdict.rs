@@ -31,6 +31,7 @@ pub fn classify(evidence: &Evidence) -> Verdict {
     let mut accounts: Vec<Account<'_>> =
         evidence.workers.iter().chain(&missing).map(|worker| account(worker, stops.told(worker))).collect();
     forget_late_terminations(&mut accounts);
+    forget_echoes_of_stopped(&mut accounts);
     if let Some(verdict) = success(evidence, &accounts) {
         return verdict;
     }
@@ -390,19 +391,51 @@ fn last_lines(tail: &str) -> String {
 
 /// Nothing decides.
 fn undecided(evidence: &Evidence, accounts: &[Account<'_>]) -> Verdict {
-    let lines = best_lines(accounts, None);
-    let told = accounts.iter().map(|a| a.worker.exit).find(|exit| *exit != Exit::Code(0));
+    let first = first_by_itself(accounts);
+    let told = first.or_else(|| accounts.iter().find(|a| a.worker.exit != Exit::Code(0))).map(|a| a.worker.exit);
     let how = match told.filter(|_| !evidence.is_end_assumed) {
         Some(Exit::Code(code)) => format!(" with exit code {code}"),
         Some(Exit::Signal(signal)) => format!(" by signal {signal}"),
         Some(Exit::Silent) | None => String::new(),
     };
+    // Where all ended alike no worker is to blame more than another.
+    let is_one_of_many = |a: &&Account<'_>| accounts.iter().any(|other| other.worker.exit != a.worker.exit);
+    let blamed = first.filter(is_one_of_many);
+    let of = blamed.map_or_else(String::new, |a| match a.worker.slice {
+        0 => format!(" of worker {}", a.worker.index),
+        slice => format!(" of worker {} of slice {slice}", a.worker.index),
+    });
     let words = if accounts.iter().all(|a| a.empty) {
-        format!("The program left no output that could say why it ended{how}.")
+        format!("The program{of} left no output that could say why it ended{how}.")
     } else {
-        format!("Nothing in the output says why it ended{how}.")
+        format!("Nothing in the output{of} says why it ended{how}.")
     };
+    let line = blamed.map(|a| EvidenceLine {
+        worker: a.worker.index,
+        slice: a.worker.slice,
+        line: String::new(),
+        reason: format!("it ended{how}"),
+        signature: "unexplained-exit".to_owned(),
+    });
+    let others = best_lines(accounts, None).into_iter();
+    let lines = line.into_iter().chain(others).take(EVIDENCE_LINES_MAX).collect();
     failed(FailureKind::Unknown, 0.2, lines, words)
+}
+
+/// The first worker that ended badly, and not because the manager told it to stop.
+fn first_by_itself<'a, 'b>(accounts: &'b [Account<'a>]) -> Option<&'b Account<'a>> {
+    let place = |a: &&Account<'_>| (a.worker.exited_at_ms.unwrap_or(u64::MAX), a.worker.slice, a.worker.index);
+    accounts.iter().filter(|a| a.ended_badly_by_itself()).min_by_key(place)
+}
+
+/// What those that were stopped print of their peers is no cause while one that ended by itself does not say why.
+fn forget_echoes_of_stopped(accounts: &mut [Account<'_>]) {
+    if !accounts.iter().any(|a| a.ended_badly_by_itself() && a.causes.is_empty()) {
+        return;
+    }
+    for account in accounts.iter_mut().filter(|a| a.is_stopped()) {
+        account.causes.retain(|cause| cause.strength >= strength::LOW);
+    }
 }
 
 fn failed(kind: FailureKind, confidence: f32, evidence: Vec<EvidenceLine>, summary: String) -> Verdict {

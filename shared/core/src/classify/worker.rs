@@ -102,6 +102,16 @@ impl Account<'_> {
     pub(super) fn left_well(&self) -> bool {
         self.exit == Exit::Code(0)
     }
+
+    /// True if the manager told it to stop before it ended.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.worker.signal_sender == Some(SignalSender::Ourselves)
+    }
+
+    /// True if its program ended, badly, and the manager had not told it to.
+    pub(super) fn ended_badly_by_itself(&self) -> bool {
+        !self.is_stopped() && !matches!(self.exit, Exit::Code(0) | Exit::Silent)
+    }
 }
 
 /// Reads shells' and Python's codes as the signals they stand for.
