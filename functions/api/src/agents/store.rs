@@ -29,7 +29,15 @@ const RACES_MAX: u32 = 5;
 pub(super) async fn store(api: &Api, job: &Job, report: &Report) -> Result<Option<News>, Problem> {
     let of = |a: &&Attempt| a.number == report.attempt && a.generation == report.generation;
     let Some(attempt) = job.attempts.iter().find(of) else {
-        tracing::debug!(job = %report.job, attempt = report.attempt, "a report of an attempt that is over");
+        if report.attempt > job.last_attempt {
+            // The order that it is answered tells an agent which counts: shared/decisions/0015-tokens-of-a-generation.md.
+            tracing::warn!(
+                job = %report.job, attempt = report.attempt, generation = report.generation, instance = report.instance,
+                last_attempt = job.last_attempt, "a report of an attempt that was never made was dropped"
+            );
+        } else {
+            tracing::debug!(job = %report.job, attempt = report.attempt, "a report of an attempt that is over");
+        }
         return Ok(None);
     };
     let is_late = attempt_of(job, report.generation).is_some_and(|current| current.number > attempt.number)

@@ -203,9 +203,14 @@ async fn agents_tokens_are_bound(mode: Mode) {
     assert_eq!(world.agent(&same, Some(&machine), None).await.status, 401, "without its own");
     // Of an attempt that is over, or that the job does not have, by the machines that it was given to: late, not false. What it says is dropped;
     // an error would make the agent say it again and again, where the order tells it which attempt counts.
-    for attempt in [0, 7] {
+    let log = Log::default();
+    for (attempt, is_told) in [(0, false), (7, true)] {
+        let listening = log.listen_as_cloud();
         let answer = world.agent(&changed(&report, |r| r.attempt = attempt), Some(&machine), Some(token)).await;
+        drop(listening);
         assert_eq!((answer.status.as_u16(), &answer.json()["attempt"]), (200, &json!(1)), "{attempt}");
+        let told = log.take().contains("a report of an attempt that was never made was dropped");
+        assert_eq!(told, is_told, "{attempt}");
     }
     let chunk = |instance: &str| Call {
         method: "PUT",
