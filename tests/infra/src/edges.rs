@@ -143,13 +143,71 @@ fn only_reconcile_holds_rights_on_tpus() {
     assert_eq!(holders, BTreeSet::from(["rekindle-reconcile".to_owned()]));
 }
 
+/// Each custom role: its permissions, and what calls them. A call without its permission is refused, and one that nobody makes is too much.
+const CUSTOM: &[(&str, &[(&str, &str)])] = &[
+    (
+        "rekindleDocuments",
+        &[
+            ("datastore.databases.get", "every call names the database; Google's own roles for documents hold it"),
+            (
+                "datastore.entities.create",
+                "Commit of a document that is to be absent: a submit, a receipt, an entry of history",
+            ),
+            ("datastore.entities.delete", "Commit that takes one away: the jobs and receipts that the sweep ends"),
+            ("datastore.entities.get", "BatchGetDocuments, and RunQuery"),
+            ("datastore.entities.list", "RunQuery: due jobs, lists of jobs, history"),
+            ("datastore.entities.update", "Commit of a document that is there: each decision of a pass, each report"),
+        ],
+    ),
+    (
+        "rekindleTpu",
+        // The documented permissions of Cloud TPU. Queued resources have none of their own.
+        &[
+            ("tpu.nodes.create", "CreateNode, CreateQueuedResource"),
+            ("tpu.nodes.delete", "DeleteNode, DeleteQueuedResource"),
+            ("tpu.nodes.get", "GetNode, GetQueuedResource"),
+            ("tpu.nodes.list", "ListNodes, ListQueuedResources"),
+            ("tpu.operations.get", "GetOperation"),
+        ],
+    ),
+    (
+        "rekindleObjects",
+        &[
+            ("storage.objects.create", "a chunk of a log is put, and an upload of a bundle is begun"),
+            ("storage.objects.get", "logs and outputs are read, and the size of a bundle is looked at"),
+            ("storage.objects.list", "the chunks of a log and the outputs of a job are listed"),
+        ],
+    ),
+    ("rekindleReplace", &[("storage.objects.delete", "a put in the place of an object that is there")]),
+    (
+        "rekindleBucket",
+        &[
+            ("storage.buckets.get", "Orbax looks at the bucket before it saves"),
+            ("storage.objects.list", "only who may list is told 404 for what is not there"),
+        ],
+    ),
+    (
+        "rekindleCheckpoints",
+        &[
+            ("storage.multipartUploads.abort", "a client gives up an upload in parts"),
+            ("storage.multipartUploads.create", "clients write great files in parts"),
+            ("storage.multipartUploads.listParts", "and ask which parts are there"),
+            ("storage.objects.create", "a checkpoint is written"),
+            ("storage.objects.delete", "old checkpoints are deleted, and a rename deletes the old name"),
+            ("storage.objects.get", "a checkpoint is restored"),
+            ("storage.objects.list", "the newest checkpoint is looked for"),
+        ],
+    ),
+    ("rekindleArtefacts", &[("storage.objects.get", "the agent, or a bundle, by its digest")]),
+];
+
 #[test]
-fn custom_roles_hold_what_is_called_and_no_wildcard() {
-    // The documented permissions of Cloud TPU, of the v2 methods that the adapter calls: CreateNode, CreateQueuedResource, DeleteNode,
-    // DeleteQueuedResource, GetNode, GetQueuedResource, ListNodes, ListQueuedResources, GetOperation.
-    let tpu = ["tpu.nodes.create", "tpu.nodes.delete", "tpu.nodes.get", "tpu.nodes.list", "tpu.operations.get"];
+fn custom_roles_hold_what_is_called_and_no_more() {
     let roles = custom_roles(&example());
-    assert_eq!(roles["rekindleTpu"], tpu);
+    let names = |holds: &[(&str, &str)]| holds.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>();
+    let wanted: BTreeMap<String, Vec<String>> =
+        CUSTOM.iter().map(|(role, holds)| ((*role).to_owned(), names(holds))).collect();
+    assert_eq!(roles, wanted);
     for (role, permissions) in roles {
         for permission in permissions {
             let parts: Vec<&str> = permission.split('.').collect();

@@ -31,6 +31,8 @@ mod runbooks;
 #[cfg(test)]
 mod schema;
 #[cfg(test)]
+mod served;
+#[cfg(test)]
 mod standins;
 #[cfg(test)]
 mod tools;

@@ -32,17 +32,17 @@ fn seconds(value: &Value) -> u64 {
     }
 }
 
-fn services(plan: &Plan) -> BTreeMap<String, &Planned> {
+pub(crate) fn services(plan: &Plan) -> BTreeMap<String, &Planned> {
     let name = |r: &Planned| r.values["name"].as_str().unwrap().strip_prefix("rekindle-").unwrap().to_owned();
     plan.of("google_cloud_run_v2_service").map(|r| (name(r), r)).collect()
 }
 
-fn url(service: &str) -> String {
+pub(crate) fn url(service: &str) -> String {
     format!("https://rekindle-{service}-123456789012.us-central1.run.app")
 }
 
 /// The settings of a service.
-fn environment(service: &Planned) -> BTreeMap<String, String> {
+pub(crate) fn environment(service: &Planned) -> BTreeMap<String, String> {
     let list = service.values["template"][0]["containers"][0]["env"].as_array().unwrap();
     let text = |v: &Value| v.as_str().unwrap_or_else(|| panic!("no text: {v}")).to_owned();
     list.iter().map(|e| (text(&e["name"]), text(&e["value"]))).collect()
@@ -174,6 +174,8 @@ fn the_services_run_one_image_each_as_itself() {
             assert!(routes.contains(path), "{name}: no {path}");
         }
         assert_eq!(service.values["custom_audiences"], json!([url(name)]));
+        // Said, not left out: an apply ends what `--no-invoker-iam-check` began, which would let anybody say who they are.
+        assert_eq!(service.values["invoker_iam_disabled"], false, "{name}");
         // Said explicitly: else an apply would leave the traffic where `gcloud run services update-traffic` sent it.
         let newest = json!([{"type": "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST", "percent": 100}]);
         assert_eq!(service.values["traffic"], newest, "{name}");
