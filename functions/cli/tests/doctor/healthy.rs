@@ -22,6 +22,13 @@ cat "$file"
 
 const URL: &str = "https://rekindle-events-1.us-central1.run.app";
 
+/// The example's, and a zone with an odd name.
+const CAPACITY: &str = r#"[
+    {"accelerator": "v5litepod-*", "zone": "us-central1-a", "kind": "spot", "max_chips": 64, "usd_per_chip_hour": 0.55},
+    {"accelerator": "v5litepod-8", "zone": "us-central1-a", "kind": "on_demand", "max_chips": 8, "usd_per_chip_hour": 1.2},
+    {"accelerator": "*", "zone": "us-south1-ai1b", "kind": "spot", "max_chips": null, "usd_per_chip_hour": 0.55}
+]"#;
+
 fn account(name: &str) -> String {
     format!("serviceAccount:rekindle-{name}@p.iam.gserviceaccount.com")
 }
@@ -32,7 +39,7 @@ fn services() -> Value {
     let env = json!([
         {"name": "REKINDLE_BUCKET", "value": "gs://b"},
         {"name": "REKINDLE_BUCKET_REGIONS", "value": "us"},
-        {"name": "REKINDLE_CAPACITY", "value": r#"[{"zone": "us-central1-a"}, {"zone": "us-south1-ai1b"}]"#},
+        {"name": "REKINDLE_CAPACITY", "value": CAPACITY},
         {"name": "REKINDLE_AGENT_URL", "value": format!("gs://b/agents/{digest}")},
         {"name": "REKINDLE_AUDIENCES", "value": format!("{URL},https://rekindle-events-*.a.run.app")},
     ]);
@@ -82,6 +89,15 @@ fn answers() -> Vec<(&'static str, Value)> {
         json!({"bindings": [{"role": role, "members": members}]})
     };
     let invoker = |members: &[&str]| binding("roles/run.invoker", members);
+    let mut roles = binding("projects/p/roles/rekindleTpu", &["reconcile"]);
+    let documents = binding("projects/p/roles/rekindleDocuments", &["api", "events", "reconcile"]);
+    roles["bindings"].as_array_mut().unwrap().push(documents["bindings"][0].clone());
+    let quota = |id: &str, metric: &str, value: &str| json!({"quotaId": id, "metric": metric, "dimensionsInfos": [{"details": {"value": value}}]});
+    let quotas = json!([
+        quota("TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI", "tpu.googleapis.com/tpu-v5s", "64"),
+        quota("TPUV5sLitepodServingPerProjectPerZoneForTPUAPI", "tpu.googleapis.com/tpu-v5s-serving", "8"),
+        quota("CreatesPerMinutePerProject", "tpu.googleapis.com/qps/create", "91"),
+    ]);
     let digest = hex::encode(sha2::Sha256::digest(b"abc"));
     let topics = ["rekindle-jobs", "rekindle-hints", "rekindle-events", "rekindle-tpu-events", "rekindle-dead-letter"];
     vec![
@@ -101,8 +117,8 @@ fn answers() -> Vec<(&'static str, Value)> {
         ),
         ("logging read", json!([])),
         ("firestore indexes composite", indexes),
-        ("projects get-iam-policy p", binding("projects/p/roles/rekindleTpu", &["reconcile"])),
-        ("beta quotas info", json!([{"quotaId": "TPUV5litePod", "dimensionsInfos": [{"details": {"value": "16"}}]}])),
+        ("projects get-iam-policy p", roles),
+        ("beta quotas info", quotas),
         ("storage buckets describe", json!({"location": "US"})),
         ("storage objects describe", json!({"name": format!("agents/{digest}"), "size": "8000000"})),
     ]

@@ -81,10 +81,18 @@ async fn a_project_is_checked_with_gcloud_and_each_fault_has_its_next_step() {
         let next = check["next"].as_str().unwrap_or_default();
         assert!(is_good || next.contains('`'), "no command mends {check}");
     }
+    let named = checks.iter().filter_map(|check| check["next"].as_str());
+    let named: Vec<String> = named.flat_map(|next| next.split('`').skip(1).step_by(2)).map(str::to_owned).collect();
+    // Our own scripts say at their head how they are called.
+    let scripts: Vec<&String> = named.iter().filter(|command| command.starts_with("infra/")).collect();
+    assert!(!scripts.is_empty(), "{named:?}");
+    for command in scripts {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(command.split(' ').next().unwrap());
+        let head = std::fs::read_to_string(&script).unwrap_or_else(|error| panic!("{command}: {error}"));
+        assert!(head.lines().any(|line| line == format!("#   {command}")), "{command} is not how it is called");
+    }
     let Some(tree) = gcloud::tree() else { return };
     let asked = asked.lines().map(|line| format!("gcloud {line}"));
-    let named = checks.iter().filter_map(|check| check["next"].as_str());
-    let named = named.flat_map(|next| next.split('`').skip(1).step_by(2)).map(str::to_owned);
     let commands: Vec<String> = asked.chain(named).filter(|command| command.starts_with("gcloud ")).collect();
     assert!(commands.len() > 25, "{commands:#?}");
     for command in commands {

@@ -43,6 +43,7 @@ pub(super) async fn checks(place: &Place<'_>) -> Vec<Check> {
     let (answer, first) = ask(services, place).await;
     let environment = answer.as_ref().map(judge::Environment::of);
     let mut questions = questions(place);
+    questions.push(quotas(place, environment.as_ref().map(|of| of.capacity.clone()).unwrap_or_default()));
     questions.extend(environment.iter().flat_map(|of| of_environment(place, of)));
     let rest = stream::iter(questions).map(|question| async { ask(question, place).await.1 }).buffered(AT_ONCE);
     let mut checks = vec![first];
@@ -83,7 +84,6 @@ fn questions(place: &Place<'_>) -> Vec<Question> {
             judge::indexes,
         ),
         question("roles", &["projects", "get-iam-policy", place.project], judge::roles),
-        question("quotas", &["beta", "quotas", "info", "list", "--service=tpu.googleapis.com"], judge::quotas),
         question("callers", &["logging", "read", refused, "--freshness=1h", "--limit=20"], judge::refused),
     ];
     questions.extend(["rekindle-api", "rekindle-events", "rekindle-reconcile"].map(|service| Question {
@@ -92,6 +92,15 @@ fn questions(place: &Place<'_>) -> Vec<Question> {
         judge: Box::new(move |answer: &Value, place: &Place<'_>| judge::invokers(answer, place, service)),
     }));
     questions
+}
+
+/// Quotas, against the capacity list where it is known.
+fn quotas(place: &Place<'_>, capacity: Vec<judge::Bought>) -> Question {
+    Question {
+        name: "quotas",
+        words: words(place, &["beta", "quotas", "info", "list", "--service=tpu.googleapis.com"]),
+        judge: Box::new(move |answer: &Value, place: &Place<'_>| judge::quotas(answer, place, &capacity)),
+    }
 }
 
 /// What is known only from the services' environment.

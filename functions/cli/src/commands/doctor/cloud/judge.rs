@@ -12,9 +12,13 @@ use super::Place;
 
 mod audiences;
 mod invokers;
+mod quotas;
+mod roles;
 
 pub(super) use audiences::audiences;
 pub(super) use invokers::invokers;
+pub(super) use quotas::quotas;
+pub(super) use roles::roles;
 
 /// What the functions call, and what doctor itself asks; the rest of `infra/modules/bootstrap` is for Terraform.
 const APIS: [&str; 13] = [
@@ -40,6 +44,7 @@ const INDEXES: &str = include_str!("../../../../../../infra/firestore.indexes.js
 /// The tick runs each minute; a few may be late.
 const TICK_AGE_MAX: SignedDuration = SignedDuration::from_mins(5);
 pub(super) const APPLY: &str = "`terraform -chdir=infra/envs/example apply`";
+const PUBLISH: &str = "`infra/publish.sh infra/envs/example`";
 
 /// The outcome of one check.
 pub(super) struct Judged {
@@ -132,6 +137,21 @@ fn ours(answer: &Value) -> BTreeMap<&str, &Value> {
         .collect()
 }
 
+/// An entry of the capacity list, as far as it is looked at here: a server of another version may tell more.
+#[derive(Clone, Debug)]
+pub(super) struct Bought {
+    accelerator: String,
+    zone: String,
+    kind: String,
+}
+
+impl Bought {
+    fn of(entry: &Value) -> Self {
+        let field = |pointer: &str| text(entry, pointer).to_owned();
+        Self { accelerator: field("/accelerator"), zone: field("/zone"), kind: field("/kind") }
+    }
+}
+
 /// What the services were told.
 #[derive(Default)]
 pub(super) struct Environment {
@@ -140,7 +160,8 @@ pub(super) struct Environment {
     pub(super) regions: Vec<String>,
     /// Audiences that `events` takes.
     pub(super) audiences: Vec<String>,
-    zones: Vec<String>,
+    /// What may be bought.
+    pub(super) capacity: Vec<Bought>,
 }
 
 impl Environment {
@@ -162,24 +183,24 @@ impl Environment {
             agent: get("REKINDLE_AGENT_URL").map(str::to_owned),
             regions: parts(get("REKINDLE_BUCKET_REGIONS").unwrap_or_default()),
             audiences: parts(told("rekindle-events", "REKINDLE_AUDIENCES").unwrap_or_default()),
-            zones: list(&capacity).iter().map(|entry| text(entry, "/zone").to_owned()).collect(),
+            capacity: list(&capacity).iter().map(Bought::of).collect(),
         }
     }
 }
 
 /// Every zone of the capacity list is in a region of the bucket: else no job may use it.
 pub(super) fn zones(of: &Environment) -> Judged {
-    if of.zones.is_empty() {
+    if of.capacity.is_empty() {
         return bad("the capacity list is empty: nothing can be created", format!("set `capacity`, then {APPLY}"));
     }
     let far: BTreeSet<&str> = of
-        .zones
+        .capacity
         .iter()
+        .map(|entry| entry.zone.as_str())
         .filter(|zone| *zone != "*" && !of.regions.is_empty() && !placement::is_in_regions(zone, &of.regions))
-        .map(String::as_str)
         .collect();
     if far.is_empty() {
-        return good(format!("{} in the regions of the bucket", crate::human::count(of.zones.len() as u64, "zone")));
+        return good(format!("{} in the regions of the bucket", crate::human::count(of.capacity.len() as u64, "zone")));
     }
     let far = far.into_iter().collect::<Vec<_>>().join(", ");
     let told = format!("{far}: outside the bucket's regions ({}); jobs do not go there", of.regions.join(", "));
@@ -314,53 +335,6 @@ pub(super) fn indexes(answer: &Value, place: &Place<'_>) -> Judged {
     }
 }
 
-/// Only `reconcile` may touch TPUs.
-pub(super) fn roles(answer: &Value, place: &Place<'_>) -> Judged {
-    let holders: BTreeSet<&str> = answer
-        .pointer("/bindings")
-        .map_or(&[][..], list)
-        .iter()
-        .filter(|binding| text(binding, "/role").ends_with("/rekindleTpu"))
-        .flat_map(|binding| binding.pointer("/members").map_or(&[][..], list))
-        .filter_map(Value::as_str)
-        .collect();
-    let reconcile = format!("serviceAccount:rekindle-reconcile@{}.iam.gserviceaccount.com", place.project);
-    if !holders.contains(reconcile.as_str()) {
-        return bad("rekindle-reconcile has no rights on TPUs", APPLY);
-    }
-    let others: Vec<&str> = holders.into_iter().filter(|holder| *holder != reconcile).collect();
-    if others.is_empty() {
-        return good("rekindle-reconcile alone holds the rights on TPUs");
-    }
-    let role = format!("projects/{}/roles/rekindleTpu", place.project);
-    let command = format!("gcloud projects remove-iam-policy-binding {} --role={role}", place.project);
-    warning(format!("{} holds rights on TPUs too", others.join(", ")), format!("`{command} --member={}`", others[0]))
-}
-
-/// Some quota of TPUs is not zero.
-pub(super) fn quotas(answer: &Value, place: &Place<'_>) -> Judged {
-    let value = |info: &Value| -> f64 {
-        let dimensions = info.pointer("/dimensionsInfos").map_or(&[][..], list);
-        let values = dimensions.iter().map(|d| text(d, "/details/value").parse::<f64>().unwrap_or_default());
-        // -1 is "without limit".
-        values.map(|value| if value < 0.0 { f64::INFINITY } else { value }).fold(0.0, f64::max)
-    };
-    let infos = list(answer);
-    let some = infos.iter().filter(|info| text(info, "/quotaId").starts_with("TPU") && value(info) > 0.0).count();
-    let per_minute = infos.iter().find(|info| text(info, "/quotaId").contains("CreateNode"));
-    if some == 0 {
-        let ask = format!(
-            "`gcloud beta quotas preferences create --service=tpu.googleapis.com --project={} --quota-id=ID \
-             --preferred-value=CHIPS --dimensions=region=REGION`",
-            place.project
-        );
-        let page = "infra/runbooks/quota.md";
-        return bad("no quota of TPUs: every create will be refused", format!("{ask} asks for some; see {page}"));
-    }
-    let creates = per_minute.map(|info| format!(", {} creates a minute", value(info))).unwrap_or_default();
-    good(format!("{}{creates}", crate::human::count(some as u64, "kind of TPU")))
-}
-
 /// Callers that could not be verified lately.
 pub(super) fn refused(answer: &Value, place: &Place<'_>) -> Judged {
     let lines = list(answer);
@@ -409,7 +383,7 @@ pub(super) fn digest(address: &str, bytes: &[u8]) -> Judged {
         return good("the agent's bytes have the digest of its name");
     }
     let told = format!("the agent's bytes have the digest {}…: workers refuse it", &found[..12]);
-    bad(told, format!("`infra/publish.sh`, then {APPLY}"))
+    bad(told, format!("{PUBLISH}, then {APPLY}"))
 }
 
 /// The agent is where workers fetch it, under the name of its digest.
@@ -419,7 +393,7 @@ pub(super) fn agent(answer: &Value, _: &Place<'_>) -> Judged {
     let size = answer.pointer("/size").and_then(|size| size.as_u64().or_else(|| size.as_str()?.parse().ok()));
     match size {
         Some(size) if is_digest && size > 0 => good(format!("sha256 {}…, {:.1} MB", &name[..12], size as f64 / 1e6)),
-        _ => bad(format!("{name:?} is no published agent"), format!("`infra/publish.sh`, then {APPLY}")),
+        _ => bad(format!("{name:?} is no published agent"), format!("{PUBLISH}, then {APPLY}")),
     }
 }
 

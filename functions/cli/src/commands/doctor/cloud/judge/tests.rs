@@ -172,24 +172,115 @@ fn indexes_are_those_of_the_file() {
 }
 
 #[test]
-fn only_reconcile_holds_rights_on_tpus() {
-    let policy = |members: Value| json!({"bindings": [{"role": "projects/p/roles/rekindleTpu", "members": members}]});
-    let own = "serviceAccount:rekindle-reconcile@p.iam.gserviceaccount.com";
-    assert_eq!(roles(&policy(json!([own])), &PLACE).verdict, Verdict::Good);
-    let shared = roles(&policy(json!([own, "user:ann@example.com"])), &PLACE);
-    assert!(shared.verdict == Verdict::Warning && next(&shared).contains("--member=user:ann@example.com"));
-    assert_eq!(roles(&policy(json!([])), &PLACE).verdict, Verdict::Bad);
+fn only_reconcile_holds_rights_on_tpus_and_the_services_those_on_documents() {
+    let member = |name: &str| format!("serviceAccount:rekindle-{name}@p.iam.gserviceaccount.com");
+    let judge = |tpus: &[&str], documents: &[&str], more: &[(&str, &str)]| {
+        let of = |role: &str, names: &[&str]| {
+            let own = names.iter().map(|name| member(name));
+            let more = more.iter().filter(|(of, _)| *of == role).map(|(_, member)| (*member).to_owned());
+            let condition = json!({"title": "rekindle-database"});
+            let role = format!("projects/p/roles/{role}");
+            json!({"role": role, "members": own.chain(more).collect::<Vec<_>>(), "condition": condition})
+        };
+        roles(&json!({"bindings": [of("rekindleTpu", tpus), of("rekindleDocuments", documents)]}), &PLACE)
+    };
+    let services = ["api", "events", "reconcile"];
+    assert_eq!(judge(&["reconcile"], &services, &[]).verdict, Verdict::Good);
+    for (tpus, documents, found) in [
+        (&[][..], &services[..], "rekindle-reconcile has no rights on TPUs"),
+        (&["reconcile"], &["api", "reconcile"], "rekindle-events has no rights on documents"),
+        (&["api"], &[], "rekindle-reconcile has no rights on TPUs; rekindle-api has no rights on documents"),
+    ] {
+        let judged = judge(tpus, documents, &[]);
+        assert!(judged.verdict == Verdict::Bad && judged.found.starts_with(found), "{}", judged.found);
+    }
+    for (role, what) in [("rekindleTpu", "TPUs"), ("rekindleDocuments", "documents")] {
+        let shared = judge(&["reconcile"], &services, &[(role, "user:ann@example.com")]);
+        assert_eq!(shared.verdict, Verdict::Warning);
+        assert_eq!(shared.found, format!("user:ann@example.com holds rights on {what} too"));
+        let mends = format!("--role=projects/p/roles/{role} --member=user:ann@example.com --all`");
+        assert!(next(&shared).contains(&mends), "{}", next(&shared));
+    }
+}
+
+/// A quota as the API tells it: with a value for all places, or for some.
+fn quota(id: &str, metric: &str, values: &[(&str, &str, &str)]) -> Value {
+    let of = |(dimension, place, value): &(&str, &str, &str)| {
+        let details = json!({"value": value});
+        if place.is_empty() {
+            json!({"details": details})
+        } else {
+            json!({"dimensions": {*dimension: place}, "details": details})
+        }
+    };
+    json!({"quotaId": id, "metric": metric, "dimensionsInfos": values.iter().map(of).collect::<Vec<_>>()})
+}
+
+fn capacity(entries: &[(&str, &str, &str)]) -> Vec<Bought> {
+    let of = |(accelerator, zone, kind): &(&str, &str, &str)| {
+        Bought::of(&json!({"accelerator": accelerator, "zone": zone, "kind": kind, "usd_per_chip_hour": 1}))
+    };
+    entries.iter().map(of).collect()
 }
 
 #[test]
 fn quota_of_nothing_is_told_before_the_first_create() {
-    let info = |id: &str, value: &str| json!({"quotaId": id, "dimensionsInfos": [{"details": {"value": value}}]});
-    let some = json!([info("TPUV5litePod", "16"), info("TPUV6e", "0"), info("CreateNodePerMinute", "60")]);
-    let judged = quotas(&some, &PLACE);
-    assert_eq!((judged.verdict, judged.found.as_str()), (Verdict::Good, "1 kind of TPU, 60 creates a minute"));
-    let none = quotas(&json!([info("TPUV6e", "0")]), &PLACE);
+    let none = quotas(&json!([quota("TPUV6EPerProjectPerZoneForTPUAPI", "m", &[("", "", "0")])]), &PLACE, &[]);
     assert!(none.verdict == Verdict::Bad && next(&none).contains("gcloud beta quotas preferences create"));
-    assert_eq!(quotas(&json!([info("TPUV6e", "-1")]), &PLACE).verdict, Verdict::Good, "-1 is no limit");
+}
+
+#[test]
+fn quotas_are_compared_with_what_may_be_bought_and_where() {
+    let creates = quota("AnyIdAtAll", "tpu.googleapis.com/qps/create", &[("", "", "91")]);
+    let answer = json!([
+        quota(
+            "TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI",
+            "a",
+            &[("region", "us-central1", "64"), ("", "", "0")]
+        ),
+        quota("TPUV5sLitepodServingPerProjectPerZoneForTPUAPI", "b", &[("zone", "us-central1-a", "8")]),
+        quota("TPUV5PPerProjectPerZoneForTPUAPI", "c", &[("zone", "us-east5-a", "0")]),
+        quota("TPUV6EPreemptiblePerProjectPerZoneForTPUAPI", "d", &[("", "", "-1")]),
+        creates,
+    ]);
+    let judge = |entries: &[(&str, &str, &str)]| quotas(&answer, &PLACE, &capacity(entries));
+    let well = judge(&[
+        ("v5litepod-*", "us-central1-a", "spot"),
+        ("v5litepod-8", "us-central1-a", "on_demand"),
+        ("v6e-*", "us-east5-b", "preemptible"),
+        ("v5litepod-*", "*", "spot"),
+        ("*", "us-west4-a", "spot"),
+        ("v4-8", "us-central2-b", "reserved"),
+    ]);
+    assert_eq!((well.verdict, well.found.as_str()), (Verdict::Good, "3 quotas of TPUs, 91 creates a minute"));
+    for (entry, told) in [
+        (("v5litepod-*", "us-west4-a", "spot"), "v5litepod (spot) in us-west4-a"),
+        (("v5litepod-*", "us-west4-a", "on_demand"), "v5litepod (on_demand) in us-west4-a"),
+        (("v5p-8", "us-east5-a", "on_demand"), "v5p (on_demand) in us-east5-a"),
+        (("v6e-4", "us-east5-b", "on_demand"), "v6e (on_demand) in us-east5-b"),
+        (("v4-8", "us-central2-b", "spot"), "v4 (spot) in us-central2-b"),
+    ] {
+        let judged = judge(&[entry]);
+        assert_eq!(judged.verdict, Verdict::Warning, "{entry:?}");
+        assert!(judged.found.ends_with(told), "{}", judged.found);
+        assert!(next(&judged).contains("quotas preferences create"));
+    }
+}
+
+#[test]
+fn the_limit_of_creates_is_known_by_its_metric() {
+    let chips = || quota("TPUV6EPerProjectPerZoneForTPUAPI", "m", &[("", "", "4")]);
+    let judge = |value: &str| {
+        let creates = quota("NobodyKnowsItsId", "tpu.googleapis.com/qps/create", &[("", "", value)]);
+        quotas(&json!([chips(), creates]), &PLACE, &[])
+    };
+    assert_eq!(judge("60").found, "1 quota of TPUs, 60 creates a minute");
+    assert_eq!((judge("60").verdict, judge("-1").verdict), (Verdict::Good, Verdict::Good));
+    let few = judge("59");
+    assert!(few.verdict == Verdict::Warning && few.found.starts_with("59 creates a minute"), "{}", few.found);
+    let named = quota("CreateNodePerMinute", "another", &[("", "", "91")]);
+    let untold = quotas(&json!([chips(), named]), &PLACE, &[]);
+    assert!(untold.verdict == Verdict::Warning && untold.found.contains("qps/create"), "{}", untold.found);
 }
 
 #[test]
@@ -224,7 +315,11 @@ fn the_agents_bytes_have_the_digest_of_its_name() {
     let name = "gs://b/agents/ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     assert_eq!(digest(name, b"abc").verdict, Verdict::Good);
     let other = digest(name, b"abd");
-    assert!(other.verdict == Verdict::Bad && next(&other).contains("infra/publish.sh"), "{}", other.found);
+    assert!(
+        other.verdict == Verdict::Bad && next(&other).contains("`infra/publish.sh infra/envs/example`"),
+        "{}",
+        other.found
+    );
 }
 
 #[test]
@@ -242,7 +337,10 @@ fn the_rest() {
     assert_eq!(sink(&json!({"destination": "elsewhere"}), &PLACE).verdict, Verdict::Bad);
     let digest = "0123456789abcdef".repeat(4);
     assert_eq!(agent(&json!({"name": format!("agents/{digest}"), "size": "8000000"}), &PLACE).verdict, Verdict::Good);
-    assert!(next(&agent(&json!({"name": "agents/latest", "size": 1}), &PLACE)).contains("publish.sh"));
+    assert!(
+        next(&agent(&json!({"name": "agents/latest", "size": 1}), &PLACE))
+            .contains("`infra/publish.sh infra/envs/example`")
+    );
     assert_eq!(refused(&json!([]), &PLACE).verdict, Verdict::Good);
     let line = json!({"jsonPayload": {"message": "a caller who may not call here was refused", "error": "bob@example.com may not call this"}});
     assert!(
