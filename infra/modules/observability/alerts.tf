@@ -18,8 +18,8 @@ locals {
       severity = "CRITICAL"
       see      = "infra/runbooks/leaked-tpu.md for orphans and what was made otherwise, infra/runbooks/stuck-job.md for the others"
     }
-    # Cloud Scheduler tells of each run that failed, and the audit log of who took the tick away. What runs without a tick, agents' calls and
-    # passes, says so; and so does the next tick.
+    # Cloud Scheduler tells of each run that failed, and the audit log of who took the tick away or gave it another schedule, target or account.
+    # What runs without a tick, agents' calls and passes, says so; and so does the next tick.
     no-tick = {
       title = "No tick"
       filter = join(" OR ", [
@@ -27,7 +27,7 @@ locals {
         join(" AND ", [
           "(log_id(\"cloudaudit.googleapis.com/activity\")",
           "protoPayload.serviceName=\"cloudscheduler.googleapis.com\"",
-          "protoPayload.methodName=~\"CloudScheduler\\.(PauseJob|DeleteJob)$\"",
+          "protoPayload.methodName=~\"CloudScheduler\\.(PauseJob|DeleteJob|UpdateJob)$\"",
           "protoPayload.resourceName=~\"/jobs/rekindle-tick$\")",
         ]),
         "(${local.services} AND jsonPayload.message=\"no tick has run for five minutes\")",

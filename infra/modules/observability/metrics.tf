@@ -22,6 +22,7 @@ locals {
     "\"the provider made something else, which is deleted\"",
     "\"a decision broke a rule; nothing was committed\"",
     "\"a handler panicked\"",
+    "\"a job is left out of a list\"",
   ])})"
   # How such a line's message begins, without what it goes on with, such as a name: each value is a series, and an incident.
   what = "REGEXP_EXTRACT(jsonPayload.message, \"^([a-z ]+)\")"
@@ -65,7 +66,7 @@ resource "google_logging_metric" "metric" {
 resource "google_logging_metric" "alarms" {
   project     = var.project
   name        = "rekindle/alarms"
-  description = "A TPU that no job owned (deleted, or held back) or that was made as something else than it was asked for, a pass whose decision broke a rule, a handler that panicked."
+  description = "A TPU that no job owned (deleted, or held back) or that was made as something else than it was asked for, a pass whose decision broke a rule, a handler that panicked, a job whose document cannot be read."
   filter      = local.alarms
 
   metric_descriptor {

@@ -237,8 +237,11 @@ fn a_tick_that_fails_is_paused_or_is_missing_is_told_of() {
         (run("backup", "ERROR"), false),
         (change("PauseJob", "rekindle-tick"), true),
         (change("DeleteJob", "rekindle-tick"), true),
+        // Another schedule, target or account.
+        (change("UpdateJob", "rekindle-tick"), true),
         (change("ResumeJob", "rekindle-tick"), false),
         (change("PauseJob", "backup"), false),
+        (change("UpdateJob", "backup"), false),
         (line("rekindle-api", "no tick has run for five minutes"), true),
         (line("another", "no tick has run for five minutes"), false),
     ] {
@@ -254,6 +257,7 @@ fn what_should_never_be_is_told_of_and_callers_from_outside_are_not() {
         "the provider made something else, which is deleted: rkd-1 in us-central1-a: v5litepod-8 was made, and v5litepod-16 was asked for",
         "a handler panicked",
         "a decision broke a rule; nothing was committed",
+        "a job is left out of a list",
     ] {
         assert!(filter.takes(&line("rekindle-reconcile", message)), "{message}");
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use regex::Regex;
 use serde_json::Value;
 
-use crate::files::{infra, sources, text};
+use crate::files::{infra, root, sources, text};
 use crate::plan::{Plan, example};
 
 fn texts<'a>(plan: &'a Plan, ty: &'a str, name: &str) -> Vec<&'a str> {
@@ -32,6 +32,49 @@ fn every_message_that_is_counted_is_written() {
         }
     }
     assert!(count >= 16, "{count}");
+}
+
+/// Errors of the services that are no alarm, and who tells of them instead.
+const NO_ALARM: &[(&str, &str)] = &[
+    ("no tick has run for five minutes", "an alert of its own"),
+    ("an invariant does not hold; nothing was committed: {why}", "the pass that broke the rule has said so before"),
+    ("not ready", "Cloud Run's probe: the revision does not serve"),
+    (
+        "another VM says hello for a worker that is bound",
+        "the VM is refused; nothing is lost, and its slice shows in the fleet",
+    ),
+    (
+        "a request is no envelope of a trigger: {error}",
+        "it is refused, and waits as the oldest message, or among the dead letters",
+    ),
+    ("an answer cannot be written", "whoever asked gets 500; nothing was changed"),
+];
+
+#[test]
+fn every_error_of_a_service_is_an_alarm_or_told_otherwise() {
+    let services = ["api", "events", "jobs", "notify", "reconcile", "server", "tick", "tpu_events"];
+    let folders: Vec<String> = services.iter().map(|name| format!("functions/{name}")).collect();
+    let shared = ["engine", "gcp", "ports", "telemetry", "web", "wire"].map(|name| format!("shared/{name}"));
+    let folders: Vec<&str> =
+        folders.iter().chain(&shared).map(String::as_str).filter(|f| root().join(f).is_dir()).collect();
+    let written = sources(&folders);
+    let call = Regex::new(r"(?s)tracing::error!\((.*?)\)[;,]\n").unwrap();
+    let literal = Regex::new(r#""([^"]+)""#).unwrap();
+    let plan = example();
+    let alarms = plan.named("google_logging_metric", "rekindle/alarms").values["filter"].as_str().unwrap().to_owned();
+    let alarms: Vec<&str> = literal.captures_iter(&alarms).map(|found| found.get(1).unwrap().as_str()).collect();
+    let (mut of_alarms, mut of_others) = (BTreeSet::new(), BTreeSet::new());
+    for found in call.captures_iter(&written) {
+        let texts = literal.captures_iter(found.get(1).unwrap().as_str());
+        let message = texts.map(|text| text.get(1).unwrap().as_str()).max_by_key(|text| text.len()).unwrap();
+        match alarms.iter().find(|alarm| message.starts_with(**alarm)) {
+            Some(alarm) => of_alarms.insert(*alarm),
+            None => of_others.insert(message),
+        };
+    }
+    assert!(of_alarms.len() >= 6, "{of_alarms:?}");
+    let known: BTreeSet<&str> = NO_ALARM.iter().map(|(message, _)| *message).collect();
+    assert_eq!(of_others, known, "an error is an alarm (metrics.tf), or somebody else tells of it");
 }
 
 /// The conditions of all alert policies.
@@ -133,6 +176,22 @@ fn the_messages_that_wait_are_looked_for_in_every_subscription() {
     for name in names {
         assert!(pattern.is_match(name), "{name} is not watched");
     }
+}
+
+#[test]
+fn a_message_may_wait_for_ten_minutes_and_a_peak_of_a_minute_is_none() {
+    let plan = example();
+    let policy =
+        plan.named_by("google_monitoring_alert_policy", "display_name", "Rekindle: messages wait, or dead letters do");
+    let condition = &policy.values["conditions"][0]["condition_threshold"][0];
+    let of = |name: &str| condition[name].clone();
+    assert_eq!((of("comparison"), of("threshold_value")), ("COMPARISON_GT".into(), 600.into()));
+    assert_eq!(of("duration"), "120s");
+    let aggregation = &condition["aggregations"][0];
+    assert_eq!(aggregation["alignment_period"], "60s");
+    // The oldest of each subscription, and of all of them.
+    assert_eq!(aggregation["per_series_aligner"], "ALIGN_MAX");
+    assert_eq!(aggregation["cross_series_reducer"], "REDUCE_MAX");
 }
 
 #[test]

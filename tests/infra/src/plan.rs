@@ -39,8 +39,13 @@ impl Plan {
 
     /// The resource with this type and value of `name`.
     pub(crate) fn named(&self, ty: &str, name: &str) -> &Planned {
-        let found = self.resources.iter().find(|r| r.ty == ty && r.values["name"] == name);
-        found.unwrap_or_else(|| panic!("no {ty} {name}"))
+        self.named_by(ty, "name", name)
+    }
+
+    /// The resource with this type and value of an attribute.
+    pub(crate) fn named_by(&self, ty: &str, attribute: &str, value: &str) -> &Planned {
+        let found = self.resources.iter().find(|r| r.ty == ty && r.values[attribute] == value);
+        found.unwrap_or_else(|| panic!("no {ty} with {attribute} {value}"))
     }
 }
 
