@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use crate::files::{root, text};
+use crate::files::{Module, infra, label, root, text};
 use crate::gcloud;
 use crate::pages::{all_lines, commands, faults_of_fences, lines, pages, sets};
 use crate::recorder::Recorder;
@@ -172,16 +172,46 @@ fn links_and_names_of_resources_are_right() {
 }
 
 #[test]
-fn a_first_job_takes_seven_commands() {
+fn a_first_job_takes_seven_steps() {
     let page = text("infra/envs/example/README.md");
     let numbered = Regex::new(r"(?m)^# (\d)\. (\w+)").unwrap();
     let steps: Vec<String> = numbered.captures_iter(&page).map(|c| c[2].to_owned()).collect();
     assert_eq!(steps, ["project", "bootstrap", "publish", "apply", "doctor", "run", "logs"]);
-    assert_eq!(lines(&page).len(), steps.len(), "one line each");
+    let lines = lines(&page);
+    assert_eq!(lines.len(), steps.len(), "one line each");
+    // The last command of a line is its step; the others make it ready, as the page says.
+    let ready = [
+        "export",
+        "gcloud config set",
+        "terraform -chdir=infra/envs/example init",
+        "terraform -chdir=infra/envs/example/bootstrap init",
+    ];
+    for line in &lines {
+        let (before, step) =
+            line.rsplit_once(" && ").map_or((None, line.as_str()), |(before, step)| (Some(before), step));
+        let is_ready = |part: &str| ready.iter().any(|begin| part.starts_with(begin));
+        assert!(!is_ready(step), "{line}");
+        assert!(before.is_none_or(|before| before.split(" && ").all(is_ready)), "{line}");
+    }
     // What they take beforehand is said, `rekindle` itself among it.
     let install = Regex::new(r"`cargo install --locked --path ([a-z/]+)`").unwrap();
     let package = install.captures(&page).expect("how to get rekindle")[1].to_owned();
     assert!(text(&format!("{package}/Cargo.toml")).contains("[[bin]]\nname = \"rekindle\""));
+}
+
+#[test]
+fn every_variable_of_the_example_is_told_of() {
+    let page = text("infra/envs/example/README.md");
+    let module = Module::read(&infra().join("envs/example"));
+    let (table, rest): (Vec<&str>, Vec<&str>) = page.lines().partition(|line| line.starts_with("| `"));
+    for variable in module.of("variable").map(|block| label(block, 0)) {
+        let name = format!("`{variable}`");
+        let by_publish = ["image", "agent_sha256"].contains(&variable);
+        let places = if by_publish { &rest } else { &table };
+        let is_told = places.iter().any(|line| by_publish || line.split('|').nth(1).unwrap().contains(&name));
+        let is_named = places.iter().any(|line| line.contains(&name));
+        assert!(is_told && is_named, "{variable}: infra/envs/example/README.md says nothing of it");
+    }
 }
 
 /// The services whose endpoint gcloud can be told, and that a recorder can stand in for.
