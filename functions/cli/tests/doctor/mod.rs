@@ -83,14 +83,7 @@ async fn a_project_is_checked_with_gcloud_and_each_fault_has_its_next_step() {
     }
     let named = checks.iter().filter_map(|check| check["next"].as_str());
     let named: Vec<String> = named.flat_map(|next| next.split('`').skip(1).step_by(2)).map(str::to_owned).collect();
-    // Our own scripts say at their head how they are called.
-    let scripts: Vec<&String> = named.iter().filter(|command| command.starts_with("infra/")).collect();
-    assert!(!scripts.is_empty(), "{named:?}");
-    for command in scripts {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(command.split(' ').next().unwrap());
-        let head = std::fs::read_to_string(&script).unwrap_or_else(|error| panic!("{command}: {error}"));
-        assert!(head.lines().any(|line| line == format!("#   {command}")), "{command} is not how it is called");
-    }
+    scripts_are_called_as_they_say(&named);
     let Some(tree) = gcloud::tree() else { return };
     let asked = asked.lines().map(|line| format!("gcloud {line}"));
     let commands: Vec<String> = asked.chain(named).filter(|command| command.starts_with("gcloud ")).collect();
@@ -100,6 +93,17 @@ async fn a_project_is_checked_with_gcloud_and_each_fault_has_its_next_step() {
         if let Err(why) = gcloud::check(&tree, &words) {
             panic!("{command}: {why}");
         }
+    }
+}
+
+/// Our own scripts say at their head how they are called.
+fn scripts_are_called_as_they_say(named: &[String]) {
+    let scripts: Vec<&String> = named.iter().filter(|command| command.starts_with("infra/")).collect();
+    assert!(!scripts.is_empty(), "{named:?}");
+    for command in scripts {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(command.split(' ').next().unwrap());
+        let head = std::fs::read_to_string(&script).unwrap_or_else(|error| panic!("{command}: {error}"));
+        assert!(head.lines().any(|line| line == format!("#   {command}")), "{command} is not how it is called");
     }
 }
 

@@ -181,6 +181,20 @@ fn stored(world: &World) -> Vec<Doc> {
     docs.filter(|doc| doc.path != Kind::Liveness.path()).collect()
 }
 
+/// Of an attempt that is over, or that the job does not have, by the machines that it was given to: late, not false. What it says is dropped;
+/// an error would make the agent say it again and again, where the order tells it which attempt counts.
+async fn other_attempts_are_answered(world: &World, report: &Report, machine: &Value, token: &str) {
+    let log = Log::default();
+    for (attempt, is_told) in [(0, false), (7, true)] {
+        let listening = log.listen_as_cloud();
+        let answer = world.agent(&changed(report, |r| r.attempt = attempt), Some(machine), Some(token)).await;
+        drop(listening);
+        assert_eq!((answer.status.as_u16(), &answer.json()["attempt"]), (200, &json!(1)), "{attempt}");
+        let told = log.take().contains("a report of an attempt that was never made was dropped");
+        assert_eq!(told, is_told, "{attempt}");
+    }
+}
+
 async fn agents_tokens_are_bound(mode: Mode) {
     let world = awaited(mode).await;
     let (zone, now) = (world.zone().await, world.now());
@@ -201,17 +215,7 @@ async fn agents_tokens_are_bound(mode: Mode) {
     assert_eq!(world.agent(&other_vm, Some(&machine), Some(token)).await.status, 403);
     assert_eq!(world.agent(&same, None, Some(token)).await.status, 401, "without its machine's token");
     assert_eq!(world.agent(&same, Some(&machine), None).await.status, 401, "without its own");
-    // Of an attempt that is over, or that the job does not have, by the machines that it was given to: late, not false. What it says is dropped;
-    // an error would make the agent say it again and again, where the order tells it which attempt counts.
-    let log = Log::default();
-    for (attempt, is_told) in [(0, false), (7, true)] {
-        let listening = log.listen_as_cloud();
-        let answer = world.agent(&changed(&report, |r| r.attempt = attempt), Some(&machine), Some(token)).await;
-        drop(listening);
-        assert_eq!((answer.status.as_u16(), &answer.json()["attempt"]), (200, &json!(1)), "{attempt}");
-        let told = log.take().contains("a report of an attempt that was never made was dropped");
-        assert_eq!(told, is_told, "{attempt}");
-    }
+    other_attempts_are_answered(&world, &report, &machine, token).await;
     let chunk = |instance: &str| Call {
         method: "PUT",
         path: format!("/agent/v1/logs/train/1/0-0/stdout/0?generation=1&instance={instance}"),
