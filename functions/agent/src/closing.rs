@@ -52,11 +52,11 @@ impl Machine {
         }
     }
 
-    /// Goes on with what the last agent collected. After a reboot nobody waits for it.
-    pub(crate) fn resume_collecting(&mut self, is_same_boot: bool) {
+    /// Goes on with what the last agent collected, also after a reboot: the working directory is on the disk.
+    pub(crate) fn resume_collecting(&mut self) {
         let Some(attempt) = self.state.attempt.as_ref().filter(|a| a.is_collecting) else { return };
         let number = attempt.number;
-        let Some(exit) = attempt.exit.as_ref().filter(|_| is_same_boot) else {
+        let Some(exit) = attempt.exit.as_ref() else {
             self.on_collected(number, true);
             return;
         };

@@ -46,7 +46,7 @@ impl Machine {
             // A buffer in memory is empty after a reboot.
             self.make_folders(number);
         }
-        self.resume_collecting(is_same_boot);
+        self.resume_collecting();
         self.resume_sending(is_same_boot);
         self.resume_closing();
         if let Some(attempt) = self.state.attempt.as_ref().filter(|_| is_same_boot) {

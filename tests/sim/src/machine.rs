@@ -378,12 +378,10 @@ pub(crate) fn boot_anew(stage: &Arc<Stage>, id: VmId, is_new_disk: bool, after: 
         vm.boot += 1;
         if is_new_disk {
             (vm.token, vm.setup_done, vm.attempt) = (None, false, None);
-            (vm.unsent_until, vm.told_left) = (0, false);
+            (vm.unsent_until, vm.told_left, vm.collecting_until) = (0, false, 0);
         }
         vm.order = None;
         vm.agent_dead = false;
-        // Nobody waits for outputs after a boot.
-        vm.collecting_until = 0;
         crate::agent::wake_up(vm);
         vm.agent.take()
     });

@@ -286,8 +286,7 @@ async fn nothing_is_told_in_the_name_of_another_generations_attempt() {
     assert!(named.iter().all(|attempt| [0, 5].contains(attempt)), "{named:?}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_success_is_told_while_its_outputs_are_still_collected_also_by_the_next_agent() {
+async fn collected_by_the_next_agent(is_reboot: bool) {
     let cloud = Cloud::start("mkdir results; echo made >results/a; exit 0").await;
     cloud.set(|inner| {
         inner.holds_outputs = true;
@@ -298,7 +297,11 @@ async fn a_success_is_told_while_its_outputs_are_still_collected_also_by_the_nex
     cloud.want(Want::Run);
     let told = cloud.until_state(1, WorkerState::Exited).await;
     assert_eq!((told.exit.unwrap().evidence.exit, told.is_collecting), (Exit::Code(0), true));
-    worker.kill_agent();
+    if is_reboot {
+        worker.reboot();
+    } else {
+        worker.kill_agent();
+    }
     let before = cloud.set(|inner| inner.reports.len());
     worker.start_agent();
     cloud
@@ -310,6 +313,16 @@ async fn a_success_is_told_while_its_outputs_are_still_collected_also_by_the_nex
     cloud.set(|inner| inner.holds_outputs = false);
     cloud.until("all is collected", |inner| inner.last().is_some_and(|last| !last.is_collecting).then_some(())).await;
     assert_eq!(cloud.set(|inner| inner.outputs.clone()), [("results/a".to_owned(), b"made\n".to_vec())].into());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_success_is_told_while_its_outputs_are_still_collected_also_by_the_next_agent() {
+    collected_by_the_next_agent(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outputs_are_collected_also_after_a_reboot() {
+    collected_by_the_next_agent(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -20,10 +20,14 @@ pub(super) async fn gaps(store: &Store, job: &Job, reader: &Reader) -> Result<Ve
     for at in store.workers(&job.id, &of).await?.0 {
         let report = &at.value;
         let is_earlier = filter.since_ms.is_some_and(|since| report.heard_at.as_millisecond() < since);
-        if is_earlier || !may_lack(job, report, reader) || is_sent_later(store, job, report).await? {
+        let lost = outputs_are_lost(job, report);
+        if is_earlier || !(lost || may_lack(job, report, reader) && !is_sent_later(store, job, report).await?) {
             continue;
         }
         let line = match (stands(job, report), &report.exit) {
+            _ if lost && !report.has_unsent => {
+                "outputs are missing: the machine was gone before all of them were sent".to_owned()
+            }
             (true, _) => format!(
                 "more of this attempt's output waits on its machine; `rekindle logs {} --attempt {attempt}` shows what has come",
                 job.id
@@ -36,6 +40,12 @@ pub(super) async fn gaps(store: &Store, job: &Job, reader: &Reader) -> Result<Ve
         gaps.push((report.key, format!("rekindle: {line}\n")));
     }
     Ok(gaps)
+}
+
+/// What the program of the last attempt left was being collected when its machine went.
+pub(crate) fn outputs_are_lost(job: &Job, report: &WorkerReport) -> bool {
+    let is_last = report.attempt == job.last_attempt && report.exit.is_some();
+    is_last && report.is_collecting && !job.spec.outputs.is_empty() && !stands(job, report)
 }
 
 /// Its machine is there, and nobody takes it away.

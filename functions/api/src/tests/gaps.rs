@@ -7,7 +7,7 @@ use serde_json::json;
 use rekindle_core::observation::{SliceState, WorkerState};
 use rekindle_wire::agent::Report;
 
-use super::Served;
+use super::{Served, spec};
 use super::agents::{Agent, running};
 
 async fn logs(served: &Served, query: &str) -> String {
@@ -94,4 +94,28 @@ async fn a_machine_that_told_no_end_may_have_said_more() {
     let id = told.lines().rev().find_map(|line| line.strip_prefix("id: ")).unwrap();
     let again = follow(id).await;
     assert!(!again.contains("rekindle:") && again.contains("event: end"), "{again}");
+}
+
+#[tokio::test]
+async fn outputs_that_a_machine_took_with_it_are_told_in_the_output_and_by_the_job() {
+    let served = Served::new().await;
+    let mut spec = spec("train");
+    spec["outputs"] = json!(["results"]);
+    assert!(served.post("/v1/jobs", &spec).await.status.is_success());
+    for _ in 0..4 {
+        served.rig.pass("train").await;
+        served.rig.advance(1);
+    }
+    let mut agents = running(&served).await;
+    for (worker, agent) in agents.iter_mut().enumerate() {
+        let exit = Some(agent.exit(0));
+        agent.send(&Report { exit, is_collecting: worker == 1, ..agent.report(WorkerState::Exited) }).await;
+    }
+    served.rig.pass("train").await;
+    assert_eq!(logs(&served, "").await, "", "they are on their way");
+    let name = served.rig.job("train").await.unwrap().generations[0].name.clone();
+    served.rig.fakes.tpu.set_state(&name, SliceState::Preempted);
+    served.rig.pass("train").await;
+    let lost = "rekindle: outputs are missing: the machine was gone before all of them were sent";
+    assert_eq!(logs(&served, "").await, format!("[w1] {lost}\n"));
 }

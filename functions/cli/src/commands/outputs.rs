@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::{Component, Path};
 use std::time::{Duration, Instant};
 
+use rekindle_core::decide::OUTPUTS_MISSING;
 use rekindle_core::ids::WorkerKey;
 use rekindle_wire::v1::{JobView, OutputList, OutputView, worker_key, worker_label};
 
@@ -26,6 +27,9 @@ pub(crate) async fn run(context: &Context, options: &Outputs) -> Result<()> {
     let mut list: OutputList = typed(value)?;
     if let Some(worker) = options.worker.as_deref().filter(|worker| *worker != "all") {
         list.outputs = of_worker(list.outputs, worker)?;
+    }
+    if view.message.contains(OUTPUTS_MISSING) {
+        context.printer.warn(&view.message);
     }
     if list.outputs.is_empty() && !context.printer.is_json {
         context.printer.talk(&nothing(&view));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Command, Decision, Rules, apply_command, decide};
+use super::{Command, Decision, OUTPUTS_MISSING, Rules, apply_command, decide};
 use crate::check::check;
 use crate::classify::{Exit, WorkerEvidence};
 use crate::effect::Effect;
@@ -426,6 +426,10 @@ fn a_success_is_one_at_once_and_its_slice_is_kept_while_outputs_are_collected() 
     let taken = decided(&job, &seen(&job, &lost, all(true), 101), 101);
     assert_eq!((taken.job.outcome, taken.job.counters.preemptions), (Some(Outcome::Succeeded), 0));
     assert!(deletes(&taken) && taken.job.generations[0].lost.as_ref().is_some_and(|lost: &Lost| lost.at == at(101)));
+
+    let gone = |workers| decided(&taken.job, &seen(&taken.job, &Look::Absent, workers, 300), 300).job.message.clone();
+    assert_eq!(gone(all(true)), format!("all workers ended well; outputs of w2 {OUTPUTS_MISSING}"));
+    assert_eq!(gone(all(false)), "all workers ended well");
 
     assert!(deletes(&decided(&job, &seen(&job, &ready, all(false), 102), 102)), "all is there");
     assert!(deletes(&decided(&job, &seen(&job, &ready, all(true), 400), 400)), "not for ever");

@@ -7,18 +7,28 @@ use jiff::Timestamp;
 
 use super::{Decision, Pass};
 use crate::effect::Effect;
-use crate::job::{Attempt, Create, Desired, Generation, Job, OutEvent, Phase};
+use crate::ids::WorkerKey;
+use crate::job::{Attempt, Create, Desired, Generation, Job, OutEvent, Outcome, Phase};
 use crate::limits::{Share, Vacated};
 use crate::observation::{Look, SliceState, SliceView, WorkerState};
 use crate::reason::Reason;
+
+/// In the message of a job whose machines took outputs with them.
+pub const OUTPUTS_MISSING: &str = "are missing: the machine was gone before all were sent";
+
+/// So many workers are named of those whose outputs are missing.
+const LOST_SHOWN: usize = 4;
 
 impl Pass<'_> {
     pub(super) fn stand(mut self) -> Decision {
         if self.before.phase.is_terminal() {
             return self.finish();
         }
-        let (phase, reason, message) = self.where_it_stands();
+        let (phase, reason, mut message) = self.where_it_stands();
         let same = phase == self.job.phase;
+        if let Some(lost) = self.lost_outputs().filter(|_| !same && phase.is_terminal()) {
+            message = format!("{}; {lost}", message.trim_end_matches('.'));
+        }
         if !same {
             self.job.phase = phase;
             self.job.phase_since = self.now;
@@ -42,6 +52,26 @@ impl Pass<'_> {
         self.job.reason = reason;
         self.job.message = message;
         self.finish()
+    }
+
+    /// Whose outputs were being collected when their machine went: nobody has them now.
+    fn lost_outputs(&self) -> Option<String> {
+        if !matches!(self.job.outcome, Some(Outcome::Succeeded | Outcome::Failed)) || self.job.spec.outputs.is_empty() {
+            return None;
+        }
+        let has_slices = self.job.spec.tpu.slices > 1;
+        let label = |key: WorkerKey| {
+            if has_slices { format!("s{}w{}", key.slice, key.worker) } else { format!("w{}", key.worker) }
+        };
+        let reports = self.reports_of(self.job.last_attempt);
+        let names: Vec<String> = reports.iter().filter(|r| r.is_collecting).map(|r| label(r.key)).collect();
+        let shown = names.get(..LOST_SHOWN.min(names.len()))?.join(", ");
+        let more = match names.len().saturating_sub(LOST_SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let whose = format!("{shown}{more}");
+        (!names.is_empty()).then(|| format!("outputs of {whose} {OUTPUTS_MISSING}"))
     }
 
     fn where_it_stands(&self) -> (Phase, Reason, String) {
