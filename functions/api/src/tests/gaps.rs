@@ -7,8 +7,8 @@ use serde_json::json;
 use rekindle_core::observation::{SliceState, WorkerState};
 use rekindle_wire::agent::Report;
 
-use super::{Served, spec};
 use super::agents::{Agent, running};
+use super::{Served, spec};
 
 async fn logs(served: &Served, query: &str) -> String {
     let answer = served.get(&format!("/v1/jobs/train/logs{query}")).await;

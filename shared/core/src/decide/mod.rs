@@ -15,6 +15,8 @@ mod announced;
 mod cases;
 mod charge;
 mod judge;
+#[cfg(test)]
+mod leavings;
 mod limits;
 mod look;
 #[cfg(test)]

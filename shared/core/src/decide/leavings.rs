@@ -1,0 +1,91 @@
+//! What a program left on its machines: the slice is kept while it is sent, and what went with them is told.
+
+use serde_json::json;
+
+use super::cases::{decided, report, running, seen, view};
+use super::{Command, Decision, OUTPUTS_MISSING, apply_command};
+use crate::classify::{Exit, WorkerEvidence};
+use crate::effect::Effect;
+use crate::fixture::{at, open_deployment, spec_in};
+use crate::job::{Job, Lost, Outcome, Phase};
+use crate::observation::{ExitReport, Look, SliceState, WorkerReport, WorkerState};
+
+/// A worker that ended with 0 and sends its outputs, or does not any more.
+fn ended_well(worker: u32, is_collecting: bool) -> WorkerReport {
+    let evidence = WorkerEvidence { index: worker, exit: Exit::Code(0), ..WorkerEvidence::default() };
+    let exit = ExitReport { at: at(100), ordered: false, evidence };
+    WorkerReport { is_collecting, ..report(worker, WorkerState::Exited, Some(exit)) }
+}
+
+#[test]
+fn a_success_is_one_at_once_and_its_slice_is_kept_while_outputs_are_collected() {
+    let deletes = |decision: &Decision| decision.effects.contains(&Effect::DeleteGeneration { generation: 1 });
+    let mut job = running();
+    job.spec.outputs = vec!["results".into()];
+    let ready = Look::Seen(view(&job, SliceState::Ready, true));
+    let all = |is_collecting: bool| Some((0..4).map(|n| ended_well(n, is_collecting && n == 2)).collect::<Vec<_>>());
+    let decision = decided(&job, &seen(&job, &ready, all(true), 100), 100);
+    assert_eq!((decision.job.outcome, decision.job.phase), (Some(Outcome::Succeeded), Phase::Stopping));
+    assert!(!deletes(&decision), "{:?}", decision.notes);
+    assert!(decision.job.wake_at.is_some_and(|wake| wake <= at(400)));
+    let job = Job::clone(&decision.job);
+
+    let blind = decided(&job, &seen(&job, &ready, None, 101), 101);
+    assert!(!deletes(&blind), "a failed read says nothing");
+    // A preemption in these minutes takes nothing back.
+    let lost = Look::Seen(view(&job, SliceState::Preempted, true));
+    let taken = decided(&job, &seen(&job, &lost, all(true), 101), 101);
+    assert_eq!((taken.job.outcome, taken.job.counters.preemptions), (Some(Outcome::Succeeded), 0));
+    assert!(deletes(&taken) && taken.job.generations[0].lost.as_ref().is_some_and(|lost: &Lost| lost.at == at(101)));
+
+    let gone = |workers| decided(&taken.job, &seen(&taken.job, &Look::Absent, workers, 300), 300).job.message.clone();
+    assert_eq!(gone(all(true)), format!("all workers ended well; outputs of w2 {OUTPUTS_MISSING}"));
+    assert_eq!(gone(all(false)), "all workers ended well");
+
+    assert!(deletes(&decided(&job, &seen(&job, &ready, all(false), 102), 102)), "all is there");
+    assert!(deletes(&decided(&job, &seen(&job, &ready, all(true), 400), 400)), "not for ever");
+    let nothing_to_collect = running();
+    let decision = decided(&nothing_to_collect, &seen(&nothing_to_collect, &ready, all(true), 100), 100);
+    assert!(deletes(&decision), "{:?}", decision.notes);
+}
+
+#[test]
+fn a_slice_whose_program_ended_by_itself_is_kept_while_its_output_is_sent() {
+    let deletes = |decision: &Decision| decision.effects.contains(&Effect::DeleteGeneration { generation: 1 });
+    let ended = |goes_on: bool, has_unsent: bool| {
+        let of = |worker| {
+            let exit = Exit::Code(i32::from(goes_on));
+            let evidence = WorkerEvidence { index: worker, exit, ..WorkerEvidence::default() };
+            let exit = ExitReport { at: at(100), ordered: false, evidence };
+            WorkerReport { has_unsent: has_unsent && worker == 2, ..report(worker, WorkerState::Exited, Some(exit)) }
+        };
+        Some((0..4).map(of).collect::<Vec<_>>())
+    };
+    let recreate = json!({"overrides": {"unknown": "recreate"}});
+    for (recovery, goes_on) in [(json!({}), false), (recreate, true)] {
+        let spec = crate::fixture::with(&["recovery"], recovery);
+        let job = Job { spec: spec_in(&open_deployment(), &spec).into(), ..running() };
+        let ready = Look::Seen(view(&job, SliceState::Ready, true));
+        let told = |has_unsent| ended(goes_on, has_unsent);
+        let decision = decided(&job, &seen(&job, &ready, told(true), 100), 100);
+        assert_eq!(decision.job.outcome.is_none(), goes_on, "{:?}", decision.notes);
+        assert!(
+            !deletes(&decision) && decision.job.wake_at.is_some_and(|wake| wake <= at(400)),
+            "{:?}",
+            decision.notes
+        );
+        let after = Job::clone(&decision.job);
+        let then = |workers, secs| deletes(&decided(&after, &seen(&after, &ready, workers, secs), secs));
+        assert!(!then(told(true), 399) && !then(None, 101), "a failed read says nothing");
+        assert!(then(told(false), 101), "all is there");
+        assert!(then(told(true), 400), "not for ever");
+        assert!(deletes(&decided(&job, &seen(&job, &ready, told(false), 100), 100)), "nothing waits");
+        // A person who ends it waits for nothing.
+        let restart = Command::Restart { new_slice: true, from_scratch: false };
+        for command in [Command::Cancel, Command::Pause, restart] {
+            let after = apply_command(&job, command, at(100)).unwrap().unwrap();
+            let after = Job::clone(&decided(&after, &seen(&after, &ready, None, 100), 100).job);
+            assert!(deletes(&decided(&after, &seen(&after, &ready, told(true), 101), 101)), "{command:?}");
+        }
+    }
+}
