@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::classify::EvidenceLine;
+use crate::decide::LAST_HEARD;
 use crate::failure::FailureKind;
 use crate::job::{Attempt, Create, Ended, Generation, Job, LastEnd, Outcome, Phase, Via};
 use crate::placement::describe;
@@ -369,6 +370,9 @@ fn running_next(job: &Job, now: Timestamp) -> String {
     let notice = job.current_generation().and_then(|g| g.notice.as_ref());
     if let Some(notice) = notice.filter(|notice| notice.takes_away() && notice.deadline > now) {
         return format!("Next: its slice will be taken away at {:.0}.", notice.deadline);
+    }
+    if let Some((_, told)) = job.message.split_once("; ").filter(|(_, told)| told.contains(LAST_HEARD)) {
+        return format!("Next: {told}.");
     }
     let total = job.spec.limits.total.zip(job.first_started_at);
     let ends = total.and_then(|(limit, started)| started.checked_add(limit).ok());

@@ -6,6 +6,7 @@ use super::cases::{decided, report, running, seen, view};
 use super::{EffectOutcome, record};
 use crate::classify::{Exit, WorkerEvidence};
 use crate::effect::Effect;
+use crate::explain::explain;
 use crate::failure::FailureKind;
 use crate::fixture::{at, deployment, entry, generation, noon, spec_in, with};
 use crate::job::{Create, Desired, Generation, Job, OutEvent, Outcome, Phase, Via};
@@ -387,7 +388,15 @@ fn a_look_that_shows_no_state_is_nothing_known() {
     };
     // Heard at 100 for the last time: no second witness, and past the hard limit none is needed.
     assert_eq!(ended(&job, SliceState::InTransition("UNKNOWN".into()), silent(), 300).0, Some(FailureKind::Lost));
-    assert_eq!(ended(&job, SliceState::Unspecified, silent(), 300).0, None);
+    let (kind, waits) = ended(&job, SliceState::Unspecified, silent(), 300);
+    let heard = format!(
+        "worker 0 was last heard of at {:.0}; if it stays silent, its slice is given up by {:.0}",
+        at(100),
+        at(1000)
+    );
+    assert_eq!((kind, waits.message), (None, format!("attempt 1 runs on generation 1; {heard}")));
+    let waits = ended(&job, SliceState::Ready, silent(), 400).1;
+    assert!(explain(&waits, at(400)).paragraph.contains(&format!(" Next: {heard}.")), "the same at each look");
     let (kind, after) = ended(&job, SliceState::Unspecified, silent(), 1000);
     assert_eq!((kind, after.next.map(|next| next.why)), (Some(FailureKind::Lost), Some(Reason::SilentTooLong)));
     // A program that somebody has killed waits for a look that tells; not for ever.

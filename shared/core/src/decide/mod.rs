@@ -49,6 +49,7 @@ use crate::reason::Reason;
 use crate::settings::{Deployment, Settings};
 
 pub use record::{Outcome as EffectOutcome, record};
+pub(crate) use stand::LAST_HEARD;
 pub use stand::OUTPUTS_MISSING;
 pub use usage::usage_at;
 pub use wish::{Command, NoSense, apply_command};

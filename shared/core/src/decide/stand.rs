@@ -16,6 +16,9 @@ use crate::reason::Reason;
 /// In the message of a job whose machines took outputs with them.
 pub const OUTPUTS_MISSING: &str = "are missing: the machine was gone before all were sent";
 
+/// In the message of a job that runs, where a worker is silent.
+pub(crate) const LAST_HEARD: &str = "was last heard of at";
+
 /// So many workers are named of those whose outputs are missing.
 const LOST_SHOWN: usize = 4;
 
@@ -117,7 +120,9 @@ impl Pass<'_> {
         }
         if a.started_at.is_some() {
             // Not the step: it moves between two looks, and lists show it beside this.
-            return (Phase::Running, Reason::Running, format!("attempt {} runs on generation {}", a.number, g.number));
+            let silent = self.unheard_worker(a, g).map_or_else(String::new, |told| format!("; {told}"));
+            let message = format!("attempt {} runs on generation {}{silent}", a.number, g.number);
+            return (Phase::Running, Reason::Running, message);
         }
         if a.released_at.is_some() {
             return (Phase::Starting, Reason::Released, format!("attempt {} was released to its workers", a.number));
@@ -125,6 +130,16 @@ impl Pass<'_> {
         let (reason, message) =
             self.waiting.clone().unwrap_or((Reason::WorkersPreparing, "the TPU is READY; workers prepare".into()));
         (Phase::Starting, reason, message)
+    }
+
+    /// That a worker is silent beyond the limit, since when, and until when that is borne. The same at each look.
+    fn unheard_worker(&self, a: &Attempt, g: &Generation) -> Option<String> {
+        let (worker, silent) = self.silent_worker(a)?;
+        let heard = self.seen.liveness.through? - silent;
+        let until = heard + self.settings().silence_hard.max(self.silence_limit(g));
+        Some(format!(
+            "worker {worker} {LAST_HEARD} {heard:.0}; if it stays silent, its slice is given up by {until:.0}"
+        ))
     }
 
     fn why_waiting(&self) -> (Reason, String) {
