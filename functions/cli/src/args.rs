@@ -9,7 +9,7 @@ use crate::demo::plan;
 
 mod seeing;
 
-pub(crate) use seeing::{Account, By, Ps, Show, Since, Top};
+pub(crate) use seeing::{Account, By, Named, Ps, Show, Since, Top};
 mod space;
 
 pub(crate) use space::{Delete, Exec, Outputs, Ssh, Status, Sync, Up};
@@ -138,7 +138,7 @@ pub(crate) enum Client {
     /// Give the TPUs of jobs back and keep the jobs
     #[command(
         alias = "zz",
-        after_help = "Examples:\n  rekindle pause train-1\n  rekindle pause dev\n\n`rekindle unpause` goes on from the last checkpoint, `rekindle up` brings a workspace back."
+        after_help = "Examples:\n  rekindle pause train-1\n  rekindle pause dev\n\n`rekindle unpause` goes on from the last checkpoint, `rekindle up` brings a workspace back: what `sync` and `exec` brought to it is gone, unless it is in the folder of `up` or in a bucket."
     )]
     Pause(Control),
     /// Go on with paused jobs

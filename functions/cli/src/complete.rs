@@ -18,7 +18,7 @@ use rekindle_wire::v1::JobView;
 use serde_json::Value;
 
 use crate::api::{Api, typed};
-use crate::args::Cli;
+use crate::args::{Cli, Named};
 use crate::config;
 use crate::project::Project;
 
@@ -84,7 +84,7 @@ pub(crate) fn capacities() -> ArgValueCompleter {
 
 /// Phases of a job.
 pub(crate) fn phases() -> ArgValueCompleter {
-    words(|| Phase::ALL.iter().map(|phase| phase.as_str().to_owned()).collect())
+    words(|| Phase::ALL.iter().map(|phase| phase.as_str()).chain([Named::DELETED]).map(str::to_owned).collect())
 }
 
 /// Fields of a job, and its sections.

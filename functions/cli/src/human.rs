@@ -6,6 +6,7 @@ use rekindle_core::history::HistoryEntry;
 use rekindle_core::job::Phase;
 use rekindle_wire::v1::JobView;
 
+use crate::args::Named;
 use crate::commands::workspace;
 
 /// A length of time in at most two units: `45s`, `12m`, `3h05m`, `2d4h`.
@@ -75,7 +76,12 @@ pub(crate) fn phase(phase: Phase) -> String {
 
 /// The phase of a job in its colour, as its owner says it: a workspace ends by being deleted.
 pub(crate) fn phase_of(job: &JobView) -> String {
-    paint(job.phase, if workspace::is_deleted(job) { "deleted" } else { job.phase.as_str() })
+    said(job.phase, workspace::is_workspace(job))
+}
+
+/// The same of what is known to be a workspace, or to be none.
+pub(crate) fn said(phase: Phase, is_workspace: bool) -> String {
+    paint(phase, if is_workspace && phase == Phase::Cancelled { Named::DELETED } else { phase.as_str() })
 }
 
 /// Text in the colour of a phase.

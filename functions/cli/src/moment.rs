@@ -28,14 +28,26 @@ pub(crate) fn argument(text: &str) -> Result<Timestamp, String> {
     parse(text, &Zoned::now()).ok_or_else(|| FORMS.to_owned())
 }
 
-/// A length of time as an argument.
+/// A length of time as an argument: as in a job, a number alone is of seconds.
 pub(crate) fn span(text: &str) -> Result<std::time::Duration, String> {
-    humantime::parse_duration(text).map_err(|_| "write it like 90s, 30m, 24h or 7d".to_owned())
+    if let Ok(secs) = text.parse() {
+        return Ok(std::time::Duration::from_secs(secs));
+    }
+    humantime::parse_duration(text).map_err(|_| "write it like 90s, 30m, 24h, 7d, or in seconds".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_length_of_time_may_be_in_seconds_as_in_a_job() {
+        let secs = |text| span(text).unwrap().as_secs();
+        assert_eq!([secs("1"), secs("90s"), secs("2h")], [1, 90, 7200]);
+        for text in ["", "-1", "1.5", "soon"] {
+            assert!(span(text).unwrap_err().contains("or in seconds"), "{text}");
+        }
+    }
 
     #[test]
     fn moments_are_taken_in_every_form_that_is_named() {

@@ -21,6 +21,9 @@ pub struct JobDigest {
     pub id: JobId,
     /// Who pays.
     pub owner: String,
+    /// True: it is a workspace, which ends by being deleted.
+    #[serde(default)]
+    pub is_workspace: bool,
     /// Where it is now.
     pub phase: Phase,
     /// Its end, if it is known.
@@ -65,6 +68,7 @@ pub fn digest(job: &Job, before: Option<&HistoryEntry>, entries: &[HistoryEntry]
     JobDigest {
         id: job.id.clone(),
         owner: job.spec.owner.clone(),
+        is_workspace: job.spec.workspace,
         phase: job.phase,
         outcome: job.outcome,
         reason: job.reason,
@@ -147,6 +151,11 @@ mod tests {
             assert_eq!((digest.has_ended, digest.is_new), (ended, before.is_none()), "{before:?}");
         }
         assert!(!digest(&job(Phase::Stopping, 1), None, &[]).has_ended);
+        let mut workspace = job(Phase::Cancelled, 1);
+        workspace.spec.workspace = true;
+        assert!(
+            digest(&workspace, None, &[]).is_workspace && !digest(&job(Phase::Cancelled, 1), None, &[]).is_workspace
+        );
     }
 
     #[test]

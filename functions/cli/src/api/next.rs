@@ -44,7 +44,9 @@ pub(super) fn step(status: StatusCode, path: &str, problem: Option<&Problem>) ->
         StatusCode::BAD_REQUEST if path.ends_with("/exec") && is_about_worker(problem) => {
             "name one that is there with --worker, or leave it out for all of them"
         }
-        StatusCode::BAD_REQUEST if path.ends_with("/logs") => "`rekindle show JOB` tells its TPU and attempts",
+        StatusCode::BAD_REQUEST if path.ends_with("/logs") => {
+            return Some(format!("`rekindle show {}` tells its TPU and attempts", job.unwrap_or("JOB")));
+        }
         StatusCode::PAYLOAD_TOO_LARGE => "make it smaller: what is large belongs into a bucket",
         StatusCode::METHOD_NOT_ALLOWED | StatusCode::GONE => "compare `rekindle version` on both sides",
         _ if status.is_redirection() => {

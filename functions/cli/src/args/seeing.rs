@@ -16,7 +16,7 @@ pub(crate) struct Ps {
     pub(crate) jobs: Vec<String>,
     /// Only jobs in this phase; may be repeated
     #[arg(add = complete::phases(), long, value_parser = phase, value_delimiter = ',')]
-    pub(crate) phase: Vec<Phase>,
+    pub(crate) phase: Vec<Named>,
     /// Only jobs of this owner
     #[arg(long)]
     pub(crate) owner: Option<String>,
@@ -40,9 +40,35 @@ pub(crate) struct Ps {
     pub(crate) watch: bool,
 }
 
-fn phase(text: &str) -> Result<Phase, String> {
-    let names: Vec<&str> = Phase::ALL.iter().map(|phase| phase.as_str()).collect();
-    Phase::parse(&text.to_ascii_lowercase()).ok_or_else(|| format!("phases are {}", names.join(", ")))
+/// A phase as people name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// By its own name.
+    Phase(Phase),
+    /// Of a workspace that was deleted; for a machine it is cancelled, as any job.
+    Deleted,
+}
+
+impl Named {
+    /// The word for [`Named::Deleted`].
+    pub(crate) const DELETED: &str = "deleted";
+
+    /// What the API calls it.
+    pub(crate) fn phase(self) -> Phase {
+        match self {
+            Self::Phase(phase) => phase,
+            Self::Deleted => Phase::Cancelled,
+        }
+    }
+}
+
+fn phase(text: &str) -> Result<Named, String> {
+    let text = text.to_ascii_lowercase();
+    if text == Named::DELETED {
+        return Ok(Named::Deleted);
+    }
+    let names: Vec<&str> = Phase::ALL.iter().map(|phase| phase.as_str()).chain([Named::DELETED]).collect();
+    Phase::parse(&text).map(Named::Phase).ok_or_else(|| format!("phases are {}", names.join(", ")))
 }
 
 /// `show`.
@@ -112,8 +138,8 @@ Examples:
   rekindle since 2026-11-27
   rekindle since 2026-11-27T18:00:00Z --json
 
-Without a time it goes on from where you last looked on this server, and remembers this look. With one it remembers \
-nothing. A look with --owner is remembered for that owner; one without is a look at every owner's jobs.";
+Without a time it goes on from where you last looked on this server, and remembers this look. With one, or with \
+--json, it remembers nothing. A look with --owner is remembered for that owner; one without is a look at every owner's jobs.";
 
 /// `top`.
 #[derive(Debug, Args)]

@@ -95,5 +95,11 @@ pub(super) async fn one(context: &Context, job: &str, command: &str, body: &Comm
         ("cancel" | "pause" | "restart", true) => format!("it is {phase} now"),
         _ => format!("{phase}: {}", human::tame(&view.message)),
     };
-    context.printer.line(&format!("{job} {said} ({now})"))
+    context.printer.line(&format!("{job} {said} ({now})"))?;
+    if command == "pause" && is_change && workspace::is_workspace(&view) {
+        context.printer.talk(
+            "  what `sync` and `exec` brought to it goes with its TPU; the folder of `up` comes again, and a bucket keeps what is in it",
+        );
+    }
+    Ok(())
 }

@@ -8,6 +8,7 @@ use crate::answers::{FieldLine, Fields};
 use crate::args::Fields as Options;
 use crate::fault::{Fault, Result};
 use crate::printer::Printer;
+use crate::project;
 use crate::table::{Table, text};
 
 /// Shows the fields that a word means, or all.
@@ -19,8 +20,12 @@ pub(crate) fn run(options: &Options, printer: Printer) -> Result<ExitCode> {
     if found.is_empty() {
         let word = options.field.as_deref().unwrap_or_default();
         let sections = "run, env, tpu, limits, budgets, recovery, notify";
-        return Err(Fault::input(format!("a job has no field {word:?}"))
-            .next(format!("`rekindle fields` lists them all; sections are {sections}")));
+        let all = format!("`rekindle fields` lists them all; sections are {sections}");
+        let next = match like(word) {
+            Some(near) => format!("did you mean {near}? Otherwise {all}"),
+            None => all,
+        };
+        return Err(Fault::input(format!("a job has no field {word:?}")).next(next));
     }
     if printer.is_json {
         printer.json(&Fields { fields: found.into_iter().map(FieldLine::of).collect() })?;
@@ -39,4 +44,12 @@ pub(crate) fn run(options: &Options, printer: Printer) -> Result<ExitCode> {
     }
     printer.data(&table.render(printer.width()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The field or section that a word is nearest to.
+fn like(word: &str) -> Option<&'static str> {
+    /// Less similar names were not meant.
+    const LEAST: f64 = 0.9;
+    let sections = FIELDS.iter().filter_map(|field| Some(field.name.split_once('.')?.0.trim_end_matches("[]")));
+    project::nearest(word, sections.chain(FIELDS.iter().map(|field| field.name)), LEAST)
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Context;
 use crate::api::{segment, typed};
 use crate::args::DeadLetters;
-use crate::fault::Result;
+use crate::fault::{Fault, Result};
 use crate::human;
 use crate::table::{Table, number, text};
 
@@ -23,7 +23,7 @@ pub(crate) async fn run(context: &Context, options: &DeadLetters) -> Result<()> 
         let size = (options.limit - letters.len()).clamp(1, PAGE);
         let query =
             [("job", job.map(str::to_owned)), ("page_size", Some(size.to_string())), ("page_token", token.take())];
-        let page: Value = context.api.get("/v1/dead-letters", &query).await?;
+        let page: Value = context.api.get("/v1/dead-letters", &query).await.map_err(|fault| of_no_job(fault, job))?;
         let page: DeadLetterList = typed(page)?;
         letters.extend(page.letters);
         token = page.next_page_token;
@@ -42,6 +42,7 @@ pub(crate) async fn run(context: &Context, options: &DeadLetters) -> Result<()> 
     let mut table =
         Table::new(&[number("AGO", 0), text("JOB", 0), text("FROM", 2), text("NOT TOLD", 1), text("WHY", 0)]);
     let now = Timestamp::now();
+    let is_given_up = letters.iter().any(|letter| letter.tried_until.is_none());
     for letter in letters {
         table.row(vec![
             human::age(letter.at, now),
@@ -52,10 +53,23 @@ pub(crate) async fn run(context: &Context, options: &DeadLetters) -> Result<()> 
         ]);
     }
     context.printer.data(&table.render(context.printer.width()))?;
-    context.printer.talk(
-        "what is given up is not sent again: mend a message and publish it anew; what a webhook has missed is in `rekindle history JOB`",
-    );
+    if is_given_up {
+        context.printer.talk(
+            "what is given up is not sent again: mend a message and publish it anew; what a webhook has missed is in `rekindle history JOB`",
+        );
+    }
     Ok(())
+}
+
+/// The list itself is always there: what was not found is the job.
+fn of_no_job(fault: Fault, job: Option<&str>) -> Fault {
+    match job {
+        // What answers with a page of its own has its next step already.
+        Some(job) if fault.status() == Some(404) && fault.names(job) => {
+            fault.for_lack_of(job).next("`rekindle ps` lists the jobs")
+        }
+        Some(_) | None => fault,
+    }
 }
 
 /// Why it failed, and until when it is tried again.
@@ -63,7 +77,7 @@ pub(super) fn why(letter: &DeadLetterView, now: Timestamp) -> String {
     let reason = human::tame(&letter.reason);
     match letter.tried_until {
         Some(until) if until > now => {
-            format!("{reason}; tried again for {}", human::duration(until.as_second() - now.as_second()))
+            format!("{reason}; tried again for another {}", human::duration(until.as_second() - now.as_second()))
         }
         Some(_) => format!("{reason}; tried once more"),
         None => reason,

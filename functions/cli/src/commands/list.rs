@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::Context;
+use super::{Context, workspace};
 use crate::api;
-use crate::args::Ps;
+use crate::args::{Named, Ps};
 use crate::fault::{Fault, Result};
 
 /// Most jobs in one page of the API.
@@ -28,6 +28,8 @@ pub(super) trait Listed: DeserializeOwned + Send + 'static {
     fn owner(&self) -> Option<&str>;
     /// Whether it has a tag.
     fn has_tag(&self, tag: &str) -> bool;
+    /// Whether it is a workspace.
+    fn is_workspace(&self) -> bool;
 }
 
 impl Listed for Value {
@@ -46,6 +48,10 @@ impl Listed for Value {
     fn has_tag(&self, tag: &str) -> bool {
         self.get("tags").and_then(Value::as_array).is_some_and(|tags| tags.iter().any(|known| known == tag))
     }
+
+    fn is_workspace(&self) -> bool {
+        self["spec"]["workspace"] == true
+    }
 }
 
 impl Listed for JobView {
@@ -63,6 +69,10 @@ impl Listed for JobView {
 
     fn has_tag(&self, tag: &str) -> bool {
         self.tags.iter().any(|known| known == tag)
+    }
+
+    fn is_workspace(&self) -> bool {
+        workspace::is_workspace(self)
     }
 }
 
@@ -121,7 +131,7 @@ async fn ask(context: &Context, options: &Ps, size: usize, token: Option<String>
     let view = (!context.printer.is_json).then(|| "list".to_owned());
     // The API takes one phase; several are filtered here.
     let phase = match options.phase.as_slice() {
-        [one] => Some(one.as_str().to_owned()),
+        [one] => Some(one.phase().as_str().to_owned()),
         _ => None,
     };
     let query = [
@@ -145,7 +155,8 @@ pub(super) fn is_like(job: &impl Listed, options: &Ps) -> bool {
 /// Whether what the API does not filter by holds for a job.
 fn fits(job: &impl Listed, options: &Ps) -> bool {
     let phase = job.phase();
-    let is_wanted = options.phase.is_empty() || phase.is_some_and(|phase| options.phase.contains(&phase));
+    let is_so = |named: &Named| phase == Some(named.phase()) && (*named != Named::Deleted || job.is_workspace());
+    let is_wanted = options.phase.is_empty() || options.phase.iter().any(is_so);
     let has_ended = phase.is_some_and(Phase::is_terminal);
     is_wanted && !(options.live && has_ended) && is_within(job, options)
 }

@@ -103,6 +103,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::args::Named;
+
+    #[test]
+    fn only_a_workspace_is_deleted() {
+        let options = Ps { phase: vec![Named::Deleted], ..Ps::default() };
+        let job =
+            |phase: &str, is_workspace: bool| json!({"id": "a", "phase": phase, "spec": {"workspace": is_workspace}});
+        assert!(is_wanted(&job("cancelled", true), &options));
+        assert!(!is_wanted(&job("cancelled", false), &options));
+        assert!(!is_wanted(&job("running", true), &options));
+    }
 
     #[test]
     fn what_was_asked_for_is_found_again_among_all_changes() {
@@ -120,8 +131,8 @@ mod tests {
         assert!(!wants(&|options| options.owner = Some("bob".into())));
         assert!(wants(&|options| options.tag = Some("x".into())));
         assert!(!wants(&|options| options.tag = Some("y".into())));
-        assert!(wants(&|options| options.phase = vec![Phase::Failed, Phase::Running]));
-        assert!(!wants(&|options| options.phase = vec![Phase::Failed]));
+        assert!(wants(&|options| options.phase = vec![Named::Phase(Phase::Failed), Named::Phase(Phase::Running)]));
+        assert!(!wants(&|options| options.phase = vec![Named::Phase(Phase::Failed)]));
         assert!(!wants(&|options| options.within = Some(Duration::from_hours(1))));
     }
 }

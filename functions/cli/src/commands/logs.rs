@@ -88,16 +88,25 @@ pub(crate) async fn follow(context: &Context, job: &str) -> Result<()> {
 /// Follows the output until the job (or the attempt that is asked for) has ended. Beside the output it says how attempts
 /// ended and what is waited for; on a terminal also each change of the phase.
 async fn follow_as(context: &Context, options: &Logs) -> Result<()> {
-    let told =
-        Told { ends: Mutex::new(Ends::new(context, &options.job, options.since)), heard: Cell::new(Instant::now()) };
+    let told = Told {
+        ends: Mutex::new(Ends::new(context, &options.job, options.since)),
+        heard: Cell::new(Instant::now()),
+        is_workspace: Cell::new(false),
+    };
     let followed = async {
         tokio::select! {
             ended = output(context, options, &told) => ended,
             never = watch(context, options, &told) => match never {},
         }
     };
-    let still = leave::jobs_go_on(std::slice::from_ref(&options.job), "logs -f");
-    leave::watching(context, &still, followed).await
+    let still = || {
+        if told.is_workspace.get() {
+            leave::workspace_goes_on(&options.job, "logs -f")
+        } else {
+            leave::jobs_go_on(std::slice::from_ref(&options.job), "logs -f")
+        }
+    };
+    leave::watching(context, still, followed).await
 }
 
 /// What the output and the look beside it share.
@@ -105,6 +114,8 @@ struct Told<'a> {
     ends: Mutex<Ends<'a>>,
     /// When the last output came.
     heard: Cell<Instant>,
+    /// As far as one look has told.
+    is_workspace: Cell<bool>,
 }
 
 /// After so long without output the last lines of an attempt that has ended are here: workers send them before they report
@@ -116,6 +127,7 @@ async fn watch(context: &Context, options: &Logs, told: &Told<'_>) -> Infallible
     let mut changes = wait::Changes::new(context, &options.job);
     loop {
         let view = changes.look().await;
+        told.is_workspace.set(view.is_some_and(workspace::is_workspace));
         // Of one attempt only its own end is told, when it is known that nothing more comes.
         if let Some(view) = view.filter(|_| options.attempt.is_none()) {
             let mut ends = told.ends.lock().await;

@@ -56,7 +56,7 @@ pub(crate) async fn run(context: &Context, options: &Run) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let ending = wait::until_end(context, id, None);
-    let end = leave::watching(context, &leave::jobs_go_on(&[id.to_owned()], "wait"), ending).await?;
+    let end = leave::watching(context, || leave::jobs_go_on(&[id.to_owned()], "wait"), ending).await?;
     if context.printer.is_json {
         let job = context.api.get(&job_path(id, "")?, &[]).await?;
         context.printer.json_line(&job)?;

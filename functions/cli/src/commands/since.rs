@@ -13,7 +13,7 @@ use rekindle_wire::seeing::DigestView;
 
 use super::Context;
 use crate::api::typed;
-use crate::args::Since;
+use crate::args::{Named, Since};
 use crate::fault::{Fault, Result};
 use crate::human;
 use crate::moment;
@@ -41,9 +41,11 @@ pub(crate) async fn run(context: &Context, options: &Since) -> Result<()> {
     } else {
         show(context, &digest, now)?;
     }
-    // Only now: what was not shown has not been seen.
+    // Only now: what was not shown has not been seen, and what a program reads no person has.
     match &memory {
-        Some(path) if !digest.is_cut => remember(context, path, options.owner.as_deref(), digest.through),
+        Some(path) if !digest.is_cut && !context.printer.is_json => {
+            remember(context, path, options.owner.as_deref(), digest.through);
+        }
         _ => {}
     }
     Ok(())
@@ -136,7 +138,7 @@ fn table(jobs: &[&JobDigest]) -> Table {
     for job in jobs.iter().rev() {
         table.row(vec![
             job.id.to_string(),
-            human::phase(job.phase),
+            human::said(job.phase, job.is_workspace),
             job.step.map_or_else(|| "-".to_owned(), |step| step.to_string()),
             job.loss.as_deref().map_or_else(|| "-".to_owned(), human::loss),
             human::usd(job.cost_usd),
@@ -166,6 +168,7 @@ fn happened(job: &JobDigest) -> String {
     let end = match job.outcome.filter(|_| job.has_ended) {
         Some(Outcome::Succeeded) => Some("succeeded".to_owned()),
         Some(Outcome::Failed) => Some(format!("failed: {}", job.message)),
+        Some(Outcome::Cancelled) if job.is_workspace => Some(Named::DELETED.to_owned()),
         Some(Outcome::Cancelled) => Some("cancelled".to_owned()),
         // One that is at work says so by its phase.
         None => (!matches!(job.phase, Phase::Running) && !job.phase.is_terminal()).then(|| job.message.clone()),
@@ -187,12 +190,16 @@ fn times_of(word: &str, times: impl Into<u64>) -> String {
 
 fn summary(jobs: &[&JobDigest]) -> String {
     let ended = |outcome: Outcome| jobs.iter().filter(|job| job.has_ended && job.outcome == Some(outcome)).count();
+    let cancelled = ended(Outcome::Cancelled);
+    let is_deleted = |job: &&&JobDigest| job.has_ended && job.outcome == Some(Outcome::Cancelled) && job.is_workspace;
+    let deleted = jobs.iter().filter(is_deleted).count();
     let preempted: u32 = jobs.iter().filter_map(|job| job.ends.get(&FailureKind::Preempted)).sum();
     let parts = [
         (jobs.iter().filter(|job| job.is_new).count(), "submitted"),
         (ended(Outcome::Succeeded), "succeeded"),
         (ended(Outcome::Failed), "failed"),
-        (ended(Outcome::Cancelled), "cancelled"),
+        (cancelled - deleted, "cancelled"),
+        (deleted, Named::DELETED),
         (preempted as usize, "preempted"),
     ];
     let told: Vec<String> =

@@ -4,13 +4,15 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use owo_colors::OwoColorize as _;
+use rekindle_core::failure::FailureKind;
 use rekindle_core::history::{AttemptEnd, HistoryEntry};
 use rekindle_core::job::Phase;
 use rekindle_wire::seeing::{AttemptProgress, ProgressList};
 use rekindle_wire::v1::JobView;
 
-use super::{Context, history, job_path};
+use super::{Context, history, job_path, workspace};
 use crate::api::typed;
+use crate::args::Named;
 use crate::fault::Result;
 use crate::human;
 
@@ -53,6 +55,8 @@ struct Row {
     stretches: Vec<Stretch>,
     /// How it ended, once that is judged.
     ended: Option<AttemptEnd>,
+    /// Where the job came by it: to its end, or to a pause.
+    over: Option<&'static str>,
 }
 
 /// The timeline of a job; empty when nothing has happened yet.
@@ -68,6 +72,10 @@ pub(super) async fn of(context: &Context, job: &JobView, now: Timestamp) -> Resu
     let progress = progress.and_then(typed::<ProgressList>).map(|list| list.attempts).unwrap_or_default();
     let width = context.printer.width().map_or(WIDTH, |width| width.saturating_sub(BESIDE).clamp(WIDTH_MIN, WIDTH));
     let mut rows = rows(&entries, end);
+    if workspace::is_deleted(job) {
+        let cancelled = rows.iter_mut().filter(|row| row.over == Some(Phase::Cancelled.as_str()));
+        cancelled.for_each(|row| row.over = Some(Named::DELETED));
+    }
     mark_repeated(&mut rows, &progress);
     mark_lost(&mut rows, &progress);
     Ok(draw(&rows, width))
@@ -85,11 +93,18 @@ fn rows(entries: &[HistoryEntry], end: Timestamp) -> Vec<Row> {
         {
             row.ended = Some(end.clone());
         }
+        if entry.to.is_terminal() || entry.to == Phase::Paused {
+            if let Some(row) = rows.iter_mut().rev().find(|row| row.attempt == attempt) {
+                row.over = Some(entry.to.as_str());
+            }
+        } else if let Some(row) = rows.last_mut().filter(|row| row.attempt == attempt && entry.to == Phase::Running) {
+            row.over = None;
+        }
         if entry.to.is_terminal() {
             continue;
         }
         if rows.last().is_none_or(|row| row.attempt < attempt) {
-            rows.push(Row { attempt, generation: entry.generation, stretches: Vec::new(), ended: None });
+            rows.push(Row { attempt, generation: entry.generation, stretches: Vec::new(), ended: None, over: None });
         }
         let Some(row) = rows.last_mut() else { continue };
         row.generation = entry.generation.max(row.generation);
@@ -216,12 +231,21 @@ fn beside(row: &Row) -> String {
     };
     let (repeated, lost) = (secs(Part::Repeated), secs(Part::Lost));
     let ran = secs(Part::In(Phase::Running)) + repeated + lost;
+    let has_run = row.stretches.iter().any(|s| {
+        let is_run = [Part::In(Phase::Running), Part::Repeated, Part::Lost].contains(&s.part);
+        is_run && s.to > s.from
+    });
     let parts = [(ran, "ran "), (repeated, ""), (lost, "")].into_iter().zip(["", " repeated", " lost"]);
     let mut words: Vec<String> = parts
         .filter(|((secs, _), _)| *secs > 0)
         .map(|((secs, before), after)| format!("{before}{}{after}", human::duration(secs)))
         .collect();
-    words.extend(row.ended.as_ref().and_then(|end| end.kind).map(|kind| kind.as_str().to_owned()));
+    if ran == 0 && has_run {
+        words.push("ran less than 1s".to_owned());
+    }
+    // A good end has no kind.
+    let kind = row.ended.as_ref().and_then(|end| end.kind).map(FailureKind::as_str);
+    words.extend(kind.or(row.over).map(str::to_owned));
     if words.is_empty() { String::new() } else { format!(" {}", words.join(", ")) }
 }
 
@@ -268,10 +292,27 @@ mod tests {
         let plain = anstream::adapter::strip_str(&text).to_string();
         let want = "  timeline   100s in all
     a1 g1    |..--==######x       | ran 30s
-    a2 g2    |             --=####| ran 20s
+    a2 g2    |             --=####| ran 20s, succeeded
               . pending  - provisioning  = starting  # running  x recovering  ~ stopping
 ";
         assert_eq!(plain, want);
+    }
+
+    #[test]
+    fn an_attempt_says_what_it_came_to_also_when_it_was_short() {
+        let beside_of = |entries: &[HistoryEntry]| -> Vec<String> {
+            rows(entries, Timestamp::from_second(100).unwrap()).iter().map(beside).collect()
+        };
+        let paused = [entry(0, "running", 1, 1), entry(25, "stopping", 1, 1), entry(30, "paused", 1, 1)];
+        assert_eq!(beside_of(&paused), [" ran 25s, paused"]);
+        let again = [&paused[..], &[entry(40, "pending", 1, 1), entry(50, "running", 2, 2)]].concat();
+        assert_eq!(beside_of(&again), [" ran 25s, paused", " ran 50s"]);
+        // One that was to be paused, and goes on in place.
+        let in_place = [&paused[..], &[entry(40, "running", 1, 1)]].concat();
+        assert_eq!(beside_of(&in_place), [" ran 85s"]);
+        let mut short = [entry(99, "running", 1, 1), entry(100, "cancelled", 1, 1)];
+        short[0].at = Timestamp::from_millisecond(99_500).unwrap();
+        assert_eq!(beside_of(&short), [" ran less than 1s, cancelled"]);
     }
 
     #[test]
@@ -292,7 +333,7 @@ mod tests {
         mark_repeated(&mut rows, &[of(1, &[(10, 10), (40, 40)]), of(2, &[(55, 21), (75, 41), (95, 61)])]);
         let plain = anstream::adapter::strip_str(&draw(&rows, 20)).to_string();
         assert!(plain.contains("a1 g1    |########xx          | ran 40s\n"), "{plain}");
-        assert!(plain.contains("a2 g2    |          rrrrr#####| ran 50s, 25s repeated\n"), "{plain}");
+        assert!(plain.contains("a2 g2    |          rrrrr#####| ran 50s, 25s repeated, succeeded\n"), "{plain}");
         assert!(plain.contains("r repeats"), "{plain}");
         // One that goes on where the last one stopped repeats nothing.
         let mut rows = super::rows(&entries, Timestamp::from_second(100).unwrap());

@@ -60,7 +60,7 @@ pub(crate) async fn run(context: &Context, options: &Wait) -> Result<ExitCode> {
     let mut exit = Exit::Done;
     let all = async { Ok(futures::future::join_all(ends).await) };
     let still = leave::jobs_go_on(&options.jobs, "wait");
-    for (job, end) in options.jobs.iter().zip(leave::watching(context, &still, all).await?) {
+    for (job, end) in options.jobs.iter().zip(leave::watching(context, || still, all).await?) {
         exit = exit.max(report(context, job, &end?).await?);
     }
     Ok(exit.into())

@@ -55,7 +55,7 @@ async fn find(context: &Context, name: &str) -> Result<(String, Option<JobView>)
 }
 
 /// It is a workspace.
-pub(super) fn is_workspace(view: &JobView) -> bool {
+pub(crate) fn is_workspace(view: &JobView) -> bool {
     view.spec["workspace"] == true
 }
 
@@ -154,7 +154,7 @@ pub(crate) async fn up(context: &Context, options: Up) -> Result<()> {
     let still = format!(
         "{id} comes up all the same; see it with `rekindle status {id}`, give its TPU back with `rekindle pause {id}`"
     );
-    leave::watching(context, &still, come_up(context, &id, view, no_wait)).await
+    leave::watching(context, || still, come_up(context, &id, view, no_wait)).await
 }
 
 /// Waits until a workspace can be used, and tells how it comes there.

@@ -38,16 +38,24 @@ async fn a_follow_asks_for_the_part_that_is_wanted_alone() {
 async fn a_second_look_goes_on_where_the_first_one_ended() {
     let server = server::start().await;
     let home = project();
-    let look = async || -> Value {
-        let output = shell(&server, home.path(), "XDG_STATE_HOME=$PWD/state $REKINDLE since --json").await;
+    let look = async |form: &str| {
+        let output = shell(&server, home.path(), &format!("XDG_STATE_HOME=$PWD/state $REKINDLE since {form}")).await;
         assert!(output.status.success(), "{output:?}");
-        serde_json::from_slice(&output.stdout).unwrap()
+        output.stdout
     };
+    let read = async || -> Value { serde_json::from_slice(&look("--json").await).unwrap() };
     let moment = |look: &Value, name: &str| look[name].as_str().unwrap().parse::<Timestamp>().unwrap();
-    let (first, second) = (look().await, look().await);
-    let span = moment(&first, "through").duration_since(moment(&first, "since")).as_secs();
-    assert!((86_400..86_460).contains(&span), "the first one goes back a day: {first}");
-    assert_eq!(moment(&second, "since"), moment(&first, "through"), "{second}");
+    for _ in 0..2 {
+        let first = read().await;
+        let span = moment(&first, "through").duration_since(moment(&first, "since")).as_secs();
+        assert!((86_400..86_460).contains(&span), "a program's look is no person's: {first}");
+    }
+    let before = Timestamp::now();
+    look("").await;
+    let (second, third) = (read().await, read().await);
+    // The server of the test tells whole seconds.
+    assert!(moment(&second, "since").as_second() >= before.as_second(), "{second}");
+    assert_eq!(moment(&third, "since"), moment(&second, "since"), "{third}");
 }
 
 #[tokio::test]

@@ -84,6 +84,13 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
         &["the folder of the name p is not there: /"],
         "[folders]",
     ),
+    (
+        "$REKINDLE dead-letters trian-1",
+        &["There is no job \"trian-1\""],
+        "did you mean train-1? Otherwise `rekindle ps` lists",
+    ),
+    ("$REKINDLE fields tpu.zone", &["a job has no field \"tpu.zone\""], "did you mean tpu.zones? Otherwise `rekindle"),
+    ("$REKINDLE fields budget", &["a job has no field \"budget\""], "did you mean budgets? Otherwise `rekindle"),
     ("$REKINDLE explain trian-1", &["There is no job \"trian-1\""], "did you mean train-1? Otherwise `rekindle ps`"),
     (
         "$REKINDLE run job.yaml --env NOT_THERE",

@@ -56,7 +56,7 @@ pub(super) async fn logs(
     if id == "silent" {
         return seeing::silent(log);
     }
-    if id == "endless" {
+    if id == "endless" || id == "quiet" {
         let silence = axum::body::Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
         return ([(header::CONTENT_TYPE, "text/event-stream")], silence).into_response();
     }

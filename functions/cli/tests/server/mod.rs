@@ -267,14 +267,12 @@ fn known(id: &str) -> Option<Value> {
     match id {
         "train-1" | "guarded" | "past" | "endless" => Some(job(id, &[])),
         "waits" => Some(waiting()),
-        "box" | "left" | "full" | "half" | "none" | "busy" | "deaf" | "firm" | "shaky" | "hung" | "piped" | "lone" => {
-            Some(space::workspace(id))
-        }
+        "box" | "left" | "full" | "half" | "none" | "busy" | "deaf" | "firm" | "shaky" | "hung" | "piped" | "lone"
+        | "quiet" | "again-2" => Some(space::workspace(id)),
         "asleep" | "restless" => Some(space::asleep(id)),
         "rising" => Some(space::rising()),
         "old" => Some(space::ended()),
         "again" => Some(space::worn(id)),
-        "again-2" => Some(space::workspace(id)),
         "stuck" => Some(space::stuck()),
         "sliced" => Some(space::sliced()),
         "queued" => Some(space::queued()),
@@ -299,7 +297,8 @@ async fn list(State(log): State<Log>, Query(query): Query<BTreeMap<String, Strin
     }
     // `status` asks for as many as it can get; what else is asked for stays a short list.
     let workspaces = ["box"].into_iter().filter(|_| query.get("page_size").is_some_and(|size| size == "500"));
-    let ids = ["waits", "train-1", "good", "bad"].into_iter().chain(workspaces);
+    let deleted = ["old"].into_iter().filter(|_| query.get("phase").is_some_and(|phase| phase == "cancelled"));
+    let ids = ["waits", "train-1", "good", "bad"].into_iter().chain(workspaces).chain(deleted);
     let jobs = ids.filter_map(known);
     let is = |job: &Value, field: &str| query.get(field).is_none_or(|wanted| job[field] == wanted.as_str());
     let fits = |job: &Value| is(job, "phase") && is(job, "owner");
@@ -434,7 +433,7 @@ async fn command(
             job["desired"] = json!("run");
             (StatusCode::OK, Json(job)).into_response()
         }
-        (Some(job), "pause") => (StatusCode::OK, Json(job)).into_response(),
+        (Some(job), "pause") if id == "train-1" => (StatusCode::OK, Json(job)).into_response(),
         (Some(mut job), _) => {
             job["message"] = json!(format!("{command} {body} is recorded."));
             (StatusCode::ACCEPTED, Json(job)).into_response()

@@ -76,7 +76,7 @@ pub(super) async fn digest(Query(query): Query<BTreeMap<String, String>>) -> Res
     }
     let one = |id: &str, change: &[(&str, Value)]| {
         let mut digest = json!({
-            "id": id, "owner": "research", "phase": "running", "outcome": null, "reason": "running",
+            "id": id, "owner": "research", "is_workspace": false, "phase": "running", "outcome": null, "reason": "running",
             "message": "The program runs on 4 workers.", "is_new": false, "has_ended": false, "attempts": 0,
             "generations": 0, "ends": {}, "last_end": null, "by_people": [], "step": 1200, "loss": "2.31",
             "cost_usd": 1.234, "last_at": ago(60),
@@ -107,6 +107,19 @@ pub(super) async fn digest(Query(query): Query<BTreeMap<String, String>>) -> Res
                 ("generations", json!(3)),
                 ("ends", json!({"preempted": 2, "infra_grpc": 1})),
                 ("by_people", json!(["sync by ada@example.com", "sync by ada@example.com", "wake by ada@example.com"])),
+            ],
+        ),
+        one(
+            "old",
+            &[
+                ("owner", json!("robots")),
+                ("is_workspace", json!(true)),
+                ("phase", json!("cancelled")),
+                ("outcome", json!("cancelled")),
+                ("has_ended", json!(true)),
+                ("by_people", json!(["cancel by ada@example.com"])),
+                ("step", Value::Null),
+                ("loss", Value::Null),
             ],
         ),
         one(
@@ -249,14 +262,15 @@ pub(super) fn knocking() -> Value {
     job
 }
 
-pub(super) async fn letters(Query(query): Query<BTreeMap<String, String>>) -> Json<Value> {
+pub(super) async fn letters(Query(query): Query<BTreeMap<String, String>>) -> Response {
     let letters = match query.get("job").map(String::as_str) {
         None => vec![letter(None), letter(Some("hooked"))],
         Some("knocking") => vec![waiting_letter()],
         Some("hooked") => vec![letter(Some("hooked"))],
+        Some(id) if known(id).is_none() => return no_such_job(id),
         Some(_) => Vec::new(),
     };
     let view = json!({"letters": letters, "next_page_token": null});
     let _: rekindle_wire::v1::DeadLetterList = serde_json::from_value(view.clone()).unwrap();
-    Json(view)
+    Json(view).into_response()
 }

@@ -69,6 +69,7 @@ async fn a_run_that_is_waited_for_tells_its_end_as_json_and_as_exit_code() {
 async fn who_leaves_with_ctrl_c_is_told_that_the_job_goes_on() {
     for (line, again) in [
         ("up rising", ""),
+        ("logs quiet -f", "logs -f quiet"),
         ("logs endless -f", "logs -f endless"),
         ("run job.yaml --id endless --no-code -f", "logs -f endless"),
         ("wait endless train-1", "wait endless train-1"),
@@ -76,19 +77,26 @@ async fn who_leaves_with_ctrl_c_is_told_that_the_job_goes_on() {
     ] {
         let server = server::start().await;
         let script = format!("echo $$ >pid; exec \"$REKINDLE\" {line}");
+        // That it is one is known after the first look.
+        let is_workspace = line == "logs quiet -f";
         let home = project();
         let folder = home.path().join("project");
         let run = shell(&server, &folder, &script);
         let leave = async {
             // The handler of the signal is there before the first look that waits for something.
-            server.looked(if again.is_empty() { 2 } else { 1 }).await;
+            server.looked(if again.is_empty() || is_workspace { 2 } else { 1 }).await;
             let pid = std::fs::read_to_string(folder.join("pid")).unwrap();
             kill_process(Pid::from_raw(pid.trim().parse().unwrap()).unwrap(), Signal::INT).unwrap();
         };
         let (output, ()) = tokio::join!(run, leave);
         let said = String::from_utf8(output.stderr).unwrap();
         let jobs = again.trim_start_matches("logs -f ").trim_start_matches("wait ");
-        let told = format!("ended by that; see again with `rekindle {again}`, end with `rekindle cancel {jobs}`");
+        let end = if is_workspace {
+            "give its TPU back with `rekindle pause quiet`, end it with `rekindle delete quiet`".to_owned()
+        } else {
+            format!("end with `rekindle cancel {jobs}`")
+        };
+        let told = format!("ended by that; see again with `rekindle {again}`, {end}");
         let of_workspace = "rising comes up all the same; see it with `rekindle status rising`".to_owned();
         let told = if again.is_empty() { of_workspace } else { told };
         assert!(said.contains(&told) && !said.contains("error:"), "{line}: {said}");

@@ -485,8 +485,14 @@ fn notify(top: &Object<'_>, deployment: &Deployment, faults: &mut Faults) -> Vec
 fn check_webhook(webhook: &str, deployment: &Deployment) -> Result<(), String> {
     if webhook.starts_with("http://") {
         let why = "what is sent by http:// is read by whoever is on the way, and the address is itself a secret";
+        // On one machine nobody is on the way, but a job goes to the cloud as it is.
+        let how = if deployment.is_local() {
+            "; for one on this machine the README of Rekindle makes a certificate, which `SSL_CERT_FILE=ca.pem rekindle dev` trusts"
+        } else {
+            ""
+        };
         return Err(format!(
-            "must begin with https://: {why}; give the receiver a certificate, or a relay that has one"
+            "must begin with https://: {why}; give the receiver a certificate, or a relay that has one{how}"
         ));
     }
     // The standard's reader would mend or drop these.

@@ -515,6 +515,11 @@ fn a_webhook_is_an_https_address() {
     }
     let plain = with(&["notify"], json!([{"webhook": "http://hooks.example.com/T0/B0"}]));
     refuses(&plain, "notify[0].webhook", "must begin with https://: what is sent by http:// is read by whoever is on");
+    let told =
+        |deployment: &Deployment| fault(deployment, &plain).1.contains("`SSL_CERT_FILE=ca.pem rekindle dev` trusts");
+    let mut local = open_deployment();
+    local.bucket = "file:///home/ann/objects".into();
+    assert!(told(&local) && !told(&open_deployment()), "how on one machine");
     let value = with(&["notify"], json!([{"webhook": "https://h.example:8443/x?y=z"}]));
     assert!(good(&value).notify[0].events.is_empty());
     refuses(

@@ -30,8 +30,7 @@ fn every_fault_names_a_command_that_mends_it() {
     }))
     .unwrap();
     let failing = webhooks(&[letter.clone(), letter.clone()], now);
-    let told =
-        "2 events not told in the last day; the newest: hooks.example.com:8443: it answered 503; tried again for 5m";
+    let told = "2 events not told in the last day; the newest: hooks.example.com:8443: it answered 503; tried again for another 5m";
     assert_eq!(failing.found, told);
     assert_eq!(webhooks(&[letter], now + SignedDuration::from_hours(25)).verdict, Verdict::Good);
     let checks = [

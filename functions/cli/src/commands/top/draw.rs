@@ -268,7 +268,11 @@ fn attempts(frame: &mut Frame<'_>, area: Rect, job: &JobView, list: Option<&Prog
     let [plot, told] = Layout::vertical([Constraint::Length(2), Constraint::Min(1)]).areas(inner);
     let losses = list.map(losses).unwrap_or_default();
     if losses.len() < 2 {
-        let words = if list.is_some() { "no loss was reported" } else { "…" };
+        let words = match (list, losses.as_slice()) {
+            (None, _) => "…",
+            (Some(_), []) => "no loss was reported",
+            (Some(_), _) => "one loss so far",
+        };
         frame.render_widget(Paragraph::new(words), plot);
     } else {
         let bars = bars(&losses, usize::from(plot.width));
@@ -279,8 +283,10 @@ fn attempts(frame: &mut Frame<'_>, area: Rect, job: &JobView, list: Option<&Prog
         frame.render_widget(line, plot);
     }
     let mut lines: Vec<Line<'_>> = Vec::new();
-    if let (Some(first), Some(last)) = (losses.first(), losses.last()) {
-        lines.push(Line::from(format!("loss {} → {}", number(*first), number(*last))));
+    match losses.as_slice() {
+        [] => {}
+        [one] => lines.push(Line::from(format!("loss {}", number(*one)))),
+        [first, .., last] => lines.push(Line::from(format!("loss {} → {}", number(*first), number(*last)))),
     }
     for attempt in list.map(|list| list.attempts.as_slice()).unwrap_or_default().iter().rev() {
         let (Some(first), Some(last)) = (attempt.points.first(), attempt.points.last()) else { continue };

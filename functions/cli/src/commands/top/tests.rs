@@ -179,6 +179,22 @@ fn the_whole_screen_shows_jobs_attempts_workers_fleet_and_events() {
 }
 
 #[test]
+fn a_single_loss_is_no_way_from_itself_to_itself() {
+    let mut state = state();
+    let mut progress = progress_of("waits");
+    progress.attempts.truncate(1);
+    progress.attempts[0].points.truncate(1);
+    state.progress = Some(progress.clone());
+    let shown = screen(&state, 120, 30);
+    assert!(shown.contains("one loss so far") && shown.contains("loss 8.875"), "{shown}");
+    assert!(!shown.contains("8.875 →") && !shown.contains("no loss"), "{shown}");
+    progress.attempts[0].points[0].loss = None;
+    state.progress = Some(progress);
+    let shown = screen(&state, 120, 30);
+    assert!(shown.contains("no loss was reported") && !shown.contains("loss so far"), "{shown}");
+}
+
+#[test]
 fn a_small_terminal_loses_panes_and_columns_and_the_smallest_is_told() {
     let mut state = state();
     state.progress = Some(progress_of("waits"));
