@@ -1,6 +1,6 @@
 // One job: what it is, why, its attempts to scale, its output, its history, and what a person may do.
 
-import { amount, ask, call, clock, counted, el, get, phase, redraw, say, since, span, step, table, usd } from "./parts.js";
+import { amount, ask, call, clock, counted, el, get, loss, phase, redraw, say, sentence, since, span, step, table, usd } from "./parts.js";
 
 /** A change of the job is told by the stream; what goes on without one (steps, cost, heartbeats) is asked for so often. */
 const LOOK_MS = 60000;
@@ -14,8 +14,11 @@ export function jobView(main, id) {
   const place = Object.fromEntries(["head", "why", "facts", "line", "plot", "ends", "history", "spec"].map((name) => [name, el("div", {})]));
   const logs = logView(path);
   const bar = actionBar(path, () => draw());
-  main.append(place.head, bar.node, place.why, el("h3", {}, "Attempts, to scale"), place.line, el("h3", {}, "Progress"), place.plot,
-    el("h3", {}, "Facts"), place.facts, el("h3", {}, "Output"), logs.node, el("h3", {}, "History"), place.history, el("h3", {}, "Spec"), place.spec);
+  // Nothing is known before the first answer, and never of a job that is not there.
+  const [top, rest] = [el("div", { hidden: true }, bar.node), el("div", { hidden: true },
+    el("h3", {}, "Attempts, to scale"), place.line, el("h3", {}, "Progress"), place.plot, el("h3", {}, "Facts"), place.facts,
+    el("h3", {}, "Output"), logs.node, el("h3", {}, "History"), place.history, el("h3", {}, "Spec"), place.spec)];
+  main.append(place.head, top, place.why, rest);
   let timer = null;
   let isClosed = false;
   let entries = [];
@@ -37,13 +40,14 @@ export function jobView(main, id) {
       const files = job.spec.outputs?.length && ENDED.includes(job.phase) ? await get(`${path}/outputs`) : null;
       if (!isLooked()) return;
       revision = job.revision;
-      redraw(place.head, el("h2", {}, id, " ", phase(job)), el("p", {}, job.message));
+      [top.hidden, rest.hidden] = [false, false];
+      redraw(place.head, el("h2", {}, id, " ", phase(job)), el("p", {}, sentence(job.message)));
       bar.show(job);
-      redraw(place.why, el("div", { class: "panel" }, el("p", {}, explain.paragraph), el("ul", { class: "facts" }, explain.facts.map((fact) => el("li", {}, fact)))));
+      redraw(place.why, el("div", { class: "panel" }, el("p", {}, sentence(explain.paragraph)), el("ul", { class: "facts" }, explain.facts.map((fact) => el("li", {}, sentence(fact))))));
       redraw(place.facts, facts(job, path, files));
       redraw(place.line, timeline(entries, job, progress.attempts));
       redraw(place.plot, plot(progress.attempts), workers(progress.workers));
-      redraw(place.history, history(entries, job.id));
+      redraw(place.history, history(entries, job));
       redraw(place.spec, el("pre", { class: "panel" }, JSON.stringify(job.spec, null, 2)));
       logs.follow(!ENDED.includes(job.phase), progress);
       if (!ENDED.includes(job.phase)) later();
@@ -74,7 +78,9 @@ async function wholeHistory(path) {
 
 const WORDS = {
   cancel: ["Cancel", (id) => `${id} is ended for good, and its TPU is given back.`],
-  pause: ["Pause", (id) => `The program of ${id} is told to save, and its TPU is given back. The job is kept.`],
+  pause: ["Pause", (id, isWorkspace) => (isWorkspace
+    ? `The TPU of ${id} is given back, and what sync and exec brought to it is gone, unless it is in the folder of up or in a bucket.`
+    : `The program of ${id} is told to save, and its TPU is given back. The job is kept.`)],
   unpause: null,
   restart: ["Restart", (id) => `The program of ${id} is ended and started again from its last checkpoint.`],
   wake: null,
@@ -85,7 +91,7 @@ function actionBar(path, then) {
   let shown = null;
   const act = async (name) => {
     const job = shown;
-    if (WORDS[name] && !(await ask(`${WORDS[name][0]} ${job.id}?`, WORDS[name][1](job.id), `${WORDS[name][0]} it`))) return;
+    if (WORDS[name] && !(await ask(`${WORDS[name][0]} ${job.id}?`, WORDS[name][1](job.id, job.spec.workspace), `${WORDS[name][0]} it`))) return;
     try {
       // Only what was seen is acted on: another attempt by now answers 409.
       await call(`${path}/${name}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ if_attempt: job.attempt }) });
@@ -121,7 +127,7 @@ function facts(job, path, files) {
     ["Owner", job.owner], ["Tags", job.tags.join(", ") || "-"], ["Submitted", `${clock(job.created_at)} by ${job.submitted_by}`],
     ["Attempt, generation", `${job.attempt}, ${job.generation}`],
     ["Preempted", job.counters.preemptions], ["Failures", `${job.counters.infra_failures} of the infrastructure, ${job.counters.user_failures} of the program`],
-    ["Step", step(job) || "-"], ["Loss", job.progress.loss ?? "-"], ["Steps repeated", job.counters.steps_repeated],
+    ["Step", step(job) || "-"], ["Loss", loss(job.progress.loss ?? "-")], ["Steps repeated", job.counters.steps_repeated],
     ["Chip hours", `${amount(hours.total)}: ${amount(hours.useful)} useful, ${amount(hours.repeated)} repeated, ${amount(hours.waiting)} waiting, ${amount(hours.idle ?? 0)} idle`],
     ["Cost", usd(job.cost_usd)], ["TPUs", of.join("; ") || "none"],
   ];
@@ -160,7 +166,9 @@ function timeline(all, job, attempts) {
   const first = Math.max(1, last - ROWS_MAX + 1);
   const entries = all.filter((entry) => Math.max(1, entry.generation) >= first);
   const begin = Date.parse(entries[0].at);
-  const end = ENDED.includes(job.phase) ? Date.parse(entries.at(-1).at) : Date.now();
+  // A tag or a note may come after the end.
+  const over = entries.find((entry) => ENDED.includes(entry.to));
+  const end = over ? Date.parse(over.at) : Date.now();
   const total = Math.max(end - begin, 1000);
   const x = (time) => 60 + (930 * (time - begin)) / total;
   const kinds = { provisioning: "make", starting: "make", recovering: "again", running: "runs" };
@@ -233,7 +241,7 @@ function plot(attempts) {
   const lines = attempts.map((attempt) => {
     const points = attempt.points.filter((point) => typeof up(point) === "number");
     if (!points.length) return null;
-    const words = `attempt ${attempt.attempt}: steps ${points[0].step} to ${points.at(-1).step}${hasLoss ? `, loss ${points[0].loss} to ${points.at(-1).loss}` : ""}`;
+    const words = `attempt ${attempt.attempt}: steps ${points[0].step} to ${points.at(-1).step}${hasLoss ? `, loss ${loss(points[0].loss)} to ${loss(points.at(-1).loss)}` : ""}`;
     const kind = `plot a${attempt.attempt % 3}`;
     return points.length === 1
       ? el("rect", { x: x(points[0]) - 1.5, y: y(points[0]) - 1.5, width: 3, height: 3, class: kind }, el("title", {}, words))
@@ -251,7 +259,7 @@ function plot(attempts) {
 
 const WORKERS = [
   ["Worker", (worker) => worker.name], ["State", (worker) => worker.state],
-  ["Step", (worker) => worker.step ?? "", true], ["Loss", (worker) => worker.loss ?? "", true],
+  ["Step", (worker) => worker.step ?? "", true], ["Loss", (worker) => loss(worker.loss ?? ""), true],
   ["Heard", (worker) => `${since(worker.heard_at)} ago`, true],
   ["Notice", (worker) => (worker.notice_deadline ? `taken away ${clock(worker.notice_deadline)}` : "")],
 ];
@@ -262,15 +270,15 @@ function workers(list) {
   return rows.length ? table("Workers of the current attempt", WORKERS, rows, { id: "workers" }) : "";
 }
 
-function history(entries, id) {
+function history(entries, job) {
   const columns = [
     ["Time", (entry) => clock(entry.at)], ["Cause", (entry) => entry.cause], ["By", (entry) => entry.actor],
-    ["Phase", (entry) => phase({ phase: entry.to })], ["Attempt", (entry) => entry.attempt, true],
-    ["Message", (entry) => [entry.message, ...entry.notes.filter((note) => note !== entry.message)].join(" · ")],
+    ["Phase", (entry) => phase({ phase: entry.to, spec: job.spec })], ["Attempt", (entry) => entry.attempt, true],
+    ["Message", (entry) => sentence([entry.message, ...entry.notes.filter((note) => note !== entry.message)].join(" · "))],
   ];
   const left = entries.length - DECISIONS_MAX;
   const caption = left > 0 ? `The newest ${DECISIONS_MAX} of ${entries.length} decisions` : "Every decision, newest first";
-  const note = left > 0 ? el("p", {}, `${counted(left, "earlier decision")} left out: rekindle history ${id} shows every one.`) : null;
+  const note = left > 0 ? el("p", {}, `${counted(left, "earlier decision")} left out: rekindle history ${job.id} shows every one.`) : null;
   return el("div", {}, note, table(caption, columns, entries.slice(-DECISIONS_MAX).reverse(), { id: "history" }));
 }
 

@@ -63,7 +63,7 @@ function merge(job, isNews) {
   if (old && before.attempt === job.attempt && Date.parse(old.step_at) > (Date.parse(now.step_at) || 0)) job = { ...job, progress: old };
   known.jobs.set(job.id, job);
   if (isNews && (before?.phase !== job.phase || before?.message !== job.message)) {
-    known.events.unshift({ at: new Date().toISOString(), id: job.id, phase: job.phase, message: job.message });
+    known.events.unshift({ at: new Date().toISOString(), id: job.id, phase: job.phase, spec: job.spec, message: job.message });
     known.events.length = Math.min(known.events.length, EVENTS_MAX);
     if (before?.phase !== job.phase) announce(job);
   }

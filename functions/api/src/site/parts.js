@@ -97,11 +97,22 @@ export const amount = (hours) => hours.toFixed(hours > 0 && hours < 1 ? Math.min
 export const usd = (amount) => (amount > 0 && amount < 0.01 ? `$${amount.toFixed(4)}` : `$${(amount ?? 0).toFixed(2)}`);
 /** `1 job`, `2 jobs`. */
 export const counted = (count, word) => (count === 1 ? `1 ${word}` : `${count} ${word}s`);
+/** A loss as a program wrote it; with five digits where it has more, as on the command line. */
+export function loss(written) {
+  const [text, number] = [String(written), Number(written)];
+  if (text.length <= 8 || !Number.isFinite(number)) return text;
+  const before = number === 0 ? 0 : Math.floor(Math.log10(Math.abs(number)));
+  return before >= -3 && before < 5 ? number.toFixed(4 - before) : number.toExponential(3).replace("e+", "e");
+}
+/** A sentence, its `commands` set as such. */
+export const sentence = (text) => String(text ?? "").split(/`([^`\n]+)`/).map((part, at) => (at % 2 ? el("code", {}, part) : part));
+/** `restart`, `restart twice`, `restart 3 times`. */
+export const times = (word, count) => (count === 1 ? word : count === 2 ? `${word} twice` : `${word} ${count} times`);
 export const clock = (time) => new Date(time).toLocaleString();
 
 export function phase(job) {
   // A workspace ends by being deleted.
-  const said = (word) => (word === "cancelled" && job.spec?.workspace ? "deleted" : word);
+  const said = (word) => (word === "cancelled" && (job.spec?.workspace || job.is_workspace) ? "deleted" : word);
   const word = job.outcome && job.phase === "stopping" ? `stopping (${said(job.outcome)})` : said(job.phase);
   return el("span", { class: `phase ${job.phase}` }, word);
 }

@@ -1,6 +1,6 @@
 // Jobs, fleet, cost, events.
 
-import { clock, counted, el, get, line, phase, redraw, say, since, span, step, table, usd } from "./parts.js";
+import { clock, counted, el, get, line, phase, redraw, say, sentence, since, span, step, table, times, usd } from "./parts.js";
 import { more } from "./page.js";
 
 const JOBS = [
@@ -14,7 +14,7 @@ const JOBS = [
   ["Step", step, true],
   ["Cost", (job) => usd(job.cost_usd), true],
   ["Owner", (job) => job.owner],
-  ["Message", (job) => job.message],
+  ["Message", (job) => sentence(job.message)],
 ];
 /** Rows that are drawn at once; more come as one scrolls. */
 const ROWS = 200;
@@ -158,15 +158,25 @@ export function costView(main) {
 }
 
 const DAY_MS = 86400000;
-const times = (count) => (count === 1 ? "" : ` ${count} times`);
 const HAPPENED = [
   ["Job", (job) => el("a", { href: `#/job/${encodeURIComponent(job.id)}` }, job.id)], ["Now", phase], ["Owner", (job) => job.owner],
-  ["What happened", (job) => [
-    job.is_new ? "submitted" : null, job.attempts ? (job.attempts === 1 ? "1 start" : `${job.attempts} starts`) : null,
-    ...Object.entries(job.ends).map(([kind, count]) => `${kind}${times(count)}`), ...job.by_people,
-  ].filter(Boolean).join(", ")],
-  ["Message", (job) => job.message],
+  ["What happened", happened], ["Message", (job) => sentence(job.message)],
 ];
+/** In the words of `rekindle since`. */
+function happened(job) {
+  // The first start of a new job is no news of its own; one command of a person may take several orders.
+  const starts = job.attempts ? (job.attempts === 1 && job.is_new ? "started" : counted(job.attempts, "start")) : null;
+  const people = [];
+  for (const told of job.by_people) {
+    if (people.at(-1)?.told === told) people.at(-1).count += 1; else people.push({ told, count: 1 });
+  }
+  const parts = [
+    job.is_new ? "submitted" : null, starts, ...Object.entries(job.ends).map(([kind, count]) => times(kind, count)),
+    ...people.map(({ told, count }) => times(told, count)),
+  ].filter(Boolean).join(", ");
+  const end = job.has_ended ? phase(job).textContent : null;
+  return [parts, end].filter(Boolean).join("; ");
+}
 
 /** Dead letters that are shown, and pages that are looked through for as many: a page may hold none that one may see. */
 const [LETTERS_SHOWN, LETTER_PAGES] = [100, 10];
@@ -199,7 +209,7 @@ async function lettersInto(place) {
     place.replaceChildren(letters.length
       ? table("Webhooks that were not told, messages that could not be used", LETTERS, letters, { id: "letters" })
       : el("p", {}, none));
-    if (letters.length) place.append(el("p", {}, "What is given up is not sent again: mend a message and publish it anew; what a webhook has missed is in the history on its job's page."));
+    if (letters.some((letter) => !letter.tried_until)) place.append(el("p", {}, "What is given up is not sent again: mend a message and publish it anew; what a webhook has missed is in the history on its job's page."));
     if (isCut) place.append(el("p", {}, "There may be more; rekindle dead-letters looks for them."));
   } catch (error) {
     place.replaceChildren(el("p", { class: "error" }, error.message));
@@ -215,7 +225,7 @@ export function eventsView(main, known) {
   const columns = [
     ["Time", (event) => clock(event.at)],
     ["Job", (event) => el("a", { href: `#/job/${encodeURIComponent(event.id)}` }, event.id)],
-    ["Phase", phase], ["Message", (event) => event.message],
+    ["Phase", phase], ["Message", (event) => sentence(event.message)],
   ];
   const draw = () => redraw(place, known.events.length ? table("Events", columns, known.events, { id: "events" }) : el("p", {}, "None yet."));
   draw();

@@ -4,6 +4,7 @@ const at = (second) => new Date(Date.UTC(2026, 0, 1) + second * 1000).toISOStrin
 const frames = async (count) => { for (let n = 0; n < count; n += 1) await new Promise(requestAnimationFrame); };
 window.EventSource = class { addEventListener() {} close() {} };
 const { jobView } = await import("/site/job.js");
+const { loss, sentence, times } = await import("/site/parts.js");
 
 /** What a view shows of a job with this history and these steps. */
 async function shown(id, entries, attempts) {
@@ -53,10 +54,15 @@ try {
     entry(0, "running", 1), entry(40, "recovering", 1), entry(50, "running", 2), entry(60, "recovering", 2),
     entry(70, "running", 3), entry(100, "failed", 3),
   ];
+  // A person's note, long after the end.
+  const noted = [...three, entry(230, "failed", 3)];
   const first = points(1, [[10, 10], [20, 20], [30, 30], [40, 40]]);
   return {
+    losses: ["0.038480148660977126", "1234567.891", "-0.00001234567", "2.31", "nan of it all"].map(loss),
+    said: sentence("run `rekindle up dev`, or `").map((part) => part.outerHTML ?? part),
+    times: [1, 2, 3].map((count) => times("preempted", count)),
     many: await shown("many", many, []),
-    few: await shown("few", three, [first, points(2, []), points(3, [[80, 21], [95, 51]])]),
+    few: await shown("few", noted, [first, points(2, []), points(3, [[80, 21], [95, 51]])]),
     none_kept: await shown("none-kept", three, [first, points(2, []), points(3, [[80, 1], [95, 51]])]),
   };
 } finally { Object.assign(window, real); }

@@ -21,11 +21,16 @@ pub(super) async fn told(page: &Browser) -> Result<()> {
     ensure!(many["caption"] == "The newest 300 of 341 decisions" && many["decisions"] == 300, "the caption: {many}");
     ensure!(few["notes"] == json!([]) && few["caption"] == "Every decision, newest first", "nothing left out: {few}");
     ensure!(
-        few["label"].as_str().is_some_and(|label| label.starts_with("3 TPUs and 3 attempts in ")),
+        few["label"].as_str().is_some_and(|label| label == "3 TPUs and 3 attempts in 100s"),
         "the picture's words: {few}"
     );
     let lost = |secs: u32| json!([format!("what attempt 1 did in its last {secs}s is lost: no checkpoint held it")]);
     ensure!(few["lost"] == lost(20), "lost, though the next attempt made no step: {few}");
     ensure!(none["lost"] == lost(40), "all is lost where nothing was kept: {none}");
+    let losses = json!(["0.038480", "1.235e6", "-1.235e-5", "2.31", "nan of it all"]);
+    ensure!(found["losses"] == losses, "losses as the command line shows them: {found}");
+    let said = json!(["run ", "<code>rekindle up dev</code>", ", or `"]);
+    ensure!(found["said"] == said, "a command is set as such: {found}");
+    ensure!(found["times"] == json!(["preempted", "preempted twice", "preempted 3 times"]), "how often: {found}");
     Ok(())
 }

@@ -90,7 +90,10 @@ async fn asks(dev: &Dev, page: &Browser) -> Result<()> {
     page.sees("#cost tbody", "the job's cost", |text| text.contains("live")).await?;
     page.shot("cost").await?;
     page.click("nav a[href='#/events']").await?;
-    page.sees("#digest", "what happened", |text| text.contains("preempted") && text.contains("cancel by")).await?;
+    page.sees("#digest", "what happened", |text| {
+        text.contains("preempted, cancel by ") && text.contains("; cancelled")
+    })
+    .await?;
     page.shot("events").await
 }
 

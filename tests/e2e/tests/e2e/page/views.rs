@@ -177,6 +177,12 @@ pub(super) async fn unknown_addresses(dev: &Dev, page: &Browser) -> Result<()> {
     }
     page.click("main a[href='#/']").await?;
     page.sees("#jobs tbody", "the jobs again", |text| text.contains("runs")).await?;
+    // Of a job that is not there, only that is said.
+    page.script("location.hash = '#/job/nosuch'").await?;
+    page.sees("main .error", "that there is none", |text| text.starts_with("404: ")).await?;
+    let seen =
+        "return [...document.querySelectorAll('main h3, main button')].filter((of) => of.checkVisibility()).length";
+    ensure!(page.script(seen).await? == 0, "sections of a job that is not there");
     page.client.goto(&format!("{}/nothing", dev.url)).await?;
     page.sees("main", "that there is no such page", |text| text.contains("/nothing is no page")).await?;
     page.click("main a").await?;
