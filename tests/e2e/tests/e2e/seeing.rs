@@ -267,6 +267,14 @@ impl Terminal {
         let seen = until(&what, Duration::from_mins(1), async || Ok(self.screen().shows(words).then_some(()))).await;
         seen.with_context(|| self.screen().text())
     }
+
+    /// Waits until the words are gone. A screen is drawn from above: what was below in the one before is the last to go, and
+    /// would be taken for that of the one after. An Esc that is not yet read makes the next key another one.
+    async fn hides(&self, words: &str) -> Result<()> {
+        let what = format!("the terminal hides {words:?}");
+        let gone = until(&what, Duration::from_mins(1), async || Ok((!self.screen().shows(words)).then_some(()))).await;
+        gone.with_context(|| self.screen().text())
+    }
 }
 
 /// A job that runs until somebody ends it.
@@ -281,10 +289,12 @@ async fn top(person: &Person<'_>) -> Result<()> {
     terminal.sees("live: attempts").await?;
     terminal.press("e").await?;
     terminal.sees("why live is where it is").await?;
+    terminal.hides("quit").await?;
     terminal.press("\u{1b}").await?;
     terminal.sees("quit").await?;
     terminal.press("l").await?;
     terminal.sees("output of live").await?;
+    terminal.hides("quit").await?;
     terminal.press("\u{1b}").await?;
     terminal.sees("quit").await?;
     terminal.press("c").await?;
