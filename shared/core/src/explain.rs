@@ -101,6 +101,9 @@ fn standing(job: &Job, now: Timestamp) -> String {
             Some(attempt) => format!("Job {id} runs: {}, for {since}{}.", on(job, attempt), progress(job, attempt)),
             None => format!("Job {id} runs, for {since}."),
         },
+        Phase::Recovering if job.settling.is_some() => {
+            format!("Job {id} is about to fail; for {since} it has waited to see whether its slice was lost.")
+        }
         Phase::Recovering => format!("Job {id} is being brought back, for {since}{}.", lost_slice(job)),
         Phase::Stopping => {
             let end = match job.outcome {

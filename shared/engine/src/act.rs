@@ -10,7 +10,7 @@ use rekindle_core::decide::EffectOutcome;
 use rekindle_core::effect::Effect;
 use rekindle_core::job::{Generation, Job};
 use rekindle_core::names;
-use rekindle_core::observation::{CreateError, CreateErrorKind};
+use rekindle_core::observation::{CreateError, CreateErrorKind, SliceState};
 use rekindle_ports::tpu::{CreateRequest, TpuError};
 
 use crate::observe::slice_ref;
@@ -91,6 +91,12 @@ impl Engine {
         match self.ports.tpu.delete(&slice_ref(g)).await {
             Ok(_) => EffectOutcome::DeleteSent { generation },
             Err(TpuError::NotFound) => EffectOutcome::DeleteNotFound { generation },
+            // Refused because it is being deleted already, by the provider or by a call whose answer was lost: that is what was wanted.
+            Err(error @ TpuError::State(_)) => match self.ports.tpu.get(&slice_ref(g)).await {
+                Ok(Some(view)) if view.state == SliceState::Deleting => EffectOutcome::DeleteSent { generation },
+                Ok(None) => EffectOutcome::DeleteNotFound { generation },
+                Ok(Some(_)) | Err(_) => EffectOutcome::DeleteFailed { generation, why: error.to_string() },
+            },
             Err(error) => EffectOutcome::DeleteFailed { generation, why: error.to_string() },
         }
     }

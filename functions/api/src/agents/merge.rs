@@ -136,6 +136,8 @@ pub(super) enum Change {
     Running,
     /// The first step above the job's highest.
     Step,
+    /// This worker began further back than the attempt is known to have.
+    Resumed,
 }
 
 /// The most important change of a write, if any. Heartbeats are none.
@@ -180,6 +182,11 @@ pub(super) fn change(
     let passed = |step: Option<u64>| step > job.highest_step;
     if !attempt.progressed && passed(next.step) && !passed(known.and_then(|k| k.step)) {
         return Some(Change::Step);
+    }
+    // Else it would be known only with the next look, which may be minutes away while all is well.
+    let is_lower = next.resumed_from.zip(attempt.resumed_from).is_some_and(|(from, known)| from < known);
+    if is_lower && known.and_then(|k| k.resumed_from) != next.resumed_from {
+        return Some(Change::Resumed);
     }
     None
 }

@@ -85,7 +85,7 @@ async fn once(
         }
         Change::AllExited => all(api, job, attempt, |r| r.state == WorkerState::Exited).await?,
         Change::Collected | Change::Sent => all(api, job, attempt, |r| !r.has_left_something()).await?,
-        Change::Exit | Change::Notice | Change::Reboot | Change::Step => Some(revision),
+        Change::Exit | Change::Notice | Change::Reboot | Change::Step | Change::Resumed => Some(revision),
     };
     let cause = match news {
         Change::Exit => "worker exit",
@@ -97,6 +97,7 @@ async fn once(
         Change::Ready => "workers ready",
         Change::Running => "workers running",
         Change::Step => "first new step",
+        Change::Resumed => "resumed further back",
     };
     Ok(complete.map(|read| News { cause: cause.into(), after: read.max(revision) }))
 }

@@ -209,7 +209,7 @@ async function lettersInto(place) {
     place.replaceChildren(letters.length
       ? table("Webhooks that were not told, messages that could not be used", LETTERS, letters, { id: "letters" })
       : el("p", {}, none));
-    if (letters.some((letter) => !letter.tried_until)) place.append(el("p", {}, "What is given up is not sent again: mend a message and publish it anew; what a webhook has missed is in the history on its job's page."));
+    if (letters.some((letter) => !letter.tried_until)) place.append(el("p", {}, "What is given up is not sent again: mend a message and publish it anew; of a webhook, “Not told” is the phase it was not told of, and the history on its job's page tells what happened then."));
     if (isCut) place.append(el("p", {}, "There may be more; rekindle dead-letters looks for them."));
   } catch (error) {
     place.replaceChildren(el("p", { class: "error" }, error.message));

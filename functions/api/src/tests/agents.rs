@@ -376,6 +376,23 @@ async fn the_first_step_above_the_highest_is_news() {
 }
 
 #[tokio::test]
+async fn a_worker_that_resumed_further_back_than_the_first_is_news_once() {
+    let served = Served::with_job().await;
+    let mut agents = running(&served).await;
+    let rows: [(usize, u64, &[&str]); 4] =
+        [(0, 118, &["first new step"]), (1, 117, &["resumed further back"]), (1, 117, &[]), (2, 119, &[])];
+    for (worker, from, causes) in rows {
+        let mut report = agents[worker].report(WorkerState::Running);
+        report.progress = Progress { step: Some(from.min(118)), resumed_from: Some(from), ..Progress::default() };
+        agents[worker].send(&report).await;
+        assert_eq!(served.rig.take_causes(), causes, "worker {worker}");
+        served.rig.pass("train").await;
+        served.rig.take_causes();
+    }
+    assert_eq!(served.rig.job("train").await.unwrap().attempt().and_then(|a| a.resumed_from), Some(117));
+}
+
+#[tokio::test]
 async fn explain_tells_the_step_that_the_workers_told_last_and_not_that_of_the_last_pass() {
     let served = Served::with_job().await;
     let mut agents = running(&served).await;

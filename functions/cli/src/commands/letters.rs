@@ -55,7 +55,8 @@ pub(crate) async fn run(context: &Context, options: &DeadLetters) -> Result<()> 
     context.printer.data(&table.render(context.printer.width()))?;
     if is_given_up {
         context.printer.talk(
-            "what is given up is not sent again: mend a message and publish it anew; what a webhook has missed is in `rekindle history JOB`",
+            "what is given up is not sent again: mend a message and publish it anew; \
+             of a webhook, NOT TOLD is the phase it was not told of, and `rekindle history JOB` tells what happened then",
         );
     }
     Ok(())

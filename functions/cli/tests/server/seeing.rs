@@ -206,10 +206,11 @@ fn end_of(attempt: u32) -> Value {
     })
 }
 
-/// A job whose program printed nothing and has ended; it waits whether a loss explains that.
+/// A job whose program printed nothing and has ended; it waits to see whether its slice was lost.
 pub(super) fn settling() -> Value {
     let mut job = job("silent", &[("phase", json!("recovering")), ("reason", json!("settling"))]);
-    job["message"] = json!("exit code 1; waits whether a loss explains it");
+    job["message"] =
+        json!("exit code 1; waits up to 60 s to see whether the slice was lost: if so the job goes on, else it fails");
     job["waiting_for"] = json!("a sign that the slice was lost, until 2026-11-28T12:00:00Z");
     job
 }

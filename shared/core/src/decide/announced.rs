@@ -63,6 +63,20 @@ fn maintenance_of_next_week_holds_back_nothing_of_a_slice_that_is_lost_today() {
     assert!(first(&then(&lost, &Look::Absent, 101)).is_none(), "it is gone");
 }
 
+#[test]
+fn the_sentence_of_a_notice_is_true_before_and_after_the_slice_went() {
+    let soon = notice(NoticeKind::Preemption, 100, 130);
+    let job = running();
+    let of = |n| WorkerReport { notice: Some(soon.clone()), ..report(n, WorkerState::Running, None) };
+    let ready = Look::Seen(view(&job, SliceState::Ready, true));
+    let after = decided(&job, &seen(&job, &ready, Some((0..4).map(of).collect()), 101), 101).job;
+    let told = after.last_end.as_ref().map(|end| end.ended.summary.as_str());
+    assert_eq!(
+        told,
+        Some("the provider announced that it takes generation 1 away at 2026-03-01T12:02:10Z (preempted)")
+    );
+}
+
 /// Its clock was ahead of ours: it ended the program a little before we would have.
 #[test]
 fn what_an_agent_ended_for_its_own_notice_is_no_success() {

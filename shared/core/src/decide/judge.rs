@@ -76,7 +76,9 @@ impl Pass<'_> {
         if self.live_attempt().is_some_and(|a| self.ended_well_before(&a, urgent_from(&notice))) {
             return;
         }
-        let what = format!("generation {number} will be taken away at {:.0} ({kind})", notice.deadline);
+        // It is read before that time and long after it, so it says only what is past in both.
+        let what =
+            format!("the provider announced that it takes generation {number} away at {:.0} ({kind})", notice.deadline);
         let Some(a) = self.live_attempt().filter(|a| a.generation == number) else {
             // Judged already: an exit shortly before the notice was its first sign.
             self.take_back(number, kind, &what);

@@ -9,7 +9,7 @@ use crate::effect::Effect;
 use crate::explain::explain;
 use crate::failure::FailureKind;
 use crate::fixture::{at, deployment, entry, generation, noon, spec_in, with};
-use crate::job::{Create, Desired, Generation, Job, OutEvent, Outcome, Phase, Via};
+use crate::job::{Create, Desired, Generation, Job, Next, OutEvent, Outcome, Phase, Via};
 use crate::observation::{
     CreateError, CreateErrorKind, ExitReport, Look, Made, Notice, NoticeKind, OperationView, SliceState, SliceView,
     WorkerReport, WorkerState,
@@ -426,6 +426,18 @@ fn a_slice_that_is_unknown_is_given_up_after_a_grace_or_with_its_workers() {
     assert!(unknown(&first, 999, 998).last_end.is_none());
     assert!(unknown(&first, 1000, 999).last_end.is_some(), "not for ever");
     assert!(unknown(&first, 200, 100).last_end.is_some(), "and they are not");
+}
+
+#[test]
+fn a_back_off_tells_what_it_follows() {
+    let next = Next { not_before: at(230), resume: true, new_generation: true, why: Reason::Preempted };
+    let mut job = Job { generations: Vec::new(), attempts: Vec::new(), next: Some(next), ..running() };
+    for (barren, told) in [(3, ": 3 slices in a row ended without a step above the highest"), (1, "")] {
+        job.spent.generations_without_progress = barren;
+        let after = decided(&job, &seen(&job, &Look::Absent, None, 200), 200).job;
+        let want = format!("waits until 2026-03-01T12:03:50Z before the next slice is asked for{told}");
+        assert_eq!((after.reason, after.message.as_str()), (Reason::BackOff, want.as_str()));
+    }
 }
 
 #[test]

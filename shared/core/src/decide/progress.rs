@@ -78,6 +78,8 @@ fn a_worker_that_begins_below_its_checkpoint_has_lost_work_also_when_it_tells_la
     assert!(!notes.concat().contains("WorkLost"), "{notes:?}");
     let (job, notes) = hears(&job, [(Some(103), Some(150)), from(50), from(102), from(104)]);
     assert!(notes.contains(&"WorkLost: attempt 1 resumed from 50, below the checkpoint 101".to_owned()), "{notes:?}");
+    let more = "attempt 1 resumed from step 50 on another worker, and not 103: 53 more steps are repeated";
+    assert!(notes.contains(&more.to_owned()), "{notes:?}");
     assert_eq!(job.counters.steps_repeated, 150);
     let (job, notes) = hears(&job, [(Some(103), Some(150)), from(50), from(102), from(104)]);
     assert!(!notes.concat().contains("WorkLost"), "told once: {notes:?}");

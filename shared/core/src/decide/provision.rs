@@ -28,7 +28,13 @@ impl Pass<'_> {
             && self.now < next.not_before
         {
             self.wake(next.not_before);
-            let text = format!("waits until {:.0} before the next slice is asked for", next.not_before);
+            let barren = self.job.spent.generations_without_progress;
+            let why = if barren > 1 {
+                format!(": {barren} slices in a row ended without a step above the highest")
+            } else {
+                String::new()
+            };
+            let text = format!("waits until {:.0} before the next slice is asked for{why}", next.not_before);
             let own = matches!(next.why, Reason::CreateTimeout | Reason::RateLimit);
             self.waiting = Some((if own { next.why } else { Reason::BackOff }, text));
             return;

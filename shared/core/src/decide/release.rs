@@ -26,8 +26,17 @@ impl Pass<'_> {
         let number = g.number;
         if self.now < next.not_before {
             self.wake(next.not_before);
-            self.waiting =
-                Some((Reason::BackOff, format!("waits until {:.0} before it resumes in place", next.not_before)));
+            let failures = self.job.last_end.as_ref().and_then(|end| {
+                let kind = end.ended.kind?;
+                Some((kind, self.job.spent.kinds.get(&kind)?.count))
+            });
+            let why = match failures {
+                Some((kind, 1)) => format!(", after {kind}"),
+                Some((kind, count)) => format!(", after {kind} {count} times without progress in between"),
+                None => String::new(),
+            };
+            let text = format!("waits until {:.0} before it resumes in place{why}", next.not_before);
+            self.waiting = Some((Reason::BackOff, text));
             return;
         }
         if self.job.attempts.iter().any(|a| a.fenced_at.is_none()) {

@@ -96,7 +96,11 @@ impl Pass<'_> {
             return (
                 Phase::Recovering,
                 Reason::Settling,
-                format!("{}; waits whether a loss explains it", settling.summary.trim_end_matches('.')),
+                format!(
+                    "{}; waits up to {} s to see whether the slice was lost: if so the job goes on, else it fails",
+                    settling.summary.trim_end_matches('.'),
+                    self.settings().settle.as_secs().max(1)
+                ),
             );
         }
         let Some(g) = self.usable_generation() else {

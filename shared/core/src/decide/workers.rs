@@ -182,14 +182,25 @@ impl Pass<'_> {
             return;
         }
         // A worker that is slower to tell may have begun further back than the first.
-        let known = a.resumed_from.replace(from).or(self.job.step()).unwrap_or(0);
+        let first = a.resumed_from.replace(from);
+        let known = first.or(self.job.step()).unwrap_or(0);
         let repeated = known.saturating_sub(from);
         self.job.counters.steps_repeated += repeated;
         let repeats = match repeated {
             1 => "1 step is repeated".to_owned(),
             count => format!("{count} steps are repeated"),
         };
-        self.note(format!("attempt {} resumed from step {from}; {repeats}", a.number));
+        self.note(match first {
+            None => format!("attempt {} resumed from step {from}; {repeats}", a.number),
+            // What was noted before stays in the history, and was all that was known.
+            Some(first) => {
+                let more = if repeated == 1 { "1 more step is" } else { &format!("{repeated} more steps are") };
+                format!(
+                    "attempt {} resumed from step {from} on another worker, and not {first}: {more} repeated",
+                    a.number
+                )
+            }
+        });
         if let Some(saved) = a.saved_before.filter(|saved| from < *saved) {
             self.note(format!("WorkLost: attempt {} resumed from {from}, below the checkpoint {saved}", a.number));
         }

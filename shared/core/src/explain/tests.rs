@@ -271,7 +271,7 @@ fn an_attempt_that_is_being_ended_is_waited_for() {
 #[test]
 fn a_failure_that_settles_says_when_it_becomes_final() {
     let mut job = running();
-    (job.phase, job.reason) = (Phase::Recovering, Reason::Settling);
+    (job.phase, job.phase_since, job.reason) = (Phase::Recovering, at(600), Reason::Settling);
     let summary = "ValueError: bad shape".to_owned();
     job.settling = Some(Settling { attempt: 2, until: at(660), kind: FailureKind::UserError, summary });
     says(&job, at(610), &["at 2026-03-01T12:11:00Z it fails (user_error), unless a loss of the slice explains"]);
@@ -279,8 +279,15 @@ fn a_failure_that_settles_says_when_it_becomes_final() {
     let mut end = grpc_end(Action::Fail);
     end.ended.summary = "ValueError: bad shape.".into();
     job.last_end = Some(end);
-    job.message = "ValueError: bad shape; waits whether a loss explains it".into();
-    says(&job, at(610), &["Why: waits whether a loss explains it (settling)."]);
+    job.message = "ValueError: bad shape; waits up to 60 s to see".into();
+    says(
+        &job,
+        at(610),
+        &[
+            "Job train is about to fail; for 10s it has waited to see whether its slice was lost.",
+            "Why: waits up to 60 s to see (settling).",
+        ],
+    );
     let paragraph = explain(&job, at(610)).paragraph;
     assert_eq!(paragraph.matches("bad shape").count(), 1, "the cause is told once: {paragraph}");
     assert_eq!(waiting_for(&job).unwrap(), "a sign that the slice was lost, until 2026-03-01T12:11:00Z");

@@ -161,6 +161,13 @@ async fn tries_after_storage_failures_wait_twice_as_long_each_time_and_not_all_a
         let job = rig.until(120, "its end", ends).await;
         let end = job.last_end.unwrap().ended;
         assert_eq!(end.kind, Some(FailureKind::StorageNetwork));
+        let told = match attempt {
+            1 => "before it resumes in place, after storage_network".to_owned(),
+            times => {
+                format!("before it resumes in place, after storage_network {times} times without progress in between")
+            }
+        };
+        assert!(job.message.ends_with(&told), "{}", job.message);
         let waits = job.next.unwrap().not_before.duration_since(end.at).as_secs_f64();
         let spread = waits / (30.0 * f64::from(1 << (attempt - 1)));
         assert!((0.75..=1.25).contains(&spread), "{waits} s before attempt {}", attempt + 1);

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use rekindle_core::classify::Exit;
 use rekindle_core::failure::FailureKind;
-use rekindle_core::job::Phase;
+use rekindle_core::job::{Job, Phase};
 use rekindle_core::observation::{Health, Notice, NoticeKind, SliceState};
 use rekindle_core::reason::Reason;
 use rekindle_fakes::Script;
@@ -56,7 +56,9 @@ async fn a_failure_is_explained_by_a_loss_within_the_window_and_explain_says_so(
     ] {
         let mut rig = on_demand(json!({})).await;
         fail(&mut rig, 1);
-        rig.until(30, "settling", |j| j.reason == Reason::Settling).await;
+        let job = rig.until(30, "settling", |j| j.reason == Reason::Settling).await;
+        let waits = "waits up to 60 s to see whether the slice was lost: if so the job goes on, else it fails";
+        assert!(job.message.ends_with(waits), "{}", job.message);
         assert!(rig.explain().await.contains("unless a loss of the slice explains the end"), "{}", rig.explain().await);
         seconds(&mut rig, 20).await;
         rig.power_off(1);
@@ -231,6 +233,28 @@ async fn a_slice_that_was_started_again_by_somebody_fences_nothing() {
     rig.fakes.tpu.set_state(&Rig::name(1), SliceState::Ready);
     seconds(&mut rig, 200).await;
     assert_eq!(rig.runs, [(1, 1)], "{:?}", rig.job().await.attempts);
+}
+
+#[tokio::test]
+async fn a_delete_of_what_is_being_deleted_already_has_not_failed() {
+    let refusal = || TpuError::State("delete is not supported while in state DELETING".into());
+    for (script, error) in [
+        (Script::After(refusal()), None),
+        (
+            Script::Before(refusal()),
+            Some("not possible in this state: delete is not supported while in state DELETING"),
+        ),
+    ] {
+        let mut rig = on_demand(json!({})).await;
+        rig.delete_secs = 100_000;
+        rig.fakes.tpu.script_delete(script);
+        rig.power_off(1);
+        rig.fakes.tpu.set_state(&Rig::name(1), SliceState::Stopped);
+        let is_tried = |j: &Job| j.generation(1).and_then(|g| g.delete.as_ref()).is_some_and(|d| d.tries == 1);
+        let job = rig.until(200, "the delete was tried", is_tried).await;
+        let delete = job.generation(1).and_then(|g| g.delete.clone()).unwrap();
+        assert_eq!(delete.last_error.as_deref(), error);
+    }
 }
 
 #[tokio::test]
