@@ -244,7 +244,8 @@ async fn send_one(
     let name = path.to_str().context("its name is no UTF-8")?;
     let mut failures = 0;
     loop {
-        let known = token.borrow().clone();
+        // After a reboot it comes with the first hello, which may take long; how long all may take is bounded by who waits for it.
+        let known = token.clone().wait_for(Option::is_some).await.ok().and_then(|known| known.clone());
         let sent = match known {
             Some(token) => api.put_output(&token, node, name, &work.join(path)).await,
             None => Err(anyhow::anyhow!("there is no token")),

@@ -62,7 +62,9 @@ async fn one(Shared { engine, hinted, digests, known }: &Shared, delivery: &Deli
         Ok(None) => return Answer::NotOurs,
         Err(reason) => return dead::record(&engine.ports, "tpu-events", delivery, &reason).await,
     };
-    let digest = fact.map(|fact| digests.hash_one((&resource, fact)));
+    // System events of one VM may share an operation: that its maintenance is announced is not that it was preempted.
+    let what = method.rsplit('.').next().unwrap_or_default();
+    let digest = fact.map(|fact| digests.hash_one((&resource, what, fact)));
     if is_begin {
         return Answer::Done;
     }
@@ -96,7 +98,7 @@ async fn one(Shared { engine, hinted, digests, known }: &Shared, delivery: &Deli
         }
     };
     about::job(&job);
-    let cause = format!("event: {}", method.rsplit('.').next().unwrap_or_default());
+    let cause = format!("event: {what}");
     let answer = hint::send(&engine.ports, Hint { job, after: None, news: Some(news), cause, traceparent: None }).await;
     // One that failed comes again, and must be heard then.
     if let (Some(digest), Answer::Done) = (digest, &answer) {

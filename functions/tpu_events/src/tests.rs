@@ -102,6 +102,9 @@ async fn one_entry_by_all_ways_becomes_one_hint_and_another_operation_another() 
     let log = entry("tpu.googleapis.com", "google.cloud.tpu.v2.Tpu.DeleteNode", &of_a_slice);
     assert_eq!(send(&router, post(PATH, &log)).await.status, 204);
     assert_eq!(rig.hints().len(), 3, "no two resources share an operation, whatever its name");
+    let log = entry("tpu.googleapis.com", "google.cloud.tpu.v2.Tpu.StopNode", &of_a_slice);
+    assert_eq!(send(&router, post(PATH, &log)).await.status, 204);
+    assert_eq!(rig.hints().len(), 4, "nor is one event another, though they share an operation");
 }
 
 #[tokio::test]
@@ -110,7 +113,7 @@ async fn the_end_of_an_operation_is_hinted_and_its_begin_is_not() {
     let name = node_of(&rig, "train");
     for resource in [format!("queuedResources/{name}"), format!("nodes/{name}-1")] {
         let resource = format!("projects/123/locations/us-central1-a/{resource}");
-        let mut log = entry("tpu.googleapis.com", "google.cloud.tpu.v2.Tpu.CreateNode", &resource);
+        let mut log = entry("tpu.googleapis.com", "google.cloud.tpu.v2.Tpu.DeleteNode", &resource);
         rig.take_causes();
         for (operation, hints) in [
             (json!({"id": "o", "first": true}), 0),

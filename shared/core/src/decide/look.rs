@@ -237,8 +237,8 @@ impl Pass<'_> {
         {
             return Meaning::CreateFailed(CreateError { kind: CreateErrorKind::Other, message });
         }
-        let is_out = !matches!(view.state, SliceState::Queued | SliceState::Unspecified);
-        if g.queued_until.is_some() && is_out {
+        // One without a state may be out of it: the limit of a create begins now, and the next that shows the queue takes that back.
+        if g.queued_until.is_some() && view.state != SliceState::Queued {
             g.left_queue_at.get_or_insert(self.now);
         }
         let preemptible = g.placement.capacity.is_preemptible();

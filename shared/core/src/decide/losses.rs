@@ -294,6 +294,10 @@ fn the_limit_of_a_create_begins_when_it_is_granted_and_asked_for() {
     let (gone, making) = gives_up(&granted, SliceState::Creating, 4549);
     assert!(!gone, "{}", making.message);
     assert!(gives_up(&making, SliceState::Creating, 4550).0, "not for ever");
+    // After an hour without a look, one that shows no state is no end of a wait in the queue.
+    let (gone, unclear) = gives_up(&waits, SliceState::Unspecified, 7200);
+    let (still, again) = gives_up(&unclear, SliceState::Queued, 7260);
+    assert_eq!((gone, still, again.generations[0].left_queue_at), (false, false, None));
     // Asked for late, since the API was away.
     let mut late = queued();
     (late.generations[0].via, late.generations[0].asked_at) = (Via::Node, Some(at(540)));
