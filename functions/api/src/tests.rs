@@ -50,16 +50,23 @@ impl Served {
 
     /// With a job `train` whose four workers are awaited.
     async fn with_job() -> Self {
-        Self::new().await.and_job().await
+        Self::new().await.and_job(&spec("train")).await
+    }
+
+    /// The same, where the job asks for outputs.
+    async fn with_outputs() -> Self {
+        let mut spec = spec("train");
+        spec["outputs"] = serde_json::json!(["results"]);
+        Self::new().await.and_job(&spec).await
     }
 
     /// The same, where a follow is silent for so long at most.
     async fn with_silence(silence_max: Duration) -> Self {
-        Self::over(Rig::new().await, silence_max).and_job().await
+        Self::over(Rig::new().await, silence_max).and_job(&spec("train")).await
     }
 
-    async fn and_job(self) -> Self {
-        self.post("/v1/jobs", &spec("train")).await;
+    async fn and_job(self, spec: &Value) -> Self {
+        assert!(self.post("/v1/jobs", spec).await.status.is_success());
         for _ in 0..4 {
             self.rig.pass("train").await;
             self.rig.advance(1);

@@ -119,3 +119,10 @@ pub struct WorkerKey {
     /// The worker within the slice.
     pub worker: u32,
 }
+
+impl WorkerKey {
+    /// What people call it: `w3`, or `s0w3` where the job has several slices.
+    pub fn label(self, has_slices: bool) -> String {
+        if has_slices { format!("s{}w{}", self.slice, self.worker) } else { format!("w{}", self.worker) }
+    }
+}

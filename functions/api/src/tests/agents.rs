@@ -12,7 +12,7 @@ use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::LivenessDoc;
 use rekindle_ports::world::Clock;
-use rekindle_rig::{Answer, spec};
+use rekindle_rig::Answer;
 use rekindle_wire::agent::{Hello, Order, Progress, Report, Want, Welcome};
 
 use super::Served;
@@ -293,14 +293,7 @@ async fn an_exit_is_stored_once_hinted_and_kept() {
 
 #[tokio::test]
 async fn the_slice_is_kept_until_all_outputs_are_collected_which_is_news() {
-    let served = Served::new().await;
-    let mut spec = spec("train");
-    spec["outputs"] = json!(["results"]);
-    assert!(served.post("/v1/jobs", &spec).await.status.is_success());
-    for _ in 0..4 {
-        served.rig.pass("train").await;
-        served.rig.advance(1);
-    }
+    let served = Served::with_outputs().await;
     let mut agents = running(&served).await;
     for agent in &mut agents {
         let report = Report { exit: Some(agent.exit(0)), is_collecting: true, ..agent.report(WorkerState::Exited) };

@@ -7,8 +7,8 @@ use serde_json::json;
 use rekindle_core::observation::{SliceState, WorkerState};
 use rekindle_wire::agent::Report;
 
+use super::Served;
 use super::agents::{Agent, running};
-use super::{Served, spec};
 
 async fn logs(served: &Served, query: &str) -> String {
     let answer = served.get(&format!("/v1/jobs/train/logs{query}")).await;
@@ -98,14 +98,7 @@ async fn a_machine_that_told_no_end_may_have_said_more() {
 
 #[tokio::test]
 async fn outputs_that_a_machine_took_with_it_are_told_in_the_output_and_by_the_job() {
-    let served = Served::new().await;
-    let mut spec = spec("train");
-    spec["outputs"] = json!(["results"]);
-    assert!(served.post("/v1/jobs", &spec).await.status.is_success());
-    for _ in 0..4 {
-        served.rig.pass("train").await;
-        served.rig.advance(1);
-    }
+    let served = Served::with_outputs().await;
     let mut agents = running(&served).await;
     for (worker, agent) in agents.iter_mut().enumerate() {
         let exit = Some(agent.exit(0));

@@ -7,7 +7,6 @@ use jiff::Timestamp;
 
 use super::{Decision, Pass};
 use crate::effect::Effect;
-use crate::ids::WorkerKey;
 use crate::job::{Attempt, Create, Desired, Generation, Job, OutEvent, Outcome, Phase};
 use crate::limits::{Share, Vacated};
 use crate::observation::{Look, SliceState, SliceView, WorkerState};
@@ -63,11 +62,8 @@ impl Pass<'_> {
             return None;
         }
         let has_slices = self.job.spec.tpu.slices > 1;
-        let label = |key: WorkerKey| {
-            if has_slices { format!("s{}w{}", key.slice, key.worker) } else { format!("w{}", key.worker) }
-        };
         let reports = self.reports_of(self.job.last_attempt);
-        let names: Vec<String> = reports.iter().filter(|r| r.is_collecting).map(|r| label(r.key)).collect();
+        let names: Vec<String> = reports.iter().filter(|r| r.is_collecting).map(|r| r.key.label(has_slices)).collect();
         let shown = names.get(..LOST_SHOWN.min(names.len()))?.join(", ");
         let more = match names.len().saturating_sub(LOST_SHOWN) {
             0 => String::new(),

@@ -25,7 +25,7 @@ pub struct OutputLine {
 
 /// What a worker is called: `w3`, or `s0w3` where the job has several slices.
 pub fn worker_label(key: WorkerKey, has_slices: bool) -> String {
-    if has_slices { format!("s{}w{}", key.slice, key.worker) } else { format!("w{}", key.worker) }
+    key.label(has_slices)
 }
 
 #[cfg(test)]
