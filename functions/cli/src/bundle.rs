@@ -6,6 +6,7 @@
 mod collect;
 mod git;
 mod pack;
+mod secret;
 mod session;
 mod upload;
 
@@ -56,6 +57,9 @@ impl Bundle {
                 .next("name one that is there with --folder, or send none with --no-code")
         })?;
         refuse_places(&folder)?;
+        if collect::environment(&folder) == Some(false) {
+            printer.warn(&mixed(&folder));
+        }
         let found = collect::folder(&folder)?;
         for skipped in &found.skipped {
             printer.warn(skipped);
@@ -70,7 +74,13 @@ impl Bundle {
         let files = sent(&found);
         if files.is_empty() {
             let has_any = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
-            let why = if has_any { ".gitignore or .rekindleignore name every one" } else { "there is none in it" };
+            let why = match (found.has_environment, has_any) {
+                (true, _) => {
+                    "but a virtual environment there is none in it that .gitignore or .rekindleignore do not name"
+                }
+                (false, true) => ".gitignore or .rekindleignore name every one",
+                (false, false) => "there is none in it",
+            };
             printer.warn(&format!("no file of {} is sent: {why}", folder.display()));
             return Ok(None);
         }
@@ -175,11 +185,22 @@ fn refuse_places(folder: &Path) -> Result<()> {
         "the root of all folders"
     } else if home.as_deref() == Some(folder) {
         "your home folder"
+    } else if collect::environment(folder) == Some(true) {
+        "a virtual environment of Python, which works on this machine alone"
     } else {
         return Ok(());
     };
     Err(Fault::input(format!("{} is {what}; it is not sent as a program", folder.display()))
         .next("go to the folder of the program, name it with --folder, or send none with --no-code"))
+}
+
+/// One line about a program in the folder of a virtual environment: what is whose cannot be told by names.
+fn mixed(folder: &Path) -> String {
+    format!(
+        "{} is itself a virtual environment (pyvenv.cfg), which works on this machine alone, and is sent as it is; move the \
+         program into a folder of its own, or name bin, lib and the like in .rekindleignore, and let `setup` make one",
+        folder.display()
+    )
 }
 
 fn too_large(folder: &Path, found: &collect::Found, bytes: u64) -> Fault {

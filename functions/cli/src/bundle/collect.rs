@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ignore::WalkBuilder;
 
+use super::secret;
 use crate::fault::{Fault, Result};
 use crate::human;
 
@@ -20,6 +21,9 @@ const IGNORE_FILE: &str = ".rekindleignore";
 const NEVER: [&str; 3] = [".git", "__pycache__", ".ipynb_checkpoints"];
 /// What makes a folder a virtual environment of Python: links to programs and paths of this machine.
 const ENVIRONMENT: &str = "pyvenv.cfg";
+/// What `venv` and `virtualenv` put into one; all else in it is somebody's own.
+const OF_ENVIRONMENT: [&str; 8] =
+    [ENVIRONMENT, "bin", "include", "lib", "lib64", "share", GIT_IGNORE_FILE, "CACHEDIR.TAG"];
 /// More entries than this are no program.
 const ENTRIES_MAX: usize = 200_000;
 
@@ -53,13 +57,15 @@ pub(super) struct Found {
     pub(super) entries: Vec<Entry>,
     /// What is left out though nobody asked for it, in words.
     pub(super) skipped: Vec<String>,
+    /// Whether a virtual environment is among it.
+    pub(super) has_environment: bool,
 }
 
 impl Found {
     /// The files whose names say that they hold a secret.
     pub(super) fn secrets(&self) -> Vec<&Path> {
         let files = self.entries.iter().filter(|entry| entry.kind == Kind::File);
-        files.map(|entry| entry.path.as_path()).filter(|path| is_secret(path)).collect()
+        files.map(|entry| entry.path.as_path()).filter(|path| secret::is_named(path)).collect()
     }
 
     /// The largest files and folders at the top, largest first.
@@ -75,19 +81,6 @@ impl Found {
         sizes.truncate(count);
         sizes
     }
-}
-
-/// Whether a file of this name most often holds a password or a private key.
-fn is_secret(path: &Path) -> bool {
-    const NAMES: [&str; 7] =
-        [".env", ".netrc", ".pypirc", "application_default_credentials.json", "id_dsa", "id_ecdsa", "id_ed25519"];
-    const ENDINGS: [&str; 4] = [".pem", ".key", ".p12", ".pfx"];
-    // A form for others to fill in.
-    const FORMS: [&str; 3] = [".example", ".sample", ".template"];
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let is_form = FORMS.iter().any(|ending| name.ends_with(ending));
-    let is_named = NAMES.contains(&&*name) || name == "id_rsa" || (name.starts_with(".env.") && !is_form);
-    is_named || ENDINGS.iter().any(|ending| name.len() > ending.len() && name.ends_with(ending))
 }
 
 /// Whether the folder lies below the root of a repository whose `.gitignore` holds for it too.
@@ -131,6 +124,13 @@ fn is_taken(entry: &ignore::DirEntry, endless: &OnceLock<PathBuf>, environments:
     // The first is enough to refuse the whole.
     let _known = endless.set(path);
     false
+}
+
+/// Whether a folder is itself a virtual environment: `Some(true)` when nothing else is in it.
+pub(super) fn environment(root: &Path) -> Option<bool> {
+    let is_own = |entry: std::fs::DirEntry| !OF_ENVIRONMENT.iter().any(|name| entry.file_name() == *name);
+    let has_own = || std::fs::read_dir(root).is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(is_own)));
+    root.join(ENVIRONMENT).is_file().then(|| !has_own())
 }
 
 /// Walks a folder.
@@ -194,6 +194,7 @@ pub(super) fn folder(root: &Path) -> Result<Found> {
         return Err(no_rules(path));
     }
     for path in environments.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        found.has_environment = true;
         let path = path.strip_prefix(root).unwrap_or(path).display();
         found
             .skipped
@@ -313,18 +314,6 @@ mod tests {
     }
 
     #[test]
-    fn names_of_secrets_are_known_and_forms_for_them_are_none() {
-        for name in
-            [".env", ".env.local", "a/.env.prod", "id_rsa", "x/id_ed25519", "tls/server.key", "ca.pem", ".netrc"]
-        {
-            assert!(is_secret(Path::new(name)), "{name}");
-        }
-        for name in [".env.example", ".env.template", "env", "id_rsa.pub", "keys.py", ".envrc", ".pem", "monkey"] {
-            assert!(!is_secret(Path::new(name)), "{name}");
-        }
-    }
-
-    #[test]
     fn rules_in_a_pipe_are_refused_and_not_waited_for() {
         let root = tempfile::tempdir().unwrap();
         write(root.path(), "repo/.git/HEAD", "");
@@ -382,7 +371,7 @@ mod tests {
     fn the_largest_places_are_named_at_two_levels() {
         let entry = |path: &str, size| Entry { path: path.into(), kind: Kind::File, mode: 0o644, size, changed_at: 0 };
         let entries = vec![entry("a.py", 1), entry("data/train/1", 50), entry("data/train/2", 50), entry("w/x", 70)];
-        let found = Found { entries, skipped: Vec::new() };
+        let found = Found { entries, ..Found::default() };
         assert_eq!(found.largest(2), [("data/train".to_owned(), 100), ("w/x".to_owned(), 70)]);
     }
 }

@@ -313,12 +313,47 @@ async fn an_environment_stays_here_and_a_secret_goes_along_with_a_word() {
     let home = project();
     let folder = home.path().join("project");
     let run = "$REKINDLE run --tpu v5litepod-8 --dry-run --files -- true 2>&1 >/dev/null";
-    let script = format!("echo A=1 >.env; mkdir -p .venv/bin; touch .venv/pyvenv.cfg .venv/bin/python; {run}");
+    let script = format!(
+        "echo A=1 >.env; mkdir .aws; echo >.aws/credentials; mkdir -p .venv/bin; touch .venv/pyvenv.cfg .venv/bin/python; {run}"
+    );
     let said = String::from_utf8(shell(&server, &folder, &script).await.stdout).unwrap();
     assert!(said.contains("warning: the virtual environment .venv is not sent: let `setup` make one"), "{said}");
-    assert!(said.contains("warning: .env may hold secrets") && said.contains("a line in .rekindleignore"), "{said}");
+    assert!(
+        said.contains("warning: .aws/credentials, .env may hold secrets") && said.contains("a line in .rekindleignore"),
+        "{said}"
+    );
     assert!(said.contains("\n  .env\n") && !said.contains(".venv/bin"), "{said}");
-    let said = shell(&server, &folder, &format!("echo .env >>.rekindleignore; {run}")).await.stdout;
+    let said = shell(&server, &folder, &format!("printf '.env\n.aws\n' >>.rekindleignore; {run}")).await.stdout;
     let said = String::from_utf8(said).unwrap();
     assert!(!said.contains(".env may") && !said.contains("\n  .env\n"), "{said}");
+}
+
+#[tokio::test]
+async fn a_folder_that_is_an_environment_is_refused_and_one_with_a_program_in_it_is_told_of() {
+    let server = server::start().await;
+    let home = project();
+    let run = "$REKINDLE run --tpu v5litepod-8 --dry-run --files -- true 2>&1 >/dev/null";
+    let make = "mkdir -p v/bin v/lib; touch v/pyvenv.cfg v/bin/python";
+    let output = shell(&server, home.path(), &format!("{make}; cd v; {run}")).await;
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(!output.status.success(), "{said}");
+    assert!(
+        said.contains("/v is a virtual environment of Python, which works on this machine alone; it is not"),
+        "{said}"
+    );
+    assert!(said.contains("\nnext: go to the folder of the program, name it with --folder"), "{said}");
+
+    let output = shell(&server, home.path(), &format!("{make}; cd v; echo >train.py; {run}")).await;
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("/v is itself a virtual environment (pyvenv.cfg)") && said.contains("let `setup` make"),
+        "{said}"
+    );
+    assert!(said.contains("\n  train.py\n"), "{said}");
+
+    let output = shell(&server, home.path(), &format!("mkdir only; cd only; {make}; {run}")).await;
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && said.contains("warning: the virtual environment v is not sent"), "{said}");
+    assert!(said.contains("/only is sent: but a virtual environment there is none in it"), "{said}");
 }
