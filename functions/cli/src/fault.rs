@@ -19,6 +19,7 @@ struct Inner {
     status: Option<u16>,
     lacks: Option<String>,
     lacks_workspace: bool,
+    is_after_sending: bool,
     is_quiet: bool,
 }
 
@@ -35,6 +36,7 @@ impl Fault {
             status: None,
             lacks: None,
             lacks_workspace: false,
+            is_after_sending: false,
             is_quiet: false,
         }))
     }
@@ -99,6 +101,18 @@ impl Fault {
         self.for_lack_of(name)
     }
 
+    /// The request was sent, and what became of it is not known.
+    pub(crate) fn after_sending(mut self) -> Self {
+        self.0.is_after_sending = true;
+        self
+    }
+
+    /// The request that failed was only a question before the one that would change something.
+    pub(crate) fn before_sending(mut self) -> Self {
+        self.0.is_after_sending = false;
+        self
+    }
+
     /// Ends with another exit code.
     pub(crate) fn exits(mut self, exit: Exit) -> Self {
         self.0.exit = exit;
@@ -123,6 +137,11 @@ impl Fault {
     /// True when only a workspace can have been meant.
     pub(crate) fn lacks_workspace(&self) -> bool {
         self.0.lacks_workspace
+    }
+
+    /// True when what was asked for may have taken place all the same.
+    pub(crate) fn may_have_happened(&self) -> bool {
+        self.0.is_after_sending
     }
 
     /// The first line.

@@ -10,9 +10,10 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use rekindle_telemetry::export;
 use rekindle_telemetry::trace::{self, TraceContext};
+use rekindle_wire::v1::VERSION_HEADER;
 use tokio::sync::Semaphore;
 use tower::ServiceBuilder;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -27,6 +28,10 @@ pub const AT_ONCE_MAX: usize = 256;
 
 /// Longest that an upload may take: a folder of the largest size over a slow disk.
 pub const UPLOAD_MAX: Duration = Duration::from_hours(1);
+
+/// Tells our answers from a proxy's.
+const OURS: HeaderName = HeaderName::from_static(VERSION_HEADER);
+const VERSION: HeaderValue = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
 
 /// The router with all common layers. `deadline`: no handler works longer; what it has not answered by then gets 503.
 ///
@@ -90,7 +95,8 @@ impl Bounds {
 async fn around(State(bounds): State<Arc<Bounds>>, request: Request, next: Next) -> Response {
     let parent = TraceContext::of(request.headers());
     let span = || tracing::info_span!("request", otel.kind = "server");
-    let response = trace::within(span, parent, about::scope(observed(&bounds, request, next))).await;
+    let mut response = trace::within(span, parent, about::scope(observed(&bounds, request, next))).await;
+    response.headers_mut().insert(OURS, VERSION);
     // The span has ended, and afterwards Cloud Run takes the processor away.
     export::flush().await;
     response

@@ -79,6 +79,14 @@ fn chunked(size: usize) -> Body {
 }
 
 #[tokio::test]
+async fn every_answer_says_that_it_is_ours() {
+    for path in ["/etag", "/late", "/panic", "/who", "/nowhere"] {
+        let (status, headers, _) = send(get_from(path)).await;
+        assert_eq!(headers["rekindle-version"], env!("CARGO_PKG_VERSION"), "{path} {status}");
+    }
+}
+
+#[tokio::test]
 async fn bodies_above_the_limit_are_413_with_and_without_a_length() {
     for path in ["/raw", "/json", "/events"] {
         let (status, headers, _) = send(post_to(path, "application/json", vec![b'x'; 10 << 20])).await;

@@ -456,6 +456,10 @@ pub struct WebhookSecretView {
     pub secret: String,
 }
 
+/// Header of every answer of a server of ours, with its version: what answers without it is something else, such as a proxy
+/// or the login of a network.
+pub const VERSION_HEADER: &str = "rekindle-version";
+
 /// Answer of `GET /version`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VersionView {

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::error::Category;
 
-use rekindle_wire::v1::{CommandBody, Problem};
+use rekindle_wire::v1::{CommandBody, Problem, VERSION_HEADER};
 
 pub(crate) use sse::Event;
 pub(crate) use upload::Uploaded;
@@ -121,7 +121,6 @@ impl Api {
     /// GET, as it comes; [`read`] reads it.
     pub(crate) async fn get_bytes(&self, path: &str, query: Query<'_>) -> Result<bytes::Bytes> {
         let response = self.send(Method::GET, path, query, &Body::None, Some(CALL_TIMEOUT)).await?;
-        self.refuse_page(path, &response)?;
         response.bytes().await.map_err(|error| self.broken(path, &error))
     }
 
@@ -136,7 +135,7 @@ impl Api {
         self.json(path, response).await.map(Some)
     }
 
-    /// GET, its text handed on piece by piece. Refuses a page of HTML: it is of something before the server, such as a login.
+    /// GET, its text handed on piece by piece.
     pub(crate) async fn get_text(
         &self,
         path: &str,
@@ -144,7 +143,6 @@ impl Api {
         mut piece: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let response = self.send(Method::GET, path, query, &Body::None, None).await?;
-        self.refuse_page(path, &response)?;
         let mut stream = response.bytes_stream();
         while let Some(bytes) = stream.next().await {
             piece(&bytes.map_err(|error| self.broken(path, &error))?)?;
@@ -156,7 +154,6 @@ impl Api {
     pub(crate) async fn events(&self, path: &str, query: Query<'_>, last_id: Option<&str>) -> Result<Events> {
         let body = Body::LastEventId(last_id.map(str::to_owned));
         let response = self.send(Method::GET, path, query, &body, None).await?;
-        self.refuse_page(path, &response)?;
         let url = self.url().to_owned();
         Ok(Events {
             url,
@@ -203,6 +200,7 @@ impl Api {
         Ok((self.json(&path, response).await?, is_change))
     }
 
+    /// A request and its answer, which is a success of a server of ours.
     async fn send(
         &self,
         method: Method,
@@ -221,7 +219,7 @@ impl Api {
                 continue;
             }
             if status.is_success() || status == StatusCode::NOT_MODIFIED {
-                return Ok(response);
+                return if is_ours(&response) { Ok(response) } else { Err(self.stranger(path, response).await) };
             }
             return Err(self.problem(path, response).await);
         }
@@ -272,6 +270,7 @@ impl Api {
         let text = response.text().await.unwrap_or_default();
         let problem = serde_json::from_str::<Problem>(&text).ok();
         let step = next::step(status, path, problem.as_ref());
+        let is_gateway = problem.is_none() && status.is_server_error();
         // A page of a proxy says nothing about a job or its rights, and that nobody is free for it will pass.
         let is_stranger = problem.is_none() && matches!(status, StatusCode::NOT_FOUND | StatusCode::FORBIDDEN);
         let may_pass = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS || is_stranger;
@@ -294,6 +293,8 @@ impl Api {
             Some(_) | None => fault,
         };
         let fault = if may_pass { fault.exits(Exit::Unexpected) } else { fault };
+        // What stands before the server gave up on its answer, or lost it: what was asked for may be done.
+        let fault = if is_gateway { fault.after_sending() } else { fault };
         match step {
             Some(step) => fault.next(step),
             None => fault,
@@ -312,24 +313,39 @@ impl Api {
             Origin::File(path) => format!("check `server` in {}, and that the server runs", path.display()),
         };
         let what = if error.is_timeout() { format!("no answer from {url}") } else { format!("cannot reach {url}") };
-        Fault::unexpected(what).caused_by(&bare(error)).next(next)
+        let fault = Fault::unexpected(what).caused_by(&bare(error)).next(next);
+        if error.is_connect() { fault } else { fault.after_sending() }
     }
 
-    /// What answers at the server's address with a page is something else: the login of a network, a proxy. It may go away.
-    fn refuse_page(&self, path: &str, response: &reqwest::Response) -> Result<()> {
-        if !is_page(response) {
-            return Ok(());
-        }
-        Err(Fault::unexpected(format!("{}{path} answered a web page", self.url()))
-            .because("what answers there is no Rekindle: the login of a network, or a proxy")
-            .next("log in where that page says, or check the address; `rekindle doctor` tells more"))
+    /// What answers at the server's address in its place: the login of a network, a proxy. It may go away.
+    async fn stranger(&self, path: &str, response: reqwest::Response) -> Fault {
+        let is_page = is_page(&response);
+        let begin = response.text().await.unwrap_or_default();
+        let (what, next) = if is_page {
+            ("answered a web page", "log in where that page says, or check the address; `rekindle doctor` tells more")
+        } else {
+            (
+                "is not answered by Rekindle",
+                "check the address, and what stands before it; `rekindle doctor` tells more",
+            )
+        };
+        Fault::unexpected(format!("{}{path} {what}", self.url()))
+            .because("what answers there is no Rekindle: a proxy, or the login of a network")
+            .because(format!("it begins: {}", excerpt(&begin)))
+            .next(next)
     }
 
     fn broken(&self, path: &str, error: &reqwest::Error) -> Fault {
         Fault::unexpected(format!("the answer of {}{path} broke off", self.url()))
             .caused_by(&bare(error))
             .next("run the command again; `rekindle doctor` checks the server")
+            .after_sending()
     }
+}
+
+/// True of an answer that comes from a server of ours.
+fn is_ours(response: &reqwest::Response) -> bool {
+    response.headers().contains_key(VERSION_HEADER)
 }
 
 /// True of an answer that says that it is HTML.

@@ -76,7 +76,9 @@ fn bring_up(name: &str, phase: Option<Phase>) -> String {
             "`rekindle up {name}` brings it back once it is paused; if it ends, give `up` its definition again, with --tpu"
         ),
         Some(Phase::Succeeded | Phase::Failed | Phase::Cancelled) => {
-            format!("make another: rekindle up {name} --tpu v5litepod-8; `rekindle explain {name}` tells why it ended")
+            format!(
+                "`rekindle up {name}` tells how one as it was is made; `rekindle explain {name}` tells why it ended"
+            )
         }
         Some(
             Phase::Pending | Phase::Provisioning | Phase::Starting | Phase::Running | Phase::Recovering | Phase::Paused,
@@ -180,7 +182,7 @@ mod tests {
             "{}",
             told("stopping")
         );
-        assert!(told("failed").starts_with("make another: rekindle up dev --tpu"), "{}", told("failed"));
+        assert!(told("failed").starts_with("`rekindle up dev` tells how one as it was is made"), "{}", told("failed"));
     }
 
     #[test]

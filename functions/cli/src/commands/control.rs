@@ -1,5 +1,7 @@
 //! `cancel`, `pause`, `unpause`, `wake`, `restart`: one command on each of several jobs.
 
+use std::fmt::Write as _;
+
 use rekindle_core::job::Outcome;
 use rekindle_wire::v1::{CommandBody, JobView};
 
@@ -22,15 +24,14 @@ pub(crate) async fn restart(context: &Context, options: &Restart) -> Result<()> 
 }
 
 /// One job's fault does not stop the others; the last fault is the answer, the ones before are shown. A server that cannot be
-/// reached is not asked again: then it is told which jobs are done, and which are not.
+/// reached, or whose answer is lost on the way, is not asked again: then it is told which jobs are done, and which are not.
 async fn each(context: &Context, options: &Control, command: &str, body: &CommandBody) -> Result<()> {
     let body = CommandBody { if_attempt: options.if_attempt, ..body.clone() };
     let mut fault: Option<Fault> = None;
     for (at, job) in options.jobs.iter().enumerate() {
         let Err(new) = one(context, job, command, &body).await else { continue };
-        let new = if new.status().is_none() && new.exit() == Exit::Unexpected {
-            let (told, open) = options.jobs.split_at(at);
-            return Err(all_told(context, fault, new.because(unconfirmed(command, told, open))).await);
+        let new = if is_away(&new) {
+            return Err(all_told(context, fault, unconfirmed(new, command, options.jobs.split_at(at))).await);
         } else if options.jobs.len() > 1 && !new.names(job) {
             new.because(format!("this is of `{command}` for {job}"))
         } else {
@@ -51,19 +52,39 @@ async fn all_told(context: &Context, earlier: Option<Fault>, last: Fault) -> Fau
     last
 }
 
-/// Whether a request arrived whose answer did not is not known here: so only an answer counts. What was refused is told by its
-/// own fault.
-pub(super) fn unconfirmed(command: &str, asked: &[String], open: &[String]) -> String {
-    let open = open.join(", ");
-    match asked {
-        [] => format!("`{command}` is not confirmed for {open}"),
-        asked => format!("`{command}` is not confirmed for {open}; the server has answered for {}", asked.join(", ")),
+/// True when nobody of ours answered.
+pub(super) fn is_away(fault: &Fault) -> bool {
+    fault.may_have_happened() || (fault.status().is_none() && fault.exit() == Exit::Unexpected)
+}
+
+/// Tells what is known of a command whose answer did not come for the first of the second names: it, and those behind it, were
+/// not answered. What was refused before is told by its own fault.
+pub(super) fn unconfirmed(fault: Fault, command: &str, (asked, open): (&[String], &[String])) -> Fault {
+    let mut told = match open {
+        [one, rest @ ..] if fault.may_have_happened() => {
+            let mut told = format!("`{command}` is not confirmed for {one}, and may have taken place");
+            if !rest.is_empty() {
+                let _ = write!(told, "; it was not sent for {}", rest.join(", "));
+            }
+            told
+        }
+        open => format!("`{command}` is not confirmed for {}", open.join(", ")),
+    };
+    if !asked.is_empty() {
+        let _ = write!(told, "; the server has answered for {}", asked.join(", "));
+    }
+    let fault = fault.because(told);
+    match open.first().filter(|_| fault.may_have_happened()) {
+        Some(one) => fault.next(format!(
+            "`rekindle show {one}` tells whether it took place; give the command again for what it did not reach"
+        )),
+        None => fault,
     }
 }
 
 /// The command on one job.
 pub(super) async fn one(context: &Context, job: &str, command: &str, body: &CommandBody) -> Result<()> {
-    let job = &workspace::meant(context, job).await?;
+    let job = &workspace::meant(context, job).await.map_err(Fault::before_sending)?;
     let (value, is_change) = context.api.command(job, command, body).await?;
     if context.printer.is_json {
         return context.printer.json_line(&value);

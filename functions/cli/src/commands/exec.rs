@@ -99,6 +99,16 @@ pub(super) struct Carried {
     pub(super) is_interrupted: bool,
 }
 
+/// Says of an order whose answer is lost that its command may run.
+fn unconfirmed(fault: Fault, id: &str) -> Fault {
+    if !fault.may_have_happened() {
+        return fault;
+    }
+    fault
+        .because(format!("the command is not confirmed, and may run on {id}"))
+        .next(format!("`rekindle history {id}` tells whether the order was taken; give it again if not"))
+}
+
 /// Gives an order and takes what it brings until all workers have ended. The first Ctrl-C tells the workers to end its
 /// command; a second one leaves.
 pub(super) async fn carry_out(
@@ -114,7 +124,7 @@ pub(super) async fn carry_out(
     let (place, key) = (job_path(id, "/exec")?, new_key());
     let (value, _) = tokio::select! {
         biased;
-        answer = context.api.post(&place, &value, &key) => answer?,
+        answer = context.api.post(&place, &value, &key) => answer.map_err(|fault| unconfirmed(fault, id))?,
         () = interrupts.until(2) => {
             let what = format!("the command may run on {id}");
             return Err(left(id, what, "you left before the server had said whether it takes the order"));

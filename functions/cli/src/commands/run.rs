@@ -1,6 +1,6 @@
 //! `run`: a job from a file, from options, or from both, with the folder of its program, submitted once.
 
-mod arguments;
+pub(super) mod arguments;
 pub(super) mod message;
 mod plan;
 mod yaml;
@@ -41,7 +41,8 @@ pub(crate) async fn run(context: &Context, options: &Run) -> Result<ExitCode> {
     }
     let message = Value::Object(message);
     plan::warn_of_regions(context, &message);
-    let (value, is_new) = context.api.post("/v1/jobs", &message, &new_key()).await?;
+    let sent = context.api.post("/v1/jobs", &message, &new_key()).await;
+    let (value, is_new) = sent.map_err(|fault| unconfirmed(fault, message["id"].as_str()))?;
     let job: JobView = typed(value.clone())?;
     let id = job.id.as_str();
     if context.printer.is_json && !options.wait {
@@ -67,6 +68,19 @@ pub(crate) async fn run(context: &Context, options: &Run) -> Result<ExitCode> {
         return Ok(end.0.exit().into());
     }
     Ok(wait::report(context, id, &end).await?.into())
+}
+
+/// What is to be done about a job of which nobody said whether it was submitted. `id` is the one that it was given.
+fn unconfirmed(fault: Fault, id: Option<&str>) -> Fault {
+    if !fault.may_have_happened() {
+        return fault;
+    }
+    fault.because("that the job was submitted is not confirmed, and may have taken place").next(match id {
+        Some(_) => "give the command again: a job of one --id is submitted once",
+        None => {
+            "look with `rekindle ps` whether it is there, before the command is given again: that submits another job"
+        }
+    })
 }
 
 /// Has the server refuse what it would refuse, before a folder is packed and sent for it.

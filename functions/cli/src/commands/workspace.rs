@@ -8,13 +8,13 @@ use rekindle_core::job::{Desired, Phase};
 use rekindle_wire::v1::{CommandBody, JobView};
 use serde_json::{Value, json};
 
+use super::run::arguments::quoted;
 use super::run::{check, message, send};
 use super::{Context, control, current_folder, job_path, leave, nearest, show, ssh};
 use crate::answers::Jobs;
 use crate::api::{new_key, typed};
 use crate::args::{Delete, Run, Show, Status, Up};
 use crate::bundle::{Bundle, Times};
-use crate::exit::Exit;
 use crate::fault::{Fault, Result};
 use crate::human;
 use crate::project::Project;
@@ -27,13 +27,26 @@ const IDLE: &str = "8h";
 /// Workspaces of one name, one after the other.
 const SAME_NAME_MAX: u32 = 500;
 
-/// The id that a name stands for, and its job: the first that has not ended, or the first id that is free.
-async fn find(context: &Context, name: &str) -> Result<(String, Option<JobView>)> {
+/// What a name stands for.
+enum Named {
+    /// The first of this name that has not ended, with its id.
+    Live(String, Box<JobView>),
+    /// All of this name have ended: the last of them, and the id of the next.
+    Ended { last: Box<JobView>, next: String },
+    /// There never was one.
+    Nobody,
+}
+
+/// The first of a name that has not ended, or the first id that is free.
+async fn find(context: &Context, name: &str) -> Result<Named> {
+    let mut last: Option<Box<JobView>> = None;
     for number in 1..=SAME_NAME_MAX {
         let id = if number == 1 { name.to_owned() } else { format!("{name}-{number}") };
         let value = match context.api.get(&job_path(&id, "")?, &[]).await {
             Ok(value) => value,
-            Err(fault) if fault.lacks().is_some() => return Ok((id, None)),
+            Err(fault) if fault.lacks().is_some() => {
+                return Ok(last.map_or(Named::Nobody, |last| Named::Ended { last, next: id }));
+            }
             Err(fault) => return Err(fault),
         };
         let view: JobView = typed(value)?;
@@ -48,8 +61,9 @@ async fn find(context: &Context, name: &str) -> Result<(String, Option<JobView>)
             )));
         }
         if !has_ended(&view) {
-            return Ok((id, Some(view)));
+            return Ok(Named::Live(id, Box::new(view)));
         }
+        last = Some(Box::new(view));
     }
     Err(Fault::input(format!("{name} was made and deleted {SAME_NAME_MAX} times")).next("choose another name"))
 }
@@ -72,17 +86,53 @@ pub(super) fn is_over(view: &JobView) -> bool {
 /// The job of a workspace that is there.
 pub(super) async fn live(context: &Context, name: &str) -> Result<(String, JobView)> {
     match find(context, name).await? {
-        (id, Some(view)) => Ok((id, view)),
-        // Only after one that has ended is another id the next that is free.
-        (id, None) if id == name => Err(none_of_this_name(name)),
-        (_, None) => Err(ended(name)),
+        Named::Live(id, view) => Ok((id, *view)),
+        Named::Ended { last, .. } => Err(ended(name, &last)),
+        Named::Nobody => Err(none_of_this_name(name)),
     }
 }
 
-fn ended(name: &str) -> Fault {
-    let make = format!("rekindle up {name} --tpu v5litepod-8");
-    Fault::input(format!("the workspace {name} has ended"))
-        .next(format!("make another: {make}; `rekindle explain {name}` tells why it ended"))
+/// What became of the last workspace of a name, and how one like it is made.
+fn ended(name: &str, last: &JobView) -> Fault {
+    let what = if is_deleted(last) {
+        format!("the workspace {name} was deleted")
+    } else if last.phase.is_terminal() {
+        format!("the workspace {name} has ended ({})", last.phase.as_str())
+    } else {
+        format!("the workspace {name} is being deleted")
+    };
+    // What stands in no line of a shell, or is not known here.
+    let mut more = Vec::new();
+    if last.spec["code"].is_string() {
+        more.push("--folder");
+    }
+    if last.spec["setup"].as_str().is_some_and(|setup| setup.contains(char::is_control)) {
+        more.push("--setup");
+    }
+    let more = if more.is_empty() { String::new() } else { format!(", with its {}", more.join(" and ")) };
+    Fault::input(what).because(human::tame(&last.message)).next(format!(
+        "make one as it was: {}{more}; `rekindle explain {}` tells why it ended",
+        up_again(name, last),
+        last.id
+    ))
+}
+
+/// The command that makes a workspace with the TPU and the `setup` of an earlier one.
+fn up_again(name: &str, last: &JobView) -> String {
+    let (spec, tpu) = (&last.spec, &last.spec["tpu"]);
+    let words = |value: &Value| match value {
+        Value::String(one) => one.clone(),
+        Value::Array(all) => all.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => String::new(),
+    };
+    let options = [
+        ("--tpu", words(&tpu["accelerator"])),
+        ("--zone", words(&tpu["zones"])),
+        ("--capacity", words(&tpu["capacity"])),
+        ("--setup", words(&spec["setup"])),
+    ];
+    let given = options.into_iter().filter(|(_, value)| !value.is_empty() && !value.contains(char::is_control));
+    given.fold(format!("rekindle up {name}"), |line, (option, value)| format!("{line} {option} {}", quoted(&value)))
 }
 
 fn none_of_this_name(name: &str) -> Fault {
@@ -101,12 +151,12 @@ pub(super) async fn meant(context: &Context, name: &str) -> Result<String> {
         return same();
     }
     match find(context, name).await? {
-        (id, Some(_)) => {
+        Named::Live(id, _) => {
             context.printer.talk(&format!("{name} was deleted; the workspace of this name is {id} now"));
             Ok(id)
         }
-        (_, None) if view.phase.is_terminal() => Err(ended(name)),
-        (_, None) => same(),
+        Named::Ended { last, .. } if view.phase.is_terminal() => Err(ended(name, &last)),
+        Named::Ended { .. } | Named::Nobody => same(),
     }
 }
 
@@ -120,7 +170,7 @@ pub(super) async fn tell_follower(context: &Context, view: &JobView) {
     if !is_over(view) {
         return;
     }
-    if let Ok((id, Some(_))) = find(context, view.id.as_str()).await {
+    if let Ok(Named::Live(id, _)) = find(context, view.id.as_str()).await {
         context.printer.talk(&format!("{} was deleted; the workspace of this name is {id} now", view.id));
     }
 }
@@ -135,11 +185,18 @@ pub(super) async fn tell_follower_of(context: &Context, name: &str) {
 
 /// Makes a workspace, or brings it back, and waits until it can be used.
 pub(crate) async fn up(context: &Context, options: Up) -> Result<()> {
-    let (id, view) = find(context, &options.name).await?;
     let no_wait = options.no_wait;
-    let view = match view {
-        None => make(context, options, &id).await?,
-        Some(view) => {
+    let (id, view) = match find(context, &options.name).await? {
+        Named::Nobody => {
+            let id = options.name.clone();
+            let view = make(context, options, &id, None).await?;
+            (id, view)
+        }
+        Named::Ended { last, next } => {
+            let view = make(context, options, &next, Some(&last)).await?;
+            (next, view)
+        }
+        Named::Live(id, view) => {
             let given = options.given();
             if !given.is_empty() {
                 context.printer.warn(&format!(
@@ -148,7 +205,7 @@ pub(crate) async fn up(context: &Context, options: Up) -> Result<()> {
                     options.name
                 ));
             }
-            view
+            (id, *view)
         }
     };
     let still = format!(
@@ -205,16 +262,16 @@ async fn told(context: &Context, id: &str, view: &JobView) -> Result<()> {
     context.printer.line(id)
 }
 
-async fn make(context: &Context, options: Up, id: &str) -> Result<JobView> {
+/// Makes a workspace; `last` is the one that had its name before.
+async fn make(context: &Context, options: Up, id: &str, last: Option<&JobView>) -> Result<JobView> {
     if options.tpu.is_empty() && options.preset.is_empty() && options.set.is_empty() {
         let name = &options.name;
-        let next = format!("say which TPU: rekindle up {name} --tpu v5litepod-8");
-        return Err(if id == name {
-            Fault::input(format!("there is no workspace {name} yet")).for_lack_of_workspace(name).next(next)
-        } else {
+        return Err(match last {
             // Its definition went with it; only `pause` keeps one.
-            Fault::input(format!("the workspace {name} was deleted, or has ended; a new one needs its definition anew"))
-                .next(next)
+            Some(last) => ended(name, last).because("only `pause` keeps what a workspace is made of"),
+            None => Fault::input(format!("there is no workspace {name} yet"))
+                .for_lack_of_workspace(name)
+                .next(format!("say which TPU: rekindle up {name} --tpu v5litepod-8")),
         });
     }
     let here = current_folder()?;
@@ -298,18 +355,17 @@ pub(crate) async fn delete(context: &Context, options: &Delete) -> Result<()> {
     let mut fault: Option<Fault> = None;
     for (at, name) in options.names.iter().enumerate() {
         let told = match find(context, name).await {
-            Ok((id, Some(_))) => control::one(context, &id, "cancel", &CommandBody::default()).await,
-            Ok((id, None)) if id != *name => {
+            Ok(Named::Live(id, _)) => control::one(context, &id, "cancel", &CommandBody::default()).await,
+            Ok(Named::Ended { .. }) => {
                 context.printer.talk(&format!("the workspace {name} has ended, or is being deleted already"));
                 Ok(())
             }
-            Ok((_, None)) => Err(none_of_this_name(name)),
-            Err(fault) => Err(fault),
+            Ok(Named::Nobody) => Err(none_of_this_name(name)),
+            Err(fault) => Err(fault.before_sending()),
         };
         let Err(new) = told else { continue };
-        let is_away = new.status().is_none() && new.exit() == Exit::Unexpected;
-        let (asked, open) = options.names.split_at(at);
-        let new = if is_away { new.because(control::unconfirmed("delete", asked, open)) } else { new };
+        let is_away = control::is_away(&new);
+        let new = if is_away { control::unconfirmed(new, "delete", options.names.split_at(at)) } else { new };
         if let Some(earlier) = fault.replace(new) {
             context.printer.fault(&nearest::told(context, earlier).await);
         }

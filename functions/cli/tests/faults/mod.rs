@@ -1,6 +1,7 @@
 //! Faults that no transcript shows: each names its cause and the next step.
 
 mod census;
+mod strangers;
 
 use super::{project, server, shell};
 
@@ -129,9 +130,15 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     ("$REKINDLE up boxx", &["there is no workspace boxx yet"], "did you mean box? Otherwise say which TPU"),
     (
         "$REKINDLE up old",
-        &["the workspace old was deleted, or has ended; a new one needs its definition anew"],
-        "rekindle up old --tpu",
+        &["the workspace old was deleted\n", "only `pause` keeps what a workspace is made of"],
+        "rekindle up old --tpu v5litepod-16 --capacity spot,on_demand --setup 'pip install flax', with its --folder;",
     ),
+    (
+        "$REKINDLE status old",
+        &["the workspace old was deleted\n", "ada@example.com"],
+        "rekindle up old --tpu v5litepod-16 ",
+    ),
+    ("$REKINDLE ssh old", &["the workspace old was deleted\n"], "rekindle up old --tpu v5litepod-16 "),
     ("$REKINDLE exec asleep -- true", &["asleep has no workers: it is paused"], "`rekindle up asleep` brings it up"),
     (
         "$REKINDLE sync piped:pipe new; code=$?; [ ! -e new ] && exit $code",
@@ -225,9 +232,38 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     ),
     (
         "$REKINDLE cancel waits torn train-1",
-        &["/torn/cancel broke off", "`cancel` is not confirmed for torn, train-1; the server has answered for waits"],
-        "again",
+        &[
+            "/torn/cancel broke off",
+            "`cancel` is not confirmed for torn, and may have taken place; it was not sent for train-1; the server has \
+             answered for waits",
+        ],
+        "`rekindle show torn` tells whether it took place",
     ),
+    (
+        "$REKINDLE pause waits broken train-1",
+        &[
+            "/broken/pause answered 502 Bad Gateway",
+            "`pause` is not confirmed for broken, and may have taken place; it was not sent for train-1; the server has \
+             answered for waits",
+        ],
+        "`rekindle show broken` tells whether it took place; give the command again for what it did not reach",
+    ),
+    (
+        "$REKINDLE restart broken",
+        &["answered 502 Bad Gateway", "`restart` is not confirmed for broken, and may have taken place\n"],
+        "`rekindle show broken` tells",
+    ),
+    (
+        "$REKINDLE run job.yaml --no-code --id broken",
+        &["/v1/jobs answered 502", "that the job was submitted is not confirmed"],
+        "give the command again: a job of one --id",
+    ),
+    (
+        "sed -i /^id/d job.yaml; $REKINDLE run job.yaml --no-code --tag broken",
+        &["/v1/jobs answered 502", "that the job was submitted is not confirmed, and may have taken place"],
+        "look with `rekindle ps` whether it is there",
+    ),
+    ("$REKINDLE exec box-lost -- true", &["the command is not confirmed, and may run on box-lost"], "rekindle history"),
     (
         "REKINDLE_SERVER=http://127.0.0.1:1 $REKINDLE pause waits train-1",
         &["cannot reach http://127.0.0.1:1", "`pause` is not confirmed for waits, train-1"],
@@ -236,7 +272,7 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     ("$REKINDLE cancel answers-503 nothing", &["this is of `cancel` for "], "rekindle ps"),
     ("$REKINDLE delete torn box", &["/v1/jobs/torn broke off", "`delete` is not confirmed for torn, box"], "again"),
     ("$REKINDLE open trian-1 --no-browser", &["There is no job \"trian-1\""], "did you mean train-1? Otherwise"),
-    ("$REKINDLE show website", &["/v1/jobs/website answered something that is no JSON"], "rekindle doctor"),
+    ("$REKINDLE show garbled", &["/v1/jobs/garbled answered something that is no JSON"], "rekindle doctor"),
     ("$REKINDLE show strange", &["the server answers in a way that this version does not understand"], "version"),
     ("$REKINDLE outputs odd --to here", &["\"../x\" is no path of an output"], "w0/../x"),
     ("touch file; $REKINDLE outputs good --to file", &["cannot write file/w0"], "choose another --to"),

@@ -1,9 +1,10 @@
 //! What the server with a few jobs says when it does not do what it is asked: by the id of the job.
 
 use axum::body::Body;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures::StreamExt as _;
+use rekindle_wire::v1::VERSION_HEADER;
 use serde_json::json;
 
 use super::{Log, job, problem};
@@ -14,10 +15,11 @@ pub(super) fn answer(id: &str) -> Option<Response> {
         return Some(problem(status, &format!("It is answered {status}."), &[]));
     }
     match id {
-        "broken" => Some((StatusCode::BAD_GATEWAY, "<html>bad gateway</html>").into_response()),
+        "broken" => Some(broken()),
         "elsewhere" => Some(not_there()),
         "proxied" => Some((StatusCode::FOUND, [(header::LOCATION, "https://login.example/")], "").into_response()),
-        "website" => Some("<html>hello</html>".into_response()),
+        "website" => Some(axum::response::Html("<html>hello</html>").into_response()),
+        "garbled" => Some("{\"id\"".into_response()),
         "strange" => Some(axum::Json(json!({"id": 1})).into_response()),
         "torn" => {
             let text = job("torn", &[]).to_string();
@@ -25,6 +27,20 @@ pub(super) fn answer(id: &str) -> Option<Response> {
         }
         _ => None,
     }
+}
+
+/// What a gateway says that lost the answer of its server.
+pub(super) fn broken() -> Response {
+    (StatusCode::BAD_GATEWAY, "<html>bad gateway</html>").into_response()
+}
+
+/// Marks an answer as ours, as every server does; pages of others are not.
+pub(super) async fn ours(mut response: Response) -> Response {
+    let kind = response.headers().get(header::CONTENT_TYPE).map(|kind| kind.as_bytes().to_vec());
+    if !kind.is_some_and(|kind| kind.starts_with(b"text/html")) {
+        response.headers_mut().insert(VERSION_HEADER, HeaderValue::from_static("0.1.0"));
+    }
+    response
 }
 
 /// What a proxy says of an address that it does not know.

@@ -57,7 +57,12 @@ pub(super) fn asleep(id: &str) -> Value {
 /// One that was deleted.
 pub(super) fn ended() -> Value {
     let end = [("phase", json!("cancelled")), ("outcome", json!("cancelled")), ("resources", json!([]))];
-    job("old", &[&[("spec", spec())][..], &end].concat())
+    let mut spec = spec();
+    spec["tpu"]["capacity"] = json!(["spot", "on_demand"]);
+    spec["setup"] = json!("pip install flax");
+    spec["code"] = json!("gs://bucket/bundles/0123456789abcdef.tar.zst");
+    let message = [("spec", spec), ("message", json!("ada@example.com deleted it."))];
+    job("old", &[&message[..], &end].concat())
 }
 
 /// One of two slices.
@@ -128,6 +133,9 @@ async fn order(Path(id): Path<String>, Json(body): Json<ExecBody>) -> Response {
         let Some(CommandLine::Shell(file)) = body.run else { panic!("{body:?} names no file") };
         std::fs::write(file, "").unwrap();
         return std::future::pending().await;
+    }
+    if id == "box-lost" {
+        return super::faulty::broken();
     }
     if known(&id).is_none() {
         return no_such_job(&id);
