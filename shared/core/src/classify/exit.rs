@@ -84,7 +84,9 @@ fn reading(worker: &WorkerEvidence, exit: Exit, said: bool, causes: &[Cause]) ->
         Exit::Code(255) if !said => {
             Some((Preempted, strength::SILENT, "exit-255", "the connection to the worker was cut"))
         }
-        Exit::Code(2) if !said => Some((UserError, strength::LOW, "exit-2", "the program refused its arguments")),
+        Exit::Code(2) if worker.during == Stage::Run && !said => {
+            Some((UserError, strength::LOW, "exit-2", "the program refused its arguments"))
+        }
         Exit::Code(_) if worker.during == Stage::Setup && !said => {
             Some((Environment, strength::LOW, SETUP_FAILED, "the job's setup commands failed"))
         }

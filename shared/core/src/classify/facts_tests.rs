@@ -208,6 +208,31 @@ fn what_fails_in_setup_is_the_environment_unless_it_says_more() {
 }
 
 #[test]
+fn a_setup_that_is_killed_without_a_word_is_not_called_the_program() {
+    let setup = |exit, tail: &str| WorkerEvidence { during: Stage::Setup, tail: tail.into(), ..worker(0, exit, "") };
+    let told = |of: WorkerEvidence| classify(&self::of(vec![of])).summary;
+    let free = |of| WorkerEvidence { memory_free_bytes: Some(8 << 30), ..of };
+    assert_eq!(
+        told(free(setup(Exit::Signal(9), ""))),
+        "`setup` left no output that could say why it ended by signal 9."
+    );
+    assert_eq!(
+        told(setup(Exit::Signal(1), "step one\n")),
+        "Nothing in the output of `setup` says why it ended by signal 1."
+    );
+    let killed = "In `setup`, it was killed, as the kernel does when memory runs out (oom_host, signal 9).";
+    assert_eq!(told(setup(Exit::Signal(9), "")), killed);
+    let refused = "The job's setup commands failed (environment, exit code 2): apt-get: bad option";
+    assert_eq!(told(setup(Exit::Code(2), "apt-get: bad option\n")), refused);
+    let booted = WorkerEvidence { rebooted: true, ..setup(Exit::Silent, "") };
+    for told in [told(setup(Exit::Signal(6), "Error: no room\n")), told(booted)] {
+        assert!(!told.contains("program") && told.contains("setup"), "{told}");
+    }
+    let others = vec![WorkerEvidence { index: 1, ..setup(Exit::Code(0), "") }, free(setup(Exit::Signal(9), ""))];
+    assert!(classify(&of(others)).summary.starts_with("`setup` of worker 0 left no output"));
+}
+
+#[test]
 fn facts_of_the_machine_decide_where_words_do_not() {
     let held = WorkerEvidence { device_busy: true, ..worker(0, Exit::Code(134), ECHO) };
     assert_eq!(kind(&of(vec![held])), FailureKind::TpuRuntime);

@@ -405,10 +405,13 @@ fn undecided(evidence: &Evidence, accounts: &[Account<'_>]) -> Verdict {
         0 => format!(" of worker {}", a.worker.index),
         slice => format!(" of worker {} of slice {slice}", a.worker.index),
     });
-    let words = if accounts.iter().all(|a| a.empty) {
-        format!("The program{of} left no output that could say why it ended{how}.")
-    } else {
-        format!("Nothing in the output{of} says why it ended{how}.")
+    // Before the program is released to all workers, `setup` alone can have ended.
+    let is_setup = first.is_some_and(|a| a.worker.during == Stage::Setup);
+    let words = match (accounts.iter().all(|a| a.empty), is_setup) {
+        (true, false) => format!("The program{of} left no output that could say why it ended{how}."),
+        (true, true) => format!("`setup`{of} left no output that could say why it ended{how}."),
+        (false, false) => format!("Nothing in the output{of} says why it ended{how}."),
+        (false, true) => format!("Nothing in the output of `setup`{of} says why it ended{how}."),
     };
     let line = blamed.map(|a| EvidenceLine {
         worker: a.worker.index,

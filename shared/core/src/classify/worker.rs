@@ -386,7 +386,10 @@ fn error_lines(worker: &WorkerEvidence, streams: &[Vec<Line<'_>>], causes: &mut 
         kind: if worker.during == Stage::Setup { FailureKind::Environment } else { FailureKind::UserError },
         strength: strength::WRAPPER,
         signature: "error-line",
-        reason: "the program reported an error of its own",
+        reason: match worker.during {
+            Stage::Setup => "the job's setup commands reported an error",
+            Stage::Run => "the program reported an error of its own",
+        },
         line: shown(line.raw),
         number: line.number,
         time_of_day_ms: None,
@@ -461,7 +464,10 @@ fn facts(worker: &WorkerEvidence, causes: &mut Vec<Cause>) {
         );
     }
     if worker.rebooted {
-        let reason = "the machine was started anew while the program ran";
+        let reason = match worker.during {
+            Stage::Setup => "the machine was started anew while the job's setup commands ran",
+            Stage::Run => "the machine was started anew while the program ran",
+        };
         fact(FailureKind::Lost, strength::HIGH, "rebooted", reason, "");
     }
     if worker.device_busy && !ours {
