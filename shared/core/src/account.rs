@@ -52,7 +52,7 @@ pub struct Usage {
     pub repeated_chip_secs: u64,
     /// Of these, before the program ran: set-up, and the wait for the other workers.
     pub waiting_chip_secs: u64,
-    /// Of these, after its end until the slice was gone; in older documents part of `waiting_chip_secs`.
+    /// Of these, after its end or its last word until the slice was gone; in older documents part of `waiting_chip_secs`.
     #[serde(default)]
     pub idle_chip_secs: u64,
     /// Cost in micro US dollars.
@@ -73,7 +73,7 @@ pub enum Sort {
     Repeated,
     /// A slice was there, and its program was not started yet.
     Waiting,
-    /// The program was ending or had ended, and the slice was still there.
+    /// The program was ending, had ended or was not heard of any more, and the slice was still there.
     Idle,
     /// No live generation owned the slice.
     Orphan,

@@ -55,7 +55,7 @@ pub struct SplitView {
     pub repeated: f64,
     /// A slice was there, and its program was not started yet.
     pub waiting: f64,
-    /// The program was ending or had ended, and the slice was still there.
+    /// The program was ending, had ended or was not heard of any more, and the slice was still there.
     pub idle: f64,
     /// No live generation owned the slice.
     pub orphan: f64,

@@ -165,7 +165,7 @@ pub struct ChipHoursView {
     pub repeated: f64,
     /// Before the program ran: set-up, and the wait for the other workers.
     pub waiting: f64,
-    /// After it had ended, until the slice was gone. Servers of earlier versions count it as waiting.
+    /// After it had ended or was heard of last, until the slice was gone. Servers of earlier versions count it as waiting.
     #[serde(default)]
     pub idle: f64,
 }

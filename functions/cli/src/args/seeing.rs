@@ -118,7 +118,7 @@ Examples:
   rekindle account --by job --owner research --csv >account.csv
 
 useful: new steps. repeated: steps done before, after a resume. waiting: a TPU was there, the program not yet. \
-idle: the program had ended, or was ending. orphan: nobody owned the TPU any more.";
+idle: the program had ended, was ending, or was not heard of any more. orphan: nobody owned the TPU any more.";
 
 /// `since`.
 #[derive(Debug, Args)]

@@ -9,17 +9,22 @@ use crate::observation::{Look, NoticeKind};
 
 impl Pass<'_> {
     /// Adds the time since the last count. The state before this pass holds for all of it, but for what the workers have told of
-    /// their steps since.
+    /// their steps since, and for those that have told nothing.
     pub(super) fn count_usage(&mut self) {
-        self.job.usage = counted(&self.job, self.now, |g| self.last_word(g), |a| self.steps_of(a));
+        self.job.usage = counted(&self.job, self.now, |g| self.last_word(g), |a| self.told_of(a));
     }
 
-    /// The steps of an attempt as its workers tell them now.
-    fn steps_of(&self, a: &Attempt) -> Steps {
+    /// What the workers of an attempt tell now.
+    fn told_of(&self, a: &Attempt) -> Told {
         let of = || self.seen.workers.iter().flatten().filter(|report| report.attempt == a.number);
-        Steps {
+        // One that is late with a heartbeat has not fallen silent; the program runs on all of them or on none.
+        let silent_since = self
+            .silent_worker(a)
+            .and_then(|_| of().filter(|report| report.exit.is_none()).map(|report| report.heard_at).min());
+        Told {
             from: of().filter_map(|report| report.resumed_from).min(),
             newest: of().filter_map(|report| report.step).max(),
+            silent_since,
         }
     }
 
@@ -36,25 +41,28 @@ impl Pass<'_> {
     }
 }
 
-/// What the workers of an attempt tell of its steps.
+/// What the workers of an attempt tell, beyond the document.
 #[derive(Default)]
-struct Steps {
-    /// Where it resumed.
+struct Told {
+    /// The step where it resumed.
     from: Option<u64>,
+    /// The newest step.
     newest: Option<u64>,
+    /// When a worker that is silent was heard of last: nothing shows that the program ran after that.
+    silent_since: Option<Timestamp>,
 }
 
 /// The job's usage counted up to `now`, by the state that it is in: what a person is shown between two passes.
 pub fn usage_at(job: &Job, now: Timestamp) -> Usage {
-    counted(job, now, |_| None, |_| Steps::default())
+    counted(job, now, |_| None, |_| Told::default())
 }
 
-/// `last_word`: until when a generation counts at most; `steps`: what is told of an attempt beyond the document.
+/// `last_word`: until when a generation counts at most; `told`: what is told of an attempt beyond the document.
 fn counted(
     job: &Job,
     now: Timestamp,
     last_word: impl Fn(&Generation) -> Option<Timestamp>,
-    steps: impl Fn(&Attempt) -> Steps,
+    told: impl Fn(&Attempt) -> Told,
 ) -> Usage {
     let from = job.usage.through.unwrap_or(job.created_at);
     let mut usage = job.usage.clone();
@@ -69,17 +77,26 @@ fn counted(
             continue;
         }
         let until = taken_away_at(g).into_iter().chain(last_word(g)).fold(through, Timestamp::min);
-        let secs = u64::try_from(until.duration_since(from).as_secs()).unwrap_or(0);
-        let (sort, newest) = (sort(job, g), newest_on(job, g));
-        let caught_up = newest.filter(|_| sort == Sort::Repeated).and_then(|a| caught_up_at(job, a, &steps(a), until));
+        let secs = whole_secs(from, until);
+        let (sort, newest) = (sort(job, g), newest_on(job, g).filter(|a| is_running(a)));
+        let told = newest.map(&told).unwrap_or_default();
+        let ran = told.silent_since.map_or(secs, |at| whole_secs(from, at).min(secs));
+        let ran_until = told.silent_since.map_or(until, |at| at.min(until));
+        let caught_up = newest.filter(|_| sort == Sort::Repeated).and_then(|a| caught_up_at(job, a, &told, ran_until));
         // An attempt may be over before a pass has seen it beyond the others.
-        let again =
-            caught_up.map_or(secs, |at| u64::try_from(at.duration_since(from).as_secs()).unwrap_or(0).min(secs));
+        let again = caught_up.map_or(ran, |at| whole_secs(from, at).min(ran));
+        let later = |secs| from + std::time::Duration::from_secs(secs);
         count(&mut usage, g, sort, from, again);
-        count(&mut usage, g, Sort::Useful, from + std::time::Duration::from_secs(again), secs - again);
+        count(&mut usage, g, Sort::Useful, later(again), ran - again);
+        count(&mut usage, g, Sort::Idle, later(ran), secs - ran);
     }
     usage.through = Some(through);
     usage
+}
+
+/// The whole seconds between two moments; none, if the second is not after the first.
+fn whole_secs(from: Timestamp, until: Timestamp) -> u64 {
+    u64::try_from(until.duration_since(from).as_secs()).unwrap_or(0)
 }
 
 /// When the provider ended the slice, as far as it is known: from then on it costs nothing, whenever a pass sees it.
@@ -101,13 +118,18 @@ fn sort(job: &Job, g: &Generation) -> Sort {
     }
 }
 
+/// Its program was started, and nobody has told it to end.
+const fn is_running(a: &Attempt) -> bool {
+    a.started_at.is_some() && a.stop.is_none() && a.ended.is_none()
+}
+
 fn newest_on<'a>(job: &'a Job, g: &Generation) -> Option<&'a Attempt> {
     job.attempts.iter().rev().find(|a| a.generation == g.number)
 }
 
 /// When an attempt that came beyond the job's highest step by `until` had done again what was done before: its steps are taken
 /// to be of one length. `None`: it has not.
-fn caught_up_at(job: &Job, a: &Attempt, told: &Steps, until: Timestamp) -> Option<Timestamp> {
+fn caught_up_at(job: &Job, a: &Attempt, told: &Told, until: Timestamp) -> Option<Timestamp> {
     let (started, highest) = (a.started_at?, job.highest_step?);
     let newest = told.newest.filter(|newest| *newest > highest)?;
     let from = told.from.or_else(|| resumes_at(a)).unwrap_or(0).min(highest);
@@ -151,6 +173,7 @@ fn count(usage: &mut Usage, g: &Generation, sort: Sort, from: Timestamp, secs: u
 #[cfg(test)]
 mod tests {
     use super::super::cases::{decided, report, running, seen, view};
+    use super::super::{Command, apply_command};
     use crate::fixture::at;
     use crate::job::Job;
     use crate::observation::{Look, SliceState, WorkerReport, WorkerState};
@@ -183,5 +206,39 @@ mod tests {
         ] {
             assert_eq!(after_a_minute(saved, resumed_from, step), want, "{saved:?} {resumed_from:?} {step:?}");
         }
+    }
+
+    /// The seconds (useful, idle) of an attempt that started at second 2 and is cancelled at second 400, its quietest worker heard
+    /// of last at `heard`; `looked`: a pass in between.
+    fn cancelled_after(heard: i64, looked: Option<i64>) -> (u64, u64) {
+        let mut job = running();
+        job.usage.through = Some(at(2));
+        let of = |secs: i64| {
+            let of = move |n| WorkerReport {
+                heard_at: at(if n == 3 { heard.min(secs) } else { secs }),
+                ..report(n, WorkerState::Running, None)
+            };
+            Some((0..4).map(of).collect::<Vec<_>>())
+        };
+        let pass = |job: &Job, secs| {
+            let ready = Look::Seen(view(job, SliceState::Ready, true));
+            Job::clone(&decided(job, &seen(job, &ready, of(secs), secs), secs).job)
+        };
+        if let Some(secs) = looked {
+            job = pass(&job, secs);
+            assert_eq!(job.usage.through, Some(at(secs)), "the silence is news: {}", job.message);
+        }
+        let job = pass(&apply_command(&job, Command::Cancel, at(400)).unwrap().unwrap(), 400);
+        assert!(job.attempts[0].stop.is_some(), "{}", job.message);
+        let chips = u64::from(job.generations[0].chips);
+        assert_eq!(job.usage.paid_chip_secs, 398 * chips, "it is paid for all the same");
+        (job.usage.useful_chip_secs / chips, job.usage.idle_chip_secs / chips)
+    }
+
+    #[test]
+    fn a_program_that_fell_silent_before_it_was_cancelled_is_useful_until_its_last_word() {
+        assert_eq!(cancelled_after(100, None), (98, 300));
+        assert_eq!(cancelled_after(100, Some(300)), (98, 300), "also where a pass saw the silence before");
+        assert_eq!(cancelled_after(390, None), (398, 0), "a heartbeat is not missed yet");
     }
 }
