@@ -2,6 +2,7 @@
 //! `.git`, caches of Python and its notebooks, and virtual environments.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -155,22 +156,23 @@ pub(super) fn folder(root: &Path) -> Result<Found> {
         .add_custom_ignore_filename(IGNORE_FILE)
         .filter_entry(move |entry| is_taken(entry, &seen, &left_out))
         .build();
-    let cannot = |error: &(dyn std::error::Error + 'static)| {
-        Fault::input(format!("cannot read the folder {}", root.display()))
-            .caused_by(error)
-            .next(format!("make it readable, or name it in {IGNORE_FILE}"))
-    };
     for step in walk {
-        let step = step.map_err(|error| cannot(&error))?;
+        let step = step.map_err(|error| unreadable(&format!("the folder {}", root.display()), &error))?;
         let Ok(path) = step.path().strip_prefix(root) else { continue };
         if path.as_os_str().is_empty() {
             continue;
         }
-        let metadata = step.path().symlink_metadata().map_err(|error| cannot(&error))?;
+        let cannot = |error: io::Error| {
+            if error.kind() == io::ErrorKind::InvalidFilename {
+                return too_deep(path, root, &error);
+            }
+            unreadable(&format!("{} in {}", path.display(), root.display()), &error)
+        };
+        let metadata = step.path().symlink_metadata().map_err(cannot)?;
         let kind = if metadata.is_dir() {
             Kind::Folder
         } else if metadata.is_symlink() {
-            Kind::Link(std::fs::read_link(step.path()).map_err(|error| cannot(&error))?)
+            Kind::Link(std::fs::read_link(step.path()).map_err(cannot)?)
         } else if metadata.is_file() {
             Kind::File
         } else {
@@ -202,6 +204,24 @@ pub(super) fn folder(root: &Path) -> Result<Found> {
     }
     found.entries.sort_by(|a, b| a.path.as_os_str().as_bytes().cmp(b.path.as_os_str().as_bytes()));
     Ok(found)
+}
+
+fn unreadable(what: &str, error: &(dyn std::error::Error + 'static)) -> Fault {
+    let fault = Fault::input(format!("cannot read {what}")).caused_by(error);
+    fault.next(format!("make it readable, or name it in {IGNORE_FILE}"))
+}
+
+/// Systems list more than they open: a name whose whole path is longer than 4096 bytes.
+fn too_deep(path: &Path, root: &Path, error: &io::Error) -> Fault {
+    let parts: Vec<_> = path.iter().map(|part| human::tame(&part.to_string_lossy())).collect();
+    // Thousands of bytes that say nothing lie between.
+    let named = match parts.as_slice() {
+        [first, second, .., last] => format!("{first}/{second}/…/{last}"),
+        _ => parts.join("/"),
+    };
+    Fault::input(format!("{named} in {} is too deep to be read: {} folders", root.display(), parts.len() - 1))
+        .caused_by(error)
+        .next(format!("move it up, or name a folder above it in {IGNORE_FILE}"))
 }
 
 /// One file, to be packed under that name. Ignore rules do not count: it was named.
@@ -265,6 +285,28 @@ mod tests {
         assert!(said.iter().all(|word| text.contains(word)), "{text}");
         let text = too_many(Path::new("/data")).text();
         assert!(text.contains("the folder /data has more than 200000 files") && text.contains(IGNORE_FILE), "{text}");
+    }
+
+    #[test]
+    fn a_path_that_is_too_deep_is_named_and_can_be_left_out() {
+        use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "data/a.py", "");
+        let mut at = openat(CWD, root.path().join("data"), OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let name = "d".repeat(250);
+        for folder in std::iter::once("old").chain(std::iter::repeat_n(name.as_str(), 17)) {
+            mkdirat(&at, folder, Mode::RWXU).unwrap();
+            let below = openat(&at, folder, OFlags::DIRECTORY, Mode::empty()).unwrap();
+            at = below;
+        }
+        let text = folder(root.path()).unwrap_err().text();
+        // Linux takes paths below 4096 bytes.
+        let above = root.path().join("data/old").as_os_str().len();
+        let (root_is, folders) = (root.path().display(), (4096 - above).div_ceil(251) + 1);
+        let want = format!("data/old/…/{name} in {root_is} is too deep to be read: {folders} folders");
+        assert!(text.contains(&want) && text.contains("name a folder above it"), "{text}");
+        write(root.path(), IGNORE_FILE, "data/old/\n");
+        assert_eq!(taken(root.path()), [IGNORE_FILE, "data", "data/a.py"]);
     }
 
     #[test]
