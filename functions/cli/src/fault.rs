@@ -5,6 +5,7 @@ use std::io;
 
 use crate::answers::FaultLine;
 use crate::exit::Exit;
+use crate::human;
 
 /// A fault, ready to be shown.
 #[derive(Debug)]
@@ -27,7 +28,9 @@ struct Inner {
 pub(crate) type Result<T> = std::result::Result<T, Fault>;
 
 impl Fault {
-    fn new(what: String, exit: Exit) -> Self {
+    fn new(what: &str, exit: Exit) -> Self {
+        // Names of files and words of servers are in it.
+        let what = human::tame_lines(what);
         Self(Box::new(Inner {
             what,
             causes: Vec::new(),
@@ -43,12 +46,12 @@ impl Fault {
 
     /// The person's input (or the job) is at fault.
     pub(crate) fn input(what: impl Into<String>) -> Self {
-        Self::new(what.into(), Exit::Fault)
+        Self::new(&what.into(), Exit::Fault)
     }
 
     /// Something that should not happen.
     pub(crate) fn unexpected(what: impl Into<String>) -> Self {
-        Self::new(what.into(), Exit::Unexpected)
+        Self::new(&what.into(), Exit::Unexpected)
     }
 
     /// The person left with Ctrl-C, and was told what that means.
@@ -60,7 +63,7 @@ impl Fault {
 
     /// Adds a cause below the ones it has.
     pub(crate) fn because(mut self, cause: impl Into<String>) -> Self {
-        self.0.causes.push(cause.into());
+        self.0.causes.push(human::tame_lines(&cause.into()));
         self
     }
 
@@ -68,7 +71,7 @@ impl Fault {
     pub(crate) fn caused_by(mut self, error: &(dyn std::error::Error + 'static)) -> Self {
         let mut link = Some(error);
         while let Some(error) = link {
-            let text = error.to_string();
+            let text = human::tame_lines(&error.to_string());
             if self.0.causes.last().is_none_or(|above| !above.ends_with(&text)) {
                 self.0.causes.push(text);
             }
@@ -79,7 +82,7 @@ impl Fault {
 
     /// Says what to do now.
     pub(crate) fn next(mut self, step: impl Into<String>) -> Self {
-        self.0.next = Some(step.into());
+        self.0.next = Some(human::tame_lines(&step.into()));
         self
     }
 
@@ -216,6 +219,15 @@ mod tests {
         assert_eq!(plain, "error: cannot reach it\n  - connection refused\nnext: start it\n");
         assert_eq!(fault.exit(), Exit::Unexpected);
         assert_eq!(fault.json().causes, ["connection refused"]);
+    }
+
+    #[test]
+    fn words_of_others_in_a_fault_obey_no_terminal() {
+        let error = io::Error::other("no\u{1b}[2J");
+        let fault = Fault::input("a\u{202e}b").because("c\u{9b}").caused_by(&error).next("one\ntwo\u{7}");
+        let plain = anstream::adapter::strip_str(&fault.text()).to_string();
+        let want = "error: a\u{fffd}b\n  - c\u{fffd}\n  - no\u{fffd}[2J\nnext: one\ntwo\u{fffd}\n";
+        assert_eq!((plain.as_str(), fault.what()), (want, "a\u{fffd}b"));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use owo_colors::OwoColorize as _;
 use rekindle_core::history::HistoryEntry;
 use rekindle_core::job::Phase;
+use rekindle_core::text::is_unseen;
 use rekindle_wire::v1::JobView;
 
 use crate::args::Named;
@@ -122,9 +123,35 @@ pub(crate) fn loss(text: &str) -> String {
     }
 }
 
-/// Text that came from a job, safe for a terminal: no control characters but tabs.
+/// Text that came from a job, safe for a terminal: no control characters but tabs, and none that turn around what stands
+/// beside them.
 pub(crate) fn tame(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_unseen(c) && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+/// The same of text in lines.
+pub(crate) fn tame_lines(text: &str) -> String {
+    text.split('\n').map(tame).collect::<Vec<_>>().join("\n")
+}
+
+/// A value as indented JSON for a terminal: what `serde_json` leaves as it is of such characters is escaped.
+pub(crate) fn json(value: &serde_json::Value) -> String {
+    escaped(serde_json::to_string_pretty(value).unwrap_or_default())
+}
+
+/// JSON of the same value in which a terminal finds nothing to obey. Outside of strings it has no such character but line
+/// feeds.
+pub(crate) fn escaped(json: String) -> String {
+    if !json.chars().any(|c| is_unseen(c) && c != '\n') {
+        return json;
+    }
+    let escape = |c: char| match c {
+        '\n' => "\n".to_owned(),
+        // All of them are in the first plane, where a character is one unit.
+        _ if is_unseen(c) => format!("\\u{:04x}", u32::from(c)),
+        _ => c.to_string(),
+    };
+    json.chars().map(escape).collect()
 }
 
 #[cfg(test)]
@@ -201,5 +228,19 @@ mod tests {
     #[test]
     fn escape_sequences_of_a_job_do_not_reach_the_terminal() {
         assert_eq!(tame("a\u{1b}[2Jb\tc"), "a\u{fffd}[2Jb\tc");
+    }
+
+    #[test]
+    fn text_of_a_job_turns_no_other_text_around() {
+        assert_eq!(tame("a\u{202e}b\tשלום"), "a\u{fffd}b\tשלום");
+        assert_eq!(tame_lines("a\u{2066}\nb\r\n"), "a\u{fffd}\nb\u{fffd}\n");
+    }
+
+    #[test]
+    fn json_for_a_terminal_is_the_same_value() {
+        let value = serde_json::json!({"notes": "a\u{202e}b\u{9b}2J\n\u{7f}c", "folder": "שלום"});
+        let text = json(&value);
+        assert!(text.contains(r"a\u202eb\u009b2J\n\u007fc") && text.contains("שלום"), "{text}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
     }
 }

@@ -7,6 +7,7 @@ use anstream::ColorChoice;
 use serde::Serialize;
 
 use crate::fault::{Fault, Result};
+use crate::human;
 
 /// What was written last to the terminal has no end of line: what a program said, or the state of its bar.
 static AMID_LINE: AtomicBool = AtomicBool::new(false);
@@ -86,13 +87,13 @@ impl Printer {
     /// Writes one value: indented for a person, on one line for a pipe.
     pub(crate) fn json<T: Serialize>(self, value: &T) -> Result<()> {
         let text = if self.is_terminal { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
-        self.line(&text.map_err(|error| Fault::unexpected("cannot write JSON").caused_by(&error))?)
+        self.line(&human::escaped(text.map_err(|error| Fault::unexpected("cannot write JSON").caused_by(&error))?))
     }
 
     /// Writes one value on one line.
     pub(crate) fn json_line<T: Serialize>(self, value: &T) -> Result<()> {
         let text = serde_json::to_string(value);
-        self.line(&text.map_err(|error| Fault::unexpected("cannot write JSON").caused_by(&error))?)
+        self.line(&human::escaped(text.map_err(|error| Fault::unexpected("cannot write JSON").caused_by(&error))?))
     }
 
     /// Says something to the person, on a line of its own. Nobody listening is no fault.
@@ -133,7 +134,7 @@ impl Printer {
         if fault.is_quiet() {
             return;
         }
-        let json = || serde_json::to_string(&fault.json()).map(|json| json + "\n").unwrap_or_default();
+        let json = || human::escaped(serde_json::to_string(&fault.json()).unwrap_or_default()) + "\n";
         let text = if self.is_json { json() } else { fault.text() };
         self.say(&text);
     }

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use rekindle_core::job::Phase;
 use rekindle_core::spec::HookShape;
+use rekindle_core::text::is_unseen;
 use rekindle_wire::event::JobEvent;
 
 const CLOUD_EVENT: &str = "application/cloudevents+json; charset=utf-8";
@@ -48,7 +49,7 @@ fn line(event: &JobEvent, bold: &str, escape: fn(&str) -> String) -> String {
         Phase::Recovering => "\u{1f501}",
         Phase::Pending | Phase::Provisioning | Phase::Starting | Phase::Running | Phase::Stopping => "\u{2022}",
     };
-    let message: String = data.message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(500).collect();
+    let message: String = data.message.chars().map(|c| if is_unseen(c) { ' ' } else { c }).take(500).collect();
     let (job, phase) = (&data.job, data.phase.as_str());
     format!("{mark} {bold}{job}{bold} {phase}: {} (attempt {})", escape(&message), data.attempt)
 }
@@ -74,7 +75,7 @@ mod tests {
             at: jiff::Timestamp::UNIX_EPOCH,
             phase: Phase::Failed,
             reason: Reason::ProgramFailed,
-            message: "it wrote <!channel>\n& died".into(),
+            message: "it wrote\u{202e}<!channel>\n& died".into(),
             attempt: 2,
             generation: 1,
         };

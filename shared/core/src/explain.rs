@@ -16,6 +16,7 @@ use crate::job::{Attempt, Create, Ended, Generation, Job, LastEnd, Outcome, Phas
 use crate::placement::describe;
 use crate::policy::{self, Action, Charge};
 use crate::reason::Reason;
+use crate::text::is_unseen;
 
 mod facts;
 
@@ -45,7 +46,7 @@ pub fn explain(job: &Job, now: Timestamp) -> Explanation {
 
 /// What programs and APIs wrote may hold anything, and this ends on a terminal, in one line.
 fn plain(text: &str) -> String {
-    let is_blank = |c: char| c.is_control() || c == ' ';
+    let is_blank = |c: char| is_unseen(c) || c == ' ';
     text.split(is_blank).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 

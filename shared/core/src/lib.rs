@@ -32,3 +32,4 @@ pub mod series;
 pub mod settings;
 pub mod shared;
 pub mod spec;
+pub mod text;

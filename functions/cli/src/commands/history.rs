@@ -71,7 +71,7 @@ fn text(entry: &HistoryEntry, is_verbose: bool) -> String {
     if !effects.is_empty() {
         let _ = writeln!(out, "{:20}{}", "", effects.join(", ").cyan());
     }
-    let cause = format!("by {} because of {}", entry.actor, entry.cause);
+    let cause = human::tame(&format!("by {} because of {}", entry.actor, entry.cause));
     for note in is_verbose.then_some(cause).into_iter().chain(human::news(entry)) {
         let _ = writeln!(out, "{:20}{}", "", note.dimmed());
     }

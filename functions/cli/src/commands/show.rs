@@ -26,8 +26,7 @@ pub(crate) async fn run(context: &Context, options: &Show) -> Result<()> {
     context.printer.data(&text(&job, now))?;
     context.printer.data(&timeline::of(context, &job, now).await?)?;
     if options.spec {
-        let spec = serde_json::to_string_pretty(&job.spec).unwrap_or_default();
-        context.printer.line(&format!("\n{spec}"))?;
+        context.printer.line(&format!("\n{}", human::json(&job.spec)))?;
         context.printer.data(&defaults(&job))?;
     }
     Ok(())

@@ -61,7 +61,7 @@ fn says(job: &Job, now: Timestamp, words: &[&str]) {
         assert!(told.paragraph.contains(word), "{:?} does not say {word:?}", told.paragraph);
     }
     assert!(!told.paragraph.contains("  ") && !told.paragraph.contains(".."), "{:?}", told.paragraph);
-    assert!(told.facts.iter().all(|fact| !fact.is_empty() && !fact.contains(char::is_control)), "{:?}", told.facts);
+    assert!(told.facts.iter().all(|fact| !fact.is_empty() && !fact.contains(is_unseen)), "{:?}", told.facts);
 }
 
 #[track_caller]

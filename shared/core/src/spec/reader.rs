@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::parse::FieldError;
+use crate::text::is_unseen;
 
 /// Faults that are told; more help nobody, and an answer must not grow with a hostile body.
 const FAULTS_MAX: usize = 100;
@@ -29,7 +30,7 @@ impl Faults {
     pub(super) fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
         if self.list.len() < FAULTS_MAX {
             // A name may hold anything; it ends on a terminal.
-            let field = shorten(&field.into(), 200).replace(char::is_control, "?");
+            let field = shorten(&field.into(), 200).replace(is_unseen, "?");
             self.list.push(FieldError { field, message: message.into() });
         } else {
             self.untold += 1;
