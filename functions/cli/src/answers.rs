@@ -22,6 +22,16 @@ pub(crate) struct Screen {
     pub(crate) fleet: Value,
 }
 
+/// What `run` would send.
+#[derive(Debug, Serialize)]
+pub(crate) struct Sending<'a> {
+    /// The job as it would be sent: what `POST /v1/jobs` and the topic take.
+    pub(crate) job: &'a Value,
+    /// The paths of the files and links that would go along, within their folder, in order. Bytes that are no UTF-8 are
+    /// replaced.
+    pub(crate) files: Vec<String>,
+}
+
 /// The way to a worker.
 #[derive(Debug, Serialize)]
 pub(crate) struct Login {

@@ -62,7 +62,7 @@ impl Bundle {
         }
         let found = collect::folder(&folder)?;
         for skipped in &found.skipped {
-            printer.warn(skipped);
+            printer.warn(&human::tame(skipped));
         }
         if let Some(told) = secrets_go_along(&found) {
             printer.warn(&told);
@@ -139,9 +139,9 @@ impl Bundle {
         format!("largest: {}", named.collect::<Vec<_>>().join(", "))
     }
 
-    /// The paths of its files and links, in order.
+    /// The paths of its files and links, in order, as they are.
     pub(crate) fn paths(&self) -> impl Iterator<Item = String> {
-        self.files.iter().map(|path| human::tame(&path.to_string_lossy()))
+        self.files.iter().map(|path| path.to_string_lossy().into_owned())
     }
 
     /// Where it is or would be: the address for `code`, and whether it is there.

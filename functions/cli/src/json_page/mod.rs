@@ -22,6 +22,7 @@ const SOURCES: &[(&str, &[&str])] = &[
         &[
             "Jobs",
             "Screen",
+            "Sending",
             "Login",
             "WaitEnd",
             "Versions",

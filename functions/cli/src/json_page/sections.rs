@@ -50,6 +50,7 @@ pub(super) const SECTIONS: &[Section] = &[
         "rekindle run job.yaml --no-code --dry-run --json",
         "The job as it would be sent: what `POST /v1/jobs` and the topic take.",
     ),
+    one("run --dry-run --files", "Sending", "rekindle run job.yaml --dry-run --files --json", ""),
     one("ps", "Jobs", "rekindle ps waits --json", ""),
     lines("ps --watch", JOB_EACH, "rekindle ps --watch --json", "Each job, and each again when it changes, for ever."),
     one("show", JOB, "rekindle show waits --json", ""),

@@ -4,6 +4,7 @@ use rekindle_wire::v1::{CandidateView, PlanView};
 use serde_json::{Map, Value, json};
 
 use super::Context;
+use crate::answers::Sending;
 use crate::api::{new_key, typed};
 use crate::bundle::Bundle;
 use crate::fault::Result;
@@ -13,7 +14,8 @@ use crate::table::{Table, number, text};
 /// Places that are shown.
 const PLACES_SHOWN: usize = 12;
 
-/// Shows the plan: the job on stdout, the rest beside it; `has_files`: also each file that would be sent.
+/// Shows the plan: the job on stdout, the rest beside it; `has_files`: also each file that would be sent, in JSON in a
+/// [`Sending`].
 pub(super) async fn show(
     context: &Context,
     mut message: Map<String, Value>,
@@ -41,17 +43,20 @@ pub(super) async fn show(
             printer.talk(&format!("{how} {}", bundle.describe()));
             printer.talk(&format!("  {}", bundle.describe_largest()));
             if has_files {
-                bundle.paths().for_each(|path| printer.talk(&format!("  {path}")));
+                bundle.paths().for_each(|path| printer.talk(&format!("  {}", human::tame(&path))));
             }
         }
     }
     let message = Value::Object(message);
     let plan = if is_known { ask(context, &message).await? } else { None };
+    if printer.is_json && has_files {
+        let files = bundle.map(|bundle| bundle.paths().collect()).unwrap_or_default();
+        return printer.json_line(&Sending { job: &message, files });
+    }
     if printer.is_json {
         return printer.json_line(&message);
     }
-    let shown = serde_json::to_string_pretty(&message).unwrap_or_default();
-    printer.line(&shown)?;
+    printer.line(&human::json(&message))?;
     match plan {
         Some(plan) => places(context, &plan),
         None => printer.talk("no server answers: the job is not checked, and where it would run is not known"),
