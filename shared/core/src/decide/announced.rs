@@ -5,7 +5,9 @@ use crate::classify::{Exit, WorkerEvidence};
 use crate::failure::FailureKind;
 use crate::fixture::at;
 use crate::job::{Job, Outcome};
-use crate::observation::{ExitReport, Look, Notice, NoticeKind, SliceState, SliceView, WorkerReport, WorkerState};
+use crate::observation::{
+    ExitReport, Health, Liveness, Look, Notice, NoticeKind, SliceState, SliceView, WorkerReport, WorkerState,
+};
 
 const WEEK: i64 = 7 * 24 * 3600;
 
@@ -103,4 +105,37 @@ fn what_ended_well_before_its_notice_is_a_success_whenever_it_is_told() {
     }
     let before = notice(NoticeKind::Preemption, 99, 129);
     assert_eq!(kind(&ends(&before, Exit::Code(0), 110)), Some(FailureKind::Preempted));
+}
+
+#[test]
+fn an_unhealthy_slice_is_kept_while_its_workers_cannot_tell_of_a_notice() {
+    let job = running();
+    let unhealthy = Health::Unhealthy("UNHEALTHY_TENSORFLOW".into());
+    let bad = Look::Seen(SliceView { health: unhealthy, ..view(&job, SliceState::Ready, true) });
+    let heard = |secs| {
+        let of = |n| WorkerReport { heard_at: at(secs), ..report(n, WorkerState::Running, None) };
+        Some((0..4).map(of).collect::<Vec<_>>())
+    };
+    let found = decided(&job, &seen(&job, &bad, heard(99), 100), 100).job;
+    let after = |workers: Option<Vec<WorkerReport>>, (since, through): (i64, i64), secs| {
+        let mut seen = seen(&found, &bad, workers, secs);
+        seen.liveness = Liveness { since: Some(at(since)), through: Some(at(through)) };
+        decided(&found, &seen, secs).job
+    };
+    let gives_up = |job: &Job| job.generations.iter().any(|g| g.delete.is_some());
+    assert!(!gives_up(&after(heard(398), (0, 399), 399)));
+    assert!(gives_up(&after(heard(399), (0, 400), 400)), "its grace is over");
+    let unread = after(None, (0, 400), 400);
+    assert!(!gives_up(&unread) && unread.wake_at.is_some_and(|wake| wake <= at(405)), "{:?}", unread.wake_at);
+    // `api` has taken no call since the second 130.
+    assert!(!gives_up(&after(heard(130), (0, 130), 400)));
+    assert!(!gives_up(&after(heard(130), (3600, 3600), 3601)), "and is back just now");
+    assert!(gives_up(&after(heard(3601), (3600, 3600), 3602)), "they have told that there is none");
+    let mut told = heard(3601);
+    for report in told.iter_mut().flatten() {
+        report.notice = Some(notice(NoticeKind::Preemption, 3590, 3620));
+    }
+    let saves = after(told, (3600, 3600), 3602);
+    assert_eq!((kind(&saves), gives_up(&saves)), (Some(FailureKind::Preempted), false));
+    assert!(gives_up(&after(heard(130), (3600, 3700), 3700)), "or are silent by then");
 }

@@ -507,7 +507,7 @@ impl Pass<'_> {
             } else {
                 self.settings().unhealthy_grace
             };
-            if self.over(since, wait) {
+            if self.over(since, wait) && !self.is_deaf(&a) {
                 self.end_with(
                     &a,
                     FailureKind::Lost,

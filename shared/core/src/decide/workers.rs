@@ -251,6 +251,23 @@ impl Pass<'_> {
         self.settings().silence_for(g.chips_per_worker())
     }
 
+    /// True while a worker may have had a notice, or have ended, and could not tell us: the reports were not read, or an outage of ours is all
+    /// that hides it. A new slice is of no use before that is over, since nothing could be released on it.
+    pub(super) fn is_deaf(&mut self, a: &Attempt) -> bool {
+        if self.seen.workers.is_none() {
+            self.wake(self.now + self.settings().poll_busy * 5);
+            return true;
+        }
+        let Some(limit) = self.job.generation(a.generation).map(|g| self.silence_limit(g)) else { return false };
+        let Ok(read_at) = Timestamp::from_microsecond(self.seen.read_through_us) else { return false };
+        let is_hidden = |r: &&WorkerReport| {
+            r.exit.is_none()
+                && read_at > r.heard_at + limit
+                && self.silent_for(r.heard_at).is_none_or(|silent| silent < limit)
+        };
+        a.released_at.is_some() && self.reports_of(a.number).iter().any(is_hidden)
+    }
+
     /// The worker without an exit that has been silent longest, and for how long.
     pub(super) fn most_silent(&self, a: &Attempt) -> Option<(std::time::Duration, u32)> {
         let mut worst: Option<(std::time::Duration, u32)> = None;
