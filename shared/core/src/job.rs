@@ -66,6 +66,11 @@ impl Phase {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
     }
 
+    /// True while the job holds a slice that its program runs on, or is to.
+    pub(crate) const fn has_slice(self) -> bool {
+        matches!(self, Self::Starting | Self::Running)
+    }
+
     /// The name in snake_case, as in event types and filters.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,5 +1,7 @@
 //! Single steps of `decide` on what the cloud says of a slice, and on what may be believed of an end before it has said anything.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::cases::{decided, report, running, seen, view};
@@ -11,8 +13,8 @@ use crate::failure::FailureKind;
 use crate::fixture::{at, deployment, entry, generation, noon, spec_in, with};
 use crate::job::{Create, Desired, Generation, Job, Next, OutEvent, Outcome, Phase, Via};
 use crate::observation::{
-    CreateError, CreateErrorKind, ExitReport, Look, Made, Notice, NoticeKind, OperationView, SliceState, SliceView,
-    WorkerReport, WorkerState,
+    CreateError, CreateErrorKind, ExitReport, Look, Made, Notice, NoticeKind, Observation, OperationView, Permit,
+    SliceState, SliceView, WorkerReport, WorkerState,
 };
 use crate::reason::Reason;
 use crate::spec::CapacityKind;
@@ -487,4 +489,24 @@ fn what_is_not_what_was_asked_for_is_deleted_and_nothing_runs_on_it() {
     let other = Look::Seen(SliceView { made: vec![kind("v5litepod-8")], ..self::view(&job, SliceState::Ready, true) });
     let runs = (0..4).map(|n| report(n, WorkerState::Running, None)).collect();
     assert!(decided(&job, &seen(&job, &other, Some(runs), 101), 101).job.generations[0].delete.is_none());
+}
+
+#[test]
+fn the_limit_queue_begins_again_when_a_slice_is_lost() {
+    let mut job = running();
+    job.spec.limits.queue = Some(Duration::from_mins(5));
+    let mut first = job.clone();
+    (first.phase, first.generations, first.first_started_at) = (Phase::Pending, Vec::new(), None);
+    let after = |job: &Job, secs| {
+        let seen = Observation { permit: Permit::Wait, ..seen(job, &Look::Absent, Some(Vec::new()), secs) };
+        Job::clone(&decided(job, &seen, secs).job)
+    };
+    assert_eq!([299, 300].map(|secs| after(&first, secs).outcome), [None, Some(Outcome::Failed)]);
+    // An hour of running is no waiting.
+    let lost = after(&job, 3600);
+    assert_eq!((lost.outcome, lost.queued_since), (None, at(3600)), "{}", lost.message);
+    let waits = after(&lost, 3899);
+    assert_eq!((waits.outcome, waits.queued_since), (None, at(3600)), "{}", waits.message);
+    let over = after(&waits, 3900);
+    assert_eq!((over.outcome, over.reason), (Some(Outcome::Failed), Reason::QueueTimeout), "{}", over.message);
 }

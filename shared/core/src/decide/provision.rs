@@ -21,6 +21,7 @@ impl Pass<'_> {
             }
             return;
         }
+        self.begin_to_wait();
         if self.queue_limit_passed() {
             return;
         }
@@ -78,6 +79,13 @@ impl Pass<'_> {
         }
         let wanted = self.usable_generation().is_some() && self.job.next.is_none();
         !wanted
+    }
+
+    /// It had a slice until now: what it has waited for that one is no part of this wait.
+    fn begin_to_wait(&mut self) {
+        if self.before.phase.has_slice() {
+            self.job.queued_since = self.now;
+        }
     }
 
     fn queue_limit_passed(&mut self) -> bool {

@@ -47,8 +47,7 @@ impl Pass<'_> {
             self.job.outbox.push(event);
             self.note(format!("{} → {}: {message}", self.before.phase.as_str(), phase.as_str()));
         }
-        let held = matches!(self.before.phase, Phase::Starting | Phase::Running);
-        if held && !matches!(phase, Phase::Starting | Phase::Running) {
+        if self.before.phase.has_slice() && !phase.has_slice() {
             self.job.queued_since = self.now;
         }
         self.job.reason = reason;

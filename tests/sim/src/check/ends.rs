@@ -87,7 +87,8 @@ fn is_explained(world: &World, job: &Job) -> bool {
     };
     match job.reason {
         Reason::NoCandidate => world.has(Fault::NotOffered),
-        Reason::QueueTimeout => over(micros(job.created_at), limits.queue),
+        // Since when it waited is the promise of `waits`.
+        Reason::QueueTimeout => limits.queue.is_some(),
         Reason::TotalTimeout => job.first_started_at.is_some_and(|first| over(micros(first), limits.total)),
         Reason::CostLimit => limits.cost_usd.is_some_and(|usd| job.usage.cost_usd_micros as f64 / 1e6 >= usd),
         Reason::ProgramFailed => is_used_up(job),

@@ -38,6 +38,7 @@ mod release;
 mod saving;
 mod sending;
 mod terminal;
+mod waits;
 mod witness;
 
 /// What the checkers remember.
@@ -58,6 +59,7 @@ pub(crate) struct Checks {
     histories: monotone::Histories,
     permits: budget::Permits,
     witnesses: witness::Witnesses,
+    waits: waits::Waits,
     events: BTreeMap<JobId, std::collections::BTreeSet<u64>>,
 }
 
@@ -132,6 +134,7 @@ fn on_job_document(world: &World, changed: &Changed<'_>) {
         tell(world, checks.witnesses.step(before, &job, world.now()));
     }
     tell(world, terminal::step(world, before, &job));
+    tell(world, checks.waits.step(world, before, &job));
     checks.intents.step(&job, world.now());
     count_job(world, before, &job);
     world.trace(|| {
