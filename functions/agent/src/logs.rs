@@ -408,13 +408,20 @@ const TELLING: Duration = Duration::from_secs(1);
 /// An `api` that is away for so long may be one that takes exits alone.
 const AWAY_MAX: Duration = Duration::from_mins(10);
 
-/// How long an exit may be held back until all output is sent. `goes_in`: under notice, when the machine goes.
+/// After the moment by which an ordered end is to be over, an exit is held back no longer than this: half of the time for which such an
+/// exit is waited for until the slice is deleted without it.
+const AFTER_ORDER: Duration = Duration::from_secs(10);
+
+/// How long an exit may be held back until all output is sent. `goes_in`: under notice, when the machine goes. `ordered_in`: by when an end that
+/// was ordered is to be over.
 // Under notice the job goes on elsewhere, where it waits for a new machine anyhow, and what is not sent is lost with this
 // one. Without it the others of a failed worker are to know within 5 s; nobody waits for an exit with code 0.
-pub(crate) fn patience(exit: Exit, goes_in: Option<Duration>) -> Patience {
+pub(crate) fn patience(exit: Exit, goes_in: Option<Duration>, ordered_in: Option<Duration>) -> Patience {
     let left = match (exit, goes_in) {
         (_, Some(left)) => left.saturating_sub(TELLING).max(TELLING),
-        (Exit::Code(0), None) => Duration::from_secs(30),
+        (Exit::Code(0), None) => {
+            ordered_in.map_or(Duration::MAX, |left| left.saturating_add(AFTER_ORDER)).min(Duration::from_secs(30))
+        }
         (Exit::Code(_) | Exit::Signal(_) | Exit::Silent, None) => Duration::from_secs(2),
     };
     if goes_in.is_some() { Patience::absolute(left) } else { Patience::of_reach(left) }
@@ -503,18 +510,28 @@ mod tests {
     #[test]
     fn under_notice_output_is_waited_for_while_the_machine_is_there() {
         let second = Duration::from_secs(1);
-        assert_eq!(patience(Exit::Code(1), Some(28 * second)).left, 27 * second);
-        assert_eq!(patience(Exit::Code(0), Some(Duration::ZERO)).left, second, "the notice is late");
-        assert_eq!(patience(Exit::Signal(9), None).left, 2 * second, "the others are to know");
-        assert_eq!(patience(Exit::Code(0), None).left, 30 * second);
-        let away = patience(Exit::Code(1), None).after(60 * second, true);
+        assert_eq!(patience(Exit::Code(1), Some(28 * second), None).left, 27 * second);
+        assert_eq!(patience(Exit::Code(0), Some(Duration::ZERO), None).left, second, "the notice is late");
+        assert_eq!(patience(Exit::Signal(9), None, None).left, 2 * second, "the others are to know");
+        assert_eq!(patience(Exit::Code(0), None, None).left, 30 * second);
+        let ordered = |left| patience(Exit::Code(0), None, Some(left * second)).left;
+        assert_eq!(
+            [0, 8, 600].map(ordered),
+            [10 * second, 18 * second, 30 * second],
+            "it is waited for 20 s after that"
+        );
+        let away = patience(Exit::Code(1), None, None).after(60 * second, true);
         assert_eq!(
             (away.left, away.away_left),
             (2 * second, AWAY_MAX.saturating_sub(60 * second)),
             "nobody can be told meanwhile"
         );
         assert_eq!(away.after(AWAY_MAX, true).left, Duration::ZERO, "not for ever");
-        assert_eq!(patience(Exit::Code(1), Some(9 * second)).after(9 * second, true).left, Duration::ZERO, "it goes");
+        assert_eq!(
+            patience(Exit::Code(1), Some(9 * second), None).after(9 * second, true).left,
+            Duration::ZERO,
+            "it goes"
+        );
     }
 
     #[test]

@@ -73,6 +73,11 @@ pub(crate) fn left_after(ended: Timestamp, now: Timestamp) -> Duration {
     AFTER_MAX.saturating_sub(Duration::try_from(now.duration_since(ended)).unwrap_or_default())
 }
 
+/// What is left until a moment.
+pub(crate) fn left_until(at: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default()
+}
+
 /// Finds the files that match. Links are not followed; what is not looked into for that or another reason is told, and which
 /// pattern matches nothing.
 fn find(work: &Path, patterns: &[String]) -> Found {

@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 use rekindle_core::classify::Exit;
 use rekindle_core::orders::notice_is_urgent;
 use rekindle_core::spec::CommandLine;
-use rekindle_wire::agent::{Notice, Work};
+use rekindle_wire::agent::Work;
 
 use crate::closing::{Closing, LAST_WORD, all_told, collect};
 use crate::devices::{self, Devices};
@@ -347,7 +347,7 @@ impl Machine {
         match attempt.stop {
             // The last agent began to end it: what it left has the time that it was given then.
             Some(stop) => {
-                let left = Duration::try_from(stop.kill_at.duration_since(Timestamp::now())).unwrap_or_default();
+                let left = outputs::left_until(stop.kill_at);
                 self.close_with(Some(ended), Instant::now() + left, true);
             }
             None => self.close(Some(ended), Instant::now() + STALE_GRACE),
@@ -449,9 +449,9 @@ impl Machine {
             if let When::Before(limit) = when {
                 collecting.within(limit).await;
             }
-            let goes_in =
-                |n: Notice| Duration::try_from(n.deadline.duration_since(Timestamp::now())).unwrap_or_default();
-            let patience = logs::patience(ended.exit, notice.map(goes_in));
+            let goes_in = notice.map(|notice| outputs::left_until(notice.deadline));
+            let ordered_in = is_ordered.then(|| kill_at.borrow().saturating_duration_since(Instant::now()));
+            let patience = logs::patience(ended.exit, goes_in, ordered_in);
             let folder = closing.folder.clone();
             let report = tokio::task::spawn_blocking(move || closing.report(ended));
             // Once the last worker's exit is known the machine may be gone within the second.

@@ -35,6 +35,9 @@ const SENT_WAIT: i64 = 30 * SEC;
 /// Any other end likewise.
 const SENT_WAIT_FAILED: i64 = 2 * SEC;
 
+/// After the moment by which an ordered end is to be over, no end is held back longer than this.
+const AFTER_ORDER: i64 = 10 * SEC;
+
 /// An agent collects outputs for so long.
 const COLLECTS_MAX: i64 = 4 * MIN;
 
@@ -393,6 +396,8 @@ fn leaves_something(world: &World, vm: &mut Vm, death: &Death, has_outputs: bool
     }
     vm.unsent_until = vm.unsent_until.max(after(10 * MIN));
     let patience = if death.exit == Exit::Code(0) { SENT_WAIT } else { SENT_WAIT_FAILED };
+    let ordered = vm.order.as_ref().filter(|_| death.ordered).and_then(|order| order.kill_at);
+    let patience = ordered.map_or(patience, |at| patience.min((micros(at) - now).max(0) + AFTER_ORDER));
     let patience = vm.notice.as_ref().map_or(patience, |n| patience.min(micros(n.deadline) - now - LAST_WORDS));
     (vm.unsent_until - now).min(patience).max(0)
 }

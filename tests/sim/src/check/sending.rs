@@ -39,10 +39,12 @@ pub(super) fn delete(world: &World, jobs: &BTreeMap<JobId, Arc<Job>>, slice: &Sl
     }
     let last = vms.iter().filter_map(|vm| vm.attempt.as_ref()).map(|a| a.told_from).max()?;
     // The limit begins when the job knows of all ends: a machine that boots anew after that tells its end once more.
-    let known = job.attempts.iter().rev().find(|a| a.generation == g.number).and_then(|a| a.fenced_at);
+    let attempt = job.attempts.iter().rev().find(|a| a.generation == g.number);
+    let known = attempt.and_then(|a| a.fenced_at);
     let last = known.map_or(last, |known| last.min(micros(known)));
-    // Ordered before that, as when the time to end is over: sent again, or late.
-    if g.delete.as_ref().is_some_and(|d| micros(d.intended_at) < last) {
+    // Ordered before that, as when the time to end is over, or before the job knew of all ends: sent again, or late.
+    let is_unknown = |at| attempt.is_some_and(|a| a.fenced_at.is_none_or(|known| at < known));
+    if g.delete.as_ref().is_some_and(|d| micros(d.intended_at) < last || is_unknown(d.intended_at)) {
         return None;
     }
     let sends = |vm: &&&crate::machine::Vm| {
