@@ -4,6 +4,7 @@
 //! holds addresses and variables that are secrets.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use axum::extract::State;
 use axum::response::Response;
@@ -24,6 +25,8 @@ use crate::{Api, page};
 /// Pages of the store that one answer looks through: a page with few letters or none would look like the end to whoever may
 /// see few of them.
 const ROUNDS: usize = 20;
+/// Letters of a job that its page tells of: as many events in a row that webhooks were not told.
+const LOOKED_AT: usize = 5;
 /// Later than any last try comes: no subscription waits for longer between two.
 const LEFT_AFTER: SignedDuration = SignedDuration::from_hours(1);
 
@@ -69,15 +72,32 @@ pub(crate) async fn list(
     Ok(etag::json(&headers, &DeadLetterList { letters, next_page_token: next.as_ref().and_then(page::token) }))
 }
 
-/// The newest event that a webhook of the job was not told. It only adds to what is shown, so a failed read is none.
+/// The newest event that a webhook of the job was not told, with what other webhooks missed before it. It only adds to what is
+/// shown, so a failed read is none.
 pub(crate) async fn newest(api: &Api, job: &Job) -> Option<DeadLetterView> {
     if job.spec.notify.is_empty() {
         return None;
     }
-    let found = api.engine.ports.store.dead_letters(Some(&job.id), None, 1).await;
+    let found = api.engine.ports.store.dead_letters(Some(&job.id), None, LOOKED_AT).await;
     let found = found.inspect_err(|error| tracing::warn!(job = %job.id, %error, "dead letters cannot be read"));
     let now = api.engine.ports.clock.now();
-    found.ok()?.0.first().filter(|letter| !is_left(letter, now)).map(|letter| view(letter))
+    let (letters, _) = found.ok()?;
+    let mut letters = letters.iter().filter(|letter| !is_left(letter, now)).map(|letter| view(letter));
+    let mut newest = letters.next()?;
+    for earlier in letters {
+        add(&mut newest, &earlier);
+    }
+    Some(newest)
+}
+
+/// Adds the webhooks of an earlier letter that the newest does not name.
+fn add(newest: &mut DeadLetterView, earlier: &DeadLetterView) {
+    let webhook = |line: &str| line.split_once(": ").map_or_else(|| line.to_owned(), |(name, _)| name.to_owned());
+    let mut named: BTreeSet<String> = newest.reason.lines().map(webhook).collect();
+    for line in earlier.reason.lines().filter(|line| named.insert(webhook(line))) {
+        let of = earlier.phase.map_or_else(String::new, |phase| format!(" (of the event `{}`)", phase.as_str()));
+        let _ = write!(newest.reason, "\n{line}{of}");
+    }
 }
 
 /// It was tried for the last time long ago, and what kept it is gone: its end could not be written down.
@@ -88,7 +108,8 @@ fn is_left(letter: &DeadDoc, now: Timestamp) -> bool {
 /// One sentence of it.
 pub(crate) fn sentence(letter: &DeadLetterView) -> String {
     let what = letter.phase.map_or_else(|| "An event".to_owned(), |phase| format!("The event `{}`", phase.as_str()));
-    let why = letter.reason.trim_end_matches('.');
+    let why = letter.brief();
+    let why = why.trim_end_matches('.');
     match letter.tried_until {
         Some(until) => {
             format!("{what} could not be told to a webhook yet, and is tried again until {until:.0}: {why}.")

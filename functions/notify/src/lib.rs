@@ -15,7 +15,7 @@ use axum::routing::post;
 use futures::future::join_all;
 use jiff::SignedDuration;
 
-use rekindle_core::spec::Notify as Hook;
+use rekindle_core::spec::{JobSpec, Notify as Hook};
 use rekindle_ports::Ports;
 use rekindle_ports::store::DeadDoc;
 use rekindle_web::{Answer, Deliveries, about, dead};
@@ -82,7 +82,7 @@ async fn one(notify: &Notify, delivery: &Delivery) -> Answer {
         Ok(told) => told,
         Err(error) => return Answer::Transient(error.to_string()),
     };
-    tell(notify, delivery, &event, &job.spec.owner, &hooks, told).await
+    tell(notify, delivery, &event, &job.spec, &hooks, told).await
 }
 
 /// Tells the webhooks that are not done with the event.
@@ -90,11 +90,11 @@ async fn tell(
     notify: &Notify,
     delivery: &Delivery,
     event: &JobEvent,
-    owner: &str,
+    spec: &JobSpec,
     hooks: &[&Hook],
     mut told: Told<'_>,
 ) -> Answer {
-    let secret = Secret::of(&notify.secret, owner);
+    let secret = Secret::of(&notify.secret, &spec.owner);
     let now = notify.ports.clock.now().as_second();
     let due: Vec<&Hook> = hooks.iter().filter(|hook| !told.has(hook)).copied().collect();
     let sent = join_all(due.iter().map(|hook| notify.sender.send(hook, event, &secret, now))).await;
@@ -103,7 +103,7 @@ async fn tell(
         match sent {
             Ok(()) => told.note(hook, None),
             Err(failure) => {
-                let reason = format!("{}: {failure}", send::host(&hook.webhook));
+                let reason = format!("{}: {failure}", name(hook, &spec.notify));
                 if failure.is_transient() {
                     open.push(reason);
                 } else {
@@ -117,7 +117,10 @@ async fn tell(
         told.keep().await;
         let why = open.join("; ");
         if age >= SHOWN_AFTER {
-            show(notify, delivery, event, &why).await;
+            // Who refused it is over with it, and fails all the same.
+            let refused = told.refusals(hooks).map(|reason| format!("{reason} (not tried again)"));
+            let reasons: Vec<String> = open.into_iter().chain(refused).collect();
+            show(notify, delivery, event, &reasons.join("\n")).await;
         }
         return Answer::Transient(why);
     }
@@ -130,7 +133,17 @@ async fn tell(
     if reasons.is_empty() {
         Answer::Done
     } else {
-        dead::record_of(&notify.ports, "notify", Some(&event.data.job), delivery, &reasons.join("; ")).await
+        dead::record_of(&notify.ports, "notify", Some(&event.data.job), delivery, &reasons.join("\n")).await
+    }
+}
+
+/// What a webhook is called: its host, and where two of the job have the same one, its place among them.
+fn name(hook: &Hook, all: &[Hook]) -> String {
+    let host = send::host(&hook.webhook);
+    let is_one_of_many = all.iter().filter(|other| send::host(&other.webhook) == host).count() > 1;
+    match all.iter().position(|other| other == hook).filter(|_| is_one_of_many) {
+        Some(place) => format!("{host} (notify[{place}])"),
+        None => host,
     }
 }
 

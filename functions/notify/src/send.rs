@@ -1,11 +1,13 @@
 //! One call of one webhook.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use http::{StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
+use jiff::Timestamp;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, Url, redirect};
 
@@ -14,8 +16,14 @@ use rekindle_core::spec::Notify as Hook;
 use rekindle_wire::event::JobEvent;
 use rekindle_wire::webhook::{self, Secret};
 
-use crate::TIMEOUT;
-use crate::shape;
+use crate::{GIVE_UP, TIMEOUT, shape};
+
+/// A webhook that asks not to be called for some time (`Retry-After`) is left alone for so many seconds at most.
+// Half of what an event is tried for: none is given up without a call after the pause.
+const PAUSE_MAX: i64 = GIVE_UP.as_secs() / 2;
+
+/// Webhooks that are left alone at once; what is above is called as if it had not asked.
+const PAUSED_MAX: usize = 10_000;
 
 /// Why a webhook was not told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,12 +53,15 @@ pub struct Sender {
     /// Made at the first event: it reads the roots of trust, and most processes never send one.
     client: OnceLock<Client>,
     allow_private: bool,
+    /// Webhooks that asked for a pause: until when, in seconds since 1970, and with which answer. Of this process alone: another one
+    /// learns it by one call of its own.
+    paused: Mutex<BTreeMap<String, (i64, String)>>,
 }
 
 impl Sender {
     /// `allow_private`: also plain http and addresses that are not public, for local runs and tests alone.
     pub const fn new(allow_private: bool) -> Self {
-        Self { client: OnceLock::new(), allow_private }
+        Self { client: OnceLock::new(), allow_private, paused: Mutex::new(BTreeMap::new()) }
     }
 
     fn client(&self) -> Result<&Client, reqwest::Error> {
@@ -67,9 +78,13 @@ impl Sender {
         Ok(self.client.get_or_init(|| made))
     }
 
-    /// Posts the event, signed at `now` (seconds since 1970); any 2xx is success. The answer's body is not read.
+    /// Posts the event, signed at `now` (seconds since 1970); any 2xx is success. The answer's body is not read. A webhook that asked
+    /// for a pause is not called before its end.
     pub(crate) async fn send(&self, hook: &Hook, event: &JobEvent, secret: &Secret, now: i64) -> Result<(), Failure> {
         let url = self.check(&hook.webhook).map_err(Failure::Permanent)?;
+        if let Some(why) = self.pause_of(&hook.webhook, now) {
+            return Err(Failure::Transient(why));
+        }
         let (content_type, body) = shape::of(&url, hook.shape, event).map_err(|e| Failure::Permanent(e.to_string()))?;
         let signature = secret.sign(&event.id, now, &body);
         let client = self.client().map_err(|error| Failure::Transient(chain(&error)))?;
@@ -82,20 +97,42 @@ impl Sender {
             .body(body)
             .send()
             .await;
-        let status = match sent {
-            Ok(response) => response.status(),
+        let (status, pause) = match sent {
+            Ok(response) => (response.status(), pause(response.headers(), now)),
             Err(error) if is_refused(&error) => return Err(Failure::Permanent(NOT_PUBLIC.into())),
             Err(error) => return Err(Failure::Transient(words(&error.without_url()))),
         };
         let why = format!("it answered {status}");
-        match status {
-            s if s.is_success() => Ok(()),
-            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
-                Err(Failure::Transient(why))
-            }
-            s if s.is_server_error() => Err(Failure::Transient(why)),
-            _ => Err(Failure::Permanent(why)),
+        let may_pass =
+            matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS)
+                || status.is_server_error();
+        match (status.is_success(), pause) {
+            (true, _) => Ok(()),
+            (false, _) if !may_pass => Err(Failure::Permanent(why)),
+            (false, Some(pause)) => Err(Failure::Transient(self.leave_alone(&hook.webhook, now, pause, &why))),
+            (false, None) => Err(Failure::Transient(why)),
         }
+    }
+
+    /// Why a webhook is not called now, if it asked for a pause.
+    fn pause_of(&self, webhook: &str, now: i64) -> Option<String> {
+        let paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
+        paused.get(webhook).filter(|(until, _)| *until > now).map(|(_, why)| why.clone())
+    }
+
+    /// Keeps that a webhook asked for a pause of so many seconds; what is told of it.
+    fn leave_alone(&self, webhook: &str, now: i64, pause: i64, why: &str) -> String {
+        let until = now + pause;
+        let told = Timestamp::from_second(until).map_or_else(
+            |_| why.to_owned(),
+            |until| format!("{why} with a Retry-After, and is called again at {until} or later"),
+        );
+        let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
+        paused.retain(|_, (until, _)| *until > now);
+        if paused.len() < PAUSED_MAX {
+            paused.insert(webhook.to_owned(), (until, told.clone()));
+        }
+        told
     }
 
     /// The scheme, and an address that stands in the URL itself: those are never resolved.
@@ -112,6 +149,16 @@ impl Sender {
         }
         Ok(url)
     }
+}
+
+/// The pause that an answer asks for (`Retry-After`, in seconds or as a date), bounded; in seconds from `now`.
+fn pause(headers: &HeaderMap, now: i64) -> Option<i64> {
+    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    let secs = match text.parse::<u64>() {
+        Ok(secs) => i64::try_from(secs).unwrap_or(i64::MAX),
+        Err(_) => jiff::fmt::rfc2822::parse(text).ok()?.timestamp().as_second() - now,
+    };
+    (secs > 0).then(|| secs.min(PAUSE_MAX))
 }
 
 /// What of a webhook's address may be told to others: the host, and the port where one is given.

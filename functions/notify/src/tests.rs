@@ -6,7 +6,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::routing::post;
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -29,6 +29,7 @@ struct Hook {
     told: Arc<Mutex<Vec<(HeaderMap, Value)>>>,
     bytes: Arc<Mutex<Vec<Bytes>>>,
     status: Arc<Mutex<StatusCode>>,
+    retry_after: Arc<Mutex<Option<String>>>,
     url: String,
 }
 
@@ -36,8 +37,8 @@ impl Hook {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook", listener.local_addr().unwrap());
-        let hook =
-            Self { told: Arc::default(), bytes: Arc::default(), status: Arc::new(Mutex::new(StatusCode::OK)), url };
+        let status = Arc::new(Mutex::new(StatusCode::OK));
+        let hook = Self { told: Arc::default(), bytes: Arc::default(), status, retry_after: Arc::default(), url };
         let app = Router::new()
             .route(
                 "/hook",
@@ -48,10 +49,13 @@ impl Hook {
         hook
     }
 
-    fn take(&self, headers: HeaderMap, body: &Bytes) -> (StatusCode, [(&'static str, String); 1]) {
+    fn take(&self, headers: HeaderMap, body: &Bytes) -> (StatusCode, HeaderMap) {
         self.told.lock().unwrap().push((headers, serde_json::from_slice(body).unwrap()));
         self.bytes.lock().unwrap().push(body.clone());
-        (*self.status.lock().unwrap(), [("location", self.url.clone())])
+        let mut answered = HeaderMap::from_iter([(header::LOCATION, self.url.parse().unwrap())]);
+        answered
+            .extend(self.retry_after.lock().unwrap().iter().map(|text| (header::RETRY_AFTER, text.parse().unwrap())));
+        (*self.status.lock().unwrap(), answered)
     }
 
     fn count(&self) -> usize {
@@ -231,6 +235,60 @@ async fn an_event_that_is_tried_again_is_shown_until_it_is_told_or_given_up() {
     }
     let left = letters().await;
     assert_eq!((left.len(), left[0].tried_until), (1, None), "given up: {left:?}");
+}
+
+#[tokio::test]
+async fn a_webhook_that_asks_for_a_pause_is_not_called_before_its_end_nor_left_alone_for_ever() {
+    use rekindle_ports::world::Clock as _;
+    let hook = Hook::start().await;
+    let ask = |text: Option<String>| *hook.retry_after.lock().unwrap() = text;
+    let train = JobId::parse("train").unwrap();
+    let cases = [("120", 120), ("DATE", 120), ("86400", 300), ("18446744073709551615", 300), ("0", 0), ("soon", 0)];
+    for (status, (asked, pause)) in cases.into_iter().flat_map(|case| [(429, case), (503, case)]) {
+        let (rig, router) = rig(true, &[(&hook.url, &[])]).await;
+        let date = (rig.fakes.clock.now() + jiff::SignedDuration::from_secs(120)).to_zoned(jiff::tz::TimeZone::UTC);
+        let date = jiff::fmt::rfc2822::to_string(&date).unwrap().replace("+0000", "GMT");
+        assert!(date.ends_with(" GMT"), "as HTTP writes it: {date}");
+        let (first, before) = (event(&rig, "train", Phase::Running), hook.count());
+        let second = JobEvent { id: "train-6".into(), ..event(&rig, "train", Phase::Failed) };
+        hook.answer(status);
+        ask(Some(asked.replace("DATE", &date)));
+        assert_eq!(tell(&router, &first).await, 503);
+        hook.answer(200);
+        ask(None);
+        if pause > 0 {
+            assert_eq!(tell(&router, &second).await, 503, "{asked}: another event does not reach it either");
+            rig.advance(pause - 1);
+            assert_eq!((tell(&router, &first).await, hook.count() - before), (503, 1), "{asked}");
+            let shown = rig.fakes.store().dead_letters(Some(&train), None, 1).await.unwrap().0[0].reason.clone();
+            let told = [&format!(": it answered {status} "), " with a Retry-After, and is called again at 20"];
+            assert!(told.iter().all(|told| shown.contains(*told)), "{shown}");
+            rig.advance(1);
+        }
+        assert_eq!((tell(&router, &first).await, hook.count() - before), (204, 2), "{asked}");
+    }
+}
+
+#[tokio::test]
+async fn all_webhooks_that_fail_are_told_each_on_a_line_of_its_own() {
+    let (down, gone, train) = (Hook::start().await, Hook::start().await, JobId::parse("train").unwrap());
+    let twin = format!("{}?other", gone.url);
+    let (rig, router) = rig(true, &[(&down.url, &[]), (&gone.url, &[]), (&twin, &[])]).await;
+    let event = event(&rig, "train", Phase::Succeeded);
+    down.answer(503);
+    gone.answer(410);
+    rig.advance(60);
+    assert_eq!(tell(&router, &event).await, 503);
+    let letter = async || rig.fakes.store().dead_letters(Some(&train), None, 1).await.unwrap().0[0].reason.clone();
+    let host = |hook: &Hook| hook.url.trim_start_matches("http://").trim_end_matches("/hook").to_owned();
+    let (down_at, gone_at) = (host(&down), host(&gone));
+    let both =
+        |mark: &str| [1, 2].map(|place| format!("{gone_at} (notify[{place}]): it answered 410 Gone{mark}")).join("\n");
+    let waits = format!("{down_at}: it answered 503 Service Unavailable");
+    assert_eq!(letter().await, format!("{waits}\n{}", both(" (not tried again)")));
+    rig.advance(601);
+    assert_eq!(tell(&router, &event).await, 204);
+    assert_eq!(letter().await, format!("{}\n{waits}", both("")));
 }
 
 async fn rig_with(url: &str) -> (Rig, Router) {

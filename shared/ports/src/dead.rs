@@ -17,7 +17,7 @@ pub struct DeadDoc {
     pub key: String,
     /// Where it came from: the function, and the way it was called.
     pub source: String,
-    /// Why it cannot be used. Of a webhook only its host: the rest of the address is often a token.
+    /// Why it cannot be used. Of a webhook only its host: the rest of the address is often a token. Of several webhooks one a line.
     pub reason: String,
     /// When; of one that is tried again, the last time.
     pub at: Timestamp,

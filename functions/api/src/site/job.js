@@ -1,6 +1,6 @@
 // One job: what it is, why, its attempts to scale, its output, its history, and what a person may do.
 
-import { amount, ask, call, clock, counted, el, get, loss, phase, redraw, say, sentence, since, span, step, table, usd } from "./parts.js";
+import { amount, ask, brief, call, clock, counted, el, get, loss, phase, redraw, say, sentence, since, span, step, table, usd } from "./parts.js";
 
 /** A change of the job is told by the stream; what goes on without one (steps, cost, heartbeats) is asked for so often. */
 const LOOK_MS = 60000;
@@ -140,7 +140,7 @@ function facts(job, path, files) {
 
 /** What a webhook was not told, or not yet. */
 function untold({ phase: of, at, reason, tried_until: until }) {
-  return until ? `${of ?? "an event"} is not told yet, tried again until ${clock(until)}: ${reason}` : `${of ?? "an event"} was not told at ${clock(at)}: ${reason}`;
+  return until ? `${of ?? "an event"} is not told yet, tried again until ${clock(until)}: ${brief(reason)}` : `${of ?? "an event"} was not told at ${clock(at)}: ${brief(reason)}`;
 }
 
 const FILES_SHOWN = 20;

@@ -184,7 +184,11 @@ const LETTERS = [
   ["Time", (letter) => clock(letter.at)],
   ["Job", (letter) => (letter.job ? el("a", { href: `#/job/${encodeURIComponent(letter.job)}` }, letter.job) : "-")],
   ["From", (letter) => letter.function], ["Not told", (letter) => letter.phase ?? "-"],
-  ["Message", ({ reason, tried_until: until }) => (until ? `${reason}; tried again until ${clock(until)}` : reason)],
+  ["Message", ({ reason, tried_until: until }) => {
+    const lines = reason.split("\n");
+    const head = `${lines.length > 1 ? `${lines.length} webhooks` : reason}${until ? `; tried again until ${clock(until)}` : ""}`;
+    return lines.length > 1 ? el("div", {}, head, el("ul", { class: "facts" }, lines.map((line) => el("li", {}, line)))) : head;
+  }],
 ];
 
 /** The newest dead letters that one may see, and whether there may be more. */

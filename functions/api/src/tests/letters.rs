@@ -74,6 +74,19 @@ async fn a_job_tells_that_its_webhook_was_not_told() {
     assert_eq!(listed().await, 2);
     served.rig.advance(66 * 60);
     assert_eq!(listed().await, 1, "its end was not written down");
+    // What another webhook missed before is told beside it, and of many webhooks the first.
+    let letter = DeadDoc { at: served.rig.fakes.clock.now(), ..DeadDoc::clone(&letters[0]) };
+    let many: Vec<String> = (0..10).map(|n| format!("h{n}.example.com: it answered 503")).collect();
+    store.bury("many".into(), &DeadDoc { reason: many.join("\n"), ..letter.clone() }).await.unwrap();
+    let untold = served.get("/v1/jobs/hooked").await.json()["untold"]["reason"].as_str().unwrap().to_owned();
+    let earlier = "hooks.example.com: it answered 404 Not Found (of the event `succeeded`)";
+    assert_eq!(untold, format!("{}\n{earlier}", many.join("\n")));
+    let explained = served.get("/v1/jobs/hooked/explain").await.json()["paragraph"].as_str().unwrap().to_owned();
+    let brief = ": 11 webhooks: h0.example.com: it answered 503; h1.example.com: it answered 503; h2.example.com: it \
+                 answered 503; and 8 more. `rekindle dead-letters hooked` lists all of them.";
+    assert!(explained.ends_with(brief), "{explained}");
+    served.rig.advance(1);
+    store.bury("same".into(), &letter).await.unwrap();
     // A job without webhooks asks for none.
     assert!(served.get("/v1/jobs/plain").await.json().get("untold").is_none());
 }

@@ -44,13 +44,20 @@ pub(crate) async fn run(context: &Context, options: &DeadLetters) -> Result<()> 
     let now = Timestamp::now();
     let is_given_up = letters.iter().any(|letter| letter.tried_until.is_none());
     for letter in letters {
+        // Of several webhooks each has a line of its own.
+        let lines: Vec<&str> = letter.reason.lines().collect();
+        let head = if lines.len() > 1 { format!("{} webhooks:", lines.len()) } else { human::tame(&letter.reason) };
         table.row(vec![
             human::age(letter.at, now),
             letter.job.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
             human::tame(&letter.function),
             letter.phase.map_or_else(|| "-".to_owned(), |phase| phase.as_str().to_owned()),
-            why(&letter, now),
+            until(&head, letter.tried_until, now),
         ]);
+        for line in lines.iter().filter(|_| lines.len() > 1) {
+            let blank = String::new;
+            table.row(vec![blank(), blank(), blank(), blank(), human::tame(&format!("  {line}"))]);
+        }
     }
     context.printer.data(&table.render(context.printer.width()))?;
     if is_given_up {
@@ -73,14 +80,18 @@ fn of_no_job(fault: Fault, job: Option<&str>) -> Fault {
     }
 }
 
-/// Why it failed, and until when it is tried again.
+/// Why it failed, in one line, and until when it is tried again.
 pub(super) fn why(letter: &DeadLetterView, now: Timestamp) -> String {
-    let reason = human::tame(&letter.reason);
-    match letter.tried_until {
+    until(&human::tame(&letter.brief()), letter.tried_until, now)
+}
+
+fn until(reason: &str, tried_until: Option<Timestamp>, now: Timestamp) -> String {
+    let (reason, end) = reason.strip_suffix(':').map_or((reason, ""), |reason| (reason, ":"));
+    match tried_until {
         Some(until) if until > now => {
-            format!("{reason}; tried again for another {}", human::duration(until.as_second() - now.as_second()))
+            format!("{reason}; tried again for another {}{end}", human::duration(until.as_second() - now.as_second()))
         }
-        Some(_) => format!("{reason}; tried once more"),
-        None => reason,
+        Some(_) => format!("{reason}; tried once more{end}"),
+        None => format!("{reason}{end}"),
     }
 }

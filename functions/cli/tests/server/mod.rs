@@ -281,6 +281,7 @@ fn known(id: &str) -> Option<Value> {
         "silent" => Some(seeing::settling()),
         "hooked" => Some(seeing::hooked()),
         "knocking" => Some(seeing::knocking()),
+        "crowd" => Some(seeing::crowd()),
         "mute" => Some(seeing::mute()),
         "good" | "moved" | "odd" | "cut" | "young" | "gated" | "forger" | "ending" => {
             Some(ended(id, "succeeded", "All 4 workers ended well."))

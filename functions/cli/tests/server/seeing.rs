@@ -248,6 +248,21 @@ fn waiting_letter() -> Value {
     letter
 }
 
+/// What many webhooks of a job are about to be told again.
+fn crowd_letter() -> Value {
+    let mut letter = waiting_letter();
+    let lines = (1..=5).map(|number| format!("h{number}.example.com: it answered 503 Service Unavailable"));
+    (letter["job"], letter["reason"]) = (json!("crowd"), json!(lines.collect::<Vec<_>>().join("\n")));
+    letter
+}
+
+/// One with many webhooks that do not answer.
+pub(super) fn crowd() -> Value {
+    let mut job = known("good").unwrap();
+    (job["id"], job["untold"]) = (json!("crowd"), crowd_letter());
+    job
+}
+
 /// A job whose webhook was not told of its end.
 pub(super) fn hooked() -> Value {
     let mut job = known("good").unwrap();
@@ -267,6 +282,7 @@ pub(super) async fn letters(Query(query): Query<BTreeMap<String, String>>) -> Re
     let letters = match query.get("job").map(String::as_str) {
         None => vec![letter(None), letter(Some("hooked"))],
         Some("knocking") => vec![waiting_letter()],
+        Some("crowd") => vec![crowd_letter()],
         Some("hooked") => vec![letter(Some("hooked"))],
         Some(id) if known(id).is_none() => return no_such_job(id),
         Some(_) => Vec::new(),

@@ -13,7 +13,7 @@ pub struct DeadLetterView {
     pub at: Timestamp,
     /// Who gave it up: `notify` for webhooks, `jobs` for job messages, `tpu-events`, `reconcile`.
     pub function: String,
-    /// Why. Of a webhook only its host is told: the rest of the address is often a token.
+    /// Why. Of a webhook only its host is told: the rest of the address is often a token. Of several webhooks one a line.
     pub reason: String,
     /// The job that it is about, if it is one's.
     pub job: Option<JobId>,
@@ -24,6 +24,21 @@ pub struct DeadLetterView {
     pub tried_until: Option<Timestamp>,
 }
 
+/// Webhooks that a sentence names; the others are counted.
+const NAMED: usize = 3;
+
+impl DeadLetterView {
+    /// Why, in one line: of many webhooks how many, and the first of them.
+    pub fn brief(&self) -> String {
+        let lines: Vec<&str> = self.reason.lines().collect();
+        match lines.len() {
+            0..=1 => self.reason.trim_end().to_owned(),
+            count @ 2..=NAMED => format!("{count} webhooks: {}", lines.join("; ")),
+            count => format!("{count} webhooks: {}; and {} more", lines[..NAMED].join("; "), count - NAMED),
+        }
+    }
+}
+
 /// Answer of `GET /v1/dead-letters`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetterList {
@@ -31,4 +46,29 @@ pub struct DeadLetterList {
     pub letters: Vec<DeadLetterView>,
     /// Where the next page begins, if there is one.
     pub next_page_token: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_webhooks_are_counted_and_the_first_of_them_named() {
+        let letter = |reason: &str| DeadLetterView {
+            at: Timestamp::UNIX_EPOCH,
+            function: "notify".into(),
+            reason: reason.into(),
+            job: None,
+            phase: None,
+            tried_until: None,
+        };
+        for (reason, want) in [
+            ("a: it answered 404", "a: it answered 404"),
+            ("a: 404\nb: 503", "2 webhooks: a: 404; b: 503"),
+            ("a: 1\nb: 2\nc: 3", "3 webhooks: a: 1; b: 2; c: 3"),
+            ("a: 1\nb: 2\nc: 3\nd: 4\ne: 5", "5 webhooks: a: 1; b: 2; c: 3; and 2 more"),
+        ] {
+            assert_eq!(letter(reason).brief(), want);
+        }
+    }
 }
