@@ -150,7 +150,17 @@ pub fn accelerator(name: &str) -> Option<&'static Accelerator> {
 
 /// The accelerator type with this `acceleratorConfig` (`V4`, `2x2x4`).
 pub fn by_config(api_type: &str, topology: &str) -> Option<&'static Accelerator> {
-    ACCELERATORS.iter().find(|accelerator| accelerator.api_type == api_type && accelerator.topology == topology)
+    let sides = sides(topology)?;
+    let is_it =
+        |known: &&Accelerator| known.api_type == api_type && self::sides(&known.topology).as_ref() == Some(&sides);
+    ACCELERATORS.iter().find(is_it)
+}
+
+/// The chips along each side of a topology as `4x4`, which may be written with leading zeros; `None`: it is none.
+pub fn sides(topology: &str) -> Option<Vec<u32>> {
+    let digits = |side: &&str| side.bytes().all(|byte| byte.is_ascii_digit());
+    let side = |side: &str| Some(side).filter(digits).and_then(|side| side.parse().ok()).filter(|side| *side > 0);
+    topology.split('x').map(side).collect()
 }
 
 /// Names of the families, oldest first.

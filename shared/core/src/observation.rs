@@ -121,7 +121,7 @@ impl Made {
             return Some(format!("{} was made, and {asked} was asked for", known.name));
         }
         if let (Some(made), Some(asked)) = (self.topology.as_deref(), topology)
-            && made != asked
+            && !is_same_topology(made, asked)
         {
             return Some(format!("the topology {made} was made, and {asked} was asked for"));
         }
@@ -134,6 +134,14 @@ impl Made {
             }
             true | false => None,
         }
+    }
+}
+
+/// By their numbers: `04x4` is `4x4`.
+fn is_same_topology(made: &str, asked: &str) -> bool {
+    match (catalog::sides(made), catalog::sides(asked)) {
+        (Some(made), Some(asked)) => made == asked,
+        (None, _) | (_, None) => made == asked,
     }
 }
 

@@ -2,9 +2,10 @@
 
 use futures::future::join_all;
 
-use rekindle_core::ids::WorkerKey;
+use rekindle_core::ids::{InstallationId, WorkerKey};
 use rekindle_core::job::{Create, Generation, Job, Phase};
 use rekindle_core::limits::InUse;
+use rekindle_core::names;
 use rekindle_core::observation::{
     GenerationLook, Liveness, Look, Observation, OperationView, Permit, SliceState, SliceView, WorkerReport, ZoneReport,
 };
@@ -89,7 +90,7 @@ impl Engine {
         let mut looked_at = self.ports.clock.now();
         let mut slice = self.slice(g).await;
         if let Look::Seen(view) = &slice {
-            alert_of_another(job, g, view);
+            alert_of_another(&self.installation.id, job, g, view);
         }
         // What is being made, or is there, tells itself how it is; its operation tells why nothing is there. Each call costs its wait. After
         // five minutes it is asked all the same, should it have ended and the resource not.
@@ -180,11 +181,16 @@ impl Engine {
     }
 }
 
-/// Somebody pays for what nobody asked for until it is deleted, and a person should know.
-fn alert_of_another(job: &Job, g: &Generation, view: &SliceView) {
+/// How what was made for a job just now differs from what it asked for; of what is somebody else's, nothing.
+pub(crate) fn made_else(me: &InstallationId, job: &Job, g: &Generation, view: &SliceView) -> Option<String> {
     let is_new = g.ready_at.is_none() && g.delete.is_none() && !matches!(g.create, Create::Failed { .. });
-    let difference = || view.difference(&g.placement, job.spec.tpu.topology.as_deref());
-    if let Some(difference) = is_new.then(difference).flatten() {
+    let is_ours = names::are_labels_of(&view.labels, me, &job.id, g.number, &job.spec_hash);
+    (is_new && is_ours).then(|| view.difference(&g.placement, job.spec.tpu.topology.as_deref())).flatten()
+}
+
+/// Somebody pays for what nobody asked for until it is deleted, and a person should know.
+fn alert_of_another(me: &InstallationId, job: &Job, g: &Generation, view: &SliceView) {
+    if let Some(difference) = made_else(me, job, g, view) {
         let (name, zone) = (&g.name, &g.placement.zone);
         tracing::error!(
             generation = g.number,

@@ -292,7 +292,7 @@ impl Pass<'_> {
             is_end_assumed: false,
         };
         let complete = evidence.workers.len() == total;
-        let silent = self.silent_worker(a);
+        let silent = self.silent_worker(a).map(|(silent, report)| (report.key.worker, silent));
         let verdict = classify::classify(&evidence);
         // A program that somebody kills ends like one whose machine is taken away, until the slice tells which it was.
         let is_taken_away = verdict.outcome == classify::Outcome::Failure(FailureKind::Preempted);
@@ -454,7 +454,8 @@ impl Pass<'_> {
         // sent about when it passes.
         let hard = self.settings().silence_hard.max(limit);
         let hard = (hard / 16 * 15).max(limit);
-        let Some((silent, worker)) = self.most_silent(&a) else { return };
+        let Some((silent, report)) = self.most_silent(&a) else { return };
+        let worker = report.key.worker;
         if silent < limit {
             return;
         }

@@ -403,6 +403,14 @@ fn a_look_that_shows_no_state_is_nothing_known() {
     assert_eq!((kind, waits.message), (None, format!("attempt 1 runs on generation 1; {heard}")));
     let waits = ended(&job, SliceState::Ready, silent(), 400).1;
     assert!(explain(&waits, at(400)).paragraph.contains(&format!(" Next: {heard}.")), "the same at each look");
+    // An outage of ours ended at 600: it counts for nothing, and the worker was heard of before it.
+    let mut seen_late = seen(&job, &Look::Seen(view(&job, SliceState::Ready, true)), Some(silent()), 800);
+    seen_late.liveness.since = Some(at(600));
+    let told = decided(&job, &seen_late, 800).job.message.clone();
+    let until = at(1500);
+    assert!(
+        told.contains(&format!("heard of at {:.0}; if it stays silent, its slice is given up by {until:.0}", at(100)))
+    );
     let (kind, after) = ended(&job, SliceState::Unspecified, silent(), 1000);
     assert_eq!((kind, after.next.map(|next| next.why)), (Some(FailureKind::Lost), Some(Reason::SilentTooLong)));
     // A program that somebody has killed waits for a look that tells; not for ever.
@@ -482,7 +490,7 @@ fn what_is_not_what_was_asked_for_is_deleted_and_nothing_runs_on_it() {
     // A special topology was asked for.
     let view = SliceView { made: vec![sides("4x4")], ..view(&running(), SliceState::Creating, true) };
     let place = generation(1).placement;
-    assert_eq!(view.difference(&place, Some("4x4")), None);
+    assert_eq!([view.difference(&place, Some("4x4")), view.difference(&place, Some("04x4"))], [None, None]);
     assert!(view.difference(&place, Some("2x8")).is_some_and(|told| told.contains("2x8 was asked for")));
     // Once its program runs, it is too late to find fault with it.
     let job = running();

@@ -133,9 +133,11 @@ impl Pass<'_> {
 
     /// That a worker is silent beyond the limit, since when, and until when that is borne. The same at each look.
     fn unheard_worker(&self, a: &Attempt, g: &Generation) -> Option<String> {
-        let (worker, silent) = self.silent_worker(a)?;
-        let heard = self.seen.liveness.through? - silent;
-        let until = heard + self.settings().silence_hard.max(self.silence_limit(g));
+        let (silent, report) = self.silent_worker(a)?;
+        // An outage of ours since then does not count.
+        let counts_from = self.seen.liveness.through? - silent;
+        let until = counts_from + self.settings().silence_hard.max(self.silence_limit(g));
+        let (worker, heard) = (report.key.worker, report.heard_at);
         Some(format!(
             "worker {worker} {LAST_HEARD} {heard:.0}; if it stays silent, its slice is given up by {until:.0}"
         ))

@@ -268,22 +268,17 @@ impl Pass<'_> {
         a.released_at.is_some() && self.reports_of(a.number).iter().any(is_hidden)
     }
 
-    /// The worker without an exit that has been silent longest, and for how long.
-    pub(super) fn most_silent(&self, a: &Attempt) -> Option<(std::time::Duration, u32)> {
-        let mut worst: Option<(std::time::Duration, u32)> = None;
-        for r in self.reports_of(a.number).iter().filter(|r| r.exit.is_none()) {
-            let silent = self.silent_for(r.heard_at).unwrap_or_default();
-            if worst.is_none_or(|(w, _)| silent > w) {
-                worst = Some((silent, r.key.worker));
-            }
-        }
-        worst
+    /// The worker without an exit that has been silent longest, and for how long that counts.
+    pub(super) fn most_silent(&self, a: &Attempt) -> Option<(std::time::Duration, &WorkerReport)> {
+        let open = self.reports_of(a.number).into_iter().filter(|r| r.exit.is_none());
+        let quietest = open.min_by_key(|r| r.heard_at)?;
+        Some((self.silent_for(quietest.heard_at).unwrap_or_default(), quietest))
     }
 
     /// That worker, if it has been silent beyond the limit.
-    pub(super) fn silent_worker(&self, a: &Attempt) -> Option<(u32, std::time::Duration)> {
+    pub(super) fn silent_worker(&self, a: &Attempt) -> Option<(std::time::Duration, &WorkerReport)> {
         let limit = self.silence_limit(self.job.generation(a.generation)?);
-        self.most_silent(a).filter(|(silent, _)| *silent >= limit).map(|(silent, worker)| (worker, silent))
+        self.most_silent(a).filter(|(silent, _)| *silent >= limit)
     }
 }
 

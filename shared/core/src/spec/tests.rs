@@ -304,6 +304,7 @@ fn each_fault_says_the_next_step() {
     refuses(&with(&["tpu", "topology"], json!("2x8x1")), "tpu.topology", "write 4x4");
     refuses(&with(&["tpu", "topology"], json!("4x8")), "tpu.topology", "16 chips");
     refuses(&with(&["tpu", "topology"], json!("axb")), "tpu.topology", "as 4x4");
+    refuses(&with(&["tpu", "topology"], json!("+4x4")), "tpu.topology", "as 4x4");
     refuses(&with(&["tpu", "slices"], json!(1.5)), "tpu.slices", "1 to 256");
     refuses(&with(&["limits"], json!({"total": "9999d"})), "limits.total", "for no limit write none");
     refuses(&with(&["limits"], json!({"total": "soon"})), "limits.total", "90s, 30m, 24h, 7d, none");
@@ -398,8 +399,8 @@ fn reserved_capacity_names_its_reservation() {
 #[test]
 fn another_topology_of_the_same_chips_is_taken() {
     let mut value = with(&["tpu", "accelerator"], json!("v4-128"));
-    value["tpu"]["topology"] = json!("2x4x8");
-    assert_eq!(good(&value).tpu.topology.as_deref(), Some("2x4x8"));
+    value["tpu"]["topology"] = json!("02x4x8");
+    assert_eq!(good(&value).tpu.topology.as_deref(), Some("2x4x8"), "as it comes back");
     value["tpu"]["topology"] = json!("8x8");
     refuses(&value, "tpu.topology", "write 4x4x4");
 }

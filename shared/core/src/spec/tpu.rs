@@ -246,9 +246,9 @@ fn runtime_version(object: &Object<'_>, accelerators: &[Known], faults: &mut Fau
 fn topology(object: &Object<'_>, accelerators: &[Known], faults: &mut Faults) -> Option<String> {
     let topology = object.text("topology", faults)?;
     let path = object.at("topology");
-    let sides: Vec<Option<u32>> = topology.split('x').map(|side| side.parse().ok().filter(|side| *side > 0)).collect();
-    let product = sides.iter().try_fold(1_u32, |product, side| product.checked_mul((*side)?));
-    let Some(product) = product.filter(|_| topology.len() <= 20) else {
+    let sides = catalog::sides(&topology).filter(|_| topology.len() <= 20);
+    let product = |sides: &[u32]| sides.iter().try_fold(1_u32, |product, side| product.checked_mul(*side));
+    let Some((sides, product)) = sides.and_then(|sides| product(&sides).map(|product| (sides, product))) else {
         faults.add(path, format!("{} is no topology; write the chips along each side, as 4x4", quote(&topology)));
         return None;
     };
@@ -259,7 +259,8 @@ fn topology(object: &Object<'_>, accelerators: &[Known], faults: &mut Faults) ->
             faults.add(path.clone(), format!("{message}; leave it out, or write {usual}"));
         }
     }
-    Some(topology)
+    // As the API writes it back.
+    Some(sides.iter().map(u32::to_string).collect::<Vec<_>>().join("x"))
 }
 
 /// The network of a job that names none.

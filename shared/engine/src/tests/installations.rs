@@ -8,7 +8,7 @@ use serde_json::json;
 use rekindle_core::ids::{InstallationId, JobId};
 use rekindle_core::job::{Phase, Via};
 use rekindle_core::names;
-use rekindle_core::observation::{Health, SliceLabels, SliceState, SliceView};
+use rekindle_core::observation::{Health, Made, SliceLabels, SliceState, SliceView};
 use rekindle_fakes::Call;
 use rekindle_ports::docs::{Precondition, Write};
 use rekindle_ports::kinds::Kind;
@@ -16,6 +16,7 @@ use rekindle_ports::store::{Installation, OrphansDoc};
 use rekindle_ports::tpu::{Listed, SliceRef};
 
 use super::rig::Rig;
+use crate::observe::made_else;
 
 const DAY_MINUTES: usize = 24 * 60;
 
@@ -287,4 +288,20 @@ async fn with_a_live_job_each_tick_looks_and_asks_api() {
     ticks(&rig, 5).await;
     let lists = rig.fakes.tpu.take_calls().into_iter().filter(|call| matches!(call, Call::List)).count();
     assert_eq!((lists, rig.fakes.probe.take_asked()), (5, 5));
+}
+
+#[tokio::test]
+async fn only_of_what_is_ours_it_is_told_that_something_else_was_made() {
+    let mut rig = Rig::new().await;
+    rig.create_secs = 600;
+    rig.submit(json!({})).await;
+    let job = rig.until_phase(Phase::Provisioning, 70).await;
+    let (me, g) = (&rig.engine.installation.id, &job.generations[0]);
+    let another = || Made { accelerator: Some("v5litepod-8".into()), ..Made::default() };
+    let view = rig.fakes.tpu.slices().into_iter().find(|l| l.slice.name == g.name).unwrap().view.clone();
+    let mut view = SliceView { labels: names::labels(me, &job.id, 1, &job.spec_hash), made: vec![another()], ..view };
+    let told = made_else(me, &job, g, &view);
+    assert!(told.is_some_and(|told| told.starts_with("v5litepod-8 was made")));
+    view.labels = SliceLabels::default();
+    assert_eq!(made_else(me, &job, g, &view), None, "nobody deletes that");
 }
