@@ -147,13 +147,15 @@ impl Api {
         &self,
         token: &str,
         node: &Node,
+        attempt: u32,
         path: &str,
         file: &std::path::Path,
     ) -> anyhow::Result<()> {
         use anyhow::Context as _;
 
-        let (generation, instance) = (node.generation, node.instance.clone());
-        let place = OutputPlace { job: node.job.clone(), generation, key: node.key, instance, path: path.to_owned() };
+        let (generation, instance, attempt) = (node.generation, node.instance.clone(), Some(attempt));
+        let (job, path) = (node.job.clone(), path.to_owned());
+        let place = OutputPlace { job, generation, key: node.key, instance, attempt, path };
         let address: Answer<OutputAddress> = self.post("outputs", Some(token), &place).await?;
         let file = tokio::fs::File::open(file).await.context("cannot open it")?;
         let size = file.metadata().await.context("cannot look at it")?.len();
@@ -293,7 +295,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a");
         std::fs::write(&file, "a").unwrap();
-        let sent = tokio::time::timeout(Duration::from_secs(20), api.put_output("token", &node, "a", &file)).await;
+        let sent = tokio::time::timeout(Duration::from_secs(20), api.put_output("token", &node, 1, "a", &file)).await;
         let error = format!("{:#}", sent.expect("it does not hang").unwrap_err());
         assert!(error.contains("the upload broke off"), "{error}");
     }

@@ -42,6 +42,7 @@ impl Machine {
     pub(crate) fn collecting(&self, attempt: &Attempt) -> outputs::Collecting {
         outputs::Collecting {
             exec: self.parts.exec.clone(),
+            attempt: attempt.number,
             work: self.parts.layout.work(),
             stderr: self.parts.layout.attempt(attempt.number).join("stderr"),
             // `setup` makes no outputs, and a workspace has its own ways.

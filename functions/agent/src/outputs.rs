@@ -1,6 +1,6 @@
 //! Outputs: files of the working directory that match the job's patterns, collected at the end of a program.
 //!
-//! A later attempt's file takes the place of an earlier one's of the same name. What is too large or out of reach is left out,
+//! Each attempt has a place of its own for them. What is too large or out of reach is left out,
 //! with a line of ours in the program's standard error; a pattern that matches nothing has one, too.
 
 use std::collections::BTreeSet;
@@ -226,12 +226,12 @@ async fn send(
     api: &Api,
     node: &Node,
     token: &watch::Receiver<Option<String>>,
-    work: &Path,
+    (attempt, work): (u32, &Path),
     files: Vec<PathBuf>,
 ) -> Vec<String> {
     let mut left_out = Vec::new();
     for path in files {
-        if let Err(error) = send_one(api, node, token, work, &path).await {
+        if let Err(error) = send_one(api, node, token, (attempt, work), &path).await {
             tracing::warn!(path = %path.display(), error = format!("{error:#}"), "an output cannot be sent");
             left_out.push(format!("outputs: {} could not be sent: {error:#}", path.display()));
         }
@@ -243,7 +243,7 @@ async fn send_one(
     api: &Api,
     node: &Node,
     token: &watch::Receiver<Option<String>>,
-    work: &Path,
+    (attempt, work): (u32, &Path),
     path: &Path,
 ) -> anyhow::Result<()> {
     let name = path.to_str().context("its name is no UTF-8")?;
@@ -252,7 +252,7 @@ async fn send_one(
         // After a reboot it comes with the first hello, which may take long; how long all may take is bounded by who waits for it.
         let known = token.clone().wait_for(Option::is_some).await.ok().and_then(|known| known.clone());
         let sent = match known {
-            Some(token) => api.put_output(&token, node, name, &work.join(path)).await,
+            Some(token) => api.put_output(&token, node, attempt, name, &work.join(path)).await,
             None => Err(anyhow::anyhow!("there is no token")),
         };
         let Err(error) = sent else { return Ok(()) };
@@ -268,6 +268,8 @@ async fn send_one(
 pub(crate) struct Collecting {
     /// Calls, and who this is.
     pub(crate) exec: Exec,
+    /// Whose they are.
+    pub(crate) attempt: u32,
     /// The working directory.
     pub(crate) work: PathBuf,
     /// Where people look.
@@ -304,7 +306,7 @@ impl Collecting {
 
     async fn send(&self, files: Vec<PathBuf>) {
         let Exec { api, node, token, .. } = &self.exec;
-        for line in send(api, node, token, &self.work, files).await {
+        for line in send(api, node, token, (self.attempt, &self.work), files).await {
             self.say(&line);
         }
     }

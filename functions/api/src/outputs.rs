@@ -1,8 +1,10 @@
 //! Outputs: files that workers collected at the end of a program, in the object store under
-//! `jobs/<id>/outputs/w<N>/<path>` (`s<S>w<N>` where there are slices).
+//! `jobs/<id>/outputs/a<ATTEMPT>/w<N>/<path>` (`s<S>w<N>` where there are slices). An agent that does not tell its attempt has no
+//! `a<ATTEMPT>/`: what it left counts as of attempt 0.
 //!
 //! Names of objects have few characters; others, and a dot at the beginning of a name, are written `=XX`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use axum::body::Body;
@@ -10,10 +12,12 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures::stream;
 use http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
 
 use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_core::job::Job;
 use rekindle_web::problem::FieldFault;
-use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, problem};
+use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, faulty_query, problem};
 use rekindle_wire::agent::{OutputAddress, OutputPlace};
 use rekindle_wire::v1::{OutputList, OutputView, worker_label};
 
@@ -75,7 +79,8 @@ fn decoded(name: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// `POST /agent/v1/outputs`: 201 where the file goes; 400 a path that cannot be a name, 401 a wrong token.
+/// `POST /agent/v1/outputs`: 201 where the file goes; 400 a path that cannot be a name, 401 a wrong token, 404 an attempt that is not
+/// of the worker's generation.
 pub(crate) async fn place(
     State(api): State<Api>,
     headers: HeaderMap,
@@ -88,39 +93,81 @@ pub(crate) async fn place(
         return Err(problem(StatusCode::BAD_REQUEST, "path", format!("{:?} is no path below a folder", place.path)));
     };
     let worker = worker_folder(place.key, job.spec.tpu.slices > 1);
-    let name = format!("{}{worker}/{path}", folder(&job.id));
+    let attempt = match place.attempt {
+        // As with its last words, one that is over may have left the job's document.
+        Some(attempt) if attempt == 0 || attempt > job.last_attempt || is_of_another(&job, attempt, generation) => {
+            return Err(Problem::not_found(&format!("attempt {attempt} for this worker")));
+        }
+        Some(attempt) => format!("a{attempt}/"),
+        None => String::new(),
+    };
+    let name = format!("{}{attempt}{worker}/{path}", folder(&job.id));
     let upload = api.engine.ports.objects.upload_address(&name).await;
     let upload = upload.map_err(|e| Problem::unavailable("the object store", &e))?;
     Ok((StatusCode::CREATED, axum::Json(OutputAddress { upload })).into_response())
 }
 
-/// `GET /v1/jobs/{id}/outputs`.
+fn is_of_another(job: &Job, attempt: u32, generation: u32) -> bool {
+    job.attempts.iter().any(|a| a.number == attempt && a.generation != generation)
+}
+
+/// The attempt of an object, its worker, and its path as it is named.
+fn parts(object: &str) -> Option<(u32, &str, &str)> {
+    let (first, rest) = object.split_once('/')?;
+    match first.strip_prefix('a').map(str::parse) {
+        Some(Ok(attempt)) => rest.split_once('/').map(|(worker, path)| (attempt, worker, path)),
+        Some(Err(_)) | None => Some((0, first, rest)),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OutputsQuery {
+    /// Those of this attempt; without it of the last that left any.
+    attempt: Option<u32>,
+}
+
+/// `GET /v1/jobs/{id}/outputs`: of one attempt. What an earlier one left is no part of a result, and stays there all the same.
 pub(crate) async fn list(
     State(api): State<Api>,
     caller: Caller,
     Path(id): Path<String>,
-    _: Query<NoQuery>,
+    Query(query): Query<OutputsQuery>,
 ) -> Result<axum::Json<OutputList>, Problem> {
     let job = seen(&api, &caller, &job_id(&id)?).await?;
     let folder = folder(&job.id);
+    let mut found = all(&api, &folder).await?;
+    let attempt = query.attempt.or_else(|| found.keys().next_back().copied());
+    let outputs = attempt.and_then(|attempt| found.remove(&attempt));
+    if outputs.is_none() && query.attempt.is_some_and(|asked| asked == 0 || asked > job.last_attempt) {
+        let message = format!("there is no attempt {}; the last is {}", query.attempt.unwrap_or(0), job.last_attempt);
+        return Err(faulty_query("attempt", &message));
+    }
+    let below = attempt.filter(|attempt| *attempt > 0).map_or_else(String::new, |attempt| format!("a{attempt}/"));
+    let place = format!("{}/{folder}{below}", api.engine.deployment.bucket.trim_end_matches('/'));
+    let other_attempts = found.into_keys().collect();
+    Ok(axum::Json(OutputList { place, attempt, other_attempts, outputs: outputs.unwrap_or_default() }))
+}
+
+/// All outputs in a job's folder, by attempt.
+async fn all(api: &Api, folder: &str) -> Result<BTreeMap<u32, Vec<OutputView>>, Problem> {
     let objects = &api.engine.ports.objects;
-    let unavailable = |e| Problem::unavailable("the object store", &e);
-    let mut outputs = Vec::new();
+    let mut found: BTreeMap<u32, Vec<OutputView>> = BTreeMap::new();
     let mut after: Option<String> = None;
     loop {
-        let names = objects.list(&folder, after.as_deref(), NAMES).await.map_err(unavailable)?;
+        let names = objects.list(folder, after.as_deref(), NAMES).await;
+        let names = names.map_err(|e| Problem::unavailable("the object store", &e))?;
         for name in &names {
-            let rest = name.strip_prefix(&folder).unwrap_or_default();
-            let Some((worker, path)) = rest.split_once('/') else { continue };
-            outputs.push(OutputView { worker: worker.to_owned(), path: decoded(path), object: rest.to_owned() });
+            let object = name.strip_prefix(folder).unwrap_or_default();
+            let Some((attempt, worker, path)) = parts(object) else { continue };
+            let (worker, path) = (worker.to_owned(), decoded(path));
+            found.entry(attempt).or_default().push(OutputView { worker, path, object: object.to_owned() });
         }
         if names.len() < NAMES {
-            break;
+            return Ok(found);
         }
         after = names.last().cloned();
     }
-    let place = format!("{}/{folder}", api.engine.deployment.bucket.trim_end_matches('/'));
-    Ok(axum::Json(OutputList { place, outputs }))
 }
 
 /// `GET /v1/jobs/{id}/outputs/{object}`: the bytes of one file.
@@ -135,7 +182,7 @@ pub(crate) async fn read(
     let leaves = object.split('/').any(|part| part.is_empty() || part == "." || part == "..");
     if leaves || object.contains(char::is_control) || object.len() > OBJECT_MAX {
         let begin: String = object.chars().take(100).collect();
-        let message = format!("{begin:?} is no path of an output, such as w0/results/a.png; `outputs` lists them");
+        let message = format!("{begin:?} is no path of an output, such as a1/w0/results/a.png; `outputs` lists them");
         let fault = FieldFault { field: "object".into(), message: message.clone() };
         return Err(problem(StatusCode::BAD_REQUEST, "object", message).with_errors(vec![fault]));
     }

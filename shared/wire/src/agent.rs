@@ -136,6 +136,9 @@ pub struct OutputPlace {
     pub key: WorkerKey,
     /// VM name, for the token.
     pub instance: String,
+    /// The attempt whose program left it; `None`: the agent is too old to tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
     /// Path of the file below the working directory.
     pub path: String,
 }

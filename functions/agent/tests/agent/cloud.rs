@@ -42,7 +42,7 @@ pub(crate) struct Inner {
     pub(crate) takes_no_logs: bool,
     /// Outputs have no place while true: who asks waits.
     pub(crate) holds_outputs: bool,
-    /// Outputs by their path.
+    /// Outputs by their attempt and path: `a1/results/x`.
     pub(crate) outputs: BTreeMap<String, Vec<u8>>,
     /// What orders of people brought: streams of bytes, and the end, by order, stream and number.
     pub(crate) brought: BTreeMap<(u64, String, u64), Vec<u8>>,
@@ -350,7 +350,7 @@ async fn brought(
 
 async fn place(State(cloud): State<Cloud>, Json(place): Json<OutputPlace>) -> Response {
     cloud.until("outputs have a place", |inner| (!inner.holds_outputs).then_some(())).await;
-    let upload = format!("http://{}/outputs/{}", cloud.address, place.path);
+    let upload = format!("http://{}/outputs/a{}/{}", cloud.address, place.attempt.unwrap_or_default(), place.path);
     (StatusCode::CREATED, Json(OutputAddress { upload })).into_response()
 }
 

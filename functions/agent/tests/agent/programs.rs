@@ -312,7 +312,7 @@ async fn collected_by_the_next_agent(is_reboot: bool) {
         .await;
     cloud.set(|inner| inner.holds_outputs = false);
     cloud.until("all is collected", |inner| inner.last().is_some_and(|last| !last.is_collecting).then_some(())).await;
-    assert_eq!(cloud.set(|inner| inner.outputs.clone()), [("results/a".to_owned(), b"made\n".to_vec())].into());
+    assert_eq!(cloud.set(|inner| inner.outputs.clone()), [("a1/results/a".to_owned(), b"made\n".to_vec())].into());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -153,7 +153,9 @@ function outputs(job, path, files) {
     return el("li", {}, el("a", { href: `${path}/outputs/${address}`, download: true }, `${file.worker}/${file.path}`));
   });
   const more = files.outputs.length - links.length;
-  return [el("ul", { class: "facts", id: "outputs" }, links), more > 0 ? `and ${more} more: rekindle outputs ${job.id} --to FOLDER` : null];
+  const others = files.other_attempts ?? [];
+  const earlier = others.length ? el("p", {}, `Of attempt ${files.attempt}; what others left: rekindle outputs ${job.id} --attempt ${others.at(-1)}`) : null;
+  return [el("ul", { class: "facts", id: "outputs" }, links), earlier, more > 0 ? `and ${more} more: rekindle outputs ${job.id} --to FOLDER` : null];
 }
 
 /** So many generations are drawn, and so many decisions listed: the newest. */

@@ -239,15 +239,17 @@ async fn an_order_that_cannot_be_carried_out_is_refused_with_the_reason() {
 #[tokio::test]
 async fn outputs_have_a_place_for_their_worker_and_are_listed_and_read() {
     let served = Served::with_job().await;
-    let place = async |path: &str, worker: u32| {
+    let place_of = async |path: &str, worker: u32, attempt: Value| {
         let body = json!({
             "job": "train", "generation": 1, "key": {"slice": 0, "worker": 1}, "instance": instance(1), "path": path,
+            "attempt": attempt,
         });
         let mut request = post("/agent/v1/outputs", &body);
         let bearer = format!("Bearer {}", token(worker)).parse().unwrap();
         request.headers_mut().insert("authorization", bearer);
         send(&served.router, request).await
     };
+    let place = async |path: &str, worker: u32| place_of(path, worker, Value::Null).await;
     assert_eq!(place("a.txt", 2).await.status, 401, "another worker's token");
     for bad in ["", "/etc/passwd", "../a", "a/../../b", "a//b"] {
         assert_eq!(place(bad, 1).await.status, 400, "{bad:?}");
@@ -256,6 +258,12 @@ async fn outputs_have_a_place_for_their_worker_and_are_listed_and_read() {
     assert_eq!(answer.status, 201, "{}", answer.text());
     let upload = answer.json()["upload"].as_str().unwrap().to_owned();
     assert!(upload.contains("jobs/train/outputs/w1/out/=C3=A9=20.png"), "{upload}");
+
+    for attempt in [0, 2] {
+        assert_eq!(place_of("a", 1, json!(attempt)).await.status, 404, "it has had attempt 1 alone");
+    }
+    let of_first = place_of("a", 1, json!(1)).await.json()["upload"].as_str().unwrap().to_owned();
+    assert!(of_first.contains("jobs/train/outputs/a1/w1/a"), "{of_first}");
 
     let bytes = "x".repeat(3 << 20);
     let objects = &served.rig.engine.ports.objects;
@@ -267,6 +275,7 @@ async fn outputs_have_a_place_for_their_worker_and_are_listed_and_read() {
         {"worker": "w3", "path": "empty", "object": "w3/empty"},
     ]);
     assert_eq!(list["outputs"], due, "{list}");
+    assert_eq!((&list["attempt"], &list["other_attempts"]), (&json!(0), &json!([])), "of agents that do not tell");
     let file = served.get("/v1/jobs/train/outputs/w1/out/=C3=A9=20.png").await;
     assert_eq!((file.status.as_u16(), file.text() == bytes), (200, true));
     assert_eq!(file.headers["content-length"], "3145728");
@@ -275,4 +284,20 @@ async fn outputs_have_a_place_for_their_worker_and_are_listed_and_read() {
         assert!(served.get(&format!("/v1/jobs/train/outputs/{missing}")).await.status.is_client_error(), "{missing}");
     }
     assert_eq!(served.get("/v1/jobs/none/outputs").await.status, 404);
+
+    // What attempts left stays apart, and the last that left any is the result.
+    for (name, text) in [("a1/w0/a", "1"), ("a1/w0/only", "1"), ("a10/w0/a", "10"), ("a9/w0/a", "9")] {
+        objects.put(&format!("jobs/train/outputs/{name}"), text.into()).await.unwrap();
+    }
+    let list = async |query: &str| served.get(&format!("/v1/jobs/train/outputs{query}")).await;
+    let last = list("").await.json();
+    assert_eq!((&last["attempt"], &last["other_attempts"]), (&json!(10), &json!([0, 1, 9])));
+    assert_eq!(last["outputs"], json!([{"worker": "w0", "path": "a", "object": "a10/w0/a"}]));
+    assert!(last["place"].as_str().unwrap().ends_with("/jobs/train/outputs/a10/"), "{last}");
+    assert_eq!(served.get("/v1/jobs/train/outputs/a10/w0/a").await.text(), "10");
+    let first = list("?attempt=1").await.json();
+    assert_eq!((first["outputs"].as_array().unwrap().len(), &first["other_attempts"]), (2, &json!([0, 9, 10])));
+    let none = list("?attempt=11").await;
+    assert_eq!(none.status, 400);
+    assert!(none.text().contains("there is no attempt 11; the last is 1"), "{}", none.text());
 }

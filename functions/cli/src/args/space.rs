@@ -173,7 +173,9 @@ Examples:
 
 /// `outputs`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  rekindle outputs train-1\n  rekindle outputs train-1 --to ./results --worker 0")]
+#[command(
+    after_help = "Examples:\n  rekindle outputs train-1\n  rekindle outputs train-1 --to ./results --worker 0\n  rekindle outputs train-1 --attempt 2          what an earlier attempt left"
+)]
 pub(crate) struct Outputs {
     /// The job
     #[arg(add = complete::jobs())]
@@ -184,4 +186,7 @@ pub(crate) struct Outputs {
     /// Only of this worker: w3, or s1w3 where there are slices; `all` is every worker
     #[arg(long, value_name = "wN|all")]
     pub(crate) worker: Option<String>,
+    /// Those of this attempt [default: the last that left any]
+    #[arg(long, value_name = "N")]
+    pub(crate) attempt: Option<u32>,
 }

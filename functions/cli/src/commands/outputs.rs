@@ -23,7 +23,8 @@ const SENT_MAX: Duration = Duration::from_mins(6);
 /// Lists or downloads.
 pub(crate) async fn run(context: &Context, options: &Outputs) -> Result<()> {
     let view = until_sent(context, &options.job).await?;
-    let value = context.api.get(&job_path(&options.job, "/outputs")?, &[]).await?;
+    let query = [("attempt", options.attempt.map(|attempt| attempt.to_string()))];
+    let value = context.api.get(&job_path(&options.job, "/outputs")?, &query).await?;
     let mut list: OutputList = typed(value)?;
     if let Some(worker) = options.worker.as_deref().filter(|worker| *worker != "all") {
         list.outputs = of_worker(list.outputs, worker)?;
@@ -31,9 +32,13 @@ pub(crate) async fn run(context: &Context, options: &Outputs) -> Result<()> {
     if view.message.contains(OUTPUTS_MISSING) {
         context.printer.warn(&view.message);
     }
+    let whose = whose(&view, &list, options.attempt);
     if list.outputs.is_empty() && !context.printer.is_json {
-        context.printer.talk(&nothing(&view));
+        context.printer.talk(&whose.unwrap_or_else(|| nothing(&view)));
         return Ok(());
+    }
+    if let Some(whose) = whose.filter(|_| !context.printer.is_json) {
+        context.printer.talk(&whose);
     }
     if let Some(to) = &options.to {
         let mut bytes = 0;
@@ -54,6 +59,25 @@ pub(crate) async fn run(context: &Context, options: &Outputs) -> Result<()> {
     }
     context.printer.talk(&format!("in {}; `--to DIR` brings them here", list.place));
     Ok(())
+}
+
+/// Whose the files are, where that may be another attempt's than one thinks, and how those of the others are had.
+fn whose(view: &JobView, list: &OutputList, asked: Option<u32>) -> Option<String> {
+    let others = &list.other_attempts;
+    let more = others.last().map(|last| {
+        let word = if others.len() == 1 { "attempt" } else { "attempts" };
+        let all: Vec<String> = others.iter().map(u32::to_string).collect();
+        format!("{word} {} left some: rekindle outputs {} --attempt {last}", all.join(", "), view.id)
+    });
+    let of = match (asked, list.attempt) {
+        (Some(asked), _) if list.outputs.is_empty() => format!("attempt {asked} left no outputs"),
+        (None, Some(of)) if of < view.attempt => {
+            format!("attempt {} left no outputs; these are of attempt {of}", view.attempt)
+        }
+        (_, Some(of)) => return more.map(|more| format!("these are of attempt {of}; {more}")),
+        (_, None) => return None,
+    };
+    Some(more.map_or_else(|| of.clone(), |more| format!("{of}; {more}")))
 }
 
 /// Why there are none.

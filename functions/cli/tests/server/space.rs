@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
@@ -238,7 +238,7 @@ fn pipe() -> Vec<u8> {
     archive.into_inner().unwrap()
 }
 
-pub(super) async fn outputs(Path(id): Path<String>) -> Response {
+pub(super) async fn outputs(Path(id): Path<String>, Query(query): Query<BTreeMap<String, String>>) -> Response {
     if known(&id).is_none() {
         return no_such_job(&id);
     }
@@ -250,9 +250,18 @@ pub(super) async fn outputs(Path(id): Path<String>) -> Response {
         return Json(json!({"place": format!("gs://bucket/jobs/{id}/outputs/"), "outputs": []})).into_response();
     }
     let output = |worker: &str, path: &str, object: &str| json!({"worker": worker, "path": path, "object": object});
+    // `bad` left some at its first attempt alone; `past` at both.
+    let last = if id == "bad" { 1 } else { 2 };
+    let attempt = query.get("attempt").map_or(last, |attempt| attempt.parse().unwrap());
+    let others: Vec<u32> =
+        if id == "past" || id == "bad" { (1..=last).filter(|n| *n != attempt).collect() } else { vec![] };
+    let names = [("w0", "results/a b.png", "w0/results/a=20b.png"), ("w1", "results/c", "w1/results/c")];
+    let outputs = names.map(|(worker, path, object)| output(worker, path, &format!("a{attempt}/{object}")));
     let list = json!({
-        "place": format!("gs://bucket/jobs/{id}/outputs/"),
-        "outputs": [output("w0", "results/a b.png", "w0/results/a=20b.png"), output("w1", "results/c", "w1/results/c")],
+        "place": format!("gs://bucket/jobs/{id}/outputs/a{attempt}/"),
+        "attempt": attempt,
+        "other_attempts": others,
+        "outputs": if attempt > last { &[] } else { &outputs[..] },
     });
     let _: OutputList = serde_json::from_value(list.clone()).unwrap();
     Json(list).into_response()

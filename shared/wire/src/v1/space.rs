@@ -61,6 +61,12 @@ pub struct ExecWorkerView {
 pub struct OutputList {
     /// Where they are in the object store.
     pub place: String,
+    /// The attempt that left them: the one that was asked for, else the last that left any; null: none did.
+    #[serde(default)]
+    pub attempt: Option<u32>,
+    /// The other attempts that left files, in order.
+    #[serde(default)]
+    pub other_attempts: Vec<u32>,
     /// The files, in order.
     pub outputs: Vec<OutputView>,
 }
