@@ -1,6 +1,6 @@
 // One job: what it is, why, its attempts to scale, its output, its history, and what a person may do.
 
-import { amount, ask, brief, call, clock, counted, el, get, loss, phase, redraw, say, sentence, since, span, step, table, usd } from "./parts.js";
+import { amount, ask, brief, call, clock, counted, el, get, loss, phase, plain, redraw, say, sentence, since, span, step, table, usd } from "./parts.js";
 
 /** A change of the job is told by the stream; what goes on without one (steps, cost, heartbeats) is asked for so often. */
 const LOOK_MS = 60000;
@@ -307,7 +307,7 @@ function logView(path) {
     if (line.line === undefined) { bars = {}; return add(`== attempt ${line.attempt} ==`, "mark"); }
     const words = worker.value === "all" && line.workers > 1 ? `[${line.worker}] ${line.line}` : line.line;
     const bar = bars[line.worker];
-    if (bar?.isConnected) bar.textContent = words + "\n";
+    if (bar?.isConnected) bar.textContent = plain(words) + "\n";
     const shown = bar?.isConnected ? bar : add(words, null);
     bars[line.worker] = line.is_open ? shown : null;
   }

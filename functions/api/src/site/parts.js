@@ -11,9 +11,11 @@ export function el(name, attributes = {}, ...children) {
     else node.setAttribute(key, value === true ? "" : String(value));
   }
   node.append(...children.flat().filter((child) => child !== null && child !== undefined).map((child) =>
-    child instanceof Node ? child : document.createTextNode(String(child))));
+    child instanceof Node ? child : document.createTextNode(plain(child))));
   return node;
 }
+/** Text in which nothing turns around what stands beside it, as on the command line. */
+export const plain = (text) => String(text).replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
 const SVG = new Set(["g", "rect", "line", "path", "text", "title", "polyline"]);
 
 /** A call of the API. Throws an Error with the problem's own words. */
@@ -52,7 +54,7 @@ export function ask(title, text, yes) {
   const mine = (asked += 1);
   const dialog = document.getElementById("ask");
   document.getElementById("ask-title").textContent = title;
-  document.getElementById("ask-text").textContent = text;
+  document.getElementById("ask-text").textContent = plain(text);
   document.getElementById("ask-yes").textContent = yes;
   dialog.returnValue = "no";
   dialog.showModal();
@@ -78,7 +80,7 @@ export function redraw(place, ...nodes) {
 }
 
 /** How the page itself is: seen at the top. */
-export function say(text) { document.getElementById("live").textContent = text; }
+export function say(text) { document.getElementById("live").textContent = plain(text); }
 
 /** What happened, for those who hear the page. */
 export function tell(text) { document.getElementById("news").textContent = text; }

@@ -41,6 +41,10 @@ async function shown(id, entries, attempts) {
     caption: words("#history caption")[0],
     decisions: main.querySelectorAll("#history tbody tr").length,
     lost: words("#timeline .lost title"),
+    drawn: [...svg.querySelectorAll("rect")].map((rect) => {
+      const [x, y, width] = ["x", "y", "width"].map((name) => Number(Number(rect.getAttribute(name)).toFixed(1)));
+      return [rect.getAttribute("class"), x, y, width];
+    }),
   };
 }
 const entry = (second, to, attempt) => ({

@@ -97,11 +97,14 @@ async fn asks(dev: &Dev, page: &Browser) -> Result<()> {
     page.shot("events").await
 }
 
-/// Text of a job is text, wherever it is shown.
+/// Turns around what is shown behind it.
+const TURN: char = '\u{202e}';
+
+/// Text of a job is text, wherever it is shown, and turns no other text around.
 async fn tames(dev: &Dev, page: &Browser) -> Result<()> {
-    let run = format!("echo '{HOSTILE}'; echo \"step=1 loss={HOSTILE}\" >> $REKINDLE_PROGRESS_FILE; exit 3");
+    let run = format!("echo '{HOSTILE}{TURN}'; echo \"step=1 loss={HOSTILE}\" >> $REKINDLE_PROGRESS_FILE; exit 3");
     dev.submit(&json!({
-        "id": "hostile", "run": run, "notes": HOSTILE, "tags": [HOSTILE], "env": {"A": HOSTILE},
+        "id": "hostile", "run": run, "notes": format!("{HOSTILE}{TURN}"), "tags": [HOSTILE], "env": {"A": HOSTILE},
         "tpu": {"accelerator": "v5litepod-8"}, "recovery": {"preset": "pass"},
     }))
     .await?;
@@ -113,6 +116,10 @@ async fn tames(dev: &Dev, page: &Browser) -> Result<()> {
         page.sees("main", view, |text| !text.is_empty()).await?;
     }
     page.sees("main", "the spec", |text| text.contains("onerror=window.pwned")).await?;
+    page.sees("#log", "the output", |text| text.contains(&format!("{HOSTILE}\u{fffd}"))).await?;
+    page.sees("main", "the notes", |text| text.contains("onerror=window.pwned=1>\u{fffd}")).await?;
+    let is_turned = page.script(&format!("return document.body.textContent.includes('{TURN}')")).await?;
+    ensure!(is_turned == false, "a control of the direction is shown");
     answers::nothing_ran(page, "text of a job").await
 }
 
@@ -175,6 +182,7 @@ async fn the_page_is_for_everyone_and_shows_what_the_server_tells() -> Result<()
         long::told(&page).await.context("a long job")?;
         people::keyboard(dev, &page).await.context("keyboard")?;
         people::questions(&page).await.context("questions")?;
+        people::refused(dev, &page).await.context("a refusal")?;
         people::names(dev, &page).await.context("names")?;
         people::colours(dev, &page).await.context("colours")?;
         answers::all_fields(dev, &page).await.context("fields")?;

@@ -117,6 +117,37 @@ pub(super) async fn questions(page: &Browser) -> Result<()> {
     Ok(())
 }
 
+/// Every command is answered as one is who may see a job and no more. What the API says then its own tests hold.
+const MAY_NOT: &str = "const real = window.fetch;
+    window.asked = [];
+    window.fetch = async (path, options = {}) => {
+        if (options.method !== 'POST') return real(path, options);
+        window.asked.push(path);
+        const detail = 'the policy does not let eve do this to jobs of ada';
+        return new Response(JSON.stringify({ title: 'Forbidden', status: 403, detail }), { status: 403 });
+    }";
+
+/// Who may not end a job is told so, and can go on looking.
+pub(super) async fn refused(dev: &Dev, page: &Browser) -> Result<()> {
+    page.client.goto("about:blank").await?;
+    page.client.goto(&dev.url).await?;
+    page.view("#/job/runs", "runs on generation 1").await?;
+    page.script(MAY_NOT).await?;
+    for action in ["cancel", "pause"] {
+        page.click(&format!("[data-action={action}]")).await?;
+        page.click("#ask-yes").await?;
+        let told = format!("{action}: 403: the policy does not let eve do this to jobs of ada");
+        page.sees("#live", "the refusal", |text| text == told).await?;
+        let may = format!("return !document.querySelector('[data-action={action}]').disabled");
+        ensure!(page.script(&may).await? == true, "{action} can be tried again, when the policy has changed");
+    }
+    let asked = page.script("return window.asked").await?;
+    ensure!(asked == json!(["/v1/jobs/runs/cancel", "/v1/jobs/runs/pause"]), "{asked}");
+    page.reads("the job as it was", |text| text.contains("runs on generation 1")).await?;
+    page.client.goto("about:blank").await?;
+    Ok(())
+}
+
 fn words(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().map(|one| one.as_str().unwrap_or_default().to_owned()).collect()
 }
