@@ -52,6 +52,15 @@ impl Printer {
         Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
     }
 
+    /// Height of the terminal in lines; `None` when stdout is none.
+    pub(crate) fn height(self) -> Option<usize> {
+        if !self.is_terminal {
+            return None;
+        }
+        let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+        Some(usize::from(size.ws_row)).filter(|lines| *lines > 0)
+    }
+
     /// Writes text as it is to stdout.
     pub(crate) fn data(self, text: &str) -> Result<()> {
         let mut out = anstream::stdout().lock();

@@ -126,7 +126,7 @@ fn visible(text: &str) -> usize {
 }
 
 /// Text cut to a width. Cells with colours are short by nature and stay whole.
-fn cut(text: &str, width: usize) -> Cow<'_, str> {
+pub(crate) fn cut(text: &str, width: usize) -> Cow<'_, str> {
     if visible(text) <= width || text.contains('\u{1b}') {
         return Cow::Borrowed(text);
     }

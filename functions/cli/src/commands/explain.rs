@@ -26,8 +26,8 @@ pub(crate) async fn run(context: &Context, job: &str) -> Result<()> {
     Ok(())
 }
 
-/// The paragraph in lines of at most `width` columns.
-fn wrapped(text: &str, width: usize) -> String {
+/// Text in lines of at most `width` columns, safe for a terminal.
+pub(super) fn wrapped(text: &str, width: usize) -> String {
     let mut out = String::new();
     let mut column = 0;
     for word in human::tame(text).split_whitespace() {

@@ -1,9 +1,11 @@
 //! `ps`: the list of jobs, once or as it changes.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use owo_colors::OwoColorize as _;
 use rekindle_wire::v1::JobView;
 use serde_json::Value;
 
@@ -15,7 +17,7 @@ use crate::api::typed;
 use crate::args::Ps;
 use crate::fault::Result;
 use crate::human;
-use crate::table::{Table, number, text};
+use crate::table::{Table, cut, number, text};
 
 /// The list of `--watch` is drawn at least so often: ages grow.
 const REDRAW_EVERY: Duration = Duration::from_secs(1);
@@ -152,12 +154,13 @@ struct Screen<'a> {
     context: &'a Context,
     options: &'a Ps,
     jobs: BTreeMap<String, Value>,
-    is_down: bool,
+    /// Why nothing is known now.
+    down: Option<String>,
 }
 
 impl<'a> Screen<'a> {
     fn new(context: &'a Context, options: &'a Ps) -> Self {
-        Self { context, options, jobs: BTreeMap::new(), is_down: false }
+        Self { context, options, jobs: BTreeMap::new(), down: None }
     }
 
     fn is_drawn(&self) -> bool {
@@ -166,12 +169,14 @@ impl<'a> Screen<'a> {
 
     fn take(&mut self, news: News) -> Result<()> {
         if let News::Down(what) = news {
-            if !std::mem::replace(&mut self.is_down, true) {
-                self.context.printer.warn(&format!("{what}; going on as soon as it is back"));
+            let warning = away(&what);
+            // What is drawn over itself would take a line beside it away.
+            if self.down.replace(what).is_none() && !self.is_drawn() {
+                self.context.printer.warn(&warning);
             }
             return Ok(());
         }
-        self.is_down = false;
+        self.down = None;
         match news {
             News::All(jobs) => {
                 let ids: Vec<&str> = jobs.iter().filter_map(|job| job.get("id")?.as_str()).collect();
@@ -208,10 +213,36 @@ impl<'a> Screen<'a> {
         if !self.options.all {
             jobs.truncate(self.options.limit);
         }
-        let text = table(&jobs.into_iter().map(typed).collect::<Result<Vec<_>>>()?, Timestamp::now())
-            .render(self.context.printer.width());
-        self.context.printer.bytes(format!("{REDRAW}{}", crate::printer::coloured(&text)).as_bytes())
+        let jobs = jobs.into_iter().map(typed).collect::<Result<Vec<_>>>()?;
+        let printer = self.context.printer;
+        let text = frame(&jobs, self.down.as_deref(), (printer.width(), printer.height()), Timestamp::now());
+        printer.bytes(format!("{REDRAW}{}", crate::printer::coloured(&text)).as_bytes())
     }
+}
+
+fn away(what: &str) -> String {
+    format!("{what}; going on as soon as it is back")
+}
+
+/// The list as a screen of that many columns and lines has room for it: a longer one would scroll away, each second anew.
+fn frame(
+    jobs: &[JobView],
+    down: Option<&str>,
+    (width, height): (Option<usize>, Option<usize>),
+    now: Timestamp,
+) -> String {
+    // Below the heading, and above the line where the cursor stands.
+    let room = height.map_or(usize::MAX, |height| height.saturating_sub(2 + usize::from(down.is_some())).max(2));
+    let shown = if jobs.len() <= room { jobs } else { &jobs[..room - 1] };
+    let mut text = table(shown, now).render(width);
+    let more = jobs.len() - shown.len();
+    if more > 0 {
+        let _ = writeln!(text, "and {more} older; `rekindle ps` lists them");
+    }
+    if let Some(what) = down {
+        let _ = writeln!(text, "{}", cut(&away(what), width.unwrap_or(usize::MAX)).yellow());
+    }
+    text
 }
 
 /// One change as a line.
@@ -235,4 +266,48 @@ fn line(context: &Context, known: Option<Value>, value: Value) -> Result<()> {
         step,
         human::tame(&job.message)
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jobs(count: usize) -> Vec<JobView> {
+        let job = |n: usize| {
+            serde_json::json!({
+                "id": format!("job-{n}"), "phase": "pending", "phase_since": "2026-03-01T12:00:00Z", "outcome": null,
+                "reason": "stockout", "message": "It waits.", "desired": "run", "attempt": 0, "generation": 0,
+                "waiting_for": null, "next_wake_at": null, "resources": [],
+                "counters": {
+                    "preemptions": 0, "infra_failures": 0, "user_failures": 0, "stockouts": 0, "resumes": 0,
+                    "steps_repeated": 0,
+                },
+                "progress": {"step": null, "step_at": null, "loss": null, "checkpoint": null}, "cost_usd": 0.0,
+                "chip_hours": {"total": 0.0, "useful": 0.0, "repeated": 0.0, "waiting": 0.0}, "last_end": null,
+                "created_at": "2026-03-01T12:00:00Z", "first_started_at": null, "submitted_by": "ada",
+                "owner": "research", "tags": [], "run_id": "r1", "line": 0, "revision": 1, "spec": {},
+            })
+        };
+        (0..count).map(|n| serde_json::from_value(job(n)).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_list_that_is_watched_fits_the_screen_and_says_that_its_server_is_away() {
+        let frame = |count, down: Option<&str>, height| {
+            let text = frame(&jobs(count), down, (Some(60), height), "2026-03-01T12:01:00Z".parse().unwrap());
+            anstream::adapter::strip_str(&text).to_string().lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(frame(40, None, None).len(), 41);
+        // The line below the last one is the cursor's.
+        assert_eq!(frame(8, None, Some(10)).len(), 9);
+        let longer = frame(9, None, Some(10));
+        assert_eq!((longer.len(), longer[8].as_str()), (9, "and 2 older; `rekindle ps` lists them"), "{longer:?}");
+        assert!(longer[7].starts_with("job-6 "), "{longer:?}");
+        let away = frame(9, Some("cannot reach http://here"), Some(10));
+        assert_eq!(away.len(), 9, "{away:?}");
+        assert_eq!(away[7], "and 3 older; `rekindle ps` lists them");
+        assert_eq!(away[8], "cannot reach http://here; going on as soon as it is back");
+        assert_eq!(frame(9, Some(&"x".repeat(99)), Some(10))[8].chars().count(), 60, "one line of it");
+        assert_eq!(frame(9, None, Some(1)).len(), 3, "what is no screen is no screen");
+    }
 }

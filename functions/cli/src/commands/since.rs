@@ -52,7 +52,12 @@ pub(crate) async fn run(context: &Context, options: &Since) -> Result<()> {
 }
 
 fn parse(text: &str, now: &Zoned) -> Result<Timestamp> {
-    moment::parse(text, now).ok_or_else(|| Fault::input(format!("{text:?} is no time")).next(moment::FORMS))
+    let at = moment::parse(text, now);
+    let at = at.ok_or_else(|| Fault::input(format!("{text:?} is no time")).next(moment::FORMS))?;
+    if at > now.timestamp() {
+        return Err(Fault::input(format!("{text:?} is still to come")).next(moment::FORMS));
+    }
+    Ok(at)
 }
 
 /// Where looks are remembered.
@@ -216,6 +221,10 @@ mod tests {
     fn what_is_no_time_is_told_with_the_forms_that_are() {
         let text = parse("soon", &Zoned::now()).unwrap_err().text();
         assert!(text.contains("\"soon\" is no time") && text.contains("yesterday, 2026-11-27"), "{text}");
+        let now: Zoned = "2026-11-29T05:00:00+01:00[+01:00]".parse().unwrap();
+        let text = parse("2026-11-30", &now).unwrap_err().text();
+        assert!(text.contains("\"2026-11-30\" is still to come") && text.contains("write 12h"), "{text}");
+        assert_eq!(parse("2026-11-29T04:00:00Z", &now).unwrap(), now.timestamp());
     }
 
     #[test]

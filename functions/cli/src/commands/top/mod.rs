@@ -38,6 +38,8 @@ const WAITING: usize = 256;
 /// Between two looks at the selected job's workers, and at the fleet, in seconds.
 const WORKERS_SECS: u64 = 2;
 const FLEET_SECS: u64 = 15;
+/// Output is shown from so many bytes before its end on: more than the lines that are kept.
+const TAIL_BYTES: u64 = 1 << 20;
 /// Before a stream of output that broke off is opened again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -114,7 +116,7 @@ fn inputs() -> Receiver<Input> {
 enum Got {
     Progress(String, Result<ProgressList>),
     Fleet(Result<Fleet>),
-    Explain(Result<ExplainView>),
+    Explain(String, Result<ExplainView>),
     Cancel(String, Result<()>),
 }
 
@@ -138,6 +140,8 @@ impl World<'_> {
         let mut second = 0_u64;
         loop {
             self.state.now = Timestamp::now();
+            let size = screen.0.size()?;
+            self.state.sized(size.width, size.height);
             screen.0.draw(|frame| draw::draw(frame, &self.state))?;
             tokio::select! {
                 failed = &mut feed => return failed.map(|never| match never {}),
@@ -215,18 +219,12 @@ impl World<'_> {
             Got::Fleet(Ok(fleet)) => {
                 (self.state.fleet, self.state.fleet_at) = (Some(fleet), Timestamp::now());
             }
-            Got::Explain(answer) => {
-                if let View::Explain(pane) = &mut self.state.view {
-                    match answer {
-                        Ok(view) => {
-                            pane.push(&view.paragraph);
-                            pane.push("");
-                            view.facts.iter().for_each(|fact| pane.push(&format!("- {fact}")));
-                        }
-                        Err(fault) => pane.push(fault.what()),
-                    }
-                }
+            Got::Explain(job, Ok(view)) => {
+                let facts = view.facts.iter().map(|fact| format!("- {fact}"));
+                let lines: Vec<String> = [view.paragraph, String::new()].into_iter().chain(facts).collect();
+                self.state.explained(&job, &lines);
             }
+            Got::Explain(job, Err(fault)) => self.state.explained(&job, &[fault.what().to_owned()]),
             Got::Cancel(job, Ok(())) => self.state.said = Some(format!("{job} will be cancelled")),
             Got::Cancel(job, Err(fault)) => self.state.said = Some(format!("{job} is not cancelled: {}", fault.what())),
         }
@@ -290,7 +288,8 @@ async fn explain(context: &Context, job: String) -> Got {
         let path = job_path(&job, "/explain")?;
         typed(context.api.get(&path, &[]).await?)
     };
-    Got::Explain(look.await)
+    let told = look.await;
+    Got::Explain(job, told)
 }
 
 /// Only what was seen is acted on: another attempt by now is refused.
@@ -300,7 +299,7 @@ async fn cancel(context: &Context, job: String, attempt: u32) -> Got {
     Got::Cancel(job, done.map(drop))
 }
 
-/// The output of a job as it comes, over attempts and over breaks, to its end.
+/// The end of a job's output, and what comes, over attempts and over breaks, to its end.
 fn output(context: &Context, job: String) -> Output<'_> {
     struct Place {
         job: String,
@@ -315,7 +314,7 @@ fn output(context: &Context, job: String) -> Output<'_> {
                 return None;
             }
             let Some(events) = &mut place.events else {
-                let query = [("follow", Some("true".to_owned()))];
+                let query = [("follow", Some("true".to_owned())), ("tail", Some(TAIL_BYTES.to_string()))];
                 let path = format!("/v1/jobs/{}/logs", place.job);
                 match context.api.events(&path, &query, place.last_id.as_deref()).await {
                     Ok(events) => place.events = Some(events),

@@ -9,6 +9,7 @@ use rekindle_core::job::Phase;
 use rekindle_wire::seeing::ProgressList;
 use rekindle_wire::v1::{Fleet, JobView};
 
+use super::super::explain::wrapped;
 use crate::human;
 
 /// Events that are kept.
@@ -51,9 +52,10 @@ impl Pane {
         self.from_end = self.from_end.min(self.lines.len());
     }
 
+    /// `room`: lines that the window has.
     #[expect(clippy::wildcard_enum_match_arm, reason = "keyboards have many keys")]
-    fn scroll(&mut self, code: KeyCode) {
-        let most = self.lines.len();
+    fn scroll(&mut self, code: KeyCode, room: usize) {
+        let most = self.lines.len().saturating_sub(room);
         self.from_end = match code {
             KeyCode::Up | KeyCode::Char('k') => (self.from_end + 1).min(most),
             KeyCode::PageUp => (self.from_end + PAGE).min(most),
@@ -131,6 +133,10 @@ pub(super) struct State {
     pub(super) server: String,
     pub(super) has_colours: bool,
     pub(super) now: Timestamp,
+    /// Columns of the screen.
+    width: usize,
+    /// Lines that a text to scroll in has.
+    room: usize,
     pub(super) jobs: BTreeMap<String, JobView>,
     /// The server has answered: no jobs are none.
     pub(super) is_known: bool,
@@ -157,6 +163,8 @@ impl State {
             server: server.to_owned(),
             has_colours,
             now,
+            width: 80,
+            room: 21,
             jobs: BTreeMap::new(),
             is_known: false,
             selected: None,
@@ -170,6 +178,25 @@ impl State {
             said: None,
             down: None,
         }
+    }
+
+    /// The screen has this size now, in columns and lines.
+    pub(super) fn sized(&mut self, width: u16, height: u16) {
+        // Beside the text there are the first line, the last, and its title.
+        (self.width, self.room) = (width.into(), usize::from(height.saturating_sub(3)));
+    }
+
+    /// Shows why a job is where it is, from the beginning. Not where another was asked for since, or the same was shown already.
+    pub(super) fn explained(&mut self, job: &str, lines: &[String]) {
+        let (width, room) = (self.width, self.room);
+        let View::Explain(pane) = &mut self.view else { return };
+        if pane.title != why(job) || !pane.lines.is_empty() {
+            return;
+        }
+        for line in lines {
+            wrapped(line, width).lines().for_each(|line| pane.push(line));
+        }
+        pane.from_end = pane.lines.len().saturating_sub(room);
     }
 
     /// The jobs as they are listed: those that are not over first, each the newest first.
@@ -257,6 +284,7 @@ impl State {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return Some(Action::Quit);
         }
+        let room = self.room;
         match &mut self.view {
             View::Main => self.main_key(key.code),
             View::Help => {
@@ -268,14 +296,14 @@ impl State {
                     self.view = View::Main;
                     return Some(Action::Close);
                 }
-                pane.scroll(key.code);
+                pane.scroll(key.code, room);
                 None
             }
             View::Explain(pane) => {
                 if is_back(key.code) {
                     self.view = View::Main;
                 } else {
-                    pane.scroll(key.code);
+                    pane.scroll(key.code, room);
                 }
                 None
             }
@@ -319,7 +347,7 @@ impl State {
             }
             KeyCode::Char('e') => {
                 let job = self.selected.clone()?;
-                self.view = View::Explain(Pane { title: format!("why {job} is where it is"), ..Pane::default() });
+                self.view = View::Explain(Pane { title: why(&job), ..Pane::default() });
                 Some(Action::Explain(job))
             }
             KeyCode::Char('c') => {
@@ -338,6 +366,11 @@ impl State {
             _ => None,
         }
     }
+}
+
+/// The title of what `explain` tells.
+fn why(job: &str) -> String {
+    format!("why {job} is where it is")
 }
 
 fn is_back(code: KeyCode) -> bool {

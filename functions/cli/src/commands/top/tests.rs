@@ -331,6 +331,7 @@ fn cancel_asks_and_only_a_clear_yes_counts() {
 #[test]
 fn logs_follow_their_end_until_one_scrolls_and_hostile_text_is_tame() {
     let mut state = state();
+    state.sized(60, 12);
     assert_eq!(press(&mut state, KeyCode::Char('l')), Some(Action::Logs("waits".into())));
     assert!(screen(&state, 60, 12).contains("nothing yet"));
     let add = |state: &mut State, from: usize, to: usize| {
@@ -346,7 +347,10 @@ fn logs_follow_their_end_until_one_scrolls_and_hostile_text_is_tame() {
     add(&mut state, 50, 55);
     assert_eq!(screen(&state, 60, 12), before, "what one reads stays where it is");
     press(&mut state, KeyCode::Home);
-    assert!(screen(&state, 60, 12).contains("line 0"));
+    assert!(screen(&state, 60, 12).contains("line 0\n"));
+    press(&mut state, KeyCode::Down);
+    let below = screen(&state, 60, 12);
+    assert!(!below.contains("line 0\n") && below.contains("line 9"), "one line at once: {below}");
     press(&mut state, KeyCode::End);
     assert!(screen(&state, 60, 12).contains("line 54"));
     add(&mut state, 55, 20_000);
@@ -355,6 +359,32 @@ fn logs_follow_their_end_until_one_scrolls_and_hostile_text_is_tame() {
     assert_eq!(press(&mut state, KeyCode::Esc), Some(Action::Close));
     assert_eq!(press(&mut state, KeyCode::Esc), None, "one Esc too many does not end it");
     assert_eq!(press(&mut state, KeyCode::Char('q')), Some(Action::Quit));
+}
+
+#[test]
+fn an_explanation_is_read_from_its_beginning_and_is_that_of_the_job_that_was_asked_for() {
+    let mut state = state();
+    state.sized(40, 12);
+    let lines = |job: &str| -> Vec<String> {
+        let facts = (0..9).map(|n| format!("- fact {n} of {job}"));
+        [format!("{job} waits: {}", "there is none ".repeat(9)), String::new()].into_iter().chain(facts).collect()
+    };
+    press(&mut state, KeyCode::Char('e'));
+    press(&mut state, KeyCode::Esc);
+    press(&mut state, KeyCode::Down);
+    press(&mut state, KeyCode::Char('e'));
+    state.explained("waits", &lines("waits"));
+    assert!(screen(&state, 40, 12).contains("nothing yet"), "that of another job comes late");
+    for _twice in 0..2 {
+        state.explained("train-1", &lines("train-1"));
+    }
+    let begin = screen(&state, 40, 12);
+    assert!(begin.contains("train-1 waits: there is") && !begin.contains("fact 8"), "{begin}");
+    press(&mut state, KeyCode::End);
+    let end = screen(&state, 40, 12);
+    assert!(end.contains("- fact 8 of train-1") && end.matches("fact").count() == 9, "{end}");
+    press(&mut state, KeyCode::Home);
+    assert_eq!(screen(&state, 40, 12), begin);
 }
 
 #[test]
