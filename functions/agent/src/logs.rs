@@ -138,11 +138,37 @@ enum Stop {
     Later,
 }
 
+/// When the next look is due.
+struct Rhythm {
+    flush: Duration,
+    failures: u32,
+    due: Instant,
+}
+
+impl Rhythm {
+    fn after(&mut self, shipped: &Result<(), Stop>, began: Instant, now: Instant, is_asked: bool) {
+        self.due = match shipped {
+            Ok(()) => {
+                self.failures = 0;
+                // What was said since it began waits, however long the sending took: a machine that goes without a word takes no
+                // more than that with it.
+                began + self.flush
+            }
+            Err(Stop::NoToken) => now + self.flush.min(Duration::from_millis(200)),
+            Err(Stop::Later) => {
+                self.failures += 1;
+                // Somebody waits with the end of a program.
+                let most = if is_asked { RETRY_ASKED_MAX } else { RETRY_MAX };
+                now + backoff::after(self.failures, Duration::from_millis(200), most)
+            }
+        };
+    }
+}
+
 impl Shipper {
     /// Ships for ever.
     pub(crate) async fn run(self, token: watch::Receiver<Option<String>>, mut flushes: mpsc::Receiver<Flush>) {
-        let mut failures = 0;
-        let mut due = Instant::now();
+        let mut rhythm = Rhythm { flush: self.flush, failures: 0, due: Instant::now() };
         let mut waiting: Vec<Flush> = Vec::new();
         // Kept here too: a full disk keeps nothing, and must not hold up what is sent.
         let mut known = BTreeMap::new();
@@ -154,7 +180,7 @@ impl Shipper {
                     Some(flush) => waiting.push(flush),
                     None => return,
                 },
-                () = tokio::time::sleep_until(due.into()) => {}
+                () = tokio::time::sleep_until(rhythm.due.into()) => {}
                 _ = bounds.tick() => {
                     self.bound(&mut known);
                     continue;
@@ -163,21 +189,12 @@ impl Shipper {
             while let Ok(flush) = flushes.try_recv() {
                 waiting.push(flush);
             }
-            let is_asked = !waiting.is_empty();
-            match self.ship_all(&mut known, &token, is_asked).await {
-                Ok(()) => {
-                    failures = 0;
-                    due = Instant::now() + self.flush;
-                    for flush in waiting.drain(..) {
-                        let _ = flush.send(());
-                    }
-                }
-                Err(Stop::NoToken) => due = Instant::now() + self.flush.min(Duration::from_millis(200)),
-                Err(Stop::Later) => {
-                    failures += 1;
-                    // Somebody waits with the end of a program.
-                    let most = if waiting.is_empty() { RETRY_MAX } else { RETRY_ASKED_MAX };
-                    due = Instant::now() + backoff::after(failures, Duration::from_millis(200), most);
+            let (is_asked, began) = (!waiting.is_empty(), Instant::now());
+            let shipped = self.ship_all(&mut known, &token, is_asked).await;
+            rhythm.after(&shipped, began, Instant::now(), is_asked);
+            if shipped.is_ok() {
+                for flush in waiting.drain(..) {
+                    let _ = flush.send(());
                 }
             }
         }
@@ -502,87 +519,4 @@ pub(crate) fn tidy(layout: &Layout, current: u32) {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::MetadataExt as _;
-
-    use super::*;
-
-    #[test]
-    fn under_notice_output_is_waited_for_while_the_machine_is_there() {
-        let second = Duration::from_secs(1);
-        assert_eq!(patience(Exit::Code(1), Some(28 * second), None).left, 27 * second);
-        assert_eq!(patience(Exit::Code(0), Some(Duration::ZERO), None).left, second, "the notice is late");
-        assert_eq!(patience(Exit::Signal(9), None, None).left, 2 * second, "the others are to know");
-        assert_eq!(patience(Exit::Code(0), None, None).left, 30 * second);
-        let ordered = |left| patience(Exit::Code(0), None, Some(left * second)).left;
-        assert_eq!(
-            [0, 8, 600].map(ordered),
-            [10 * second, 18 * second, 30 * second],
-            "it is waited for 20 s after that"
-        );
-        let away = patience(Exit::Code(1), None, None).after(60 * second, true);
-        assert_eq!(
-            (away.left, away.away_left),
-            (2 * second, AWAY_MAX.saturating_sub(60 * second)),
-            "nobody can be told meanwhile"
-        );
-        assert_eq!(away.after(AWAY_MAX, true).left, Duration::ZERO, "not for ever");
-        assert_eq!(
-            patience(Exit::Code(1), Some(9 * second), None).after(9 * second, true).left,
-            Duration::ZERO,
-            "it goes"
-        );
-    }
-
-    #[test]
-    fn a_chunk_ends_after_a_line_unless_all_is_wanted() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("stdout");
-        let mut cursor = Cursor::default();
-        assert_eq!(plan(&path, &cursor, u64::MAX, true), None, "nothing was written yet");
-        std::fs::write(&path, "one\ntwo\nthr").unwrap();
-        assert_eq!(plan(&path, &cursor, u64::MAX, false), Some(Pending { dropped: 0, len: 8 }));
-        assert_eq!(plan(&path, &cursor, u64::MAX, true), Some(Pending { dropped: 0, len: 11 }));
-        cursor.offset = 8;
-        assert_eq!(plan(&path, &cursor, u64::MAX, false), Some(Pending { dropped: 0, len: 3 }), "a bar without an end");
-        cursor.pending = Some(Pending { dropped: 0, len: 2 });
-        assert_eq!(plan(&path, &cursor, u64::MAX, true), cursor.pending, "what was begun stays the same");
-    }
-
-    #[test]
-    fn a_backlog_is_bounded_and_what_was_sent_is_freed() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("stdout");
-        std::fs::write(&path, "0123456\n".repeat(1 << 20)).unwrap();
-        let mut cursor = Cursor { pending: Some(Pending { dropped: 0, len: 8 }), ..Cursor::default() };
-        assert_eq!(bound(&path, &mut cursor, 1 << 20), Some((8, (8 << 20) - (1 << 19))), "8 MiB wait, 1 MiB may");
-        assert_eq!(bound(&path, &mut cursor, 1 << 20), None, "once");
-        assert_eq!(plan(&path, &cursor, u64::MAX, false), cursor.pending, "what was begun stays the same");
-        (cursor.offset, cursor.number, cursor.pending) = (8, 1, None);
-        let pending = plan(&path, &cursor, u64::MAX, false).unwrap();
-        assert_eq!(pending, Pending { dropped: (8 << 20) - (1 << 19) - 8, len: CHUNK_MAX });
-        cursor.offset = 6 << 20;
-        let before = std::fs::metadata(&path).unwrap();
-        free(&path, &mut cursor);
-        let after = std::fs::metadata(&path).unwrap();
-        assert_eq!(after.len(), before.len(), "offsets stay as they are");
-        if cursor.freed > 0 {
-            assert!(after.blocks() < before.blocks() / 2, "{} of {} blocks", after.blocks(), before.blocks());
-        }
-        assert_eq!(read_at(&path, 6 << 20, 8).unwrap(), b"0123456\n");
-    }
-
-    #[test]
-    fn a_file_that_the_program_emptied_is_read_from_its_beginning() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("stdout");
-        std::fs::write(&path, "new\n").unwrap();
-        let mut cursor = Cursor { offset: 100, number: 3, freed: 50, ..Cursor::default() };
-        assert_eq!(bound(&path, &mut cursor, 1 << 20), None);
-        assert_eq!(cursor, Cursor { number: 3, ..Cursor::default() });
-        assert_eq!(plan(&path, &cursor, u64::MAX, false), Some(Pending { dropped: 0, len: 4 }));
-        cursor.pending = Some(Pending { dropped: 0, len: 9 });
-        assert_eq!(bound(&path, &mut cursor, 1 << 20), None);
-        assert_eq!(cursor, Cursor { number: 4, ..Cursor::default() }, "chunk 3 may have been sent");
-    }
-}
+mod tests;

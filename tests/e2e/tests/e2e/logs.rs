@@ -149,7 +149,10 @@ async fn check_worker(dev: &Dev, attempt: u32, worker: u32) -> Result<()> {
     let (had, whole) = (out.len(), due.len());
     ensure!(same == had, "{had} bytes of {whole}; the first {same} agree");
     if attempt == 4 {
-        // The last flush interval (2 s of the workers) may be lost, and nothing before it.
+        // The last flush interval may be lost, and nothing before it. At this speed that is a third of a second, and two are
+        // allowed: the rest is room for a busy machine. At real speed it would be two of two and no room, since how long a
+        // machine lets an agent wait that is due cannot be told from here. That the next flush is due two seconds after the
+        // last began, by the agent's own clock, is held by a test of the agent's `logs`.
         let lost = span(&due[had..])?;
         rekindle_e2e::say(&format!("without notice worker {worker} lost {} bytes of {lost:.2} s", whole - had));
         ensure!(lost <= 2.0, "what was said over {lost} s is lost");

@@ -1,0 +1,92 @@
+//! What is sent next, when, and what is let go.
+
+use std::os::unix::fs::MetadataExt as _;
+
+use super::*;
+
+#[test]
+fn under_notice_output_is_waited_for_while_the_machine_is_there() {
+    let second = Duration::from_secs(1);
+    assert_eq!(patience(Exit::Code(1), Some(28 * second), None).left, 27 * second);
+    assert_eq!(patience(Exit::Code(0), Some(Duration::ZERO), None).left, second, "the notice is late");
+    assert_eq!(patience(Exit::Signal(9), None, None).left, 2 * second, "the others are to know");
+    assert_eq!(patience(Exit::Code(0), None, None).left, 30 * second);
+    let ordered = |left| patience(Exit::Code(0), None, Some(left * second)).left;
+    assert_eq!([0, 8, 600].map(ordered), [10 * second, 18 * second, 30 * second], "it is waited for 20 s after that");
+    let away = patience(Exit::Code(1), None, None).after(60 * second, true);
+    assert_eq!(
+        (away.left, away.away_left),
+        (2 * second, AWAY_MAX.saturating_sub(60 * second)),
+        "nobody can be told meanwhile"
+    );
+    assert_eq!(away.after(AWAY_MAX, true).left, Duration::ZERO, "not for ever");
+    assert_eq!(patience(Exit::Code(1), Some(9 * second), None).after(9 * second, true).left, Duration::ZERO, "it goes");
+}
+
+#[test]
+fn what_is_said_while_output_is_sent_waits_no_longer_than_what_is_said_after() {
+    let (begun, second) = (Instant::now(), Duration::from_secs(1));
+    let mut rhythm = Rhythm { flush: 2 * second, failures: 3, due: begun };
+    let mut due = |shipped, took: Duration| {
+        rhythm.after(&shipped, begun, begun + took, false);
+        (rhythm.due - begun, rhythm.failures)
+    };
+    assert_eq!(due(Ok(()), Duration::ZERO), (2 * second, 0));
+    assert_eq!(due(Ok(()), second), (2 * second, 0), "from its beginning on");
+    assert_eq!(due(Ok(()), 5 * second), (2 * second, 0), "which is past: at once");
+    assert_eq!(due(Err(Stop::NoToken), second), (second + second / 5, 0));
+    let (wait, failures) = due(Err(Stop::Later), 5 * second);
+    assert!(wait >= 5 * second && failures == 1, "a server in need is left alone: {wait:?}");
+}
+
+#[test]
+fn a_chunk_ends_after_a_line_unless_all_is_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stdout");
+    let mut cursor = Cursor::default();
+    assert_eq!(plan(&path, &cursor, u64::MAX, true), None, "nothing was written yet");
+    std::fs::write(&path, "one\ntwo\nthr").unwrap();
+    assert_eq!(plan(&path, &cursor, u64::MAX, false), Some(Pending { dropped: 0, len: 8 }));
+    assert_eq!(plan(&path, &cursor, u64::MAX, true), Some(Pending { dropped: 0, len: 11 }));
+    cursor.offset = 8;
+    assert_eq!(plan(&path, &cursor, u64::MAX, false), Some(Pending { dropped: 0, len: 3 }), "a bar without an end");
+    cursor.pending = Some(Pending { dropped: 0, len: 2 });
+    assert_eq!(plan(&path, &cursor, u64::MAX, true), cursor.pending, "what was begun stays the same");
+}
+
+#[test]
+fn a_backlog_is_bounded_and_what_was_sent_is_freed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stdout");
+    std::fs::write(&path, "0123456\n".repeat(1 << 20)).unwrap();
+    let mut cursor = Cursor { pending: Some(Pending { dropped: 0, len: 8 }), ..Cursor::default() };
+    assert_eq!(bound(&path, &mut cursor, 1 << 20), Some((8, (8 << 20) - (1 << 19))), "8 MiB wait, 1 MiB may");
+    assert_eq!(bound(&path, &mut cursor, 1 << 20), None, "once");
+    assert_eq!(plan(&path, &cursor, u64::MAX, false), cursor.pending, "what was begun stays the same");
+    (cursor.offset, cursor.number, cursor.pending) = (8, 1, None);
+    let pending = plan(&path, &cursor, u64::MAX, false).unwrap();
+    assert_eq!(pending, Pending { dropped: (8 << 20) - (1 << 19) - 8, len: CHUNK_MAX });
+    cursor.offset = 6 << 20;
+    let before = std::fs::metadata(&path).unwrap();
+    free(&path, &mut cursor);
+    let after = std::fs::metadata(&path).unwrap();
+    assert_eq!(after.len(), before.len(), "offsets stay as they are");
+    if cursor.freed > 0 {
+        assert!(after.blocks() < before.blocks() / 2, "{} of {} blocks", after.blocks(), before.blocks());
+    }
+    assert_eq!(read_at(&path, 6 << 20, 8).unwrap(), b"0123456\n");
+}
+
+#[test]
+fn a_file_that_the_program_emptied_is_read_from_its_beginning() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stdout");
+    std::fs::write(&path, "new\n").unwrap();
+    let mut cursor = Cursor { offset: 100, number: 3, freed: 50, ..Cursor::default() };
+    assert_eq!(bound(&path, &mut cursor, 1 << 20), None);
+    assert_eq!(cursor, Cursor { number: 3, ..Cursor::default() });
+    assert_eq!(plan(&path, &cursor, u64::MAX, false), Some(Pending { dropped: 0, len: 4 }));
+    cursor.pending = Some(Pending { dropped: 0, len: 9 });
+    assert_eq!(bound(&path, &mut cursor, 1 << 20), None);
+    assert_eq!(cursor, Cursor { number: 4, ..Cursor::default() }, "chunk 3 may have been sent");
+}
