@@ -311,3 +311,25 @@ async fn the_trace_of_the_message_goes_on_in_the_hint() {
     assert_eq!(send(&router, request).await.status, 204);
     assert_eq!(rig.fakes.hints.all()[0].traceparent.as_deref(), Some(trace));
 }
+
+#[tokio::test]
+async fn a_message_that_cannot_be_used_is_seen_and_put_right_as_the_readme_says() {
+    let (rig, router) = rig().await;
+    let readme = include_str!("../../../README.md");
+    let sent = readme.lines().filter(|line| line.starts_with("curl --json @") && line.contains(PATH));
+    let headers: Vec<(&str, &str)> = sent.filter_map(|line| line.split('\'').nth(1)?.split_once(": ")).collect();
+    assert_eq!(headers.len(), 2, "the first try, and the mended message");
+    let publish = async |(name, value): (&'static str, &str), body: &Value| {
+        let mut request = raw(PATH, "application/json", body.to_string());
+        request.headers_mut().insert(http::HeaderName::try_from(name).unwrap(), value.parse().unwrap());
+        send(&router, request).await.status.as_u16()
+    };
+    let mut wrong = spec("train");
+    wrong["tpu"]["acelerator"] = wrong["tpu"]["accelerator"].take();
+    wrong["tpu"].as_object_mut().unwrap().remove("accelerator");
+    assert_eq!(publish(headers[0], &wrong).await, 204);
+    let told = rig.dead_reasons().concat();
+    assert!(jobs(&rig).is_empty() && told.contains("did you mean `accelerator`?"), "{told}");
+    assert_eq!(publish(headers[1], &spec("train")).await, 204);
+    assert_eq!(jobs(&rig), ["train"]);
+}
