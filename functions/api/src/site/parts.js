@@ -97,7 +97,6 @@ export const since = (time) => span((Date.now() - Date.parse(time)) / 1000);
 /** Hours: with two digits, and below one hour with two that say something. */
 export const amount = (hours) => hours.toFixed(hours > 0 && hours < 1 ? Math.min(6, Math.max(2, Math.ceil(-Math.log10(hours)) + 1)) : 2);
 export const usd = (amount) => (amount > 0 && amount < 0.01 ? `$${amount.toFixed(4)}` : `$${(amount ?? 0).toFixed(2)}`);
-/** `1 job`, `2 jobs`. */
 /** Why a letter is one, in one line: of several webhooks how many, and the first of them. */
 export function brief(reason) {
   const lines = reason.split("\n");
@@ -105,6 +104,7 @@ export function brief(reason) {
   return lines.length > 1 ? `${lines.length} webhooks: ${lines.slice(0, 3).join("; ")}${more}` : reason;
 }
 
+/** `1 job`, `2 jobs`. */
 export const counted = (count, word) => (count === 1 ? `1 ${word}` : `${count} ${word}s`);
 /** A loss as a program wrote it; with five digits where it has more, as on the command line. */
 export function loss(written) {
