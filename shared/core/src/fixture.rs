@@ -151,6 +151,8 @@ pub(crate) fn generation(number: u32) -> Generation {
         unhealthy_since: None,
         ended_since: None,
         notice: None,
+        progressed: false,
+        ran: std::time::Duration::ZERO,
         lost: None,
         delete: None,
     }

@@ -19,102 +19,9 @@ use crate::shared::Shared;
 use crate::spec::{CapacityKind, JobSpec};
 
 mod line;
+mod phase;
 
-/// Coarse state for people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// Accepted; no TPU asked for yet.
-    Pending,
-    /// A TPU is asked for.
-    Provisioning,
-    /// The TPU is there; workers prepare.
-    Starting,
-    /// The program runs.
-    Running,
-    /// The slice or the program was lost; the next attempt is being arranged.
-    Recovering,
-    /// The end (or a pause) is known; resources are going away.
-    Stopping,
-    /// Paused; owns nothing.
-    Paused,
-    /// Ended well; owns nothing.
-    Succeeded,
-    /// Ended badly; owns nothing.
-    Failed,
-    /// Ended by a person; owns nothing.
-    Cancelled,
-}
-
-impl Phase {
-    /// Every phase.
-    pub const ALL: [Self; 10] = [
-        Self::Pending,
-        Self::Provisioning,
-        Self::Starting,
-        Self::Running,
-        Self::Recovering,
-        Self::Stopping,
-        Self::Paused,
-        Self::Succeeded,
-        Self::Failed,
-        Self::Cancelled,
-    ];
-
-    /// True for the phases that a job never leaves.
-    pub const fn is_terminal(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
-    }
-
-    /// True while the job holds a slice that its program runs on, or is to.
-    pub(crate) const fn has_slice(self) -> bool {
-        matches!(self, Self::Starting | Self::Running)
-    }
-
-    /// The name in snake_case, as in event types and filters.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Provisioning => "provisioning",
-            Self::Starting => "starting",
-            Self::Running => "running",
-            Self::Recovering => "recovering",
-            Self::Stopping => "stopping",
-            Self::Paused => "paused",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// The phase with that name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|p| p.as_str() == name)
-    }
-}
-
-/// How a job ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// All workers ended well.
-    Succeeded,
-    /// A failure that is not repaired.
-    Failed,
-    /// A person cancelled it.
-    Cancelled,
-}
-
-impl Outcome {
-    /// The terminal phase of that outcome.
-    pub const fn phase(self) -> Phase {
-        match self {
-            Self::Succeeded => Phase::Succeeded,
-            Self::Failed => Phase::Failed,
-            Self::Cancelled => Phase::Cancelled,
-        }
-    }
-}
+pub use phase::{Outcome, Phase};
 
 /// What people want of the job. Changed by commands only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -244,6 +151,12 @@ pub struct Generation {
     pub ended_since: Option<Timestamp>,
     /// A notice that it will be taken away.
     pub notice: Option<Notice>,
+    /// True once an attempt on it has passed the job's highest step.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub progressed: bool,
+    /// For how long the program has run on it, in attempts that have ended.
+    #[serde(default, skip_serializing_if = "Duration::is_zero")]
+    pub ran: Duration,
     /// Set when it is known to be lost, with the kind it was charged as.
     pub lost: Option<Lost>,
     /// Set when it is to be deleted.
@@ -290,6 +203,9 @@ pub struct Stop {
     pub at: Timestamp,
     /// When the program is killed if it still lives.
     pub deadline: Timestamp,
+    /// True if the deadline was put off, since the program could not be told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub put_off: bool,
 }
 
 /// One start of the program on all workers: the fencing token.
@@ -371,6 +287,9 @@ pub struct Next {
     pub not_before: Timestamp,
     /// REKINDLE_RESUME of the next attempt.
     pub resume: bool,
+    /// It begins a new checkpoint line.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_scratch: bool,
     /// A new generation is needed; else the next attempt runs in place.
     pub new_generation: bool,
     /// Why, for people.

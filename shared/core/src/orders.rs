@@ -292,7 +292,7 @@ mod tests {
             [] => Vec::new(),
             all => vec![all.iter().map(|a| (*a).to_owned()).collect()],
         };
-        let stop = crate::job::Stop { cause: StopCause::Cancel, at: noon(), deadline: noon() };
+        let stop = crate::job::Stop { cause: StopCause::Cancel, at: noon(), deadline: noon(), put_off: false };
         let mut job = job(spec_in(&deployment, &small()));
         job.generations = vec![Generation { addresses: addresses.into(), ..generation(1) }];
         job.attempts = vec![Attempt { stop: stops.then_some(stop), ..attempt(1, 1) }];

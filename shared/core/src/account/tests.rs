@@ -80,7 +80,7 @@ fn what_later_attempts_do() -> Vec<(&'static str, Change, Sort)> {
 }
 
 fn what_programs_do() -> Vec<(&'static str, Change, Sort)> {
-    let stop = Stop { cause: StopCause::Notice, at: noon(), deadline: at(30) };
+    let stop = Stop { cause: StopCause::Notice, at: noon(), deadline: at(30), put_off: false };
     let ended = Ended { at: noon(), kind: None, action: None, charge: None, summary: String::new(), verdict: None };
     vec![
         ("no attempt yet", Box::new(|_| {}), Sort::Waiting),
@@ -106,7 +106,8 @@ fn what_programs_do() -> Vec<(&'static str, Change, Sort)> {
             "ended on this slice, and the next attempt prepares there",
             Box::new(move |job| {
                 running(job);
-                job.attempts[0].stop = Some(Stop { cause: StopCause::PeerExit, at: noon(), deadline: noon() });
+                job.attempts[0].stop =
+                    Some(Stop { cause: StopCause::PeerExit, at: noon(), deadline: noon(), put_off: false });
                 job.attempts.push(attempt(2, 1));
             }),
             Sort::Waiting,

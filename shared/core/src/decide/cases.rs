@@ -365,7 +365,7 @@ fn of_one_worker_no_number_is_told() {
 fn the_limit_start_is_not_held_against_workers_that_wait_for_an_earlier_slice() {
     let mut job = running();
     job.phase = Phase::Starting;
-    job.spec.limits.start = Duration::from_mins(1);
+    job.spec.limits.start = Duration::from_mins(3);
     // The delete of the first slice has no effect, and its program may still run.
     let mut first = job.generations[0].clone();
     first.delete = Some(Delete { intended_at: at(3), sent_at: Some(at(3)), tries: 1, last_error: None });
@@ -394,7 +394,7 @@ fn the_limit_start_is_not_held_against_workers_that_wait_for_an_earlier_slice() 
     job = Job::clone(&ready(&job, 250).job);
     assert_eq!(second(&job).released_at, Some(at(250)));
     let has_ended = |secs| second(&ready(&job, secs).job).ended.is_some();
-    assert_eq!((has_ended(259), has_ended(261)), (false, true), "from the last moment of the wait on");
+    assert_eq!((has_ended(379), has_ended(381)), (false, true), "from the last moment of the wait on");
 }
 
 #[test]

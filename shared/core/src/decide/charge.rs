@@ -25,16 +25,19 @@ pub(super) struct End {
 }
 
 impl Pass<'_> {
-    /// The first order says why. A person's later one may end it sooner (a cancel during the long grace of a pause), never later.
+    /// The first order says why. A person's later one may end it sooner (a cancel during the long grace of a pause), never later, and not where
+    /// nobody could be told.
     pub(super) fn order_stop(&mut self, attempt: u32, cause: StopCause, deadline: Timestamp) {
         let now = self.now;
         let Some(a) = self.attempt_mut(attempt) else { return };
         match &mut a.stop {
-            Some(stop) if matches!(cause, StopCause::Cancel | StopCause::Pause | StopCause::Restart) => {
+            Some(stop)
+                if !stop.put_off && matches!(cause, StopCause::Cancel | StopCause::Pause | StopCause::Restart) =>
+            {
                 stop.deadline = stop.deadline.min(deadline.max(now));
             }
             Some(_) => {}
-            none => *none = Some(Stop { cause, at: now, deadline: deadline.max(now) }),
+            none => *none = Some(Stop { cause, at: now, deadline: deadline.max(now), put_off: false }),
         }
     }
 
@@ -65,6 +68,7 @@ impl Pass<'_> {
         };
         self.order_stop(attempt, end.stop, kill_at);
         self.count_idle(attempt);
+        self.count_run(attempt, generation);
         if let Some(a) = self.attempt_mut(attempt) {
             a.ended = Some(ended.clone());
         }
@@ -82,21 +86,28 @@ impl Pass<'_> {
                 self.set_next(false, true, why, self.in_place_wait(kind));
             }
             Action::RestartInPlace => {
-                self.new_line();
-                self.set_next(false, false, Reason::RestartInPlace, self.in_place_wait(kind));
+                // What is thrown away does not come back: a loss that explains the end is waited for, as before a job fails.
+                let wait = self.in_place_wait(kind).max(self.settings().settle);
+                self.set_next(false, false, Reason::RestartInPlace, wait);
             }
             Action::Recreate => self.set_next(true, true, end.why, Duration::ZERO),
-            Action::RecreateFromScratch => {
-                self.new_line();
-                self.set_next(true, false, end.why, Duration::ZERO);
-            }
+            Action::RecreateFromScratch => self.set_next(true, false, end.why, Duration::ZERO),
         }
     }
 
-    /// Final at once for what the cloud cannot explain any more; else after the settle window.
+    /// How long the program of an attempt that ends now has run counts for its generation.
+    fn count_run(&mut self, attempt: u32, generation: u32) {
+        let now = self.now;
+        let started = self.job.attempts.iter().find(|a| a.number == attempt).and_then(|a| a.started_at);
+        if let Some((started, g)) = started.zip(self.generation_mut(generation)) {
+            g.ran += Duration::try_from(now.duration_since(started)).unwrap_or_default();
+        }
+    }
+
+    /// Final at once for what the cloud cannot explain any more; else after the settle window. A loss that nobody explained may be a preemption
+    /// that the API does not show yet.
     pub(super) fn fail(&mut self, kind: FailureKind, summary: String) {
-        let explained =
-            policy::charge(kind) == Charge::Preemptions || kind == FailureKind::Timeout || kind == FailureKind::Lost;
+        let explained = policy::charge(kind) == Charge::Preemptions || kind == FailureKind::Timeout;
         let attempt = self.job.attempts.last().map_or(self.job.last_attempt, |a| a.number);
         if explained {
             self.fail_by_limit(Reason::ProgramFailed, summary);
@@ -161,7 +172,10 @@ impl Pass<'_> {
         base.mul_f64(0.75 + f64::from(seed % 1000) / 2000.0)
     }
 
+    /// What follows an end: from its checkpoint line, or without `resume` from scratch on a new line, which begins with the next attempt. Until
+    /// then a loss of the slice may explain the end, and be answered otherwise.
     pub(super) fn set_next(&mut self, new_generation: bool, resume: bool, why: Reason, wait: Duration) {
+        let from_scratch = !resume;
         let resume = resume && self.job.first_started_at.is_some();
         let mut not_before = self.now + wait;
         if new_generation {
@@ -170,16 +184,29 @@ impl Pass<'_> {
                 not_before = not_before.max(self.now + self.back_off(barren - 1));
             }
         }
-        self.job.next = Some(Next { not_before, resume, new_generation, why });
+        self.job.next = Some(Next { not_before, resume, from_scratch, new_generation, why });
+    }
+
+    /// Another answer to an end whose slice is lost. With `counted` its generation was counted with the first one.
+    pub(super) fn answer_anew(&mut self, resume: bool, why: Reason, counted: bool) {
+        let Some(next) = self.job.next.clone().filter(|_| counted) else {
+            self.set_next(true, resume, why, Duration::ZERO);
+            return;
+        };
+        let from_scratch = !resume;
+        let resume = resume && self.job.first_started_at.is_some();
+        self.job.next = Some(Next { resume, from_scratch, why, ..next });
     }
 
     /// Counts generations in a row without progress; too many pause the job.
     fn count_barren_generation(&mut self) -> u32 {
         let long = self.settings().short_run;
         let progressed = self.job.attempts.last().is_some_and(|a| {
-            let ran = a.started_at.map(|s| Duration::try_from(self.now.duration_since(s)).unwrap_or_default());
+            // Whatever became of it since, in later attempts on the same slice.
+            let g = self.job.generation(a.generation);
+            let ran = g.map_or(Duration::ZERO, |g| g.ran);
             // Without progress lines, half an hour of running is progress enough.
-            a.progressed || (self.job.highest_step.is_none() && ran.is_some_and(|r| r >= long))
+            a.progressed || g.is_some_and(|g| g.progressed) || (self.job.highest_step.is_none() && ran >= long)
         });
         if progressed {
             self.job.spent.generations_without_progress = 0;

@@ -183,25 +183,31 @@ impl Pass<'_> {
         let answer = policy::answer(&self.job.spec.recovery, kind, self.job.spent.kinds.get(&kind), self.now);
         let exhausted = self.spend(kind, policy::charge(kind));
         let was_settling = self.job.settling.take().is_some();
+        let is_open = was_settling || self.is_answer_open(last);
         let action = if exhausted { Action::Fail } else { answer };
         if let Some(end) = self.job.last_end.as_mut() {
             end.ended.kind = Some(kind);
             end.ended.charge = Some(policy::charge(kind));
             end.ended.summary = format!("{what}; shortly before: {}", last.ended.summary);
-            if was_settling || exhausted {
+            if is_open || exhausted {
                 end.ended.action = Some(action);
             }
         }
-        if exhausted || (was_settling && action == Action::Fail) {
+        if exhausted || (is_open && action == Action::Fail) {
             let budget = if exhausted { "; the budget is used up" } else { "" };
             self.fail(kind, format!("{what}{budget}"));
-        } else if was_settling {
+        } else if is_open {
             let scratch = matches!(action, Action::RecreateFromScratch | Action::RestartInPlace);
-            if scratch {
-                self.new_line();
-            }
-            self.set_next(true, !scratch, reason_of_loss(kind), Duration::ZERO);
+            let counted = matches!(last.ended.action, Some(Action::Recreate | Action::RecreateFromScratch));
+            self.answer_anew(!scratch, reason_of_loss(kind), counted && !was_settling);
         }
+    }
+
+    /// Nothing has begun yet of what was to follow that end, and no person wants something else.
+    fn is_answer_open(&self, last: &LastEnd) -> bool {
+        let by_policy = |why| !matches!(why, Reason::RestartRequested | Reason::UnpauseRequested);
+        self.job.next.as_ref().is_some_and(|next| by_policy(next.why))
+            && self.job.attempts.last().is_some_and(|a| a.number == last.attempt)
     }
 
     fn judge_exits(&mut self) {
@@ -224,24 +230,19 @@ impl Pass<'_> {
         let total = (g.slices * g.workers) as usize;
         let first = a.first_exit_at.unwrap_or(self.now);
         let failed = reports_exit.iter().any(|e| e.exit != Exit::Code(0));
-        let (grace, cause) = if failed {
-            (self.settings().exit_grace_failure, StopCause::PeerExit)
-        } else {
-            (self.settings().exit_grace_success, StopCause::Limit)
-        };
         if reports_exit.len() < total {
-            let kill_at = first + grace;
             if failed && a.stop.is_none() {
-                self.order_stop(a.number, cause, kill_at);
+                // From when the first failure was seen: others may have ended well long before.
+                self.order_stop(a.number, StopCause::PeerExit, self.now + self.settings().exit_grace_failure);
                 self.note(format!("a worker of attempt {} ended; the others are told to stop", a.number));
-            } else if !failed && self.over(first, grace) && a.stop.is_none() {
-                self.order_stop(a.number, cause, self.now);
+            } else if !failed && a.stop.is_none() && self.over(first, self.settings().exit_grace_success) {
+                self.order_stop(a.number, StopCause::Limit, self.now);
                 self.note(format!("attempt {}: workers still run long after another's exit 0", a.number));
             }
             let deadline = self.job.attempts.last().and_then(|a| a.stop.as_ref()).map(|s| s.deadline);
-            // With nobody left to wait for, the end is judged without the missing reports.
+            // With nobody left to wait for, the end is judged without the missing reports. What could not be heard is waited for.
             match deadline {
-                Some(deadline) if self.over(deadline, self.settings().exits_wait) => {}
+                Some(deadline) if self.over_unheard(deadline, self.settings().exits_wait) => {}
                 _ => return,
             }
             // Whether the missing ones were taken away is the slice's to tell.
@@ -281,8 +282,6 @@ impl Pass<'_> {
     }
 
     fn classify_end(&mut self, a: &Attempt, mut workers: Vec<WorkerEvidence>, total: usize) {
-        let killed_after_success = a.stop.as_ref().is_some_and(|s| s.cause == StopCause::Limit)
-            && workers.iter().any(|w| w.exit == Exit::Code(0));
         workers.sort_by_key(|w| (w.slice, w.index));
         let evidence = Evidence {
             workers,
@@ -292,6 +291,11 @@ impl Pass<'_> {
             is_end_assumed: false,
         };
         let complete = evidence.workers.len() == total;
+        // The order may have come too late to end anything: all had ended by themselves, and could not tell.
+        let ordered = self.reports_of(a.number).iter().any(|r| r.exit.as_ref().is_some_and(|e| e.ordered));
+        let killed_after_success = a.stop.as_ref().is_some_and(|s| s.cause == StopCause::Limit)
+            && (ordered || !complete)
+            && evidence.workers.iter().any(|w| w.exit == Exit::Code(0));
         let silent = self.silent_worker(a).map(|(silent, report)| (report.key.worker, silent));
         let verdict = classify::classify(&evidence);
         // A program that somebody kills ends like one whose machine is taken away, until the slice tells which it was.
@@ -490,7 +494,7 @@ impl Pass<'_> {
         })
     }
 
-    /// READY but unhealthy, or in a transition, for too long: the slice is replaced. A create or start that takes too long likewise.
+    /// READY but unhealthy, or in a transition, for too long: the slice is replaced.
     fn judge_generation(&mut self) {
         let Some(a) = self.live_attempt() else { return };
         let Some(g) = self.job.generation(a.generation) else { return };
@@ -498,7 +502,6 @@ impl Pass<'_> {
             return;
         }
         let now = self.now;
-        let ready_at = g.ready_at;
         // Only what is seen to be bad now is held against it: a look that failed says nothing.
         let looked =
             self.look_of(g).and_then(|l| l.slice.seen()).is_some_and(|view| view.state != SliceState::Unspecified);
@@ -517,10 +520,8 @@ impl Pass<'_> {
                     Reason::Unhealthy,
                     now,
                 );
-                return;
             }
         }
-        self.judge_start(&a, ready_at);
     }
 
     pub(super) fn end_with(

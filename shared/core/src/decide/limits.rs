@@ -13,18 +13,28 @@ use crate::spec::Limits;
 
 impl Pass<'_> {
     /// `start`: from READY, or in place from the beginning of the attempt, to the start of the program on all workers. A wait for
-    /// the end of an earlier attempt alone, such as for a delete that keeps failing, is not held against them.
-    pub(super) fn judge_start(&mut self, a: &Attempt, ready_at: Option<Timestamp>) {
-        let Some(ready) = ready_at.filter(|_| a.started_at.is_none()) else { return };
+    /// the end of an earlier attempt alone, such as for a delete that keeps failing, is not held against them, nor is an outage of ours: in
+    /// one they can neither say hello nor tell that they have started.
+    ///
+    /// Judged when all that can be released is: passes may have been away for longer than the limit.
+    pub(super) fn judge_start(&mut self) {
+        let Some(a) = self.live_attempt().filter(|a| a.started_at.is_none()) else { return };
+        let Some(g) = self.job.generation(a.generation).filter(|g| g.delete.is_none() && g.lost.is_none()) else {
+            return;
+        };
+        let Some(ready) = g.ready_at else { return };
+        let (since, silence) = (ready.max(a.created_at).max(a.held_until.unwrap_or(ready)), self.silence_limit(g));
         // A read that failed says nothing of anybody: they may all have given word.
-        if self.seen.workers.is_none()
-            || !self.over(ready.max(a.created_at).max(a.held_until.unwrap_or(ready)), self.job.spec.limits.start)
-        {
+        if self.seen.workers.is_none() || !self.over_unheard(since, self.job.spec.limits.start) {
             return;
         }
-        let (kind, text) = self.why_not_started(a);
+        // Those that were released late have the time to say that they run.
+        if a.released_at.is_some_and(|released| !self.over(released, silence)) {
+            return;
+        }
+        let (kind, text) = self.why_not_started(&a);
         let deadline = self.now + self.job.spec.limits.stop_grace;
-        self.end_with(a, kind, &text, StopCause::Limit, Reason::StartTimeout, deadline);
+        self.end_with(&a, kind, &text, StopCause::Limit, Reason::StartTimeout, deadline);
     }
 
     /// A worker that prepares itself for too long is slow by the job's own limit; one that gives no word at all is lost.

@@ -157,6 +157,10 @@ impl Pass<'_> {
             g.create = Create::Done;
             return Meaning::Nothing;
         }
+        // A look that failed may hide that READY node. Where creates are not allowed, no look ever is.
+        if look.slice == Look::Unknown && error.kind != CreateErrorKind::Forbidden {
+            return Meaning::Nothing;
+        }
         if error.kind == CreateErrorKind::PreemptedWhileCreating {
             g.create = Create::Done;
             return Meaning::Lost { kind: kind_of_taking(g), fact: error.message.clone() };
@@ -440,7 +444,8 @@ impl Pass<'_> {
         self.order_stop(attempt, StopCause::Lost, self.now);
         self.fence(attempt);
         let not_before = self.job.next.as_ref().map_or(self.now, |n| n.not_before);
-        self.job.next = Some(Next { not_before, resume, new_generation: true, why: Reason::Stockout });
+        self.job.next =
+            Some(Next { not_before, resume, from_scratch: false, new_generation: true, why: Reason::Stockout });
     }
 
     pub(super) fn bar(&mut self, placement: Placement, error: &CreateError) {
@@ -466,8 +471,8 @@ impl Pass<'_> {
         if error.kind == CreateErrorKind::RateLimit {
             // Per minute and project: another zone would meet it too.
             let resume = self.job.attempts.last().is_some_and(|a| a.resume);
-            let not_before = self.now + self.settings().rate_cooldown;
-            self.job.next = Some(Next { not_before, resume, new_generation: true, why: Reason::RateLimit });
+            let (not_before, why) = (self.now + self.settings().rate_cooldown, Reason::RateLimit);
+            self.job.next = Some(Next { not_before, resume, from_scratch: false, new_generation: true, why });
             return;
         }
         if matches!(error.kind, CreateErrorKind::Stockout | CreateErrorKind::HiddenStockout) {

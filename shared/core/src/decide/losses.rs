@@ -444,7 +444,8 @@ fn a_slice_that_is_unknown_is_given_up_after_a_grace_or_with_its_workers() {
 
 #[test]
 fn a_back_off_tells_what_it_follows() {
-    let next = Next { not_before: at(230), resume: true, new_generation: true, why: Reason::Preempted };
+    let next =
+        Next { not_before: at(230), resume: true, from_scratch: false, new_generation: true, why: Reason::Preempted };
     let mut job = Job { generations: Vec::new(), attempts: Vec::new(), next: Some(next), ..running() };
     for (barren, told) in [(3, ": 3 slices in a row ended without a step above the highest"), (1, "")] {
         job.spent.generations_without_progress = barren;
@@ -517,4 +518,61 @@ fn the_limit_queue_begins_again_when_a_slice_is_lost() {
     assert_eq!((waits.outcome, waits.queued_since), (None, at(3600)), "{}", waits.message);
     let over = after(&waits, 3900);
     assert_eq!((over.outcome, over.reason), (Some(Outcome::Failed), Reason::QueueTimeout), "{}", over.message);
+}
+
+#[test]
+fn a_place_where_creates_hang_is_left_and_asked_less_and_less_often() {
+    let mut spec = with(&["tpu", "capacity"], json!(["spot", "on_demand"]));
+    spec["tpu"]["queued"] = json!("never");
+    let kinds = [CapacityKind::Spot, CapacityKind::OnDemand].map(|kind| entry("*", "*", kind));
+    let spec = spec_in(&deployment(kinds.to_vec()), &spec);
+    let hanging = |secs: i64, before: &Job| {
+        let (create, asked_at) = (Create::Sent { operation: "op".into() }, Some(at(secs)));
+        let g = Generation { create, asked_at, intended_at: at(secs), seen_at: Some(at(secs)), ..generation(1) };
+        Job { spec: spec.clone().into(), barred: before.barred.clone(), ..super::cases::with(g) }
+    };
+    let then = |job: &Job, look: &Look<SliceView>, secs| decided(job, &seen(job, look, Some(Vec::new()), secs), secs);
+    let job = hanging(0, &running());
+    let making = Look::Seen(view(&job, SliceState::Creating, true));
+    let given_up = then(&job, &making, 600);
+    assert_eq!(given_up.zone_reports.len(), 1, "the others are told");
+    let gone = then(&given_up.job, &Look::Absent, 640).job;
+    let asked = gone.generations.last().map(|g| g.placement.capacity);
+    assert_eq!(asked, Some(CapacityKind::OnDemand), "{}", gone.message);
+    let again = then(&hanging(2000, &gone), &making, 2600).job;
+    let [bar] = again.barred.as_slice() else { panic!("{:?}", again.barred) };
+    assert_eq!((bar.times, bar.until, bar.error.kind), (2, Some(at(3200)), CreateErrorKind::HiddenStockout));
+}
+
+#[test]
+fn an_operation_that_failed_ends_nothing_while_its_slice_cannot_be_seen() {
+    let job = super::cases::with(Generation {
+        create: Create::Sent { operation: "op".into() },
+        asked_at: Some(noon()),
+        ..generation(1)
+    });
+    let after = |job: &Job, slice: &Look<SliceView>, kind, secs| {
+        let mut seen = seen(job, slice, Some(Vec::new()), secs);
+        let error = Some(CreateError { kind, message: "no".into() });
+        seen.generations[0].operation = Look::Seen(OperationView { done: true, error });
+        Job::clone(&decided(job, &seen, secs).job)
+    };
+    for kind in [CreateErrorKind::HiddenStockout, CreateErrorKind::PreemptedWhileCreating] {
+        let unseen = after(&job, &Look::Unknown, kind, 30);
+        assert_eq!((&unseen.generations, unseen.barred.len()), (&job.generations, 0), "{kind:?}");
+        assert!(unseen.wake_at.is_some_and(|wake| wake <= at(60)), "{kind:?}");
+        let ready = after(&unseen, &Look::Seen(view(&job, SliceState::Ready, true)), kind, 40);
+        let g = ready.generation(1).unwrap();
+        assert!(g.ready_at.is_some() && g.delete.is_none() && g.lost.is_none(), "{kind:?}: {}", ready.message);
+    }
+    let absent = after(
+        &after(&job, &Look::Unknown, CreateErrorKind::Stockout, 30),
+        &Look::Absent,
+        CreateErrorKind::Stockout,
+        40,
+    );
+    assert_eq!((absent.barred.len(), absent.counters.stockouts), (1, 1), "{}", absent.message);
+    // Where nothing may be looked at, nothing is waited for.
+    let forbidden = after(&job, &Look::Unknown, CreateErrorKind::Forbidden, 30);
+    assert_eq!(forbidden.barred.len(), 1, "{}", forbidden.message);
 }

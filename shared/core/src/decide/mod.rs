@@ -12,6 +12,8 @@
 #[cfg(test)]
 mod announced;
 #[cfg(test)]
+mod answers;
+#[cfg(test)]
 mod cases;
 mod charge;
 mod judge;
@@ -21,6 +23,8 @@ mod limits;
 mod look;
 #[cfg(test)]
 mod losses;
+#[cfg(test)]
+mod outages;
 #[cfg(test)]
 mod progress;
 mod provision;
@@ -156,6 +160,7 @@ impl Pass<'_> {
         self.retire();
         self.provision();
         self.release();
+        self.judge_start();
     }
 
     fn note(&mut self, text: impl Into<String>) {

@@ -158,6 +158,8 @@ impl Pass<'_> {
             unhealthy_since: None,
             ended_since: None,
             notice: None,
+            progressed: false,
+            ran: std::time::Duration::ZERO,
             lost: None,
             delete: None,
         });
@@ -189,7 +191,11 @@ impl Pass<'_> {
             self.job.next = None;
             return a.generation;
         }
-        let resume = self.job.next.take().is_some_and(|n| n.resume);
+        let next = self.job.next.take();
+        if next.as_ref().is_some_and(|n| n.from_scratch) {
+            self.new_line();
+        }
+        let resume = next.is_some_and(|n| n.resume);
         self.job.last_generation += 1;
         let number = self.job.last_generation;
         self.new_attempt(number, resume);

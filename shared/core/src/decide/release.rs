@@ -35,7 +35,8 @@ impl Pass<'_> {
                 Some((kind, count)) => format!(", after {kind} {count} times without progress in between"),
                 None => String::new(),
             };
-            let text = format!("waits until {:.0} before it resumes in place{why}", next.not_before);
+            let how = if next.from_scratch { "begins from scratch" } else { "resumes" };
+            let text = format!("waits until {:.0} before it {how} in place{why}", next.not_before);
             self.waiting = Some((Reason::BackOff, text));
             return;
         }
@@ -44,6 +45,9 @@ impl Pass<'_> {
             return;
         }
         self.job.next = None;
+        if next.from_scratch {
+            self.new_line();
+        }
         self.new_attempt(number, next.resume);
         self.note(format!("attempt {} is prepared on generation {number}", self.job.last_attempt));
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::Pass;
+use super::wish::PAUSE_GRACE;
 use crate::job::{Attempt, Create, Delete, Desired, Generation, Outcome, Placement, Stop, StopCause};
 use crate::observation::{CreateError, CreateErrorKind, Look, SliceState, WorkerReport};
 use crate::orders::notice_is_urgent;
@@ -79,7 +80,7 @@ impl Pass<'_> {
                 self.wake(self.now + self.settings().poll_busy * 5);
                 false
             }
-            Some(at) if self.now >= at => true,
+            Some(at) if self.now >= at => g.lost.is_some() || !self.is_put_off(&running),
             Some(at) => {
                 self.wake(at);
                 false
@@ -94,9 +95,45 @@ impl Pass<'_> {
             // The machine goes then, or has gone.
             StopCause::Notice | StopCause::Lost => stop.deadline,
             StopCause::PeerExit | StopCause::Limit | StopCause::Cancel | StopCause::Pause | StopCause::Restart => {
-                stop.deadline + self.settings().exits_wait
+                // As it was ordered, also when it was put off since.
+                let ordered =
+                    self.grace_of(stop.cause).map_or(stop.deadline, |grace| stop.deadline.min(stop.at + grace));
+                ordered + self.settings().exits_wait
             }
         }
+    }
+
+    /// The time of a program that is told to end, from SIGTERM on. `None`: nobody waits for its saving.
+    fn grace_of(&self, cause: StopCause) -> Option<Duration> {
+        match cause {
+            StopCause::Pause => Some(PAUSE_GRACE),
+            StopCause::Cancel | StopCause::Restart | StopCause::Limit => Some(self.job.spec.limits.stop_grace),
+            StopCause::Notice | StopCause::Lost | StopCause::PeerExit => None,
+        }
+    }
+
+    /// A program has its SIGTERM, and its time from then on: while `api` hears nobody an order to end waits, and the slice with it. Not for
+    /// ever, since somebody pays for the slice.
+    fn is_put_off(&mut self, running: &[Attempt]) -> bool {
+        let mut waits = false;
+        for (number, stop) in running.iter().filter_map(|a| Some((a.number, a.stop.as_ref()?))) {
+            let (now, told_by) = (self.now, self.told_by(stop));
+            let needs = Duration::try_from(told_by.duration_since(stop.at)).unwrap_or_default();
+            let last = told_by + self.settings().silence_hard;
+            let is_told = self.grace_of(stop.cause).is_none() || self.silent_for(stop.at).is_some_and(|t| t >= needs);
+            if is_told || now >= last {
+                continue;
+            }
+            waits = true;
+            self.wake(last);
+            if let Some(stop) = self.attempt_mut(number).and_then(|a| a.stop.as_mut()).filter(|s| !s.put_off) {
+                (stop.deadline, stop.put_off) = (last, true);
+                self.note(format!(
+                    "attempt {number} may not have heard that it is to end; its slice is kept until it has, by {last:.0} at the latest"
+                ));
+            }
+        }
+        waits
     }
 
     /// The program has ended by itself, and workers still send what it left. Not for ever, and not where the slice goes anyhow.
@@ -141,10 +178,13 @@ impl Pass<'_> {
             return;
         }
         self.note(format!("generation {} was not READY within {} s; it is given up", g.number, limit.as_secs()));
-        if in_queue {
-            let message = format!("no room in the reservation within {} s", limit.as_secs());
-            self.bar(g.placement.clone(), &CreateError { kind: CreateErrorKind::Reservation, message });
-        }
+        // What hangs here hangs again: other places first, and here less and less often.
+        let (kind, message) = if in_queue {
+            (CreateErrorKind::Reservation, format!("no room in the reservation within {} s", limit.as_secs()))
+        } else {
+            (CreateErrorKind::HiddenStockout, format!("not READY within {} s", limit.as_secs()))
+        };
+        self.bar(g.placement.clone(), &CreateError { kind, message });
         if let Some(g) = self.generation_mut(g.number) {
             g.delete = Some(Delete { intended_at: now, sent_at: None, tries: 0, last_error: None });
         }
@@ -156,6 +196,7 @@ impl Pass<'_> {
         self.job.next = Some(crate::job::Next {
             not_before: now + self.settings().backoff_first,
             resume,
+            from_scratch: false,
             new_generation: true,
             why: Reason::CreateTimeout,
         });
@@ -205,7 +246,7 @@ impl Pass<'_> {
             .max();
         let Some(deadline) = deadline else { return };
         let patience = self.settings().exits_wait + self.settings().heartbeat * self.settings().missed;
-        if self.over(deadline, patience) {
+        if self.over_unheard(deadline, patience) {
             self.note("workers do not report the end of the program; a new slice is asked for");
             if let Some(next) = self.job.next.as_mut() {
                 next.new_generation = true;

@@ -83,7 +83,7 @@ fn state(phase: Phase) -> String {
 
 /// Pauses wait so long for the program to save.
 // Contract section 2: five minutes for `pause`, `stop_grace` for all else.
-const PAUSE_GRACE: Duration = Duration::from_mins(5);
+pub(super) const PAUSE_GRACE: Duration = Duration::from_mins(5);
 
 /// The job after a command. `Ok(None)`: it holds already. The effects follow from the next `decide`.
 pub fn apply_command(job: &Job, command: Command, now: Timestamp) -> Result<Option<Job>, NoSense> {
@@ -159,6 +159,8 @@ fn restart(job: &mut Job, new_slice: bool, from_scratch: bool, now: Timestamp) -
         }
         Phase::Paused => {
             if from_scratch {
+                // One new line is enough.
+                job.next = None;
                 job.begin_line();
             }
             resume_from_pause(job, Reason::RestartRequested, !from_scratch, now);
@@ -181,7 +183,8 @@ fn resume_from_pause(job: &mut Job, why: Reason, resume: bool, now: Timestamp) {
     job.attempts.iter_mut().for_each(|a| a.idle = Duration::ZERO);
     // What was to begin from scratch and never began still does.
     let resume = resume && job.first_started_at.is_some() && job.next.as_ref().is_none_or(|next| next.resume);
-    job.next = Some(Next { not_before: now, resume, new_generation: true, why });
+    let from_scratch = job.next.as_ref().is_some_and(|next| next.from_scratch);
+    job.next = Some(Next { not_before: now, resume, from_scratch, new_generation: true, why });
 }
 
 impl Pass<'_> {
@@ -216,6 +219,7 @@ impl Pass<'_> {
             self.job.next.get_or_insert(Next {
                 not_before: now,
                 resume,
+                from_scratch: false,
                 new_generation: true,
                 why: Reason::UnpauseRequested,
             });
@@ -277,8 +281,10 @@ impl Pass<'_> {
         let new_generation = restart.new_slice || !healthy;
         let unbegun = self.job.next.as_ref().is_some_and(|next| !next.resume);
         let resume = !restart.from_scratch && !unbegun && self.job.first_started_at.is_some();
-        let now = self.now;
-        self.job.next = Some(Next { not_before: now, resume, new_generation, why: Reason::RestartRequested });
+        // One new line is enough.
+        let from_scratch = !restart.from_scratch && self.job.next.as_ref().is_some_and(|next| next.from_scratch);
+        let (not_before, why) = (self.now, Reason::RestartRequested);
+        self.job.next = Some(Next { not_before, resume, from_scratch, new_generation, why });
         self.note(format!(
             "restarted by a person, {}{}",
             if new_generation { "on a new slice" } else { "on the same slice" },

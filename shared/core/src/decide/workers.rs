@@ -162,6 +162,9 @@ impl Pass<'_> {
                 self.job.highest_step = Some(step);
                 if !a.progressed {
                     a.progressed = true;
+                    if let Some(g) = self.generation_mut(a.generation) {
+                        g.progressed = true;
+                    }
                     self.reset_budgets(a.number);
                 }
             }
@@ -244,6 +247,12 @@ impl Pass<'_> {
         let live = &self.seen.liveness;
         let from = heard_at.max(live.since?);
         Some(std::time::Duration::try_from(live.through?.duration_since(from)).unwrap_or_default())
+    }
+
+    /// `over`, for a word that is awaited: only time in which it could have been heard counts, and after an outage of ours all of it begins
+    /// again. `since` is by our clock and the stretch by the store's, so that both must say so.
+    pub(super) fn over_unheard(&mut self, since: Timestamp, wait: std::time::Duration) -> bool {
+        self.over(since, wait) && self.silent_for(since).is_some_and(|unheard| unheard >= wait)
     }
 
     /// Silence that counts on this slice.

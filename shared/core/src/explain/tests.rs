@@ -223,7 +223,8 @@ fn recovering_from_a_preemption_says_what_was_lost_and_what_comes() {
         Some(Lost { at: at(699), kind: FailureKind::Preempted, fact: "the API says PREEMPTED".into() });
     let intended_at = at(700);
     job.generations[0].delete = Some(Delete { intended_at, sent_at: None, tries: 0, last_error: None });
-    let next = Next { not_before: at(730), resume: true, new_generation: true, why: Reason::Preempted };
+    let next =
+        Next { not_before: at(730), resume: true, from_scratch: false, new_generation: true, why: Reason::Preempted };
     job.next = Some(next);
     says(
         &job,
@@ -254,8 +255,14 @@ fn recovering_from_a_preemption_says_what_was_lost_and_what_comes() {
 fn an_attempt_that_is_being_ended_is_waited_for() {
     let mut job = running();
     (job.phase, job.reason, job.message) = (Phase::Recovering, Reason::WorkerExited, "a worker ended".into());
-    job.attempts[0].stop = Some(Stop { cause: StopCause::PeerExit, at: at(600), deadline: at(660) });
-    let next = Next { not_before: at(600), resume: true, new_generation: false, why: Reason::ResumeInPlace };
+    job.attempts[0].stop = Some(Stop { cause: StopCause::PeerExit, at: at(600), deadline: at(660), put_off: false });
+    let next = Next {
+        not_before: at(600),
+        resume: true,
+        from_scratch: false,
+        new_generation: false,
+        why: Reason::ResumeInPlace,
+    };
     job.next = Some(next);
     says(
         &job,
@@ -327,7 +334,7 @@ fn stopping_says_that_it_waits_for_what_runs() {
     let mut job = running();
     (job.phase, job.reason, job.message) = (Phase::Stopping, Reason::PauseRequested, "paused by ann".into());
     assert_eq!(waiting_for(&job).unwrap(), "the deletion of rk-abc123-train-g1");
-    job.attempts[0].stop = Some(Stop { at: at(600), deadline: at(660), cause: StopCause::Pause });
+    job.attempts[0].stop = Some(Stop { at: at(600), deadline: at(660), cause: StopCause::Pause, put_off: false });
     let ending = "is being paused; for 7m 39s attempt 2 has been ending on its workers.";
     says(
         &job,

@@ -40,7 +40,8 @@ fn a_tpu_is_idle_when_it_costs_money_and_nobodys_code_runs_on_it() {
         (
             "may still save after it was told to end",
             Box::new(|job| {
-                job.attempts[0].stop = Some(Stop { cause: StopCause::Cancel, at: at(20), deadline: at(50) });
+                job.attempts[0].stop =
+                    Some(Stop { cause: StopCause::Cancel, at: at(20), deadline: at(50), put_off: false });
             }),
             Use::Busy,
         ),

@@ -1,0 +1,166 @@
+//! What may be held against workers that could not be heard: limits and waits for a word over outages of ours. And the time that those have
+//! whose peer has ended.
+
+use super::cases::{decided, report, running, seen, view};
+use super::{Command, Decision, apply_command};
+use crate::classify::{Exit, WorkerEvidence};
+use crate::effect::Effect;
+use crate::failure::FailureKind;
+use crate::fixture::at;
+use crate::job::{Job, Outcome, Phase};
+use crate::observation::{ExitReport, Liveness, Look, Observation, SliceState, WorkerReport, WorkerState};
+use crate::reason::Reason;
+
+/// What a pass decides that sees the slice READY, these reports, and `api` heard over that stretch.
+fn hears(job: &Job, workers: Vec<WorkerReport>, stretch: (i64, i64), secs: i64) -> Decision {
+    let ready = Look::Seen(view(job, SliceState::Ready, true));
+    let liveness = Liveness { since: Some(at(stretch.0)), through: Some(at(stretch.1)) };
+    decided(job, &Observation { liveness, ..seen(job, &ready, Some(workers), secs) }, secs)
+}
+
+/// A job whose slice is READY since second 1, and whose workers prepare.
+fn starting() -> Job {
+    let mut job = Job { phase: Phase::Starting, ..running() };
+    (job.attempts[0].released_at, job.attempts[0].started_at) = (None, None);
+    job
+}
+
+fn all(state: WorkerState) -> Vec<WorkerReport> {
+    (0..4).map(|n| report(n, state, None)).collect()
+}
+
+/// A worker that has ended.
+fn left(worker: u32, exit: Exit, ordered: bool, secs: i64) -> WorkerReport {
+    let tail = if exit == Exit::Code(0) { "" } else { "all-reduce failed: gRPC status UNAVAILABLE: reset by peer\n" };
+    let evidence = WorkerEvidence { index: worker, exit, tail: tail.into(), ..WorkerEvidence::default() };
+    report(worker, WorkerState::Exited, Some(ExitReport { at: at(secs), ordered, evidence }))
+}
+
+fn kind(decision: &Decision) -> Option<FailureKind> {
+    decision.job.last_end.as_ref().and_then(|end| end.ended.kind)
+}
+
+#[test]
+fn workers_that_could_not_say_hello_are_not_given_up_and_those_that_never_come_are() {
+    let job = starting();
+    // `api` was away from second 10 to 7200.
+    for (through, secs) in [(10, 1801), (10, 7199)] {
+        assert_eq!(kind(&hears(&job, Vec::new(), (0, through), secs)), None, "second {secs}");
+    }
+    for (secs, ended) in [(7200, None), (8999, None), (9000, Some(FailureKind::Lost))] {
+        let decision = hears(&job, Vec::new(), (7200, secs), secs);
+        assert_eq!(kind(&decision), ended, "second {secs}: {:?}", decision.notes);
+    }
+    // Without an outage: a tick later at most.
+    for (through, secs, ended) in [(1790, 1801, None), (1801, 1850, Some(FailureKind::Lost))] {
+        assert_eq!(kind(&hears(&job, Vec::new(), (0, through), secs)), ended, "second {secs}");
+    }
+}
+
+#[test]
+fn what_was_ready_when_all_was_away_for_longer_than_the_limit_is_released() {
+    let job = starting();
+    let ready = |secs| {
+        let heard = |r: WorkerReport| WorkerReport { heard_at: at(secs), ..r };
+        all(WorkerState::Ready).into_iter().map(heard).collect::<Vec<_>>()
+    };
+    // Everything was away, or passes alone.
+    for (since, heard) in [(7200, 100), (0, 7190)] {
+        let decision = hears(&job, ready(heard), (since, 7200), 7200);
+        assert_eq!(kind(&decision), None, "{:?}", decision.notes);
+        assert_eq!(decision.job.attempts[0].released_at, Some(at(7200)), "{:?}", decision.notes);
+    }
+    // It has the time to say that it runs, and not for ever.
+    let released = hears(&job, ready(7200), (0, 7200), 7200).job;
+    let then = |secs| hears(&released, ready(secs), (0, secs), secs);
+    assert_eq!((kind(&then(7271)), kind(&then(7272))), (None, Some(FailureKind::Lost)));
+    assert_eq!(then(7272).job.next.as_ref().map(|next| next.why), Some(Reason::StartTimeout));
+}
+
+#[test]
+fn exits_that_could_not_be_told_are_waited_for() {
+    let exits = |count| {
+        let mut workers = all(WorkerState::Running);
+        (0..count).for_each(|n| workers[n as usize] = left(n, Exit::Code(1), false, 100));
+        workers
+    };
+    let told = hears(&running(), exits(3), (0, 100), 100).job;
+    assert_eq!(told.attempts[0].stop.as_ref().map(|stop| stop.deadline), Some(at(160)));
+    let slice = |decision: &Decision| decision.job.next.as_ref().map(|next| next.new_generation);
+    let away = hears(&told, exits(3), (0, 90), 400);
+    assert_eq!((kind(&away), slice(&away)), (None, None), "{:?}", away.notes);
+    let back = hears(&told, exits(4), (1000, 1001), 1001);
+    assert_eq!((kind(&back), back.job.attempts.last().map(|a| a.number)), (Some(FailureKind::InfraGrpc), Some(2)));
+    assert_eq!(back.job.attempts.last().map(|a| a.generation), Some(1), "in place: {:?}", back.notes);
+    // Who could be heard and says nothing is not waited for.
+    let silent = hears(&told, exits(3), (0, 180), 181);
+    assert_eq!((kind(&silent), slice(&silent)), (Some(FailureKind::InfraGrpc), Some(true)));
+}
+
+#[test]
+fn a_slice_is_not_given_up_because_the_end_of_a_program_on_it_could_not_be_told() {
+    let mut workers = all(WorkerState::Running);
+    workers[0].has_rebooted = true;
+    let told = hears(&running(), workers.clone(), (0, 100), 100).job;
+    assert_eq!(told.next.as_ref().map(|next| next.new_generation), Some(false));
+    let in_place = |stretch, secs| {
+        let after = hears(&told, workers.clone(), stretch, secs).job;
+        after.next.as_ref().is_some_and(|next| !next.new_generation)
+    };
+    assert!(in_place((0, 90), 600), "nobody could be heard");
+    assert!(in_place((600, 660), 660), "it is heard again since a minute");
+    assert!(!in_place((0, 252), 252) && !in_place((600, 692), 692));
+}
+
+#[test]
+fn a_program_that_could_not_be_told_to_end_keeps_its_slice_until_it_was_and_not_for_ever() {
+    let deletes = |decision: &Decision| decision.effects.contains(&Effect::DeleteGeneration { generation: 1 });
+    for (command, grace) in [(Command::Pause, 300), (Command::Cancel, 30)] {
+        let job = apply_command(&running(), command, at(100)).unwrap().unwrap();
+        let told = hears(&job, all(WorkerState::Running), (0, 90), 100).job;
+        // `api` is away from second 95 on.
+        let over = 100 + grace + 20;
+        let away = hears(&told, all(WorkerState::Running), (0, 90), over);
+        assert!(!deletes(&away), "{command:?}: {:?}", away.notes);
+        let kill_at = away.job.attempts[0].stop.as_ref().map(|stop| stop.deadline);
+        assert_eq!(kill_at, Some(at(over + 900)), "it is killed by no agent that hears of it then");
+        let last = |secs| deletes(&hears(&away.job, all(WorkerState::Running), (0, 90), secs));
+        assert_eq!((last(over + 899), last(over + 900)), (false, true), "{command:?}");
+        // It is told at second 600 that it must end, and has its time.
+        let back = |secs| deletes(&hears(&away.job, all(WorkerState::Running), (600, secs), secs));
+        assert_eq!((back(600 + grace + 19), back(600 + grace + 20)), (false, true), "{command:?}");
+        // Who was heard all the time has had it; a tick later at most.
+        let heard = |through, secs| deletes(&hears(&told, all(WorkerState::Running), (0, through), secs));
+        assert_eq!((heard(over - 1, over + 30), heard(over, over + 60)), (false, true), "{command:?}");
+        let ended = (0..4).map(|n| left(n, Exit::Signal(15), true, 620)).collect();
+        assert!(deletes(&hears(&away.job, ended, (600, 621), 621)), "{command:?}");
+    }
+}
+
+#[test]
+fn workers_that_ended_well_while_nobody_heard_them_have_succeeded() {
+    let mut workers = all(WorkerState::Running);
+    workers[0] = left(0, Exit::Code(0), false, 100);
+    let first = hears(&running(), workers.clone(), (0, 100), 100).job;
+    let over = hears(&first, workers.clone(), (0, 100), 701).job;
+    assert!(over.attempts[0].stop.is_some(), "{}", over.message);
+    let late = hears(&over, workers, (0, 100), 1200);
+    assert_eq!(kind(&late), None, "they may have ended: {:?}", late.notes);
+    for (ordered, want) in [(false, (Some(Outcome::Succeeded), None)), (true, (None, Some(FailureKind::Stalled)))] {
+        let ends = (0..4).map(|n| left(n, Exit::Code(0), ordered && n > 0, 300)).collect();
+        let decision = hears(&over, ends, (1200, 1201), 1201);
+        assert_eq!((decision.job.outcome, kind(&decision)), want, "{:?}", decision.notes);
+    }
+}
+
+#[test]
+fn a_failure_long_after_a_good_end_leaves_the_others_their_time() {
+    let mut workers = all(WorkerState::Running);
+    workers[0] = left(0, Exit::Code(0), false, 100);
+    let first = hears(&running(), workers.clone(), (0, 100), 100).job;
+    assert_eq!(first.attempts[0].first_exit_at, Some(at(100)));
+    workers[1] = left(1, Exit::Code(1), false, 400);
+    workers[2..].iter_mut().for_each(|r| r.heard_at = at(399));
+    let failed = hears(&first, workers, (0, 400), 400).job;
+    assert_eq!(failed.attempts[0].stop.as_ref().map(|stop| stop.deadline), Some(at(460)));
+}
