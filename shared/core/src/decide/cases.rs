@@ -88,6 +88,19 @@ fn refused(kind: CreateErrorKind) -> Create {
 }
 
 #[test]
+fn a_name_that_somebody_else_has_is_not_asked_for_again() {
+    let create = refused(CreateErrorKind::NameTaken);
+    let job = with(Generation { create, asked_at: Some(noon()), ..generation(1) });
+    let foreign = Look::Seen(view(&job, SliceState::Ready, false));
+    let refused = decided(&job, &seen(&job, &foreign, Some(Vec::new()), 1), 1).job;
+    assert!(refused.generations.is_empty() && refused.barred.len() == 1, "{}", refused.message);
+    let later = decided(&refused, &seen(&refused, &Look::Absent, Some(Vec::new()), 600), 600).job;
+    let asked = later.generations.last().map(|g| (g.number, g.name.ends_with("-g2")));
+    let waits = later.attempts.last().map(|a| (a.number, a.generation));
+    assert_eq!((asked, waits, later.last_generation), (Some((2, true)), Some((1, 2)), 2), "{}", later.message);
+}
+
+#[test]
 fn what_has_our_name_and_is_not_ours_is_never_deleted() {
     let intended = generation(1);
     let was_refused = |kind| Generation { create: refused(kind), asked_at: Some(noon()), ..generation(1) };

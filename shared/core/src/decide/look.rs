@@ -544,12 +544,13 @@ impl Pass<'_> {
             CreateErrorKind::Forbidden
             | CreateErrorKind::Quota
             | CreateErrorKind::Other
-            | CreateErrorKind::NameTaken
             | CreateErrorKind::NotOffered
             | CreateErrorKind::NotQueueable => Some(self.now + doubled(s.quota_cooldown)),
-            CreateErrorKind::RateLimit | CreateErrorKind::Cancelled | CreateErrorKind::PreemptedWhileCreating => {
-                Some(self.now + s.rate_cooldown)
-            }
+            // The next create there has another name.
+            CreateErrorKind::NameTaken
+            | CreateErrorKind::RateLimit
+            | CreateErrorKind::Cancelled
+            | CreateErrorKind::PreemptedWhileCreating => Some(self.now + s.rate_cooldown),
         }
     }
 }

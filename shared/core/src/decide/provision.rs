@@ -1,9 +1,9 @@
 //! Asks for what is needed: the next generation, at a place that may have it, within what the installation allows now.
 
 use super::Pass;
-use crate::job::{Create, Desired, Generation};
+use crate::job::{Barred, Create, Desired, Generation, Placement};
 use crate::names;
-use crate::observation::{Permit, SliceState};
+use crate::observation::{CreateErrorKind, Permit, SliceState};
 use crate::orders::notice_is_urgent;
 use crate::placement::{self, Candidate, Choice};
 use crate::reason::Reason;
@@ -127,7 +127,7 @@ impl Pass<'_> {
             return;
         }
         self.takes_permit = true;
-        let number = self.number_for_ask();
+        let number = self.number_for_ask(&candidate.placement);
         let name = names::generation_name(self.rules.installation, &self.job.id, number);
         self.note(format!(
             "generation {number} is asked for: {} in {} ({})",
@@ -177,8 +177,9 @@ impl Pass<'_> {
         false
     }
 
-    /// The number of the generation to be asked for. An attempt that waits for a slice which never came keeps its number and its generation's.
-    fn number_for_ask(&mut self) -> u32 {
+    /// The number of the generation to be asked for. An attempt that waits for a slice which never came keeps its number and its generation's,
+    /// unless somebody else has the name there, and may have it for good.
+    fn number_for_ask(&mut self, place: &Placement) -> u32 {
         let waiting = self
             .job
             .attempts
@@ -189,7 +190,16 @@ impl Pass<'_> {
             && a.generation == self.job.last_generation
         {
             self.job.next = None;
-            return a.generation;
+            let is_taken = |b: &Barred| b.error.kind == CreateErrorKind::NameTaken && b.placement.zone == place.zone;
+            if !self.job.barred.iter().any(is_taken) {
+                return a.generation;
+            }
+            self.job.last_generation += 1;
+            let (attempt, number) = (a.number, self.job.last_generation);
+            if let Some(a) = self.attempt_mut(attempt) {
+                a.generation = number;
+            }
+            return number;
         }
         let next = self.job.next.take();
         if next.as_ref().is_some_and(|n| n.from_scratch) {
