@@ -168,6 +168,8 @@ pub(crate) struct Plan {
     pub(crate) max_chips: Option<u32>,
     /// Most US dollars a day of all jobs, as the deployment says.
     pub(crate) max_usd: Option<f64>,
+    /// Shortest and longest mean time between two faults at moments, for each job, in hours.
+    pub(crate) gap_hours: (i64, i64),
     /// True: everything goes through the functions' HTTP routers; else hints and ticks call the engine.
     pub(crate) by_http: bool,
 }
@@ -184,6 +186,8 @@ struct Shape {
     max_chips: u32,
     /// Where it limits US dollars a day.
     max_usd: f64,
+    /// Shortest and longest mean time between two faults at moments, for each job, in hours.
+    gap_hours: (i64, i64),
 }
 
 impl Shape {
@@ -193,6 +197,7 @@ impl Shape {
         counts: &[4, 5, 6, 6, 7, 8, 10, 12],
         max_chips: 64,
         max_usd: 500.0,
+        gap_hours: (2, 12),
     };
     const BEATS: Self = Self { hours: (6, 14), counts: &[1, 1, 2], ..Self::DAYS };
     const CROWD: Self = Self {
@@ -201,7 +206,9 @@ impl Shape {
         counts: &[12, 14, 16, 18, 22, 26],
         max_chips: 256,
         max_usd: 4000.0,
+        ..Self::DAYS
     };
+    const QUIET: Self = Self { hours: (5, 14), counts: &[20, 24, 26, 28, 32, 36], gap_hours: (8, 60), ..Self::CROWD };
 }
 
 impl Plan {
@@ -222,22 +229,44 @@ impl Plan {
             skew_us: 5 * MIN,
             max_chips: None,
             max_usd: None,
+            gap_hours: Shape::DAYS.gap_hours,
             by_http: true,
         }
     }
 
-    /// The plan of a seed: one of two shapes.
+    /// The plan of a seed: one of three shapes.
     pub(crate) fn draw(seed: u64) -> Self {
+        // Jobs that mostly run are what a deployment sees, and cost a fifth of the calls of jobs that hardly do: most seeds are of these.
+        if stream(seed, 8).random_bool(0.75) { Self::draw_quiet(seed) } else { Self::draw_rough(seed) }
+    }
+
+    /// Many jobs over hours, most of which pass without a fault, and calls that mostly go well.
+    fn draw_quiet(seed: u64) -> Self {
+        let on = draw_calls(&mut stream(seed, 1), is_first);
+        if on.contains_key(&Fault::Heartbeats) {
+            return Self::draw_days(seed);
+        }
+        let mut plan = Self::draw_shaped(&mut stream(seed, 7), seed, on, &Shape::QUIET).with_later();
+        plan.thin(stream(seed, 9).random_range(0.02..0.2));
+        plan
+    }
+
+    /// A fault every few minutes, in one of two shapes.
+    pub(crate) fn draw_rough(seed: u64) -> Self {
         // A tick costs the same for one job as for many: most seeds have many jobs in few hours, and some have days, in which messages
         // come days late and budgets fill again.
         let mut rng = stream(seed, 6);
         let mut plan = if rng.random_bool(0.9) { Self::draw_crowd(seed) } else { Self::draw_days(seed) };
         // Where hardly a call goes well, few jobs come far, and a second fault hides what the first one did.
         if rng.random_bool(0.6) {
-            let part = rng.random_range(0.02..0.3);
-            plan.on.iter_mut().filter(|(fault, _)| fault.sort() == Sort::Call).for_each(|(_, chance)| *chance *= part);
+            plan.thin(rng.random_range(0.02..0.3));
         }
         plan
+    }
+
+    /// Makes faults at calls rarer.
+    fn thin(&mut self, part: f64) {
+        self.on.iter_mut().filter(|(fault, _)| fault.sort() == Sort::Call).for_each(|(_, chance)| *chance *= part);
     }
 
     /// Some jobs over days.
@@ -276,6 +305,7 @@ impl Plan {
             max_chips: rng.random_bool(0.1).then_some(shape.max_chips),
             max_usd: rng.random_bool(0.1).then_some(shape.max_usd),
             by_http: beats || rng.random_bool(0.08),
+            gap_hours: shape.gap_hours,
             ..Self::calm(seed)
         };
         let count = *shape.counts.choose(rng).unwrap_or(&2);
@@ -359,9 +389,11 @@ impl Plan {
         if kinds.is_empty() {
             kinds.push(if of(Fault::PreemptNotice) { Fault::PreemptNotice } else { Fault::HostError });
         }
-        // A mean of one in 2 to 12 hours for each job; of those that came on top, one for each three.
+        // Of those that came on top, one for each three.
         let rarer = if of(Fault::PreemptNotice) { 1 } else { 3 };
-        let gap = rng.random_range(2 * HOUR..12 * HOUR) * rarer / i64::try_from(self.jobs.len().max(1)).unwrap_or(1);
+        let (short, long) = self.gap_hours;
+        let gap =
+            rng.random_range(short * HOUR..long * HOUR) * rarer / i64::try_from(self.jobs.len().max(1)).unwrap_or(1);
         let mut at = START_US;
         loop {
             at += rng.random_range(gap / 10..gap * 2);
@@ -469,7 +501,7 @@ fn draw_job(rng: &mut ChaCha8Rng, n: usize, chaos_us: i64) -> JobPlan {
     };
     let fate = if rng.random_bool(0.1) { Fate::Fails { percent: rng.random_range(1..100) } } else { Fate::Succeeds };
     JobPlan {
-        id: format!("job-{}", char::from(b'a' + (n % 26) as u8)),
+        id: name_of(n),
         accelerator,
         slices,
         queued,
@@ -485,6 +517,12 @@ fn draw_job(rng: &mut ChaCha8Rng, n: usize, chaos_us: i64) -> JobPlan {
         fate,
         more: draw_more(rng),
     }
+}
+
+/// `job-a` to `job-z`, then `job-ba` and on.
+fn name_of(n: usize) -> String {
+    let letter = |n: usize| char::from(b'a' + (n % 26) as u8);
+    if n < 26 { format!("job-{}", letter(n)) } else { format!("job-{}{}", letter(n / 26), letter(n)) }
 }
 
 /// Limits and budgets of the job's own, in one of three jobs.

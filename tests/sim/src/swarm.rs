@@ -14,6 +14,9 @@ use crate::plan::Plan;
 use crate::run::{Outcome, run};
 use crate::world::Counts;
 
+/// So many seeds have a median that says something.
+const ENOUGH: u64 = 500;
+
 /// How a swarm is to go.
 pub(crate) struct Wish {
     /// The first seed.
@@ -101,14 +104,18 @@ pub(crate) fn swarm(out: &mut impl Write, wish: &Wish) -> std::io::Result<ExitCo
         }
         Ok(())
     })?;
-    tell(out, &mut sum, wish, &clock)?;
+    let sizes = Sizes::of(&mut sum);
+    tell(out, &sum, &sizes, wish, &clock)?;
     if let Some(path) = &wish.ledger {
         note(path, &commit, wish.from, &sum)?;
     }
     if sum.failed > 0 {
         return Ok(last);
     }
-    let missing = if wish.coverage { coverage::missing(&sum.counts) } else { coverage::idle(&sum.counts) };
+    let mut missing = if wish.coverage { coverage::missing(&sum.counts) } else { coverage::idle(&sum.counts) };
+    if wish.coverage {
+        missing.extend(sizes.too_small(sum.done));
+    }
     if !missing.is_empty() {
         writeln!(out, "never occurred: {}", missing.join(", "))?;
         return Ok(ExitCode::from(EXIT_COVERAGE));
@@ -135,14 +142,42 @@ fn take(out: &mut impl Write, sum: &mut Sum, seed: u64, outcome: &Outcome, wish:
     Ok(false)
 }
 
-fn tell(out: &mut impl Write, sum: &mut Sum, wish: &Wish, clock: &Clock) -> std::io::Result<()> {
+/// What the hundredth part and half of the seeds do not reach.
+struct Sizes {
+    job_days: (f64, f64),
+    faults_a_day: (f64, f64),
+    calls_an_hour: (f64, f64),
+}
+
+impl Sizes {
+    fn of(sum: &mut Sum) -> Self {
+        let mut middle = |of: fn(&Size) -> f64| {
+            sum.sizes.sort_by(|a, b| of(a).total_cmp(&of(b)));
+            let at = |part: usize| sum.sizes.get(sum.sizes.len() * part / 100).map_or(0.0, of);
+            (at(1), at(50))
+        };
+        Self {
+            job_days: middle(|s| s.job_days),
+            faults_a_day: middle(|s| s.faults_a_day),
+            calls_an_hour: middle(|s| s.calls_an_hour),
+        }
+    }
+
+    /// Which seeds are too small to find much, as soon as there are enough of them to say so.
+    fn too_small(&self, seeds: u64) -> Vec<String> {
+        let asked = [
+            (self.job_days.1 >= 4.5, "seeds of 4.5 job-days at the median"),
+            (self.faults_a_day.0 >= 1.0, "seeds with a fault each job-day, but for a hundredth part"),
+            (self.calls_an_hour.0 >= 50.0, "seeds with 50 port calls a running job-hour, but for a hundredth part"),
+        ];
+        let lacks = asked.into_iter().filter(|(holds, _)| seeds >= ENOUGH && !holds);
+        lacks.map(|(_, what)| what.to_owned()).collect()
+    }
+}
+
+fn tell(out: &mut impl Write, sum: &Sum, sizes: &Sizes, wish: &Wish, clock: &Clock) -> std::io::Result<()> {
     coverage::report(out, &sum.counts)?;
-    let mut middle = |of: fn(&Size) -> f64| {
-        sum.sizes.sort_by(|a, b| of(a).total_cmp(&of(b)));
-        let at = |part: usize| sum.sizes.get(sum.sizes.len() * part / 100).map_or(0.0, of);
-        (at(1), at(50))
-    };
-    let (days, faults, calls) = (middle(|s| s.job_days), middle(|s| s.faults_a_day), middle(|s| s.calls_an_hour));
+    let (days, faults, calls) = (sizes.job_days, sizes.faults_a_day, sizes.calls_an_hour);
     writeln!(
         out,
         "a seed, hundredth part and median: {:.1} and {:.1} job-days, {:.1} and {:.1} faults a job-day, {:.0} and {:.0} port calls a running job-hour",
@@ -162,10 +197,9 @@ fn tell(out: &mut impl Write, sum: &mut Sum, wish: &Wish, clock: &Clock) -> std:
     )
 }
 
-/// The commit that this is built from, for reports: seeds are only comparable on one.
-/// The commit whose code this is; `unknown` outside a checkout.
+/// The commit whose code this is, with `-dirty` where files differ from it: seeds are only comparable on one. `unknown` outside a checkout.
 pub(crate) fn commit() -> String {
-    let asked = std::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
+    let asked = std::process::Command::new("git").args(["describe", "--always", "--dirty", "--exclude=*"]).output();
     asked
         .ok()
         .filter(|o| o.status.success())
@@ -186,4 +220,22 @@ fn note(path: &std::path::Path, commit: &str, from: u64, sum: &Sum) -> std::io::
         of("crashes"),
         of("messages lost")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_that_are_too_small_are_told_once_there_are_enough() {
+        let size = |job_days| Size { job_days, faults_a_day: 3.0, calls_an_hour: 80.0 };
+        let mut sum = Sum { sizes: (0..1000).map(|n| size(f64::from(n) / 250.0)).collect(), ..Sum::default() };
+        let small = Sizes::of(&mut sum);
+        assert!(small.too_small(ENOUGH - 1).is_empty());
+        assert_eq!(small.too_small(1000), ["seeds of 4.5 job-days at the median"]);
+        sum.sizes = (0..1000).map(|_| size(5.0)).collect();
+        assert!(Sizes::of(&mut sum).too_small(1000).is_empty());
+        sum.sizes[..20].fill_with(|| Size { job_days: 9.0, faults_a_day: 0.5, calls_an_hour: 40.0 });
+        assert_eq!(Sizes::of(&mut sum).too_small(1000).len(), 2);
+    }
 }

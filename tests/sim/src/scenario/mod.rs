@@ -199,6 +199,7 @@ fn seeds() -> Vec<Found> {
         let draw: fn(u64) -> Plan = match faults {
             "first" => Plan::draw_first,
             "days" => Plan::draw_days,
+            "rough" => Plan::draw_rough,
             _ => Plan::draw,
         };
         Some((seed, draw, why))
