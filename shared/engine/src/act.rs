@@ -45,7 +45,7 @@ impl Engine {
                     Some(g) => Some(self.delete(g).await),
                     None => None,
                 },
-                Effect::PublishEvents => self.publish(job).await,
+                Effect::PublishEvents => self.publish(job, began).await,
             }
         });
         join_all(acts).await.into_iter().flatten().collect()
@@ -101,9 +101,14 @@ impl Engine {
         }
     }
 
-    async fn publish(&self, job: &Job) -> Option<EffectOutcome> {
+    async fn publish(&self, job: &Job, began: Timestamp) -> Option<EffectOutcome> {
         let mut through = None;
         for event in &job.outbox {
+            // Of many, which a topic that was away for long leaves, as many as there is time for: what was sent is crossed off only when all
+            // effects of the pass have ended.
+            if self.past_deadline(began) {
+                break;
+            }
             // In order; what is left goes with the next pass.
             if let Err(error) = self.ports.events.publish(&job.id, event).await {
                 tracing::warn!(job = %job.id, %error, "an event could not be published");

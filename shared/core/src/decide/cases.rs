@@ -195,7 +195,7 @@ fn made(number: u32) -> Generation {
 }
 
 /// The end of an attempt that was judged.
-fn ended_by(kind: FailureKind) -> Ended {
+pub(super) fn ended_by(kind: FailureKind) -> Ended {
     Ended { at: at(3), kind: Some(kind), action: None, charge: None, summary: "over".into(), verdict: None }
 }
 

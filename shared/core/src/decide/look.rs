@@ -196,7 +196,7 @@ impl Pass<'_> {
                 Create::Intended | Create::Failed { .. } | Create::Done => false,
             };
             if g.delete.is_some() || waits_for_time {
-                self.wake((asked + self.in_flight()).max(self.now + std::time::Duration::from_secs(1)));
+                self.wait_for_proof(g, asked + self.in_flight());
             }
             return Meaning::Nothing;
         }
@@ -209,6 +209,18 @@ impl Pass<'_> {
             return Meaning::CreateFailed(CreateError { kind: CreateErrorKind::HiddenStockout, message });
         }
         Meaning::Gone("the API says 404".into())
+    }
+
+    /// Looks again when no create can be on its way any more; after that the operation alone can tell, which may take long.
+    fn wait_for_proof(&mut self, g: &Generation, certain: Timestamp) {
+        if self.now < certain {
+            return self.wake(certain);
+        }
+        let since = g.delete.as_ref().map_or(certain, |delete| delete.intended_at);
+        match self.look_for_404_after(since) {
+            Some(after) => self.wake(self.now + after.max(self.settings().poll_busy)),
+            None => self.lazy = true,
+        }
     }
 
     /// What is there under its name and is not this generation's.

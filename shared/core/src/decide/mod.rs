@@ -14,6 +14,8 @@ mod announced;
 #[cfg(test)]
 mod answers;
 #[cfg(test)]
+mod bounds;
+#[cfg(test)]
 mod cases;
 mod charge;
 mod judge;

@@ -21,6 +21,20 @@ fn ended_by_itself(attempt: &Attempt) -> bool {
     }
 }
 
+/// What a create that took longer than its limit says of its place.
+fn why_slow(g: &Generation, in_queue: bool, limit: Duration) -> CreateError {
+    let secs = limit.as_secs();
+    let (kind, message) = if in_queue {
+        (CreateErrorKind::Reservation, format!("no room in the reservation within {secs} s"))
+    } else if g.create == Create::Intended {
+        // Of capacity it says nothing, nor anything to other jobs.
+        (CreateErrorKind::Other, format!("no create request was answered within {secs} s"))
+    } else {
+        (CreateErrorKind::HiddenStockout, format!("not READY within {secs} s"))
+    };
+    CreateError { kind, message }
+}
+
 impl Pass<'_> {
     pub(super) fn retire(&mut self) {
         self.give_up_slow_creates();
@@ -178,13 +192,9 @@ impl Pass<'_> {
             return;
         }
         self.note(format!("generation {} was not READY within {} s; it is given up", g.number, limit.as_secs()));
-        // What hangs here hangs again: other places first, and here less and less often.
-        let (kind, message) = if in_queue {
-            (CreateErrorKind::Reservation, format!("no room in the reservation within {} s", limit.as_secs()))
-        } else {
-            (CreateErrorKind::HiddenStockout, format!("not READY within {} s", limit.as_secs()))
-        };
-        self.bar(g.placement.clone(), &CreateError { kind, message });
+        // What hangs here hangs again: other places first, and here less and less often. What its operation may say of it after the delete comes
+        // too late to be counted.
+        self.bar(g.placement.clone(), &why_slow(&g, in_queue, limit));
         if let Some(g) = self.generation_mut(g.number) {
             g.delete = Some(Delete { intended_at: now, sent_at: None, tries: 0, last_error: None });
         }
@@ -252,6 +262,15 @@ impl Pass<'_> {
                 next.new_generation = true;
             }
         }
+    }
+
+    /// How soon it is looked again whether what the job itself waits for is gone: within one second at first, and within a sixtieth of what it
+    /// has taken so far. `None`: with the tick's list, which is soon enough by then.
+    // A delete may be refused for hours, and each look commits the next one's time.
+    pub(super) fn look_for_404_after(&self, since: jiff::Timestamp) -> Option<Duration> {
+        let age = Duration::try_from(self.now.duration_since(since)).unwrap_or_default();
+        let after = (age / 60).max(self.settings().poll_busy / 2);
+        (after <= self.settings().poll_busy * 20).then_some(after)
     }
 
     /// How soon what is on its way is looked at again: when it is three times as old. `None`: when the tick's list shows a change, which is

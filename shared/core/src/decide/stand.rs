@@ -18,6 +18,12 @@ pub const OUTPUTS_MISSING: &str = "are missing: the machine was gone before all 
 /// In the message of a job that runs, where a worker is silent.
 pub(crate) const LAST_HEARD: &str = "was last heard of at";
 
+/// So many events wait to be published, with so many bytes of messages. A reader of the topic sees by the sequence that some are missing;
+/// the history has all of them.
+// Far below what a document holds: once it is full nothing of the job can be committed any more, not even a cancel or a delete.
+const OUTBOX_MAX: usize = 200;
+const OUTBOX_BYTES_MAX: usize = 200_000;
+
 /// So many workers are named of those whose outputs are missing.
 const LOST_SHOWN: usize = 4;
 
@@ -44,8 +50,8 @@ impl Pass<'_> {
                 attempt: self.job.last_attempt,
                 generation: self.job.last_generation,
             };
-            self.job.outbox.push(event);
             self.note(format!("{} → {}: {message}", self.before.phase.as_str(), phase.as_str()));
+            self.send_later(event);
         }
         if self.before.phase.has_slice() && !phase.has_slice() {
             self.job.queued_since = self.now;
@@ -53,6 +59,24 @@ impl Pass<'_> {
         self.job.reason = reason;
         self.job.message = message;
         self.finish()
+    }
+
+    /// Puts an event into the outbox; the oldest give way where it is full.
+    fn send_later(&mut self, event: OutEvent) {
+        self.job.outbox.push(event);
+        let mut bytes: usize = self.job.outbox.iter().map(|event| event.message.len()).sum();
+        let (mut dropped, mut left) = (0, self.job.outbox.len());
+        // Never the newest: the end of a job is told, whatever became of its way there.
+        while left > 1 && (left > OUTBOX_MAX || bytes > OUTBOX_BYTES_MAX) {
+            bytes -= self.job.outbox[dropped].message.len();
+            (dropped, left) = (dropped + 1, left - 1);
+        }
+        for event in self.job.outbox.drain(..dropped).collect::<Vec<_>>() {
+            self.note(format!(
+                "event {} is dropped unpublished: {left} newer ones wait; look at the topic of events and the right to publish there",
+                event.sequence
+            ));
+        }
     }
 
     /// Whose outputs were being collected when their machine went: nobody has them now.
@@ -289,8 +313,8 @@ impl Pass<'_> {
                 continue;
             }
             let after = match (&g.delete, g.ready_at) {
-                // The next create waits for this 404: "within one second".
-                (Some(_), _) if hand_over => Some(self.settings().poll_busy / 2),
+                // The next create waits for this 404.
+                (Some(d), _) if hand_over => self.look_for_404_after(d.intended_at),
                 (Some(d), _) => self.poll_after(d.intended_at),
                 // Its machines are up before the API says so: the start waits for its word alone.
                 (None, None) if self.seen.workers.iter().flatten().any(|r| r.generation == g.number) => {
@@ -436,12 +460,12 @@ fn is_like_generation(known: &Generation, g: &Generation) -> bool {
     Generation { asked_at, queued_until, ..g.clone() } == *known
 }
 
-/// The same but for progress.
+/// The same but for progress and the clockwork.
 fn is_like_attempt(known: &Attempt, a: &Attempt) -> bool {
-    let progress = |a: &Attempt| (a.step, a.step_at);
-    if progress(known) == progress(a) {
+    let moves = |a: &Attempt| (a.held_until, a.step, a.step_at);
+    if moves(known) == moves(a) {
         return known == a;
     }
-    let (step, step_at) = progress(known);
-    Attempt { step, step_at, ..a.clone() } == *known
+    let (held_until, step, step_at) = moves(known);
+    Attempt { held_until, step, step_at, ..a.clone() } == *known
 }

@@ -1,11 +1,20 @@
 //! A job without trouble, and people's commands at every point of it.
 
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use jiff::SignedDuration;
 use serde_json::json;
 
 use rekindle_core::classify::Exit;
 use rekindle_core::decide::Command;
-use rekindle_core::job::{Outcome, Phase};
+use rekindle_core::ids::JobId;
+use rekindle_core::job::{Job, OutEvent, Outcome, Phase};
 use rekindle_core::reason::Reason;
+use rekindle_fakes::FakeClock;
+use rekindle_ports::docs::Precondition;
+use rekindle_ports::kinds::Kind;
+use rekindle_ports::world::{Events, WorldError};
 
 use super::rig::Rig;
 use crate::Commanded;
@@ -232,4 +241,55 @@ async fn a_job_that_runs_well_is_looked_at_each_five_minutes_and_at_once_when_th
     rig.fakes.tpu.change(&Rig::name(1), |view| view.health = Health::Healthy);
     let job = rig.until(130, "the slice is well again", |j| j.generations[0].unhealthy_since.is_none()).await;
     assert_eq!(job.last_attempt, 1);
+}
+
+#[tokio::test]
+async fn a_place_where_creates_hang_is_left_for_another() {
+    let mut rig = Rig::new().await;
+    let zones = ["us-west4-a", "us-central1-a"];
+    rig.hangs_in = Some(zones[0].into());
+    rig.submit(json!({"tpu": {"accelerator": "v5litepod-16", "zones": zones, "queued": "never"}})).await;
+    let job = rig.until(700, "given up", |job| !job.barred.is_empty()).await;
+    assert_eq!((job.phase, job.reason), (Phase::Pending, Reason::CreateTimeout), "{}", job.message);
+    let job = rig.until_phase(Phase::Running, 120).await;
+    assert_eq!(job.generations[0].placement.zone, zones[1]);
+    assert_eq!((rig.creates(), job.counters.infra_failures), (2, 0));
+}
+
+/// A topic that takes a second for each event.
+struct SlowEvents(Arc<FakeClock>);
+
+#[async_trait]
+impl Events for SlowEvents {
+    async fn publish(&self, _: &JobId, _: &OutEvent) -> Result<(), WorldError> {
+        self.0.advance(SignedDuration::from_secs(1));
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn of_many_events_a_pass_publishes_and_crosses_off_what_it_has_time_for() {
+    let mut rig = Rig::new().await;
+    let id = rig.submit(json!({})).await;
+    rig.until_phase(Phase::Running, 70).await;
+    let mut job = Job::clone(&*rig.job().await);
+    let event = OutEvent {
+        sequence: 0,
+        at: rig.now(),
+        phase: Phase::Running,
+        reason: Reason::Running,
+        message: "as always".into(),
+        attempt: 1,
+        generation: 1,
+    };
+    job.outbox = (1..=60).map(|sequence| OutEvent { sequence, ..event.clone() }).collect();
+    rig.fakes.store().write(&Kind::Job(id.clone()), &job, Precondition::None).await.unwrap();
+    rig.engine.ports.events = Arc::new(SlowEvents(rig.fakes.clock.clone()));
+    let mut left = Vec::new();
+    for _ in 0..3 {
+        rig.engine.pass(&id, "test", None).await.unwrap();
+        left.push(rig.job().await.outbox.len());
+    }
+    let each = usize::try_from(rig.engine.settings.handler_deadline.as_secs()).unwrap();
+    assert_eq!(left, [60 - each, 60 - 2 * each, 0]);
 }

@@ -27,6 +27,8 @@ pub(super) struct Rig {
     pub(super) engine: Engine,
     /// Slices come up so long after their create.
     pub(super) create_secs: i64,
+    /// Creates there never come to an end.
+    pub(super) hangs_in: Option<String>,
     /// Deletes take so long.
     pub(super) delete_secs: i64,
     /// Agents of these generations do not call.
@@ -110,6 +112,7 @@ impl Rig {
             fakes,
             engine,
             create_secs: 2,
+            hangs_in: None,
             delete_secs: 3,
             cut_off: BTreeSet::new(),
             dead_slices: BTreeSet::new(),
@@ -236,7 +239,8 @@ impl Rig {
             match listed.view.state {
                 SliceState::Creating => {
                     let since = listed.created_at.unwrap();
-                    if now >= since + SignedDuration::from_secs(self.create_secs) {
+                    let hangs = self.hangs_in.as_ref() == Some(&listed.slice.zone);
+                    if !hangs && now >= since + SignedDuration::from_secs(self.create_secs) {
                         self.fakes.tpu.finish(name);
                     }
                 }
