@@ -85,7 +85,7 @@ impl Engine {
                 }
             }
             if self.past_deadline(began) {
-                return Ok(result);
+                break;
             }
             lost = None;
             let revision = loaded.revision;
@@ -96,7 +96,11 @@ impl Engine {
                 Round::Lost { read_through_us } => lost = Some((revision, read_through_us)),
             }
         }
-        Ok(result)
+        match lost {
+            // It has seen what nobody who won is known to have seen, and has stored nothing of it: acknowledged, it would wait for a tick.
+            Some(_) => Err(PassError::Transient(format!("every try to store what job {id} is due lost a race"))),
+            None => Ok(result),
+        }
     }
 
     /// Whether what caused a pass without a fact (a tick, an event of the cloud) was answered by who wrote first: by a pass that looked no earlier.
@@ -175,12 +179,8 @@ impl Engine {
         }
         let revision = match self.commit(loaded.revision, &before, &decision, &seen, cause, now).await {
             Ok(revision) => revision,
-            // Another job took a permit at the same moment: look again.
-            Err(StoreError::Conflict(path)) if decision.takes_permit && path != Kind::Job(before.id.clone()).path() => {
-                return Ok(Round::Again);
-            }
-            // The next round looks whether the winner had seen what caused this pass; else the last of four exits that come
-            // together would wait for the tick.
+            // Another job took a permit at the same moment: look again. Or somebody wrote this job: the next round looks whether the winner had
+            // seen what caused this pass; else the last of four exits that come together would wait for the tick.
             Err(StoreError::Conflict(_)) => {
                 return Ok(Round::Lost { read_through_us: seen.observation.read_through_us });
             }

@@ -9,7 +9,7 @@ use rekindle_core::limits::{Amount, InUse, Share};
 use rekindle_core::observation::Permit;
 use rekindle_ports::docs::{Precondition, Write};
 use rekindle_ports::kinds::Kind;
-use rekindle_ports::store::{At, CreatesDoc, FreezeDoc, put};
+use rekindle_ports::store::{At, CreatesDoc, FreezeDoc, Uses, put};
 
 use crate::Engine;
 
@@ -33,9 +33,9 @@ fn in_use(doc: &CreatesDoc, owner: &str) -> InUse {
     let all = |map: &BTreeMap<String, u64>| map.values().fold(0, |sum: u64, one| sum.saturating_add(*one));
     InUse {
         survey: doc.survey,
-        all: Amount { chips: all(&doc.chips), usd_micros_per_hour: all(&doc.usd_micros_per_hour) },
-        owner: Amount { chips: of(&doc.chips), usd_micros_per_hour: of(&doc.usd_micros_per_hour) },
-        entries: doc.entries.clone(),
+        all: Amount { chips: all(&doc.uses.chips), usd_micros_per_hour: all(&doc.uses.usd_micros_per_hour) },
+        owner: Amount { chips: of(&doc.uses.chips), usd_micros_per_hour: of(&doc.uses.usd_micros_per_hour) },
+        entries: doc.uses.entries.clone(),
     }
 }
 
@@ -82,11 +82,13 @@ impl Engine {
             doc.used += 1;
         }
         for share in given_back {
-            count(&mut doc, &job.spec.owner, &share.entry, share.amount(), u64::saturating_sub);
+            count(&mut doc.uses, &job.spec.owner, &share.entry, share.amount(), u64::saturating_sub);
         }
         // A request that is sent again asks for nothing more.
         if let Some((entry, amount)) = g.used().filter(|_| g.asked_at == Some(g.intended_at)) {
-            count(&mut doc, &job.spec.owner, entry, amount, u64::saturating_add);
+            for uses in [&mut doc.uses, &mut doc.added] {
+                count(uses, &job.spec.owner, entry, amount, u64::saturating_add);
+            }
         }
         let when = creates.map_or(Precondition::Absent, |c| Precondition::At(c.revision));
         put(&Kind::Creates, &doc, when)
@@ -94,12 +96,12 @@ impl Engine {
 }
 
 /// Adds a share to what is in use, or takes it off.
-pub(crate) fn count(doc: &mut CreatesDoc, owner: &str, entry: &str, share: Amount, by: impl Fn(u64, u64) -> u64) {
+pub(crate) fn count(uses: &mut Uses, owner: &str, entry: &str, share: Amount, by: impl Fn(u64, u64) -> u64) {
     let slot = |map: &mut BTreeMap<String, u64>, key: &str, amount: u64| match map.get_mut(key) {
         Some(slot) => *slot = by(*slot, amount),
         None => drop(map.insert(key.to_owned(), by(0, amount))),
     };
-    slot(&mut doc.chips, owner, share.chips);
-    slot(&mut doc.usd_micros_per_hour, owner, share.usd_micros_per_hour);
-    slot(&mut doc.entries, entry, share.chips);
+    slot(&mut uses.chips, owner, share.chips);
+    slot(&mut uses.usd_micros_per_hour, owner, share.usd_micros_per_hour);
+    slot(&mut uses.entries, entry, share.chips);
 }

@@ -12,7 +12,7 @@ use rekindle_core::observation::{SliceState, SliceView};
 use rekindle_core::reason::Reason;
 use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
-use rekindle_ports::store::{At, CreatesDoc, LivenessDoc, StoreError};
+use rekindle_ports::store::{At, CreatesDoc, LivenessDoc, StoreError, Uses};
 use rekindle_ports::tpu::Listing;
 use rekindle_ports::world::Hint;
 
@@ -41,6 +41,9 @@ pub struct TickReport {
 // Bounds the memory of a tick: a job document is some kB.
 const PAGE: usize = 200;
 
+/// So often a tick tries to store what it has counted while creates take their permits.
+const RACES_MAX: u32 = 20;
+
 /// A grant that was not taken after so many minutes is void.
 const GRANT_MINUTES: i64 = 2;
 
@@ -53,11 +56,26 @@ struct Waiter {
 #[derive(Default)]
 struct Survey {
     /// Only what is in use.
-    used: CreatesDoc,
+    used: Uses,
     waiters: Vec<Waiter>,
     owners: Owners,
     /// Jobs that are not over.
     live: usize,
+}
+
+impl Survey {
+    /// Makes what was counted the totals of the document, which was `then` before the count began. What creates have added meanwhile is added,
+    /// though a part of it may have been counted: of one minute a total too large is better than one too small.
+    fn fold(&self, then: &CreatesDoc, doc: &mut CreatesDoc) {
+        // Another tick has counted meanwhile.
+        if doc.survey != then.survey {
+            return;
+        }
+        doc.uses.clone_from(&self.used);
+        doc.uses.add_growth(&then.added, &doc.added);
+        doc.added = Uses::default();
+        doc.survey += 1;
+    }
 }
 
 /// What the part of a tick that grants permits answers.
@@ -244,39 +262,23 @@ impl Engine {
 
     /// Refreshes the totals, and grants this minute's remaining permits by priority, then age.
     async fn grant(&self) -> Result<Granted, StoreError> {
-        for _ in 0..20 {
-            // Read before the survey: a create that is committed meanwhile moves this document, and is counted in the next try.
-            let (at, now) = self.ports.store.read_timed::<CreatesDoc>(&Kind::Creates).await?;
-            let minute = minute_of(now);
-            let mut survey = self.survey().await?;
-            survey
-                .waiters
-                .sort_by(|a, b| b.priority.cmp(&a.priority).then(a.since.cmp(&b.since)).then(a.id.cmp(&b.id)));
+        // Read before the survey: a create that is committed meanwhile moves this document, and says in it what the survey may have missed.
+        let first = self.ports.store.read_timed::<CreatesDoc>(&Kind::Creates).await?;
+        let then = first.0.as_ref().map(|at| at.value.clone()).unwrap_or_default();
+        let mut survey = self.survey().await?;
+        survey.waiters.sort_by(|a, b| b.priority.cmp(&a.priority).then(a.since.cmp(&b.since)).then(a.id.cmp(&b.id)));
+        let mut read = first;
+        for _ in 0..RACES_MAX {
+            let (at, now) = read;
             let mut doc = at.as_ref().map(|a| a.value.clone()).unwrap_or_default();
-            if doc.minute != minute {
-                doc.minute = minute;
-                doc.used = 0;
-            }
-            doc.granted.retain(|_, granted| *granted + GRANT_MINUTES > minute);
-            let CreatesDoc { chips, usd_micros_per_hour, entries, .. } = survey.used;
-            (doc.chips, doc.usd_micros_per_hour, doc.entries) = (chips, usd_micros_per_hour, entries);
-            doc.survey += 1;
-            let free =
-                self.settings.creates_per_minute.saturating_sub(doc.used.max(self.settings.creates_free_per_minute));
-            let mut chosen = Vec::new();
-            for waiter in survey.waiters.iter().filter(|w| !doc.granted.contains_key(&w.id)).take(free as usize) {
-                chosen.push(waiter.id.clone());
-            }
-            for id in &chosen {
-                doc.granted.insert(id.clone(), minute);
-                doc.used += 1;
-            }
+            survey.fold(&then, &mut doc);
+            let chosen = self.choose(&survey.waiters, &mut doc, minute_of(now));
             let when = at.map_or(Precondition::Absent, |a| Precondition::At(a.revision));
             match self.ports.store.write(&Kind::Creates, &doc, when).await {
                 Ok(_) => {
                     let hints = chosen.iter().map(|id| self.hint(id, "create permit granted"));
                     join_all(hints).await;
-                    let chips = doc.chips.values().sum();
+                    let chips = doc.uses.chips.values().sum();
                     return Ok(Granted {
                         count: chosen.len(),
                         chips,
@@ -284,11 +286,30 @@ impl Engine {
                         has_live: survey.live > 0,
                     });
                 }
-                Err(StoreError::Conflict(_)) => {}
+                // Only this document is read again. With many jobs the survey takes longer than from one create to the next: begun again with each,
+                // it would never end, nor what comes after it.
+                Err(StoreError::Conflict(_)) => read = self.ports.store.read_timed(&Kind::Creates).await?,
                 Err(error) => return Err(error),
             }
         }
         Err(StoreError::Conflict(Kind::Creates.path()))
+    }
+
+    /// Grants what is left of the minute to those that wait, in their order.
+    fn choose(&self, waiters: &[Waiter], doc: &mut CreatesDoc, minute: i64) -> Vec<JobId> {
+        if doc.minute != minute {
+            doc.minute = minute;
+            doc.used = 0;
+        }
+        doc.granted.retain(|_, granted| *granted + GRANT_MINUTES > minute);
+        let free = self.settings.creates_per_minute.saturating_sub(doc.used.max(self.settings.creates_free_per_minute));
+        let without = waiters.iter().filter(|w| !doc.granted.contains_key(&w.id));
+        let chosen: Vec<JobId> = without.take(free as usize).map(|w| w.id.clone()).collect();
+        for id in &chosen {
+            doc.granted.insert(id.clone(), minute);
+            doc.used += 1;
+        }
+        chosen
     }
 
     /// Hints every job that knows a slice of its own otherwise than the list shows it.

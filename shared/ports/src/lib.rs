@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 pub mod body;
+mod creates;
 mod dead;
 pub mod docs;
 pub mod kinds;

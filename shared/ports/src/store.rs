@@ -21,6 +21,7 @@ use rekindle_core::series::Series;
 use rekindle_core::shared::Shared;
 
 use crate::body::Body;
+pub use crate::creates::{CreatesDoc, Uses};
 pub use crate::dead::DeadDoc;
 use crate::docs::{Content, Cursor, Doc, Docs, DocsError, Index, IndexValue, Op, Precondition, Query, Revision, Write};
 use crate::kinds::{Kind, SCHEMA};
@@ -132,27 +133,6 @@ pub struct FreezeDoc {
     pub by: String,
     /// When.
     pub at: Option<Timestamp>,
-}
-
-/// `limits/creates`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct CreatesDoc {
-    /// The minute (since 1970) that `used` counts.
-    pub minute: i64,
-    /// Permits used in it, by passes and by grants.
-    pub used: u32,
-    /// Jobs to which the tick granted a permit that they have not taken yet, with the minute of the grant.
-    pub granted: BTreeMap<JobId, i64>,
-    /// Chips of all live generations, by owner; refreshed by each tick, added to by each create.
-    pub chips: BTreeMap<String, u64>,
-    /// Micro US dollars an hour of all live generations, by owner; as `chips`.
-    pub usd_micros_per_hour: BTreeMap<String, u64>,
-    /// Chips of all live generations, by the entry of the capacity list that allowed them; as `chips`.
-    #[serde(default)]
-    pub entries: BTreeMap<String, u64>,
-    /// Grows with each tick's count of these.
-    #[serde(default)]
-    pub survey: u64,
 }
 
 /// `jobs/{job}/commands/{hash}`.

@@ -17,8 +17,8 @@ use rekindle_ports::store::{CreatesDoc, encode};
 use rekindle_ports::world::Hint;
 
 use super::rig::Rig;
-use crate::PassOutcome;
 use crate::permits::minute_of;
+use crate::{PassError, PassOutcome};
 
 fn id() -> JobId {
     JobId::parse("train").unwrap()
@@ -106,4 +106,65 @@ async fn a_permit_of_an_earlier_minute_counts_in_the_minute_of_its_create() {
         assert_eq!((rig.creates(), doc.used), (creates, then), "{ago} minutes ago, {used} used");
         assert_eq!(rig.job().await.reason == Reason::CreateBudget, creates == 0);
     }
+}
+
+#[tokio::test]
+async fn a_pass_that_has_lost_every_race_is_not_acknowledged() {
+    let rig = running().await;
+    rig.fakes.tpu.set_state(&Rig::name(1), SliceState::Preempted);
+    // As often as a pass tries. None of the writers has looked.
+    for n in 0..12 {
+        race(&rig, |job| job.spec.notes = Some(format!("try {n}"))).await;
+    }
+    let lost = rig.engine.pass(&id(), "event", None).await;
+    assert!(matches!(&lost, Err(PassError::Transient(why)) if why.contains("lost a race")), "{lost:?}");
+    assert_eq!(rig.job().await.counters.preemptions, 0, "it has stored nothing");
+    assert_eq!(rig.engine.pass(&id(), "event", None).await.unwrap(), PassOutcome::Done);
+    assert_eq!(rig.job().await.counters.preemptions, 1);
+}
+
+#[tokio::test]
+async fn a_pass_that_has_lost_every_race_for_a_permit_is_not_acknowledged() {
+    let rig = Rig::new().await;
+    rig.submit(json!({})).await;
+    let path = Kind::Creates.path();
+    for used in 1..=12 {
+        let doc = CreatesDoc { minute: minute_of(rig.now()), used, ..CreatesDoc::default() };
+        let content = Content { body: encode(Arc::new(doc)), index: Arc::default() };
+        rig.fakes.docs.race(vec![Write::Put { path: path.clone(), content, when: Precondition::None }]);
+    }
+    let lost = rig.engine.pass(&id(), "event", None).await;
+    assert!(matches!(&lost, Err(PassError::Transient(_))) && rig.creates() == 0, "{lost:?}");
+    rig.engine.pass(&id(), "event", None).await.unwrap();
+    assert_eq!(rig.creates(), 1);
+}
+
+#[tokio::test]
+async fn creates_during_a_ticks_count_are_added_and_nothing_is_counted_anew() {
+    let mut rig = Rig::new().await;
+    rig.submit(json!({})).await;
+    rig.until_phase(Phase::Running, 70).await;
+    rig.engine.tick(rig.now()).await.unwrap();
+    let count = async || {
+        let reads = rig.fakes.docs.reads();
+        let report = rig.engine.tick(rig.now()).await.unwrap();
+        (report.chips, rig.fakes.docs.reads() - reads)
+    };
+    let undisturbed = count().await;
+    assert_eq!(undisturbed.0, 16);
+    // Jobs that the count does not show take a permit before it is stored, three times; one has given back as much.
+    let at = rig.fakes.store().read::<CreatesDoc>(&Kind::Creates).await.unwrap().unwrap();
+    let mut doc = at.value;
+    for _ in 0..3 {
+        for uses in [&mut doc.uses, &mut doc.added] {
+            *uses.chips.entry("ann@example.com".into()).or_default() += 8;
+        }
+        *doc.uses.chips.entry("ann@example.com".into()).or_default() -= 8;
+        let content = Content { body: encode(Arc::new(doc.clone())), index: Arc::default() };
+        rig.fakes.docs.race(vec![Write::Put { path: Kind::Creates.path(), content, when: Precondition::None }]);
+    }
+    assert_eq!(count().await, (16 + 24, undisturbed.1 + 3), "chips, and reads");
+    let doc = rig.fakes.store().read::<CreatesDoc>(&Kind::Creates).await.unwrap().unwrap().value;
+    assert!(doc.added.is_empty());
+    assert_eq!(count().await, undisturbed, "the next count is right again");
 }
