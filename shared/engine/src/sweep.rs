@@ -127,7 +127,13 @@ impl Engine {
             return Ok((Owner::Foreign, None));
         };
         let (job, generation) = (parsed.job, parsed.generation);
-        let found = self.ports.store.job(&job).await?.map(|at| at.value);
+        let found = match self.ports.store.job(&job).await {
+            Ok(found) => found.map(|at| at.value),
+            // One job that this version cannot read must not keep the orphans of all others, nor lose its slice: what bears its name is taken for
+            // its own. The store tells of the document whenever a tick reads the jobs.
+            Err(StoreError::Unreadable { .. }) => return Ok((Owner::Job { job, generation }, None)),
+            Err(error) => return Err(error),
+        };
         let owner = found.filter(|found| {
             found.generations.iter().any(|g| g.number == generation && g.placement.zone == resource.slice.zone)
         });

@@ -10,12 +10,13 @@ use rekindle_core::job::{Phase, Via};
 use rekindle_core::names;
 use rekindle_core::observation::{Health, Made, SliceLabels, SliceState, SliceView};
 use rekindle_fakes::Call;
-use rekindle_ports::docs::{Precondition, Write};
+use rekindle_ports::docs::{Content, IndexValue, Precondition, Write};
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::{Installation, OrphansDoc};
 use rekindle_ports::tpu::{Listed, SliceRef};
 
 use super::rig::Rig;
+use crate::Owner;
 use crate::observe::made_else;
 
 const DAY_MINUTES: usize = 24 * 60;
@@ -304,4 +305,24 @@ async fn only_of_what_is_ours_it_is_told_that_something_else_was_made() {
     assert!(told.is_some_and(|told| told.starts_with("v5litepod-8 was made")));
     view.labels = SliceLabels::default();
     assert_eq!(made_else(me, &job, g, &view), None, "nobody deletes that");
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_read_keeps_its_slice_and_nobody_elses_orphan() {
+    let rig = Rig::new().await;
+    ticks(&rig, 1).await;
+    let body = json!({"schema": 1, "data": {"id": "broken"}}).into();
+    let index = Arc::new([("live".into(), IndexValue::Bool(true)), ("created_us".into(), IndexValue::Int(1))].into());
+    let path = Kind::Job(JobId::parse("broken").unwrap()).path();
+    let write = Write::Put { path, content: Content { body, index }, when: Precondition::None };
+    rig.fakes.store().commit(vec![write]).await.unwrap();
+    let kept = put(&rig, "abcdef", "broken", Via::Node, SignedDuration::ZERO);
+    let orphan = put(&rig, "abcdef", "gone", Via::Node, SignedDuration::ZERO);
+    ticks(&rig, 12).await;
+    assert_eq!(deleted(&rig), [orphan]);
+    let report = rig.engine.tick(rig.now()).await.unwrap();
+    assert!(report.sweep.is_some() && report.troubles.is_empty(), "{:?}", report.troubles);
+    assert!(rig.fakes.tpu.slices().iter().any(|listed| listed.slice.name == kept));
+    let (fleet, _) = rig.engine.fleet().await.unwrap();
+    assert!(fleet.iter().any(|entry| entry.resource.slice.name == kept && matches!(entry.owner, Owner::Job { .. })));
 }
