@@ -22,6 +22,7 @@ mod logs;
 mod objects;
 mod people;
 mod policy;
+mod retold;
 mod seeing;
 mod site;
 mod space;

@@ -14,6 +14,7 @@ use rekindle_web::{Problem, problem};
 use rekindle_wire::agent::Hello;
 
 use super::News;
+use super::merge::is_untold_reboot;
 use crate::Api;
 use crate::jobs::store;
 
@@ -94,8 +95,9 @@ async fn again(api: &Api, job: &Job, hello: &Hello) -> Result<Option<News>, Stor
         return write(api, hello, &report, Precondition::Absent).await.map(|_| None);
     };
     if last.value.boot_id == hello.boot_id {
-        // The program may be alive; the agent finds out and reports.
-        return Ok(None);
+        // The program may be alive; the agent finds out and reports. Unless this boot is known to have lost it, and the job does not know.
+        let untold = own.filter(|at| is_untold_reboot(&at.value, current));
+        return Ok(untold.map(|at| News { cause: "worker rebooted".into(), after: at.revision }));
     }
     let (mut report, when) = match own {
         Some(at) => {

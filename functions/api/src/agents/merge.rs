@@ -140,7 +140,13 @@ pub(super) enum Change {
     Resumed,
 }
 
-/// The most important change of a write, if any. Heartbeats are none.
+/// True if no pass has drawn the conclusion from a boot that lost a worker's program: the hint of it may be lost.
+pub(super) const fn is_untold_reboot(report: &WorkerReport, attempt: &Attempt) -> bool {
+    report.has_rebooted && report.exit.is_none() && attempt.stop.is_none() && attempt.ended.is_none()
+}
+
+/// The most important change of a write, if any. Heartbeats are none, except as long as the job does not know of a fact that passes look for
+/// with a tick alone. What is not told again here (ready, running, the last exit) is seen with the next tick: until all run, each looks.
 pub(super) fn change(
     known: Option<&WorkerReport>,
     next: &WorkerReport,
@@ -160,15 +166,13 @@ pub(super) fn change(
     {
         return Some(if known.is_collecting { Change::Collected } else { Change::Sent });
     }
-    if let Some(notice) = &next.notice {
-        let known_to_job = job.generation(next.generation).and_then(|g| g.notice.as_ref());
-        let is_new = known_to_job.is_none_or(|k| notice.says_more(k) && !is_much_alike(notice, k));
-        // Once for each worker that sees it; a pass that has read past this write has nothing to do.
-        if is_new && known.and_then(|k| k.notice.as_ref()) != Some(notice) {
-            return Some(Change::Notice);
-        }
+    // Until a pass has seen it, also when it was stored before: its hint may be lost. Where nothing is left of the generation none would.
+    if let Some((notice, g)) = next.notice.as_ref().zip(job.generation(next.generation))
+        && g.notice.as_ref().is_none_or(|k| notice.says_more(k) && !is_much_alike(notice, k))
+    {
+        return Some(Change::Notice);
     }
-    if known.is_some_and(|k| k.boot_id != next.boot_id) {
+    if known.is_some_and(|k| k.boot_id != next.boot_id) || is_untold_reboot(next, attempt) {
         return Some(Change::Reboot);
     }
     let before = known.map(|k| k.state);

@@ -20,7 +20,7 @@ use super::Served;
 /// One worker's agent.
 pub(super) struct Agent<'a> {
     served: &'a Served,
-    hello: Hello,
+    pub(super) hello: Hello,
     token: String,
     pub(super) order: Order,
 }
@@ -43,7 +43,7 @@ fn hello_of(served: &Served, worker: u32) -> Hello {
     }
 }
 
-async fn say(served: &Served, hello: &Hello) -> Answer {
+pub(super) async fn say(served: &Served, hello: &Hello) -> Answer {
     served.post("/agent/v1/hello", &serde_json::to_value(hello).unwrap()).await
 }
 
@@ -85,7 +85,7 @@ impl Agent<'_> {
         }
     }
 
-    async fn try_send(&self, report: &impl serde::Serialize) -> Answer {
+    pub(super) async fn try_send(&self, report: &impl serde::Serialize) -> Answer {
         let request = http::Request::post("/agent/v1/report")
             .header("content-type", "application/json")
             .header("authorization", format!("Bearer {}", self.token))
@@ -312,20 +312,6 @@ async fn the_slice_is_kept_until_all_outputs_are_collected_which_is_news() {
     served.rig.pass("train").await;
     let job = served.get("/v1/jobs/train").await.json();
     assert_eq!(job["resources"][0]["state"], json!("deleting"), "{job}");
-}
-
-#[tokio::test]
-async fn an_exit_whose_hint_failed_comes_again_and_is_hinted() {
-    let served = Served::with_job().await;
-    let mut agents = running(&served).await;
-    let agent = &mut agents[0];
-    let mut report = agent.report(WorkerState::Exited);
-    report.exit = Some(agent.exit(1));
-    served.rig.fakes.hints.fail_before(3);
-    assert_eq!(agent.try_send(&report).await.status, 503);
-    assert!(served.rig.take_causes().is_empty() && agent.stored().await.exit.is_some());
-    agent.send(&report).await;
-    assert_eq!(served.rig.take_causes(), ["worker exit"]);
 }
 
 #[tokio::test]
