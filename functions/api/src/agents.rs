@@ -27,7 +27,9 @@ mod bind;
 pub(crate) mod machine;
 mod merge;
 mod points;
+pub(crate) mod roll;
 mod store;
+mod tails;
 
 /// A hint that cannot be published is tried again so often before the agent is asked to come again.
 const HINT_TRIES: u32 = 3;

@@ -1,12 +1,12 @@
 //! Stores reports, fenced by attempt, and finds out whether a pass must know.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use rekindle_core::ids::WorkerKey;
 use rekindle_core::job::{Attempt, Job};
 use rekindle_core::observation::{WorkerReport, WorkerState};
 use rekindle_core::orders::attempt_of;
-use rekindle_ports::docs::{Precondition, Revision};
+use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::StoreError;
 use rekindle_web::Problem;
@@ -14,7 +14,8 @@ use rekindle_wire::agent::Report;
 
 use super::News;
 use super::merge::{Change, change, merge};
-use super::points;
+use super::roll::{Standing, all};
+use super::{points, tails};
 use crate::Api;
 use crate::jobs::store as trouble;
 
@@ -68,6 +69,12 @@ async fn once(
     if is_late && !tells {
         return Ok(None);
     }
+    // An exit is told again and again, and kept as it was told first.
+    let report = match before {
+        Some(known) if known.exit.is_some() => Cow::Borrowed(report),
+        Some(_) | None => tails::bounded(job, report),
+    };
+    let report = report.as_ref();
     let next = Arc::new(merge(before, report, &address(job, report), api.engine.ports.clock.now(), is_late));
     let news = change(before, &next, job, attempt);
     let revision = match &known {
@@ -79,12 +86,13 @@ async fn once(
     points::add(api, &report.job, before, &next).await;
     let Some(news) = news else { return Ok(None) };
     let complete = match news {
-        Change::Ready => all(api, job, attempt, |r| r.state == WorkerState::Ready).await?,
+        Change::Ready => all(api, job, attempt, revision, |w| w.state == WorkerState::Ready).await?,
         Change::Running => {
-            all(api, job, attempt, |r| matches!(r.state, WorkerState::Running | WorkerState::Exited)).await?
+            let has_begun = |w: Standing| matches!(w.state, WorkerState::Running | WorkerState::Exited);
+            all(api, job, attempt, revision, has_begun).await?
         }
-        Change::AllExited => all(api, job, attempt, |r| r.state == WorkerState::Exited).await?,
-        Change::Collected | Change::Sent => all(api, job, attempt, |r| !r.has_left_something()).await?,
+        Change::AllExited => all(api, job, attempt, revision, |w| w.state == WorkerState::Exited).await?,
+        Change::Collected | Change::Sent => all(api, job, attempt, revision, |w| !w.has_left_something).await?,
         Change::Exit | Change::Notice | Change::Reboot | Change::Step | Change::Resumed => Some(revision),
     };
     let cause = match news {
@@ -100,23 +108,6 @@ async fn once(
         Change::Resumed => "resumed further back",
     };
     Ok(complete.map(|read| News { cause: cause.into(), after: read.max(revision) }))
-}
-
-/// Whether all workers of an attempt are that far; with the commit time of the newest of them.
-///
-/// Each worker asks after its own write, so of those that come together the last one sees all.
-async fn all(
-    api: &Api,
-    job: &Job,
-    attempt: &Attempt,
-    is: impl Fn(&WorkerReport) -> bool,
-) -> Result<Option<Revision>, StoreError> {
-    let Some(g) = job.generation(attempt.generation) else { return Ok(None) };
-    let keys = (0..g.slices).flat_map(|slice| (0..g.workers).map(move |worker| WorkerKey { slice, worker }));
-    let of: Vec<(u32, WorkerKey)> = keys.map(|key| (attempt.number, key)).collect();
-    let (reports, _) = api.engine.ports.store.workers(&job.id, &of).await?;
-    let complete = reports.len() == of.len() && reports.iter().all(|at| is(&at.value));
-    Ok(reports.iter().map(|at| at.revision).max().filter(|_| complete))
 }
 
 /// Hello told it for the first attempt of the VM; later attempts take it from the slice.

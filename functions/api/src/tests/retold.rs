@@ -1,13 +1,21 @@
-//! Facts whose hint was lost: the agent comes again, and the job gets to know.
+//! Facts whose hint was lost: the agent comes again, and the job gets to know. And what many workers tell at once.
+
+use std::sync::Arc;
 
 use jiff::SignedDuration;
+use serde_json::json;
 
 use rekindle_core::job::Phase;
 use rekindle_core::observation::{Notice, NoticeKind, WorkerState};
 use rekindle_ports::world::Clock;
+use rekindle_rig::{CALLER, spec};
+use rekindle_web::caller::Loopback;
+use rekindle_wire::agent::Report;
 
 use super::Served;
-use super::agents::{running, say};
+use super::agents::{running, say, worker};
+use crate::Api;
+use crate::agents::roll::{Standing, all};
 
 #[tokio::test]
 async fn an_exit_whose_hint_failed_comes_again_and_is_hinted() {
@@ -67,4 +75,62 @@ async fn a_reboot_whose_hint_failed_is_hinted_with_the_next_hello_and_report_unt
     assert_eq!(say(&served, &rebooted).await.status, 200);
     assert_eq!(agents[1].try_send(&report).await.status, 200);
     assert!(served.rig.take_causes().is_empty(), "the job knows it");
+}
+
+#[tokio::test]
+async fn what_the_workers_of_a_large_slice_said_last_stays_within_bounds_and_tells_the_cause() {
+    let mut spec = spec("train");
+    spec["tpu"] = json!({"accelerator": "v5litepod-256"});
+    let served = Served::new().await.and_job(&spec).await;
+    let agent = worker(&served, 0).await;
+    let talk = "I0827 11:58:00.000001 77 transport.cc:11] a call took 7 us\n".repeat(1000);
+    let said =
+        "Traceback (most recent call last):\n  File \"train.py\", line 7, in <module>\nValueError: shapes differ\n";
+    let mut exit = agent.exit(1);
+    exit.evidence.tail = format!("{talk}{said}{talk}");
+    let report = Report { exit: Some(exit.clone()), ..agent.report(WorkerState::Exited) };
+    for _ in 0..2 {
+        assert_eq!(agent.try_send(&report).await.status, 200);
+        let tail = agent.stored().await.exit.unwrap().evidence.tail;
+        let workers = served.rig.job("train").await.unwrap().generations[0].workers;
+        assert_eq!(workers, 64);
+        assert!(tail.len() <= (2 << 20) / 64 && tail.contains(said) && tail.ends_with("a call took 7 us\n"), "{tail}");
+    }
+}
+
+#[tokio::test]
+async fn a_small_slice_keeps_all_that_its_workers_said() {
+    let served = Served::with_job().await;
+    let agents = running(&served).await;
+    let mut exit = agents[0].exit(1);
+    exit.evidence.tail = "x\n".repeat(60_000);
+    let report = Report { exit: Some(exit.clone()), ..agents[0].report(WorkerState::Exited) };
+    assert_eq!(agents[0].try_send(&report).await.status, 200);
+    assert_eq!(agents[0].stored().await.exit.unwrap().evidence.tail, exit.evidence.tail);
+}
+
+#[tokio::test]
+async fn of_workers_that_ask_at_once_one_read_answers_all() {
+    let served = Served::with_job().await;
+    let agents = running(&served).await;
+    let job = served.rig.job("train").await.unwrap();
+    let api = Api::new(served.rig.engine.clone(), Arc::new(Loopback { identity: CALLER.into() }), None);
+    let (attempt, reads) = (job.attempt().unwrap(), || served.rig.fakes.docs.reads());
+    let last = served.rig.fakes.store().workers(&job.id, &[]).await.unwrap().1;
+    let before = reads();
+    let runs = |w: Standing| w.state == WorkerState::Running;
+    for _ in 0..256 {
+        assert!(all(&api, &job, attempt, last, runs).await.unwrap().is_some());
+    }
+    assert_eq!(reads() - before, 1);
+    // One that has written since is answered by a read that has seen it.
+    served.rig.advance(1);
+    let mut report = agents[2].report(WorkerState::Exited);
+    report.exit = Some(agents[2].exit(0));
+    assert_eq!(agents[2].try_send(&report).await.status, 200);
+    let wrote = served.rig.fakes.store().workers(&job.id, &[]).await.unwrap().1;
+    let before = reads();
+    assert_eq!(all(&api, &job, attempt, wrote, runs).await.unwrap(), None);
+    assert_eq!(reads() - before, 1);
+    assert_eq!(all(&api, &job, attempt, last, runs).await.unwrap(), None, "what is newer answers what is older");
 }

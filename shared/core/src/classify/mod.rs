@@ -17,6 +17,7 @@ mod exit;
 #[cfg(test)]
 mod facts_tests;
 mod lines;
+mod shorten;
 mod signature;
 mod table;
 #[cfg(test)]
@@ -28,4 +29,5 @@ pub use evidence::{
     CaseAction, Evidence, EvidenceLine, Exit, NodeFact, NoticeFact, Outcome, SignalSender, Stage, Verdict,
     WorkerEvidence,
 };
+pub use shorten::shorten;
 pub use verdict::classify;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::signature::SIGNATURES;
 use super::table;
-use super::{Evidence, Outcome, case, classify};
+use super::{Evidence, Outcome, case, classify, shorten};
 
 #[derive(Debug, Deserialize)]
 struct Known {
@@ -232,4 +232,32 @@ fn shifted_clocks_change_nothing() {
             assert_same(&case, &evidence, "clocks are shifted");
         }
     }
+}
+
+#[test]
+fn a_tail_that_was_cut_for_a_large_slice_tells_the_same() {
+    const SHARE: usize = 8 << 10;
+    // What a program says stands between what a runtime goes on to say.
+    let talk = |n: usize| format!("I0827 11:58:{:02}.{n:06} 77 transport.cc:11] a call took {n} us\n", n % 60);
+    let (before, after) = ((0..40).map(talk).collect::<String>(), (0..150).map(talk).collect::<String>());
+    let (mut cut, mut wrong) = (0, Vec::new());
+    for case in ["failures", "more", "jax"].into_iter().flat_map(cases) {
+        let mut whole = case.evidence;
+        for worker in &mut whole.workers {
+            worker.tail = format!("{before}{}\n{after}", worker.tail);
+        }
+        let mut short = whole.clone();
+        for worker in &mut short.workers {
+            let tail = shorten(worker, SHARE).unwrap();
+            assert!(tail.len() <= SHARE, "{}: {} bytes", case.known.id, tail.len());
+            (worker.tail, cut) = (tail, cut + 1);
+        }
+        let (whole, short) = (classify(&whole), classify(&short));
+        let told = |verdict: &super::Verdict| (verdict.outcome, verdict.summary.clone(), verdict.evidence.clone());
+        if told(&short) != told(&whole) {
+            wrong.push(format!("{}: {:?} and not {:?}", case.known.id, told(&short), told(&whole)));
+        }
+    }
+    assert!(cut > 500, "{cut} tails");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

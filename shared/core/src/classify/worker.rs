@@ -489,14 +489,19 @@ fn ends_with_exception(lines: &[Line<'_>]) -> bool {
 /// True if it said that it waits for others, and took no step after that: its silence is then that of a program that
 /// hangs, and not of a loss.
 fn still_waits(lines: &[Line<'_>]) -> bool {
+    waiting(lines).is_some()
+}
+
+/// The line that says so.
+pub(super) fn waiting<'a, 'b>(lines: &'b [Line<'a>]) -> Option<&'b Line<'a>> {
     static WAITS: LazyLock<Regex> = LazyLock::new(|| {
         fixed(concat!(
             r"(?i)\bis taking more than \d|\bstill waiting\b|\bwaiting (?:for|on|until) .{0,60}\b(?:workers?|hosts?",
             r"|peers?|process(?:es)?|tasks?|nodes?|ranks?|barrier|coordinator|rendezvous)\b|\bRendezvous'ing\b",
         ))
     });
-    let after_steps = lines.iter().rev().take_while(|line| !line.progress);
-    after_steps.map(|line| &line.text[..line.text.len().min(400)]).any(|head| WAITS.is_match(head))
+    let mut after_steps = lines.iter().rev().take_while(|line| !line.progress);
+    after_steps.find(|line| WAITS.is_match(&line.text[..line.text.len().min(400)]))
 }
 
 /// A decimal number of ASCII digits.
