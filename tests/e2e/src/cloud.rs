@@ -23,6 +23,8 @@ pub struct Call {
     pub seq: u64,
     /// Name of the call.
     pub method: String,
+    /// `GET`, `POST`, …
+    pub http_method: String,
     /// Path.
     pub path: String,
     /// Query.

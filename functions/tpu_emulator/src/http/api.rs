@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, Uri};
 use axum::response::{IntoResponse, Response};
 use rekindle_core::catalog;
 use serde_json::{Map, Value, json};
@@ -49,8 +50,7 @@ impl Parameters {
 pub(super) async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let arrival = Arrival::now();
     let (method, uri) = (request.method().clone(), request.uri().clone());
-    let agent =
-        request.headers().get("user-agent").and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let entry = entry("", &method, &uri, request.headers());
     let (rpc, faulted, response) = match route(&method, uri.path()) {
         Some(route) => {
             let rpc = route.rpc;
@@ -59,7 +59,14 @@ pub(super) async fn handle(State(shared): State<Arc<Shared>>, request: Request) 
         }
         None => ("", false, ApiError::no_such_method(uri.path()).into_response()),
     };
-    let entry = Entry {
+    let entry = Entry { method: rpc.to_owned(), status: response.status().as_u16(), faulted, ..entry };
+    shared.log.write(&arrival, entry);
+    response
+}
+
+/// A call of this RPC that is answered with 200.
+pub(super) fn entry(rpc: &str, method: &Method, uri: &Uri, headers: &HeaderMap) -> Entry {
+    Entry {
         seq: 0,
         method: rpc.to_owned(),
         http_method: method.to_string(),
@@ -67,13 +74,11 @@ pub(super) async fn handle(State(shared): State<Arc<Shared>>, request: Request) 
         query: uri.query().unwrap_or_default().to_owned(),
         at: jiff::Timestamp::UNIX_EPOCH,
         at_ms: 0.0,
-        status: response.status().as_u16(),
+        status: 200,
         duration_ms: 0.0,
-        faulted,
-        user_agent: agent,
-    };
-    shared.log.write(&arrival, entry);
-    response
+        faulted: false,
+        user_agent: headers.get("user-agent").and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned(),
+    }
 }
 
 /// One call with the faults that hit it, and whether one did.

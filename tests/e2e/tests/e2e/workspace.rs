@@ -119,9 +119,11 @@ async fn ssh(dev: &Dev, here: &Path) -> Result<()> {
     }
     let bin = dev.root().join("bin");
     std::fs::create_dir(&bin)?;
-    for name in ["ssh", "ssh-keygen"] {
+    // A key is made where it is asked for.
+    let make = r#"for word; do [ "$file" = -f ] && { echo x >"$word"; echo ssh-ed25519 QUJD a@b >"$word.pub"; }; file=$word; done"#;
+    for (name, does) in [("ssh", ""), ("ssh-keygen", make)] {
         let stub = bin.join(name);
-        std::fs::write(&stub, format!("#!/bin/bash\necho \"{name} $*\" >>\"$HOME/called\"\n"))?;
+        std::fs::write(&stub, format!("#!/bin/bash\necho \"{name} $*\" >>\"$HOME/called\"\n{does}\n:\n"))?;
         std::fs::set_permissions(&stub, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     }
     std::fs::write(here.join("key"), "none is needed")?;
@@ -139,6 +141,30 @@ async fn ssh(dev: &Dev, here: &Path) -> Result<()> {
     ensure!(asked.contains(&format!("@{address}")), "{asked}");
     let ports = "-L 6006:localhost:6006 -L 8888:localhost:8888 -L 9000:x:1";
     ensure!(asked.contains(ports), "{asked}");
+    as_people_type_it(dev, here, &project, &node).await
+}
+
+/// Without a word more: gcloud makes a key, puts it on the node, and goes to the worker's external address.
+async fn as_people_type_it(dev: &Dev, here: &Path, project: &str, node: &Value) -> Result<()> {
+    std::fs::remove_file(here.join("called"))?;
+    let seen = dev.cloud.calls(&["UpdateNode"]).await?.len();
+    ensure!(seen == 0, "nothing has changed the node before");
+    let output = command(dev, here, &["ssh", "box"])?.env("CLOUDSDK_CORE_PROJECT", project).output().await?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let name = node["name"].as_str().context("no name")?;
+    let calls = dev.cloud.calls(&["UpdateNode"]).await?;
+    let asked: Vec<_> = calls.iter().map(|call| (call.http_method.as_str(), call.path.as_str(), call.status)).collect();
+    ensure!(asked == [("PATCH", format!("/v2/{name}").as_str(), 200)], "{asked:?}");
+    ensure!(calls[0].query.split('&').any(|part| part == "updateMask=metadata"), "{}", calls[0].query);
+    let looked = dev.cloud.calls(&["GetProject"]).await?;
+    let looked = looked.last().map(|call| (call.http_method.as_str(), call.path.as_str()));
+    ensure!(looked == Some(("GET", format!("/compute/v1/projects/{project}").as_str())), "{looked:?}");
+    let node = dev.cloud.node(name.rsplit('/').next().unwrap_or_default()).await?.context("no node")?;
+    let called = std::fs::read_to_string(here.join("called"))?;
+    let asked = called.lines().find(|line| line.starts_with("ssh ")).context(called.clone())?;
+    ensure!(asked.contains("@203.0.113."), "the external address: {asked}");
+    let internal = node["workers"][0]["ip"].as_str().context("no address")?;
+    ensure!(!asked.contains(internal), "{asked}");
     Ok(())
 }
 
