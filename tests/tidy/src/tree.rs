@@ -71,6 +71,19 @@ fn the_top_level_is_fixed() {
 }
 
 #[test]
+fn what_was_run_by_hand_says_how_it_differs_from_what_is_there() {
+    use sha2::Digest as _;
+
+    let program = text("tests/programs/pytorch.py").unwrap();
+    let digest = hex::encode(sha2::Sha256::digest(program.as_bytes()));
+    let transcript = text("tests/programs/pytorch.txt").unwrap();
+    assert!(
+        transcript.contains(&format!("# What stands there now has {digest}: ")),
+        "tests/programs/pytorch.py has changed ({digest}): run it again, or say in pytorch.txt how it differs from what was run"
+    );
+}
+
+#[test]
 fn the_readme_maps_every_folder() {
     let readme = text("README.md").unwrap();
     let mut missing = Vec::new();
