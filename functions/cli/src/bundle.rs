@@ -225,7 +225,11 @@ mod tests {
     fn a_folder_that_went_away_is_named() {
         let printer = Printer::new(false, anstream::ColorChoice::Never);
         let text = Bundle::of(Path::new("/nowhere/at/all"), Times::Fixed, printer).err().unwrap().text();
-        let said = ["cannot bundle the folder /nowhere/at/all", "No such file", "--folder"];
+        let said = [
+            "cannot bundle the folder /nowhere/at/all",
+            "No such file",
+            "name one that is there with --folder, or send none with --no-code",
+        ];
         assert!(said.iter().all(|word| text.contains(word)), "{text}");
     }
 }

@@ -136,11 +136,20 @@ mod tests {
         std::io::Write::write_all(&mut file, b"bytes").unwrap();
         let (pipe, _end) = std::io::pipe().unwrap();
         let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
+        let log_in = "log in where that page says, and run the command again";
+        let holds = "run the command again; an address for an upload holds for a while only";
+        let try_again = "check the network, and run the command again";
         for (address, file, causes, next, may_pass) in [
-            (url.as_str(), &pipe, ["cannot read the bundle", "Illegal seek"], "packs the folder anew", false),
-            (&page, &file, ["the upload was answered by a web page", "is no object store"], "log in", false),
-            (&url, &file, ["the upload was answered 403", "signature has expired"], "holds for a while", false),
-            ("http://127.0.0.1:1", &file, ["the upload broke off", "Connection refused"], "check the network", true),
+            (
+                url.as_str(),
+                &pipe,
+                ["cannot read the bundle", "Illegal seek"],
+                "run the command again; it packs the folder anew",
+                false,
+            ),
+            (&page, &file, ["the upload was answered by a web page", "is no object store"], log_in, false),
+            (&url, &file, ["the upload was answered 403", "signature has expired"], holds, false),
+            ("http://127.0.0.1:1", &file, ["the upload broke off", "Connection refused"], try_again, true),
         ] {
             let failed = api.upload(address, file, 0, 5, &ProgressBar::hidden()).await.unwrap_err();
             let text = failed.fault.text();

@@ -281,10 +281,12 @@ mod tests {
     #[test]
     fn a_folder_that_cannot_be_read_or_is_too_full_is_named() {
         let text = folder(Path::new("/nowhere")).unwrap_err().text();
-        let said = ["cannot read the folder /nowhere", "No such file", "make it readable"];
+        let said =
+            ["cannot read the folder /nowhere", "No such file", "make it readable, or name it in .rekindleignore"];
         assert!(said.iter().all(|word| text.contains(word)), "{text}");
         let text = too_many(Path::new("/data")).text();
-        assert!(text.contains("the folder /data has more than 200000 files") && text.contains(IGNORE_FILE), "{text}");
+        assert!(text.contains("the folder /data has more than 200000 files"), "{text}");
+        assert!(text.contains("name what is no program in .rekindleignore"), "{text}");
     }
 
     #[test]
@@ -304,7 +306,7 @@ mod tests {
         let above = root.path().join("data/old").as_os_str().len();
         let (root_is, folders) = (root.path().display(), (4096 - above).div_ceil(251) + 1);
         let want = format!("data/old/…/{name} in {root_is} is too deep to be read: {folders} folders");
-        assert!(text.contains(&want) && text.contains("name a folder above it"), "{text}");
+        assert!(text.contains(&want) && text.contains("move it up, or name a folder above it in .rek"), "{text}");
         write(root.path(), IGNORE_FILE, "data/old/\n");
         assert_eq!(taken(root.path()), [IGNORE_FILE, "data", "data/a.py"]);
     }

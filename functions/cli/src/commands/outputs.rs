@@ -189,6 +189,6 @@ mod tests {
         assert!(refused(&["s0w0", "s1w3"], "1-0").contains("are s0w0, s1w3;"));
         assert_eq!(found(&["w0", "w1"], "w1"), ["w1"], "as the output names it");
         assert!(refused(&["w0"], "x0").contains("are w0;"));
-        assert!(refused(&[], "x0").contains("name one as w0, or s1w0"));
+        assert!(refused(&[], "x0").contains("name one as w0, or s1w0 where there are slices; `all` is every worker"));
     }
 }

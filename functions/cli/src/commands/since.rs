@@ -262,7 +262,8 @@ mod tests {
         std::fs::write(&path, "{").unwrap();
         let text = looks(&path).unwrap_err().text();
         let what = format!("cannot read when you last looked, {}\n", path.display());
-        assert!(text.contains(&what) && text.contains("since 24h"), "{text}");
+        assert!(text.contains(&what), "{text}");
+        assert!(text.contains("name a time, such as `rekindle since 24h`, or delete the file"), "{text}");
         assert!(looks(&folder.path().join("none.json")).unwrap().is_empty());
     }
 

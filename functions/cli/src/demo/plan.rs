@@ -197,7 +197,11 @@ mod tests {
     #[test]
     fn workers_that_no_tpu_has_are_refused() {
         let text = Plan::new(&options(2, 1, 3, 0)).unwrap_err().text();
-        assert!(text.contains("no TPU has 3 workers") && text.contains("take 1, 4, 8, 16"), "{text}");
+        assert!(
+            text.contains("no TPU has 3 workers")
+                && text.contains("take 1, 4, 8, 16 or more of them; `rekindle catalog --builtin` lists what there is"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -294,7 +294,8 @@ async fn a_folder_that_is_too_large_or_no_program_is_refused_with_what_to_do() {
     assert!(!output.status.success(), "{said}");
     let place = folder.path().canonicalize().unwrap();
     let what = format!("the folder {} is too large to send: 600.0 MiB, where 512.0 MiB are allowed", place.display());
-    for word in [&what, "600.0 MiB data/train.rec", ".rekindleignore"] {
+    let next = "name what is no program in .rekindleignore (as in .gitignore), and read data from a bucket";
+    for word in [&what, "600.0 MiB data/train.rec", next] {
         assert!(said.contains(word), "{word:?} in {said}");
     }
     std::fs::write(folder.path().join(".rekindleignore"), "data/\n").unwrap();
