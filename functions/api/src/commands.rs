@@ -15,7 +15,7 @@ use rekindle_wire::v1::{CommandBody, JobView};
 
 use crate::Api;
 use crate::access::check;
-use crate::jobs::{hint, job_id, key, store};
+use crate::jobs::{hint, job_id, key, store, with_checkpoint};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -59,7 +59,8 @@ pub(crate) async fn command(
         Ok(Commanded::AlreadyHolds(job)) => (job, StatusCode::OK),
         Ok(Commanded::NoSense(no)) => {
             let phase = no.phase.as_str();
-            return Err(problem(StatusCode::CONFLICT, "phase", format!("job {id}: {no}")).with("phase", phase));
+            let refusal = problem(StatusCode::CONFLICT, "phase", format!("job {id}: {no}")).with("phase", phase);
+            return Err(with_checkpoint(&api, &id, no.phase, refusal).await);
         }
         Ok(Commanded::WrongAttempt(attempt)) => {
             let why = format!("job {id} is at attempt {attempt}; `if_attempt` names another");

@@ -15,7 +15,7 @@ use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::{Job, Phase, Usage};
 use rekindle_core::observation::WorkerReport;
 use rekindle_core::spec::{JobSpec, ParseContext, parse};
-use rekindle_core::{names, placement};
+use rekindle_core::{names, orders, placement};
 use rekindle_engine::Submitted;
 use rekindle_ports::store::{JobFilter, StoreError};
 use rekindle_web::problem::FieldFault;
@@ -40,6 +40,19 @@ pub(crate) async fn load(api: &Api, id: &JobId) -> Result<Job, Problem> {
         Ok(Some(at)) => Ok(Arc::unwrap_or_clone(at.value)),
         Ok(None) => Err(Problem::not_found(&format!("job {id}"))),
         Err(error) => Err(store(&error)),
+    }
+}
+
+/// The refusal of what an ended job cannot do, with the place of its checkpoints: another job may go on from them.
+pub(crate) async fn with_checkpoint(api: &Api, id: &JobId, phase: Phase, problem: Problem) -> Problem {
+    if !phase.is_terminal() {
+        return problem;
+    }
+    // Without it the refusal says what it has to.
+    let Ok(job) = load(api, id).await else { return problem };
+    match orders::checkpoint_left(&job, &api.engine.deployment.bucket) {
+        Some(folder) => problem.with("checkpoint", folder),
+        None => problem,
     }
 }
 
@@ -114,7 +127,10 @@ pub(crate) async fn submit(
             );
             return Err(problem(StatusCode::CONFLICT, "idempotency-key", why));
         }
-        Ok(Submitted::Conflict { phase }) => return Err(taken(&id, phase)),
+        Ok(Submitted::Conflict { phase: None }) => return Err(taken(&id, None)),
+        Ok(Submitted::Conflict { phase: Some(phase) }) => {
+            return Err(with_checkpoint(&api, &id, phase, taken(&id, Some(phase))).await);
+        }
         Err(error) => return Err(store(&error)),
     };
     hint(&api, &id, "submit").await;

@@ -15,6 +15,7 @@ use rekindle_web::{Door, layers};
 use crate::Api;
 
 mod agents;
+mod ended;
 mod gaps;
 mod labels;
 mod letters;

@@ -1,6 +1,8 @@
 //! What `--json` prints where the server's own words are not enough. `JSON.md` is made from these types and their
 //! comments, and from those of the wire.
 
+use std::collections::BTreeMap;
+
 use rekindle_core::spec::fields::Field;
 use rekindle_wire::v1::{ExecWorkerView, VersionView};
 use serde::Serialize;
@@ -114,6 +116,38 @@ impl FieldLine<'static> {
             meaning: field.meaning,
         }
     }
+}
+
+/// What is configured, and where.
+#[derive(Debug, Serialize)]
+pub(crate) struct Settings<'a> {
+    /// Address of the server that is asked.
+    pub(crate) server: &'a str,
+    /// Who names it: `given` (`--server` or `REKINDLE_SERVER`), `file`, `default`.
+    pub(crate) server_from: &'a str,
+    /// Where the token for it comes from: `none is sent`, `REKINDLE_TOKEN`, or a command in backquotes.
+    pub(crate) token_from: String,
+    /// The files that are read.
+    pub(crate) files: Vec<SettingsFile>,
+    /// The folder that `run` sends where none is named.
+    pub(crate) folder: String,
+    /// Short names of program arguments, and what each stands for.
+    pub(crate) aliases: &'a BTreeMap<String, String>,
+    /// What `--preset` takes.
+    pub(crate) presets: Vec<String>,
+    /// Folders, by the names that `--folder` takes.
+    pub(crate) folders: BTreeMap<String, String>,
+}
+
+/// A file of settings.
+#[derive(Debug, Serialize)]
+pub(crate) struct SettingsFile {
+    /// Whose it is: `user`, `project`.
+    pub(crate) of: String,
+    /// Where it is, or would be.
+    pub(crate) path: String,
+    /// Whether it is there.
+    pub(crate) is_there: bool,
 }
 
 /// A line of output of a job.

@@ -13,6 +13,9 @@ pub(crate) use seeing::{Account, By, Named, Ps, Show, Since, Top};
 mod space;
 
 pub(crate) use space::{Delete, Exec, Outputs, Ssh, Status, Sync, Up};
+mod told;
+
+pub(crate) use told::{DeadLetters, Note, Tag, WebhookSecret};
 
 /// Runs training jobs on Cloud TPUs that may be taken away, and brings them back by itself.
 #[derive(Debug, Parser)]
@@ -41,7 +44,10 @@ Examples:
   rekindle ps                                    what runs, what waits, why
 
 Exit codes: 0 done, 1 the input or the job is at fault, 2 something unexpected; of `wait`, `run --wait` and \
-`run --follow` also 3 cancelled, 4 not known.";
+`run --follow` also 3 cancelled, 4 not known.
+
+Environment: REKINDLE_SERVER and REKINDLE_CONFIG as --server and --config; REKINDLE_TOKEN is the bearer token, in \
+place of the one that `token_command` of the configuration prints, or `gcloud auth print-identity-token`.";
 
 const CANCEL_EXAMPLES: &str = "\
 Examples:
@@ -69,10 +75,11 @@ pub(crate) struct Global {
     /// Address of the api service [default: the configuration file's, else http://127.0.0.1:8080]
     #[arg(long, global = true, env = "REKINDLE_SERVER", hide_env_values = true, value_name = "URL")]
     pub(crate) server: Option<String>,
-    /// Configuration file [default: ~/.config/rekindle/config.toml]
+    /// Configuration file: `server`, `token_command`, presets; `rekindle config` shows it [default:
+    /// ~/.config/rekindle/config.toml]
     #[arg(long, global = true, env = "REKINDLE_CONFIG", hide_env_values = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Bearer token, instead of the one that gcloud gives
+    /// Bearer token, instead of the one that gcloud gives; only by the environment, which others do not see
     #[arg(long, global = true, env = "REKINDLE_TOKEN", hide_env_values = true, hide = true)]
     pub(crate) token: Option<String>,
     /// JSON on stdout, for machines
@@ -105,6 +112,9 @@ pub(crate) enum Command {
     Classify(Classify),
     /// What may stand in a job: each field, its default, its meaning
     Fields(Fields),
+    /// What is configured, and where: the server, its token, presets, aliases, folders
+    #[command(after_help = "Examples:\n  rekindle config\n  rekindle config --json | jq -r .server")]
+    Config,
     /// Completion for a shell
     Completion(Completion),
     /// Manual pages
@@ -280,9 +290,12 @@ pub(crate) struct Run {
     /// failures: pre, resume, reapply, rerun, pass. May be repeated
     #[arg(add = complete::presets(), long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) preset: Vec<String>,
-    /// Folder of the checkpoints
+    /// Folder of the checkpoints; with --resume the one that an ended job has left
     #[arg(long, value_name = "PLACE")]
     pub(crate) checkpoint: Option<String>,
+    /// Go on from what lies in `checkpoint`: REKINDLE_RESUME is 1 from the first attempt on
+    #[arg(long)]
+    pub(crate) resume: bool,
     /// Environment variable of the program; without a value it is taken from here
     #[arg(long, value_name = "NAME[=VALUE]", short = 'e')]
     pub(crate) env: Vec<String>,
@@ -325,6 +338,9 @@ pub(crate) struct Run {
     /// It is a workspace, which has no program.
     #[arg(skip)]
     pub(crate) is_workspace: bool,
+    /// `up --idle`.
+    #[arg(skip)]
+    pub(crate) idle: Option<String>,
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -388,57 +404,8 @@ Examples:
   rekindle logs train-1 --worker 3 --attempt 2
   rekindle logs train-1 --since 10m --grep 'loss=nan|Error'";
 
-/// `tag`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  rekindle tag train-1 ablation best\n  rekindle tag train-1 --remove best")]
-pub(crate) struct Tag {
-    /// The job
-    #[arg(add = complete::jobs())]
-    pub(crate) job: String,
-    /// Tags to add
-    #[arg(value_name = "TAG", required_unless_present = "remove")]
-    pub(crate) add: Vec<String>,
-    /// Tag to take away; may be repeated
-    #[arg(long, value_name = "TAG", value_delimiter = ',')]
-    pub(crate) remove: Vec<String>,
-}
-
-/// `note`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  rekindle note train-1 'diverged at 40k, see W&B'\n  rekindle note train-1 ''")]
-pub(crate) struct Note {
-    /// The job
-    #[arg(add = complete::jobs())]
-    pub(crate) job: String,
-    /// The note; empty takes it away
-    pub(crate) text: String,
-}
-
-/// `dead-letters`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  rekindle dead-letters\n  rekindle dead-letters train-1 --json | jq .letters[].reason"
-)]
-pub(crate) struct DeadLetters {
-    /// Only those about this job
-    #[arg(add = complete::jobs())]
-    pub(crate) job: Option<String>,
-    /// At most so many
-    #[arg(long, short = 'n', value_name = "N", default_value = "50", value_parser = least_one)]
-    pub(crate) limit: usize,
-}
-
 fn least_one(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|number| *number > 0).ok_or_else(|| format!("{text:?} is no number above 0"))
-}
-
-/// `webhook-secret`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  rekindle webhook-secret")]
-pub(crate) struct WebhookSecret {
-    /// Of this owner's jobs; for admins [default: you]
-    #[arg(long)]
-    pub(crate) owner: Option<String>,
 }
 
 /// `fields`.

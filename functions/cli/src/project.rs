@@ -13,7 +13,7 @@ use crate::config;
 use crate::fault::{Fault, Result};
 
 /// Name of the project's file.
-const FILE: &str = "rekindle.toml";
+pub(crate) const FILE: &str = "rekindle.toml";
 
 /// Short names that training programs of the forerunners took.
 const ALIASES: [(&str, &str); 7] = [
@@ -65,6 +65,8 @@ pub(crate) struct Project {
     folders: BTreeMap<String, PathBuf>,
     /// What is sent where nothing else is said.
     folder: Option<Place>,
+    /// The project's file, if there is one.
+    pub(crate) file: Option<PathBuf>,
     /// What is sent with a preset.
     preset_folders: BTreeMap<String, Place>,
 }
@@ -89,6 +91,7 @@ impl Project {
         if let Some(path) = folder.ancestors().map(|folder| folder.join(FILE)).find(|path| path.is_file()) {
             let base = path.parent().unwrap_or(folder).to_owned();
             project.add(read(&path)?, &base, &path)?;
+            project.file = Some(path);
         }
         Ok(project)
     }
@@ -149,6 +152,16 @@ impl Project {
     /// Short names of the program's arguments.
     pub(crate) fn alias_names(&self) -> Vec<String> {
         self.aliases.keys().cloned().collect()
+    }
+
+    /// Short names of the program's arguments, and what each stands for.
+    pub(crate) fn aliases(&self) -> &BTreeMap<String, String> {
+        &self.aliases
+    }
+
+    /// Folders by name.
+    pub(crate) fn folders(&self) -> &BTreeMap<String, PathBuf> {
+        &self.folders
     }
 
     /// Every name that `--preset` takes.

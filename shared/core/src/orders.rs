@@ -214,6 +214,15 @@ pub fn checkpoint_dir(job: &Job, line: u32, region: &str, bucket: &str) -> Strin
     if line == 0 { base } else { format!("{base}/r{line}") }
 }
 
+/// Where a job may have left checkpoints, for another job to go on from; `None` if its program never ran, or if the
+/// region that it ran in is known no more. `bucket`: the deployment's.
+pub fn checkpoint_left(job: &Job, bucket: &str) -> Option<String> {
+    job.first_started_at.filter(|_| !job.spec.workspace)?;
+    let region = job.generations.last().map(|g| crate::catalog::region_of(&g.placement.zone));
+    let is_known = !matches!(job.spec.checkpoint, CheckpointSpec::ByRegion(_)) || region.is_some();
+    is_known.then(|| checkpoint_dir(job, job.line, region.unwrap_or_default(), bucket))
+}
+
 fn work_for(job: &Job, g: &Generation, attempt: &Attempt, key: WorkerKey, at: &Context<'_>) -> Work {
     let mut env = BTreeMap::new();
     let region = crate::catalog::region_of(&g.placement.zone);

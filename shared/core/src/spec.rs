@@ -242,6 +242,9 @@ pub struct JobSpec {
     /// True: also slices outside the regions of the checkpoint bucket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub any_region: bool,
+    /// True: also the first attempt is to go on from what lies in `checkpoint`, which another job has left.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resume: bool,
     /// A TPU for interactive work: it has no program, and ends only when a person ends it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub workspace: bool,

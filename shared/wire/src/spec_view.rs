@@ -39,6 +39,7 @@ pub fn spec(of: &JobSpec) -> Value {
             CheckpointSpec::ByRegion(folders) => json!(folders),
         },
     );
+    set("resume", if of.resume { json!(true) } else { Value::Null });
     set("outputs", json!(of.outputs));
     set("priority", json!(of.priority));
     set("owner", json!(of.owner));
@@ -318,6 +319,7 @@ mod tests {
             one("source", json!({"folder": "train", "commit": "1a2b3c4", "dirty": true})),
             one("budgets", json!({"user_failures": 2})),
             one("checkpoint", json!("gs://bucket/c")),
+            json!({"run": ["true"], "tpu": {"accelerator": "v5litepod-8"}, "checkpoint": "gs://b/c", "resume": true}),
             one("recovery", json!({"preset": "pass"})),
             one("recovery", json!({"preset": "resume"})),
             one("outputs", json!(["results/**", "*.png"])),

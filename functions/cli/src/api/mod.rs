@@ -18,6 +18,7 @@ use serde_json::error::Category;
 use rekindle_wire::v1::{CommandBody, Problem, VERSION_HEADER};
 
 pub(crate) use sse::Event;
+pub(crate) use token::Tokens;
 pub(crate) use upload::Uploaded;
 
 use crate::config::{Origin, Server};

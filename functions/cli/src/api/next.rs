@@ -5,6 +5,9 @@ use rekindle_core::spec::fields;
 use rekindle_wire::v1::Problem;
 use reqwest::StatusCode;
 
+use crate::commands::quoted;
+use crate::human;
+
 /// Sections and fields of a job that are about what can be had where.
 const OFFERED: [&str; 8] = [
     "tpu.accelerator",
@@ -25,14 +28,26 @@ pub(super) fn step(status: StatusCode, path: &str, problem: Option<&Problem>) ->
         StatusCode::FORBIDDEN => "ask an administrator of this installation for the right to do this",
         StatusCode::NOT_FOUND if problem.is_none() => "check the address: what answers there is no Rekindle",
         StatusCode::NOT_FOUND if job.is_some() => "`rekindle ps` lists the jobs",
-        StatusCode::CONFLICT if path == "/v1/jobs" => "choose another --id, or leave it out to get a new one",
+        StatusCode::CONFLICT if path == "/v1/jobs" => {
+            let another = "choose another --id, or leave it out to get a new one".to_owned();
+            return Some(match left(problem) {
+                Some(options) => format!("{another}; with `{options}` that goes on from what the ended one has saved"),
+                None => another,
+            });
+        }
         StatusCode::CONFLICT if path.ends_with("/exec") => {
             return Some(bring_up(job.unwrap_or("NAME"), phase(problem)));
         }
         StatusCode::CONFLICT => {
             let job = job.unwrap_or("JOB");
             let phase = phase(problem);
-            return Some(if phase.is_some_and(Phase::is_terminal) {
+            let goes_on = left(problem).filter(|_| path.ends_with("/restart") || path.ends_with("/unpause"));
+            return Some(if let Some(options) = goes_on {
+                format!(
+                    "`rekindle run {options}`, with the job file or --tpu and the program as before, goes on from what \
+                     {job} has saved; `rekindle explain {job}` tells why it ended"
+                )
+            } else if phase.is_some_and(Phase::is_terminal) {
                 format!("`rekindle explain {job}` tells why it ended; `rekindle run` with another --id runs it again")
             } else {
                 format!("`rekindle explain {job}` tells what it does now")
@@ -67,6 +82,12 @@ pub(super) fn step(status: StatusCode, path: &str, problem: Option<&Problem>) ->
 /// The phase that a refusal tells.
 fn phase(problem: Option<&Problem>) -> Option<Phase> {
     problem.and_then(|problem| problem.more.get("phase")?.as_str()).and_then(Phase::parse)
+}
+
+/// The options with which a new job goes on from the checkpoints that an ended one has left, if a refusal names their place.
+fn left(problem: Option<&Problem>) -> Option<String> {
+    let folder = problem?.more.get("checkpoint")?.as_str()?;
+    Some(format!("--resume --checkpoint {}", quoted(&human::tame(folder))))
 }
 
 /// What gives a workspace workers again.
@@ -194,6 +215,21 @@ mod tests {
         let told = |problem| step(StatusCode::SERVICE_UNAVAILABLE, "/v1/jobs", problem).unwrap();
         assert_eq!(told(Some(&full)), "make room on that disk, and run the command again");
         assert!(told(None).contains("`rekindle doctor`"));
+    }
+
+    #[test]
+    fn of_an_ended_job_the_command_is_named_that_goes_on_from_its_checkpoint() {
+        let mut ended = problem(&[], Some("failed"));
+        ended.more.insert("checkpoint".into(), json!("gs://b/my jobs/a-1"));
+        let told = |path| step(StatusCode::CONFLICT, path, Some(&ended)).unwrap();
+        for path in ["/v1/jobs/a-1/restart", "/v1/jobs/a-1/unpause"] {
+            let told = told(path);
+            assert!(told.starts_with("`rekindle run --resume --checkpoint 'gs://b/my jobs/a-1'`, with"), "{told}");
+            assert!(told.ends_with("`rekindle explain a-1` tells why it ended"), "{told}");
+        }
+        let same_id = told("/v1/jobs");
+        assert!(same_id.contains("another --id") && same_id.contains("`--resume --checkpoint 'gs://"), "{same_id}");
+        assert!(!told("/v1/jobs/a-1/cancel").contains("--resume"), "{}", told("/v1/jobs/a-1/cancel"));
     }
 
     #[test]

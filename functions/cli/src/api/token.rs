@@ -52,6 +52,15 @@ impl Tokens {
         Ok(Some(token))
     }
 
+    /// Where the token comes from, in words; never the token.
+    pub(crate) fn told(&self) -> String {
+        match &self.way {
+            Way::None => "none is sent".to_owned(),
+            Way::Given(_) => "REKINDLE_TOKEN".to_owned(),
+            Way::Command(words) => format!("`{}`", words.join(" ")),
+        }
+    }
+
     /// True if another token could be had by asking again.
     pub(crate) fn can_refresh(&self) -> bool {
         matches!(self.way, Way::Command(_))
@@ -91,6 +100,9 @@ mod tests {
     async fn loopback_needs_no_token_and_a_given_one_is_taken() {
         let local = server("http://127.0.0.1:1", None);
         assert_eq!(Tokens::new(&local, None).get(false).await.unwrap(), None);
+        assert_eq!(Tokens::new(&local, None).told(), "none is sent");
+        assert_eq!(Tokens::new(&local, Some("t".into())).told(), "REKINDLE_TOKEN");
+        assert_eq!(Tokens::new(&server("https://a", None), None).told(), "`gcloud auth print-identity-token`");
         assert_eq!(Tokens::new(&local, Some("t".into())).get(true).await.unwrap().as_deref(), Some("t"));
         assert_eq!(Tokens::new(&server("https://a", None), None).way, Way::Command(GCLOUD.map(str::to_owned).to_vec()));
     }

@@ -30,6 +30,10 @@ pub(crate) async fn run(context: &Context, options: &Catalog) -> Result<()> {
     }
     context.printer.data(&table(&catalog.accelerators).render(context.printer.width()))?;
     context.printer.talk("prices: US dollars for the whole TPU and hour, spot and on demand, where known");
+    if options.accelerator.is_none() {
+        // The table names the one that a job gets by itself.
+        context.printer.talk(&format!("runtime versions: {}", catalog.runtime_versions.join(", ")));
+    }
     Ok(())
 }
 

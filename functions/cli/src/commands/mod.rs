@@ -24,6 +24,7 @@ mod pages;
 mod ps;
 mod run;
 mod secret;
+mod settings;
 mod show;
 mod since;
 mod ssh;
@@ -42,6 +43,8 @@ use crate::args::{Cli, Client, Command, Global, Ps, Restart};
 use crate::config;
 use crate::fault::{Fault, Result};
 use crate::printer::Printer;
+
+pub(crate) use run::arguments::quoted;
 
 /// What a command works with.
 pub(crate) struct Context {
@@ -67,6 +70,7 @@ pub(crate) fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
         Command::Demo(options) => crate::demo::run(&options, printer),
         Command::Classify(options) => classify::run(&options, printer),
         Command::Fields(options) => fields::run(&options, printer),
+        Command::Config => settings::run(&cli.global, printer),
         Command::Completion(options) => pages::completion(&options, printer),
         Command::Man(options) => pages::man(&options, printer),
         Command::Client(client) => {

@@ -1,6 +1,6 @@
 //! Which job was meant by an id that no job has.
 
-use rekindle_wire::v1::JobView;
+use rekindle_wire::v1::{Fleet, JobView, Owner};
 use serde_json::Value;
 
 use super::{Context, workspace};
@@ -11,9 +11,15 @@ use crate::project;
 /// Ids less similar than this were not meant: short ones are all alike.
 const LEAST: f64 = 0.85;
 
+/// How the names of our TPUs begin.
+const TPU: &str = "rk-";
+
 /// The fault, with the nearest id among the caller's newest jobs if one is near.
 pub(super) async fn told(context: &Context, fault: Fault) -> Fault {
     let Some(wanted) = fault.lacks().map(str::to_owned) else { return fault };
+    if let Some(next) = of_tpu(context, &wanted).await {
+        return fault.next(next);
+    }
     match near(context, &wanted, fault.lacks_workspace()).await {
         Some(near) => {
             let otherwise = fault.next_step().to_owned();
@@ -21,6 +27,23 @@ pub(super) async fn told(context: &Context, fault: Fault) -> Fault {
         }
         None => fault,
     }
+}
+
+/// What to do where the name is that of a TPU, as it stands in the console and in `rekindle fleet`.
+async fn of_tpu(context: &Context, wanted: &str) -> Option<String> {
+    // Each look at the fleet asks the provider about every zone.
+    if !wanted.starts_with(TPU) {
+        return None;
+    }
+    let fleet: Fleet = typed(context.api.get("/v1/fleet", &[]).await.ok()?).ok()?;
+    let entry = fleet.resources.into_iter().find(|entry| entry.name == wanted)?;
+    Some(match entry.owner {
+        Some(Owner::Job(job)) => format!("that is a TPU of job {job}: give the command again with {job}"),
+        Some(Owner::Orphan) => {
+            "that TPU is of no job (ORPHAN), and is deleted by itself; see `rekindle fleet`".to_owned()
+        }
+        Some(Owner::Foreign) | None => "that TPU is no job of yours; see `rekindle fleet`".to_owned(),
+    })
 }
 
 /// `None` also where the job is there, and something of it is not.

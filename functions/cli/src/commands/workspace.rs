@@ -287,6 +287,7 @@ async fn make(context: &Context, options: Up, id: &str, last: Option<&JobView>) 
         setup: options.setup,
         preset: options.preset,
         set: options.set,
+        idle: options.idle,
         id: Some(id.to_owned()),
         is_workspace: true,
         ..Run::default()
@@ -295,7 +296,7 @@ async fn make(context: &Context, options: Up, id: &str, last: Option<&JobView>) 
     job.insert("workspace".to_owned(), json!(true));
     let limits = job.entry("limits").or_insert_with(|| json!({}));
     if let Some(limits) = limits.as_object_mut() {
-        limits.entry("idle").or_insert_with(|| json!(options.idle.as_deref().unwrap_or(IDLE)));
+        limits.entry("idle").or_insert_with(|| json!(IDLE));
     }
     if let Some(folder) = folder {
         check(context, &job).await?;

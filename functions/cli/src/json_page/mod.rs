@@ -29,6 +29,8 @@ const SOURCES: &[(&str, &[&str])] = &[
             "ServerVersion",
             "Fields",
             "FieldLine",
+            "Settings",
+            "SettingsFile",
             "LogLine",
             "ExecLine",
             "ExecEnd",
@@ -73,7 +75,8 @@ const SOURCES: &[(&str, &[&str])] = &[
     ("shared/core/src/failure.rs", &["FailureKind"]),
     ("shared/core/src/history.rs", &["HistoryEntry", "AttemptEnd"]),
     ("shared/core/src/idle.rs", &["IdleCause"]),
-    ("shared/core/src/job.rs", &["Phase", "Outcome", "Desired"]),
+    ("shared/core/src/job.rs", &["Desired"]),
+    ("shared/core/src/job/phase.rs", &["Phase", "Outcome"]),
     ("shared/core/src/reason.rs", &["Reason"]),
     ("shared/core/src/spec.rs", &["CapacityKind"]),
 ];

@@ -48,7 +48,10 @@ pub(super) const SECTIONS: &[Section] = &[
     other(
         "run --dry-run",
         "rekindle run job.yaml --no-code --dry-run --json",
-        "The job as it would be sent: what `POST /v1/jobs` and the topic take.",
+        "The job as it would be sent: what `POST /v1/jobs` and the topic take. Where it would run and at what price is \
+         told by `POST /v1/jobs?dry_run=true` with this as its body: it stores nothing, and answers with `candidates` \
+         (`accelerator`, `zone`, `capacity`, `chips`, `workers`, `slices`, `usd_per_hour`) in the order in which they \
+         would be asked for.",
     ),
     one("run --dry-run --files", "Sending", "rekindle run job.yaml --dry-run --files --json", ""),
     one("ps", "Jobs", "rekindle ps waits --json", ""),
@@ -106,6 +109,7 @@ pub(super) const SECTIONS: &[Section] = &[
     one("demo", "Demonstration", "rekindle demo --json", "At its end; what happens on the way is told on stderr."),
     lines("classify", &["Report"], "rekindle classify train.py --json", "A line for each file."),
     one("fields", "Fields", "rekindle fields limits.total --json", "The same as a page: [JOB.md](JOB.md)."),
+    one("config", "Settings", "rekindle config --json", "The token itself is not shown."),
     one("completion", "Script", "rekindle completion bash --json | head -c 30", "Here only how it begins."),
     one("man", "ManPage", "rekindle man --json | head -c 30", "Without a folder; here only how it begins."),
     one("man DIR", "ManPages", "rekindle man pages --json", ""),

@@ -434,6 +434,11 @@ async fn command(
             let no = NoSense { command: "cancel", phase: Phase::Succeeded };
             problem_with(409, &format!("job {id}: {no}"), &[], &[("phase", no.phase.as_str())])
         }
+        (Some(job), "restart") if job["phase"] == "failed" => {
+            let no = NoSense { command: "restart", phase: Phase::Failed };
+            let more = [("phase", no.phase.as_str()), ("checkpoint", "gs://bucket/jobs/bad/checkpoints")];
+            problem_with(409, &format!("job {id}: {no}"), &[], &more)
+        }
         // Somebody pauses it again before it is up.
         (Some(mut job), "unpause") if id == "restless" => {
             job["desired"] = json!("run");

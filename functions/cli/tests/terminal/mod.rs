@@ -152,6 +152,25 @@ async fn a_list_that_is_watched_is_drawn_over_itself_and_fits_a_narrow_terminal(
 }
 
 #[tokio::test]
+async fn a_list_that_is_watched_is_no_longer_than_the_terminal() {
+    let server = server::start().await;
+    for rows in [4, 5] {
+        let watch = format!("stty rows {rows} cols 60; $REKINDLE ps --watch --color never");
+        let watch = format!("export TERM=xterm; script -qefc '{watch}' /dev/null");
+        let shown = stdout(&shell(&server, project().path(), &watch).await);
+        let frames: Vec<&str> = shown.split("\u{1b}[H\u{1b}[J").skip(1).collect();
+        assert!(!frames.is_empty(), "{shown:?}");
+        for frame in frames {
+            let lines: Vec<&str> = frame.lines().take_while(|line| !line.starts_with("error:")).collect();
+            assert_eq!(lines.len(), rows - 1, "the last row is the cursor's: {frame:?}");
+            assert!(lines[0].starts_with("JOB "), "its beginning is in sight: {frame:?}");
+            let last = lines.last().unwrap();
+            assert!(last.starts_with("and ") && last.ends_with(" older; `rekindle ps` lists them"), "{last}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_colour_that_the_program_leaves_open_ends_with_its_line() {
     let server = server::start().await;
     let show = "export TERM=xterm; script -qefc '$REKINDLE logs rude' /dev/null";
@@ -191,6 +210,8 @@ async fn ctrl_c_ends_a_command_on_its_workers_and_a_second_one_leaves() {
         while kill -INT $pid; do sleep 0.02; done 2>&-";
     let unknown = stdout(&shell(&server, project().path(), &format!("{script}; {end}")).await);
     assert!(unknown.starts_with("130\nerror: the command may run on hung\n"), "{unknown}");
+    let next = "next: `rekindle exec hung -- ps aux` shows what runs there; `rekindle pause hung` ends all of it\n";
+    assert!(unknown.contains(next), "{unknown}");
 }
 
 #[tokio::test]

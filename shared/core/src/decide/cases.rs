@@ -9,7 +9,7 @@ use crate::effect::Effect;
 use crate::failure::FailureKind;
 use crate::fixture::{at, attempt, deployment, entry, generation, job, noon, small, spec_in};
 use crate::ids::InstallationId;
-use crate::job::{Attempt, Create, Delete, Desired, Ended, Generation, Job, Outcome, Phase};
+use crate::job::{Attempt, Create, Delete, Desired, Ended, Generation, Job, Next, Outcome, Phase};
 use crate::limits::InUse;
 use crate::names;
 use crate::observation::{
@@ -530,4 +530,25 @@ fn a_restart_from_scratch_outlives_a_pause_and_a_restart_ends_one() {
     let decision = decided(&job, &seen(&job, &ready(&job), workers(), 100), 100);
     assert_eq!(decision.job.desired, Desired::Run);
     assert_eq!(decision.job.next.as_ref().map(|n| (n.why, n.resume)), Some((Reason::RestartRequested, true)));
+}
+
+#[test]
+fn a_job_that_goes_on_from_anothers_checkpoint_resumes_until_it_is_begun_from_scratch() {
+    let mut spec = small();
+    (spec["checkpoint"], spec["resume"]) = (serde_json::json!("gs://b/old"), serde_json::json!(true));
+    let deployment = deployment(vec![entry("*", "us-central1-a", CapacityKind::Spot)]);
+    let new = |job: &Job| {
+        let job = Job::clone(&decided(job, &seen(job, &Look::Absent, Some(Vec::new()), 100), 100).job);
+        let a = job.attempts.last().unwrap();
+        ((a.resume, a.stage, a.line), job.counters.resumes)
+    };
+    let job = job(spec_in(&deployment, &spec));
+    assert_eq!(new(&job), ((true, 0, 0), 0), "of its own it has resumed nothing");
+    let lost = |line| Job { first_started_at: Some(at(2)), line, last_attempt: 1, last_generation: 1, ..job.clone() };
+    let next =
+        |resume| Next { not_before: noon(), resume, from_scratch: false, new_generation: true, why: Reason::Preempted };
+    assert_eq!(new(&Job { next: Some(next(true)), ..lost(0) }), ((true, 1, 0), 1));
+    assert_eq!(new(&Job { next: Some(next(false)), ..lost(1) }), ((false, 0, 1), 0), "a line of its own is empty");
+    let plain = Job { spec: spec_in(&deployment, &small()).into(), ..job.clone() };
+    assert_eq!(new(&plain), ((false, 0, 0), 0));
 }

@@ -58,6 +58,8 @@ impl Pass<'_> {
         if resume {
             self.job.counters.resumes += 1;
         }
+        // What another job has left is no resume of this one's, and is offered until something is begun from scratch.
+        let resume = resume || self.job.continues_another();
         let idle = self.idle_so_far();
         // Ended and fenced attempts are history.
         self.job.attempts.retain(|a| a.fenced_at.is_none());

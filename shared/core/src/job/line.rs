@@ -9,6 +9,11 @@ impl Job {
         self.line_step.or_else(|| self.highest_step.filter(|_| self.line == 0))
     }
 
+    /// True while its attempts go on from what another job has left: a line of its own begins with nothing.
+    pub(crate) fn continues_another(&self) -> bool {
+        self.spec.resume && self.line == 0
+    }
+
     /// Begins a new line: checkpoints of earlier lines are never offered again, and their steps are to be done again.
     pub(crate) fn begin_line(&mut self) {
         self.counters.steps_repeated += self.step().unwrap_or(0);

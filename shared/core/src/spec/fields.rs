@@ -236,7 +236,8 @@ pub const FIELDS: &[Field] = &[
         TIME_NONE,
         Means("8h for a workspace"),
         r#""2h""#,
-        "A workspace that nobody has used for so long is paused",
+        "A workspace that nobody has used for so long is paused; use is words in a shell on it, `exec`, `sync`, or a \
+         process that holds a chip",
     ),
     field(
         "checkpoint",
@@ -244,6 +245,13 @@ pub const FIELDS: &[Field] = &[
         Means("in the deployment's bucket"),
         r#""gs://bucket/ckpt/llama""#,
         "Folder of the checkpoints; a map names one for each region",
+    ),
+    field(
+        "resume",
+        FLAG,
+        Value("false"),
+        "true",
+        "`REKINDLE_RESUME=1` from the first attempt on: goes on from what another job left in `checkpoint`",
     ),
     field(
         "regions",
@@ -332,6 +340,7 @@ mod tests {
         // What a field needs beside it.
         match field.name {
             "tpu.reservation" => spec["tpu"]["capacity"] = json!("reserved"),
+            "resume" if value != json!(false) => spec["checkpoint"] = json!("gs://bucket/ckpt/llama"),
             "limits.idle" | "workspace" if value != json!(false) => {
                 spec = json!({"workspace": true, "tpu": {"accelerator": "v5litepod-16"}});
             }

@@ -65,6 +65,7 @@ pub(super) const FIELDS: &[&str] = &[
     "budgets",
     "limits",
     "checkpoint",
+    "resume",
     "regions",
     "workspace",
     "outputs",
@@ -125,7 +126,7 @@ pub fn parse(value: &Value, context: &ParseContext<'_>) -> Result<Submit, Vec<Fi
         return Err(faults.into_vec());
     };
     let id = id(&top, &mut faults);
-    let workspace = workspace(&top, &mut faults);
+    let workspace = flag(&top, "workspace", &mut faults);
     let run = run(&top, workspace, &mut faults);
     let setup = top.get("setup").and_then(|value| command(value, "setup", &mut faults));
     not_built(&top, &mut faults);
@@ -133,6 +134,7 @@ pub fn parse(value: &Value, context: &ParseContext<'_>) -> Result<Submit, Vec<Fi
     let env = env(&top, &mut faults);
     let secrets = secrets::read(&top, &env, &mut faults);
     let checkpoint = checkpoint(&top, context.deployment, &mut faults);
+    let resume = resume(&top, &checkpoint, workspace, &mut faults);
     let any_region = any_region(&top, &checkpoint, &mut faults);
     let tpu = tpu::read(&top, (&checkpoint, any_region), context.deployment, &mut faults);
     let budgets = limits::budgets(&top, workspace, &mut faults);
@@ -154,6 +156,7 @@ pub fn parse(value: &Value, context: &ParseContext<'_>) -> Result<Submit, Vec<Fi
         notes: top.text("notes", &mut faults),
         notify: notify(&top, context.deployment, &mut faults),
         any_region,
+        resume,
         workspace,
         outputs: outputs::read(&top, &mut faults),
         source: source::read(&top, &mut faults),
@@ -178,15 +181,34 @@ fn id(top: &Object<'_>, faults: &mut Faults) -> Option<JobId> {
     }
 }
 
-fn workspace(top: &Object<'_>, faults: &mut Faults) -> bool {
-    match top.get("workspace") {
+fn flag(top: &Object<'_>, field: &str, faults: &mut Faults) -> bool {
+    match top.get(field) {
         None => false,
         Some(Value::Bool(is)) => *is,
         Some(other) => {
-            faults.add("workspace", format!("must be true or false; it is {}", reader::sort_of(other)));
+            faults.add(field, format!("must be true or false; it is {}", reader::sort_of(other)));
             false
         }
     }
+}
+
+/// `resume`: only of a folder that another job may have filled. A job's own is empty when it begins, since ids are never
+/// used twice.
+fn resume(top: &Object<'_>, checkpoint: &CheckpointSpec, is_workspace: bool, faults: &mut Faults) -> bool {
+    let is_given = flag(top, "resume", faults);
+    // What is wrong with `checkpoint` is told by itself.
+    let has_own_folder = match checkpoint {
+        CheckpointSpec::Default => top.get("checkpoint").is_none(),
+        CheckpointSpec::ByRegion(_) => true,
+        CheckpointSpec::Folder(_) => false,
+    };
+    if is_given && is_workspace {
+        faults.add("resume", "a workspace has no program that could go on; leave it out");
+    } else if is_given && has_own_folder {
+        faults
+            .add("resume", "needs in `checkpoint` the folder that the earlier job has left: a new job's own is empty");
+    }
+    is_given
 }
 
 fn run(top: &Object<'_>, is_workspace: bool, faults: &mut Faults) -> CommandLine {

@@ -13,6 +13,7 @@ use crate::settings::{CapacityEntry, Deployment};
 
 mod any;
 mod execve;
+mod resume;
 mod secrets;
 
 const DIGEST: &str = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";

@@ -60,7 +60,7 @@ fn with(script: &str, arguments: &[String]) -> Result<String> {
 }
 
 /// One word for bash, whatever is in it.
-pub(in crate::commands) fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();

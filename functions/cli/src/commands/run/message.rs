@@ -74,11 +74,23 @@ fn words(all: &[String]) -> (Option<&str>, &[String]) {
 
 fn from_file(path: &Path) -> Result<Map<String, Value>> {
     let name = if path == Path::new("-") { "stdin".to_owned() } else { path.display().to_string() };
-    let text = read(path).map_err(|error| {
-        let fault = Fault::input(format!("cannot read {name}")).caused_by(&error);
+    let cannot =
+        |error: &(dyn std::error::Error + 'static)| Fault::input(format!("cannot read {name}")).caused_by(error);
+    let bytes = read(path).map_err(|error| {
+        let fault = cannot(&error);
         if error.kind() == std::io::ErrorKind::NotFound { fault.next(instead_of(path)) } else { fault }
     })?;
-    parse(&text, &name)
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        // Of what comes through a pipe the end is not known.
+        let size = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|known| known.len());
+        let size = size.map_or_else(|| format!("more than {FILE_BYTES_MAX}"), |size| size.to_string());
+        return Err(Fault::input(format!("{name} is too large for a job file"))
+            .because(format!("it has {size} bytes, and at most {FILE_BYTES_MAX} are read"))
+            .next(
+                "take out of it what is no part of the job: data belongs into the folder of the program, or a bucket",
+            ));
+    }
+    parse(std::str::from_utf8(&bytes).map_err(|error| cannot(&error))?, &name)
 }
 
 /// What to do where there is no such job file: the one that was meant, and what else the word may have been.
@@ -106,14 +118,15 @@ fn instead_of(path: &Path) -> String {
 /// Names of files less similar than this were not meant: their endings are alike already.
 const NEAR: f64 = 0.85;
 
-fn read(path: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
+/// All of it, or one byte more than may be.
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
     if path == Path::new("-") {
-        std::io::stdin().lock().take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+        std::io::stdin().lock().take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     } else {
-        std::fs::File::open(path)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+        std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     }
-    Ok(text)
+    Ok(bytes)
 }
 
 /// The fields of a job file.
@@ -159,6 +172,8 @@ fn overlay(job: &mut Map<String, Value>, options: &Run) -> Result<()> {
     put("tpu.runtime_version", options.runtime_version.clone().map(Value::from))?;
     put("id", options.id.clone().map(Value::from))?;
     put("checkpoint", options.checkpoint.clone().map(Value::from))?;
+    put("resume", options.resume.then(|| Value::from(true)))?;
+    put("limits.idle", options.idle.clone().map(Value::from))?;
     put("setup", options.setup.clone().map(Value::from))?;
     put("priority", options.priority.map(Value::from))?;
     put("owner", options.owner.clone().map(Value::from))?;
@@ -276,6 +291,8 @@ mod tests {
             env: words(&["LR=a=b"]),
             tag: words(&["t"]),
             priority: Some(60),
+            checkpoint: Some("gs://b/old".into()),
+            resume: true,
             set: words(&["limits.total=2h", "budgets.user_failures=3", "tpu.network.tags=[a, no]"]),
             command: words(&["python3", "train.py", "--lr=1"]),
             ..Run::default()
@@ -286,6 +303,8 @@ mod tests {
             "env": {"LR": "a=b"},
             "tags": ["t"],
             "priority": 60,
+            "checkpoint": "gs://b/old",
+            "resume": true,
             "limits": {"total": "2h"},
             "budgets": {"user_failures": 3},
         });
@@ -332,6 +351,42 @@ mod tests {
         let no_map = Run { tpu: words(&["v6e-8"]), command: words(&["a"]), ..Run::default() };
         let mut job = parse("tpu: v6e-8\n", "job.yaml").unwrap();
         assert!(overlay(&mut job, &no_map).unwrap_err().text().contains("tpu"));
+    }
+
+    #[test]
+    fn idle_of_up_wins_over_a_preset_and_loses_to_set() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("config.toml");
+        std::fs::write(&config, "[presets.box]\nlimits = {idle = \"30m\", start = \"1h\"}\n").unwrap();
+        let project = Project::load(folder.path(), Some(&config)).unwrap();
+        let limits = |idle: Option<&str>, set: &[&str]| {
+            let idle = idle.map(str::to_owned);
+            let (preset, set) = (words(&["box"]), words(set));
+            let options = Run { preset, idle, set, is_workspace: true, ..Run::default() };
+            message(&options, &project).unwrap()["limits"].clone()
+        };
+        assert_eq!(limits(None, &[]), json!({"idle": "30m", "start": "1h"}));
+        assert_eq!(limits(Some("2h"), &[]), json!({"idle": "2h", "start": "1h"}));
+        assert_eq!(limits(Some("2h"), &["limits.idle=5m"]), json!({"idle": "5m", "start": "1h"}));
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_refused_and_not_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("job.yaml");
+        let filled = |bytes: usize| format!("#{}\nrun: [a]\n", "é".repeat((bytes - 11) / 2));
+        std::fs::write(&file, filled(1024 * 1024 - 1)).unwrap();
+        assert_eq!(from_file(&file).unwrap()["run"], json!(["a"]), "what is within the bound is read to its end");
+        std::fs::write(&file, filled(2 * 1024 * 1024 + 1)).unwrap();
+        let text = from_file(&file).unwrap_err().text();
+        assert!(text.contains("job.yaml is too large for a job file"), "{text}");
+        assert!(text.contains("it has 2097153 bytes, and at most 1048576 are read"), "{text}");
+        assert!(
+            text.contains(
+                "take out of it what is no part of the job: data belongs into the folder of the program, or a bucket"
+            ),
+            "{text}"
+        );
     }
 
     #[test]

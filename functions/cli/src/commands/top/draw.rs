@@ -364,7 +364,13 @@ fn fleet(frame: &mut Frame<'_>, area: Rect, state: &State) {
         // The policy does not show whose.
         None => "a job".to_owned(),
     };
-    let rows = entries.iter().map(|entry| {
+    // Below the title. What costs money for nothing must be seen, however many there are.
+    let room = usize::from(area.height.saturating_sub(1));
+    let mut order: Vec<&FleetEntry> = entries.iter().collect();
+    order.sort_by_key(|entry| (!matches!(entry.owner, Some(Owner::Orphan)), entry.idle.is_none()));
+    let more = if order.len() > room { order.len() - room.saturating_sub(1) } else { 0 };
+    order.truncate(order.len() - more);
+    let rows = order.into_iter().map(|entry| {
         let usd = entry.usd_per_hour.map_or_else(dash, |usd| format!("{usd:.2}"));
         let does =
             entry.idle.map_or_else(|| entry.state.clone(), |idle| format!("idle {}", human::duration(idle.secs)));
@@ -392,6 +398,10 @@ fn fleet(frame: &mut Frame<'_>, area: Rect, state: &State) {
         }
     };
     frame.render_widget(Table::new(rows, widths).block(titled(&title)), area);
+    if more > 0 && area.height > 1 {
+        let last = Rect { y: area.y + area.height - 1, height: 1, ..area };
+        frame.render_widget(Paragraph::new(format!("and {more} more: `rekindle fleet`")), last);
+    }
 }
 
 fn events(frame: &mut Frame<'_>, area: Rect, state: &State) {
@@ -418,7 +428,11 @@ fn text(frame: &mut Frame<'_>, area: Rect, pane: &Pane, is_cut: bool) {
     }
     let room = usize::from(inner.height);
     let last = pane.lines.len() - pane.from_end.min(pane.lines.len().saturating_sub(room));
-    let lines = pane.lines.range(last.saturating_sub(room)..last).map(|line| Line::from(line.as_str()));
+    let lines = pane.lines.range(last.saturating_sub(room)..last).map(|line| {
+        // In output ours stand out, so that no program can speak for us.
+        let style = if line.is_ours && is_cut { Style::new().add_modifier(Modifier::BOLD) } else { Style::new() };
+        Line::styled(line.text.as_str(), style)
+    });
     let paragraph = Paragraph::new(lines.collect::<Vec<_>>());
     // Output is cut at the edge, so that a line is a row; a paragraph of words is broken.
     frame.render_widget(if is_cut { paragraph } else { paragraph.wrap(Wrap { trim: false }) }, inner);

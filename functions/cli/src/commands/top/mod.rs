@@ -17,7 +17,7 @@ use ratatui_crossterm::CrosstermBackend;
 use ratatui_crossterm::crossterm::event::{self, Event as Input, KeyEventKind};
 use ratatui_crossterm::crossterm::{cursor, execute, terminal};
 use rekindle_wire::seeing::ProgressList;
-use rekindle_wire::v1::{CommandBody, ExplainView, Fleet};
+use rekindle_wire::v1::{CommandBody, ExplainView, Fleet, OutputLine};
 use serde_json::Value;
 use tokio::sync::mpsc::{Receiver, channel};
 
@@ -120,7 +120,14 @@ enum Got {
     Cancel(String, Result<()>),
 }
 
-type Output<'a> = Pin<Box<dyn Stream<Item = Vec<String>> + 'a>>;
+/// What is to be shown below each other in the output of a job.
+enum Said {
+    Output(OutputLine),
+    /// A word of our own.
+    Ours(String),
+}
+
+type Output<'a> = Pin<Box<dyn Stream<Item = Vec<Said>> + 'a>>;
 
 struct World<'a> {
     context: &'a Context,
@@ -230,10 +237,13 @@ impl World<'_> {
         }
     }
 
-    fn lines(&mut self, lines: &[String]) {
+    fn lines(&mut self, lines: &[Said]) {
         if let View::Logs(pane) = &mut self.state.view {
             for line in lines {
-                pane.push(line);
+                match line {
+                    Said::Output(line) => pane.output(line),
+                    Said::Ours(text) => pane.push(text),
+                }
             }
         }
     }
@@ -260,7 +270,7 @@ impl Signals {
 }
 
 /// The next lines of the output, if one is followed. A stream that has ended is not asked again.
-async fn next(output: &mut Option<Output<'_>>) -> Vec<String> {
+async fn next(output: &mut Option<Output<'_>>) -> Vec<Said> {
     if let Some(stream) = output {
         if let Some(lines) = stream.next().await {
             return lines;
@@ -292,6 +302,14 @@ async fn explain(context: &Context, job: String) -> Got {
     Got::Explain(job, told)
 }
 
+/// A line as the server tells it, which is an object; of an older server it is the text itself.
+fn said(line: &str) -> Said {
+    match serde_json::from_str(line) {
+        Ok(line) => Said::Output(line),
+        Err(_text) => Said::Output(OutputLine { workers: 1, line: Some(line.to_owned()), ..OutputLine::default() }),
+    }
+}
+
 /// Only what was seen is acted on: another attempt by now is refused.
 async fn cancel(context: &Context, job: String, attempt: u32) -> Got {
     let body = CommandBody { if_attempt: Some(attempt), ..CommandBody::default() };
@@ -314,13 +332,17 @@ fn output(context: &Context, job: String) -> Output<'_> {
                 return None;
             }
             let Some(events) = &mut place.events else {
-                let query = [("follow", Some("true".to_owned())), ("tail", Some(TAIL_BYTES.to_string()))];
+                let query = [
+                    ("follow", Some("true".to_owned())),
+                    ("form", Some("lines".to_owned())),
+                    ("tail", Some(TAIL_BYTES.to_string())),
+                ];
                 let path = format!("/v1/jobs/{}/logs", place.job);
                 match context.api.events(&path, &query, place.last_id.as_deref()).await {
                     Ok(events) => place.events = Some(events),
                     Err(fault) if fault.exit() != Exit::Unexpected => {
                         place.is_over = true;
-                        return Some((vec![fault.what().to_owned()], place));
+                        return Some((vec![Said::Ours(fault.what().to_owned())], place));
                     }
                     Err(_away) => tokio::time::sleep(AGAIN).await,
                 }
@@ -329,10 +351,10 @@ fn output(context: &Context, job: String) -> Output<'_> {
             match events.next().await {
                 Ok(Some(event)) if event.kind == "end" => {
                     place.is_over = true;
-                    return Some((vec![format!("== the job has ended: {} ==", event.data)], place));
+                    return Some((vec![Said::Ours(format!("== the job has ended: {} ==", event.data))], place));
                 }
                 Ok(Some(event)) => {
-                    let lines = event.data.split('\n').map(str::to_owned).collect();
+                    let lines = event.data.lines().map(said).collect();
                     place.last_id = Some(event.id).filter(|id| !id.is_empty());
                     return Some((lines, place));
                 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use rekindle_core::job::Phase;
 use rekindle_wire::seeing::ProgressList;
-use rekindle_wire::v1::{Fleet, JobView};
+use rekindle_wire::v1::{Fleet, JobView, OutputLine};
 
 use super::super::explain::wrapped;
 use crate::human;
@@ -30,19 +30,47 @@ pub(super) struct Event {
     pub(super) message: String,
 }
 
+/// A line of a text. `is_ours`: nothing that a program said, however it looks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Shown {
+    pub(super) text: String,
+    pub(super) is_ours: bool,
+}
+
 /// Text to scroll in.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Pane {
     pub(super) title: String,
-    pub(super) lines: VecDeque<String>,
+    pub(super) lines: VecDeque<Shown>,
     /// Lines below the window: 0 follows what comes.
     pub(super) from_end: usize,
+    /// The worker whose progress bar is the last line: its next line takes that place.
+    bar: Option<String>,
 }
 
 impl Pane {
-    /// Adds a line, and forgets the oldest of too many.
+    /// Adds a line of ours.
     pub(super) fn push(&mut self, line: &str) {
-        self.lines.push_back(human::tame(line));
+        self.bar = None;
+        self.add(line, true);
+    }
+
+    /// Adds a line of output, or the heading of an attempt. Only where the server says so it is one: a program may print
+    /// what looks like it.
+    pub(super) fn output(&mut self, line: &OutputLine) {
+        let Some(said) = &line.line else { return self.push(&format!("== attempt {} ==", line.attempt)) };
+        let text = if line.workers > 1 { &format!("[{}] {said}", line.worker) } else { said };
+        let is_same = self.bar.take().is_some_and(|of| of == line.worker);
+        match self.lines.back_mut().filter(|_| is_same) {
+            Some(bar) => bar.text = human::tame(text),
+            None => self.add(text, false),
+        }
+        self.bar = line.is_open.then(|| line.worker.clone());
+    }
+
+    /// Adds a line, and forgets the oldest of too many.
+    fn add(&mut self, line: &str, is_ours: bool) {
+        self.lines.push_back(Shown { text: human::tame(line), is_ours });
         if self.from_end > 0 {
             self.from_end += 1;
         }

@@ -9,7 +9,10 @@ use serde_json::json;
 
 use super::state::{Action, State, View};
 use super::*;
-use rekindle_wire::v1::JobView;
+use crate::config::{Origin, Server};
+use crate::printer::Printer;
+use ratatui_core::style::Modifier;
+use rekindle_wire::v1::{FleetEntry, JobView, Owner};
 
 fn noon() -> Timestamp {
     "2026-03-01T12:00:00Z".parse().unwrap()
@@ -385,6 +388,76 @@ fn an_explanation_is_read_from_its_beginning_and_is_that_of_the_job_that_was_ask
     assert!(end.contains("- fact 8 of train-1") && end.matches("fact").count() == 9, "{end}");
     press(&mut state, KeyCode::Home);
     assert_eq!(screen(&state, 40, 12), begin);
+}
+
+#[test]
+fn output_that_looks_like_a_heading_is_no_heading() {
+    let mut state = state();
+    press(&mut state, KeyCode::Char('l'));
+    let View::Logs(pane) = &mut state.view else { panic!() };
+    for (workers, worker, line, is_open) in [
+        (1, "", None, false),
+        (1, "w0", Some("== attempt 9 =="), false),
+        (4, "w1", Some(" 10%"), true),
+        (4, "w1", Some(" 20%"), true),
+        (4, "w2", Some("done"), false),
+    ] {
+        let (worker, line) = (worker.to_owned(), line.map(str::to_owned));
+        pane.output(&OutputLine { attempt: 1, workers, worker, line, is_open });
+    }
+    let shown: Vec<_> = pane.lines.iter().map(|line| (line.text.as_str(), line.is_ours)).collect();
+    let want = [("== attempt 1 ==", true), ("== attempt 9 ==", false), ("[w1]  20%", false), ("[w2] done", false)];
+    assert_eq!(shown, want, "of a progress bar the newest state is seen");
+    let buffer = drawn(&state, 60, 12);
+    let is_bold = |row| buffer[(0, row)].modifier.contains(Modifier::BOLD);
+    // Below the head of the screen and the title of the pane.
+    assert_eq!([2, 3, 4].map(is_bold), [true, false, false]);
+}
+
+#[tokio::test]
+async fn output_is_asked_for_from_near_its_end_and_as_objects() {
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = Server { url, origin: Origin::Given, token_command: None };
+    let api = crate::api::Api::new(server, None).unwrap();
+    let context = Context { printer: Printer::new(false, anstream::ColorChoice::Never), api, config: None };
+    let served = async {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = BufReader::new(stream);
+        let mut asked = String::new();
+        stream.read_line(&mut asked).await.unwrap();
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nrekindle-version: 0\r\n\r\n";
+        let events = "id: 1;a\ndata: {\"attempt\":1,\"workers\":4}\n\n";
+        stream.write_all(format!("{head}{events}").as_bytes()).await.unwrap();
+        asked
+    };
+    let mut output = output(&context, "train-1".to_owned());
+    let (asked, lines) = tokio::join!(served, output.next());
+    assert!(asked.starts_with("GET /v1/jobs/train-1/logs?"), "{asked}");
+    for part in ["follow=true", "form=lines", "tail=1048576"] {
+        assert!(asked.contains(part), "{asked}");
+    }
+    assert!(matches!(lines.unwrap().as_slice(), [Said::Output(line)] if line.attempt == 1 && line.line.is_none()));
+}
+
+#[test]
+fn of_a_large_fleet_what_costs_for_nothing_is_seen_first() {
+    let mut state = state();
+    let mut fleet = fleet_of("train-1");
+    let [busy, idle] = fleet.resources.as_slice() else { panic!() };
+    let (busy, idle) = (busy.clone(), idle.clone());
+    let orphan = FleetEntry { owner: Some(Owner::Orphan), ..busy.clone() };
+    fleet.resources = std::iter::repeat_n(busy, 20).chain([idle, orphan]).collect();
+    state.fleet = Some(fleet);
+    let text = screen(&state, 140, 32);
+    let at = |word: &str| text.lines().position(|line| line.contains(word)).unwrap_or_else(|| panic!("{word}: {text}"));
+    let title = at("fleet 0s ago: 22");
+    assert_eq!((at("ORPHAN"), at("idle 1h06m")), (title + 1, title + 2), "{text}");
+    assert!(text.contains("and 16 more: `rekindle fleet`"), "{text}");
+    state.fleet = Some(fleet_of("ORPHAN"));
+    assert!(!screen(&state, 140, 32).contains("more: `rekindle fleet`"));
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     let key = prop_oneof![
         4 => proptest::sample::select(vec![
             "id", "run", "setup", "image", "code", "env", "secrets", "tpu", "recovery", "budgets", "limits",
-            "checkpoint", "regions", "workspace", "priority", "owner", "tags", "notes", "notify", "accelerator",
+            "checkpoint", "resume", "regions", "workspace", "priority", "owner", "tags", "notes", "notify", "accelerator",
             "zones", "capacity", "queued", "reservation", "runtime_version", "topology", "slices", "network",
             "labels", "data_disks", "preset", "overrides", "oom_host", "first", "again", "within", "max", "action",
             "user_failures", "no_progress", "total", "stall", "stop_grace", "cost_usd", "webhook", "events",
