@@ -3,29 +3,20 @@
 use std::sync::Arc;
 
 use rekindle_core::classify::{Exit, SignalSender, Stage as During, WorkerEvidence};
-use rekindle_core::observation::{ExitReport, Notice, WorkerState};
+use rekindle_core::observation::{ExitReport, WorkerState};
 use rekindle_core::orders::{Order, Want, notice_is_urgent};
-use rekindle_wire::agent::{Hello, Report, Welcome};
+use rekindle_wire::agent::Welcome;
 
 use crate::call::{self, CallError};
+use crate::check;
 use crate::exec::{lock, raised_before};
 use crate::fault::Fault;
 use crate::machine::{Death, OnWorker, Step, Vm, VmId};
 use crate::program;
+use crate::report::{News, hello_of, news, report_of, state};
 use crate::roll::{For, MIN, SEC};
 use crate::stage::Stage;
 use crate::world::{World, micros, stamp};
-
-/// What is news: a change here is reported at once.
-#[derive(Debug, Clone, PartialEq)]
-struct News {
-    attempt: u32,
-    state: WorkerState,
-    notice: Option<Notice>,
-    exited: bool,
-    stepped: bool,
-    left: (bool, bool),
-}
 
 /// An exit is told before the next attempt is begun, but the next one waits no longer for `api` than this.
 const HANDED_OVER: i64 = 5 * SEC;
@@ -85,52 +76,20 @@ fn call_due(world: &World, id: VmId, stored: Option<&News>, from: i64, next: i64
         return Some((true, from));
     }
     let mut until = next.min(vm.poke_at);
-    if let Some(order) = vm.order.as_ref().filter(|_| world.has(Fault::Heartbeats)) {
-        let beat = i64::try_from(order.heartbeat_ms).unwrap_or(20_000) * 1000;
-        until = until.min(vm.stored_at + beat);
-        if now >= vm.stored_at + beat {
+    if let Some(at) = beats_at(world, vm) {
+        if now >= at {
             return Some((true, from));
         }
+        until = until.min(at);
     }
     Some((false, until))
 }
 
-fn news(world: &World, vm: &Vm) -> News {
-    let attempt = vm.attempt.as_ref();
-    let beats = world.has(Fault::Heartbeats);
-    let long = |a: &OnWorker| a.step == Step::Running && a.started_at.is_some_and(|at| world.now() > at + 4 * MIN);
-    let stepped = beats && attempt.is_some_and(long);
-    News {
-        attempt: attempt.map_or(0, |a| a.number),
-        state: state(vm, world.now()),
-        notice: vm.notice.clone(),
-        exited: attempt.is_some_and(|a| told_exit(a, world.now()).is_some()),
-        stepped,
-        left: left(vm, world.now()),
-    }
-}
-
-/// The end of a program, once it is told.
-fn told_exit(a: &OnWorker, now: i64) -> Option<&ExitReport> {
-    a.exit.as_ref().filter(|_| now >= a.told_from)
-}
-
-/// Whether outputs are being collected, and whether output waits to be sent.
-fn left(vm: &Vm, now: i64) -> (bool, bool) {
-    let is_told = vm.attempt.as_ref().is_some_and(|a| told_exit(a, now).is_some());
-    (is_told && vm.collecting_until > 0, vm.unsent_until > 0 && vm.collecting_until == 0)
-}
-
-/// What the agent says it does.
-fn state(vm: &Vm, now: i64) -> WorkerState {
-    let Some(a) = &vm.attempt else { return WorkerState::Preparing };
-    match a.step {
-        Step::Ready | Step::Starting(_) => WorkerState::Ready,
-        Step::Running => WorkerState::Running,
-        Step::Exited if told_exit(a, now).is_some() => WorkerState::Exited,
-        Step::Exited if a.started_at.is_some() => WorkerState::Running,
-        Step::Fresh | Step::Preparing(_) | Step::Exited => WorkerState::Preparing,
-    }
+/// When a heartbeat is due that is a call of its own: of a healthy program all are one fact, but in the seeds that deliver each one.
+fn beats_at(world: &World, vm: &Vm) -> Option<i64> {
+    let is_call = world.has(Fault::Heartbeats) || state(vm, world.now()) != WorkerState::Running;
+    let order = vm.order.as_ref().filter(|_| is_call)?;
+    Some(vm.stored_at + i64::try_from(order.heartbeat_ms).unwrap_or(20_000) * 1000)
 }
 
 /// One call: hello without a token, else a report.
@@ -138,12 +97,19 @@ async fn talk(stage: &Arc<Stage>, id: VmId, stored: &mut Option<News>) -> Result
     let world = &stage.world;
     let Some((hello, report, token, told)) = ({
         let fleet = lock(&world.fleet);
-        fleet.vms.get(&id).map(|vm| (hello_of(vm), report_of(world, &fleet, vm), vm.token.clone(), news(world, vm)))
+        fleet.vms.get(&id).map(|vm| {
+            let told = news(world, vm);
+            // A poll that brings nothing new is not stored before the next heartbeat is due.
+            let store = stored.as_ref() != Some(&told) || beats_at(world, vm).is_some_and(|at| world.now() >= at);
+            (hello_of(vm), report_of(world, &fleet, vm, store), vm.token.clone(), told)
+        })
     }) else {
         return Ok(());
     };
+    let mut was_rung = true;
     if let Some(vm) = lock(&world.fleet).vms.get_mut(&id) {
         vm.poke_at = i64::MAX;
+        was_rung = std::mem::take(&mut vm.is_rung);
     }
     let Some(token) = token else {
         let welcome: Welcome = call::agent(stage, id, "/agent/v1/hello", None, &hello).await?;
@@ -159,15 +125,21 @@ async fn talk(stage: &Arc<Stage>, id: VmId, stored: &mut Option<News>) -> Result
         Ok(order) => {
             let mut fleet = lock(&world.fleet);
             let Some(vm) = fleet.vms.get_mut(&id) else { return Ok(()) };
-            vm.stored_at = sent;
-            vm.told_left = report.is_collecting || report.has_unsent;
-            if report.exit.is_some()
-                && let Some(a) = vm.attempt.as_mut().filter(|a| a.number == report.attempt)
-            {
-                a.accepted = true;
+            if report.store {
+                check::on_report(world, &report);
+                vm.stored_at = sent;
+                vm.told_left = report.is_collecting || report.has_unsent;
+                if report.exit.is_some()
+                    && let Some(a) = vm.attempt.as_mut().filter(|a| a.number == report.attempt)
+                {
+                    a.accepted = true;
+                }
+                *stored = Some(told);
+            } else {
+                world.count("polls without news");
             }
+            crate::bell::judge(world, vm, &order, was_rung);
             obey(vm, order);
-            *stored = Some(told);
             Ok(())
         }
         Err(CallError::Status(401)) => {
@@ -191,44 +163,6 @@ fn obey(vm: &mut Vm, order: Order) {
         a.work.clone_from(&order.work);
     }
     vm.order = Some(order);
-}
-
-fn hello_of(vm: &Vm) -> Hello {
-    Hello {
-        job: vm.job.clone(),
-        generation: vm.generation,
-        key: vm.key,
-        nonce: vm.nonce.clone(),
-        instance: vm.instance.clone(),
-        boot_id: format!("boot-{}-{}", vm.instance, vm.boot),
-        address: format!("10.{}.0.{}", vm.key.slice, vm.key.worker + 1),
-        version: "1".into(),
-    }
-}
-
-fn report_of(world: &World, fleet: &crate::machine::Fleet, vm: &Vm) -> Report {
-    let attempt = vm.attempt.as_ref();
-    Report {
-        job: vm.job.clone(),
-        generation: vm.generation,
-        key: vm.key,
-        instance: vm.instance.clone(),
-        boot_id: format!("boot-{}-{}", vm.instance, vm.boot),
-        attempt: attempt.map_or(0, |a| a.number),
-        store: true,
-        state: state(vm, world.now()),
-        started_at: attempt.and_then(|a| a.started_at).map(stamp),
-        progress: crate::pulse::progress(world, fleet, vm, world.now()),
-        output_at: None,
-        disk_free_bytes: Some(1 << 36),
-        memory_free_bytes: Some(1 << 36),
-        notice: vm.notice.clone(),
-        exit: attempt.and_then(|a| told_exit(a, world.now()).cloned()),
-        has_work: attempt.is_some_and(|a| a.work.is_some()),
-        has_bell: false,
-        is_collecting: left(vm, world.now()).0,
-        has_unsent: left(vm, world.now()).1,
-    }
 }
 
 /// What the machine brings about by itself now. Answers when to look again; `None`: the VM is gone.
@@ -518,7 +452,7 @@ fn start(world: &Arc<World>, fleet: &mut crate::machine::Fleet, id: VmId) {
     let expected = count("REKINDLE_WORKERS") * count("REKINDLE_SLICES");
     let job = vm.job.clone();
     world.trace(|| format!("worker: {job} attempt {number} starts on {}", vm.instance));
-    crate::check::on_program_start(world, fleet, vm, number, env("REKINDLE_COORDINATOR"));
+    check::on_program_start(world, fleet, vm, number, env("REKINDLE_COORDINATOR"));
     program::join(world, fleet, id, resume, line, expected);
 }
 

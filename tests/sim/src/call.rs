@@ -13,7 +13,7 @@ use crate::flight::{self, Caller};
 use crate::machine::VmId;
 use crate::roll::{For, SEC};
 use crate::stage::Stage;
-use crate::world::SMALL_HOP;
+use crate::world::{Promise, SMALL_HOP};
 
 /// Why a call brought nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +55,10 @@ pub(crate) async fn agent<T: DeserializeOwned>(
     }
     if status != StatusCode::OK {
         world.trace(|| format!("api: {path} {status} {text}"));
+        // An agent says nothing that is malformed, and what breaks a rule is no reason to come again.
+        if matches!(status, StatusCode::INTERNAL_SERVER_ERROR | StatusCode::BAD_REQUEST) {
+            world.broken(Promise::Safety, "sound-decisions", format!("{path} is answered {status}: {text}"));
+        }
         return Err(CallError::Status(status.as_u16()));
     }
     serde_json::from_str(&text).map_err(|_| CallError::Status(status.as_u16()))

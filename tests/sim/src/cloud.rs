@@ -456,7 +456,7 @@ pub(crate) async fn take_down(stage: Arc<Stage>, slice: SliceRef, before: SliceS
         unpower(world, &slice);
     }
     world.exec.sleep(world.rolls.between(For::Cloud, time / 2, time + time / 2)).await;
-    deliver::cloud_event(&stage, &slice, "google.cloud.tpu.v2.Tpu.DeleteNode", Part::Last);
+    deliver::cloud_event(&stage, &slice, "Delete", Part::Last);
     remove(&stage, &slice);
 }
 

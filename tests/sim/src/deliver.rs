@@ -6,8 +6,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::body::Body;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
@@ -15,15 +13,17 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use rekindle_core::ids::JobId;
+use rekindle_core::job::Via;
 use rekindle_engine::PassError;
 use rekindle_ports::tpu::SliceRef;
 use rekindle_ports::world::Hint;
 
-use crate::exec::{Crashing, lock};
+use crate::envelope::{self, Envelope, Form};
+use crate::exec::{Bounded, Crashing, lock};
 use crate::fault::Fault;
 use crate::roll::{DAY, For, HOUR, MIN, SEC};
-use crate::stage::Stage;
-use crate::world::{Promise, World, micros, stamp};
+use crate::stage::{Instance, Stage};
+use crate::world::{Promise, World, micros};
 
 /// What delivery keeps in mind.
 #[derive(Debug, Default)]
@@ -63,6 +63,8 @@ pub(crate) enum Parcel {
         id: String,
         /// The entry.
         entry: Value,
+        /// As what it comes.
+        form: Form,
     },
     /// The tick.
     Tick,
@@ -131,21 +133,26 @@ pub(crate) enum Part {
     Last,
 }
 
-/// A log entry about a resource: it reaches `tpu-events` by a Logging sink, or by Eventarc.
-pub(crate) fn cloud_event(stage: &Arc<Stage>, slice: &SliceRef, method: &str, part: Part) {
-    let world = &stage.world;
-    let collection = if slice.via == rekindle_core::job::Via::Node { "nodes" } else { "queuedResources" };
+/// A log entry about a resource, by one of both versions of the method that does `what` (such as `Create`): it reaches `tpu-events` by a
+/// Logging sink, or by Eventarc.
+pub(crate) fn cloud_event(stage: &Arc<Stage>, slice: &SliceRef, what: &str, part: Part) {
+    let (collection, noun) = match slice.via {
+        Via::Node => ("nodes", "Node"),
+        Via::QueuedResource => ("queuedResources", "QueuedResource"),
+    };
     let resource = format!("projects/p/locations/{}/{collection}/{}", slice.zone, slice.name);
-    log_entry(stage, "tpu.googleapis.com", method, &resource, world.rolls.index(For::Delivery, 4) == 0, Some(part));
+    let version = if stage.world.rolls.index(For::Delivery, 4) == 0 { "v2alpha1" } else { "v2" };
+    let method = format!("google.cloud.tpu.{version}.Tpu.{what}{noun}");
+    log_entry(stage, "tpu.googleapis.com", &method, &resource, Some(part));
 }
 
 /// A system event about a worker VM.
 pub(crate) fn instance_event(stage: &Arc<Stage>, zone: &str, instance: &str, method: &str) {
     let resource = format!("projects/p/zones/{zone}/instances/{instance}");
-    log_entry(stage, "compute.googleapis.com", method, &resource, false, None);
+    log_entry(stage, "compute.googleapis.com", method, &resource, None);
 }
 
-fn log_entry(stage: &Arc<Stage>, service: &str, method: &str, resource: &str, empty: bool, part: Option<Part>) {
+fn log_entry(stage: &Arc<Stage>, service: &str, method: &str, resource: &str, part: Option<Part>) {
     let world = &stage.world;
     if world.strikes(Fault::EventLost, For::Delivery) {
         world.count("messages lost");
@@ -157,7 +164,7 @@ fn log_entry(stage: &Arc<Stage>, service: &str, method: &str, resource: &str, em
         "logName": "projects/p/logs/cloudaudit.googleapis.com%2Factivity",
         "protoPayload": {
             "serviceName": service,
-            "methodName": if empty { method.replace(".v2.", ".v2alpha1.") } else { method.to_owned() },
+            "methodName": method,
             "resourceName": resource,
         },
     });
@@ -166,6 +173,7 @@ fn log_entry(stage: &Arc<Stage>, service: &str, method: &str, resource: &str, em
         entry["operation"] = json!({"id": format!("{method} of {resource}"), which: true});
     }
     let copies = 1 + usize::from(world.strikes(Fault::EventTwice, For::Delivery));
+    // Where both ways are set up, each tells of the same in a form of its own.
     for _ in 0..copies {
         let late = world.strikes(Fault::EventLate, For::Delivery);
         let wait = if late {
@@ -173,7 +181,11 @@ fn log_entry(stage: &Arc<Stage>, service: &str, method: &str, resource: &str, em
         } else {
             world.rolls.about(For::Delivery, 3 * SEC)
         };
-        send(stage, Parcel::Event { id: format!("event-{number}"), entry: entry.clone() }, wait);
+        send(
+            stage,
+            Parcel::Event { id: format!("event-{number}"), entry: entry.clone(), form: Form::draw(&world.rolls) },
+            wait,
+        );
     }
 }
 
@@ -209,7 +221,21 @@ pub(crate) fn send(stage: &Arc<Stage>, parcel: Parcel, wait: i64) {
 
 /// One delivery to one instance.
 pub(crate) async fn deliver(stage: &Arc<Stage>, parcel: &Parcel) -> Got {
-    crashing(&stage.world, 60, handle(stage, parcel)).await.unwrap_or(Got::Nack)
+    // A tick has many times the awaits of any other work.
+    let most = if matches!(parcel, Parcel::Tick) { 400 } else { 60 };
+    crashing(&stage.world, most, handle(stage, parcel)).await.unwrap_or(Got::Nack)
+}
+
+/// The work of a handler, as long as its service lets it: dropped at the deadline that `layers::common` puts around every role, and then
+/// answered with 503. `None`: it was dropped.
+async fn in_time<T>(world: &World, instance: &Instance, work: impl Future<Output = T>) -> Option<T> {
+    let most = i64::try_from(instance.engine.settings.handler_deadline.as_micros()).unwrap_or(i64::MAX);
+    let done = Bounded::new(&world.exec, world.now() + most, work).await;
+    if done.is_none() {
+        world.trace(|| "a handler was dropped at its deadline".into());
+        world.count("handlers out of time");
+    }
+    done
 }
 
 /// The work of an instance that may be dropped at one of its first `most` awaits. `None`: it was.
@@ -232,19 +258,21 @@ async fn handle(stage: &Arc<Stage>, parcel: &Parcel) -> Got {
     let instance = stage.any();
     match parcel {
         Parcel::Hint(hint) if !stage.world.plan.by_http => {
-            match Box::pin(instance.engine.pass(&hint.job, &hint.cause, hint.after)).await {
-                Ok(_) => Got::Ack,
-                Err(error) => refused(&stage.world, &error),
+            match in_time(&stage.world, instance, instance.engine.pass_for(hint)).await {
+                None => Got::Nack,
+                Some(Ok(_)) => Got::Ack,
+                Some(Err(error)) => refused(&stage.world, &error),
             }
         }
         Parcel::Tick if !stage.world.plan.by_http => {
             let now = instance.engine.ports.clock.now();
-            match Box::pin(instance.engine.tick(now)).await {
-                Ok(report) => {
+            match in_time(&stage.world, instance, instance.engine.tick(now)).await {
+                None => Got::Nack,
+                Some(Ok(report)) => {
                     crate::check::on_tick(&stage.world, &report);
                     Got::Ack
                 }
-                Err(error) => refused(&stage.world, &error),
+                Some(Err(error)) => refused(&stage.world, &error),
             }
         }
         Parcel::Hint(_) | Parcel::Tick | Parcel::Message { .. } | Parcel::Event { .. } => {
@@ -262,65 +290,60 @@ fn refused(world: &World, error: &PassError) -> Got {
 }
 
 async fn by_http(stage: &Arc<Stage>, parcel: &Parcel) -> Got {
-    let (path, body) = match parcel {
+    let now = stage.world.now();
+    let pushed =
+        |id: &str, data: &[u8], attributes: &Value, at| Envelope::json(&envelope::push(id, data, attributes, at));
+    let (path, sent) = match parcel {
         Parcel::Hint(hint) => {
             let data = serde_json::to_vec(hint).unwrap_or_default();
             let number = lock(&stage.world.mail).next();
-            ("/functions/reconcile", push(&format!("hint-{number}"), &data, &json!({}), stage.world.now()))
+            ("/functions/reconcile", pushed(&format!("hint-{number}"), &data, &json!({}), now))
         }
         Parcel::Message { id, command, data, published_at } => {
-            ("/functions/jobs", push(id, data, &json!({"command": command}), *published_at))
+            ("/functions/jobs", pushed(id, data, &json!({"command": command}), *published_at))
         }
-        Parcel::Event { id, entry } => {
-            let data = serde_json::to_vec(entry).unwrap_or_default();
-            ("/functions/tpu-events", push(id, &data, &json!({}), stage.world.now()))
-        }
-        Parcel::Tick => ("/functions/tick", Value::Null),
+        Parcel::Event { id, entry, form } => ("/functions/tpu-events", envelope::entry(*form, id, entry, now)),
+        Parcel::Tick => ("/functions/tick", Envelope { headers: Vec::new(), body: Vec::new() }),
     };
-    let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(&body).unwrap_or_default() };
-    let (status, text) = post(stage, path, None, body).await;
+    let (status, text) = send_to(stage, path, sent).await;
     if status == StatusCode::INTERNAL_SERVER_ERROR {
         stage.world.broken(Promise::Safety, "sound-decisions", text);
     }
     if !status.is_success() {
         return Got::Nack;
     }
-    if let Parcel::Message { command, data, .. } = parcel {
-        crate::check::on_message_ack(&stage.world, command, data);
+    if let Parcel::Message { id, command, data, .. } = parcel {
+        crate::check::on_message_ack(&stage.world, id, command, data);
     }
     Got::Ack
 }
 
-/// A request to any instance, with its answer.
+/// A JSON request to any instance, with its answer.
 pub(crate) async fn post(stage: &Arc<Stage>, path: &str, bearer: Option<&str>, body: Vec<u8>) -> (StatusCode, String) {
-    let mut request = Request::builder().method(Method::POST).uri(path);
-    if !body.is_empty() {
-        request = request.header("content-type", "application/json");
-    }
-    if let Some(token) = bearer {
-        request = request.header("authorization", format!("Bearer {token}"));
-    }
-    let Ok(request) = request.body(Body::from(body)) else { return (StatusCode::BAD_REQUEST, String::new()) };
-    let response = match stage.any().router.clone().oneshot(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
-    };
-    let status = response.status();
-    let body = response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    (status, String::from_utf8_lossy(&body).into_owned())
+    let mut headers = vec![("content-type", "application/json".to_owned())];
+    headers.extend(bearer.map(|token| ("authorization", format!("Bearer {token}"))));
+    send_to(stage, path, Envelope { headers, body }).await
 }
 
-/// A Pub/Sub push envelope.
-fn push(id: &str, data: &[u8], attributes: &Value, now: i64) -> Value {
-    json!({
-        "message": {
-            "messageId": id,
-            "publishTime": stamp(now).to_string(),
-            "attributes": attributes,
-            "data": STANDARD.encode(data),
-        },
-        "subscription": "projects/p/subscriptions/simulated",
-    })
+/// A request to any instance, with its answer.
+pub(crate) async fn send_to(stage: &Arc<Stage>, path: &str, sent: Envelope) -> (StatusCode, String) {
+    let Envelope { headers, body } = sent;
+    let mut request = Request::builder().method(Method::POST).uri(path);
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    let Ok(request) = request.body(Body::from(body)) else { return (StatusCode::BAD_REQUEST, String::new()) };
+    let instance = stage.any();
+    let answer = async {
+        let response = match instance.router.clone().oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        let status = response.status();
+        let body = response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        (status, String::from_utf8_lossy(&body).into_owned())
+    };
+    in_time(&stage.world, instance, answer).await.unwrap_or((StatusCode::SERVICE_UNAVAILABLE, String::new()))
 }
 
 /// The Scheduler: a tick each minute, or not.

@@ -334,6 +334,7 @@ async fn preempted(stage: &Arc<Stage>, slice: &SliceRef, shown_after: i64) {
 /// The API says that a slice is taken away: a node is PREEMPTED, a queued resource is SUSPENDING.
 pub(crate) fn taken(world: &World, slice: &SliceRef) {
     show(world, slice, SliceState::Preempted, slice.via == Via::QueuedResource);
+    crate::check::on_taken(world, slice);
 }
 
 /// A queued resource whose machines are off is SUSPENDED some time later.
@@ -459,9 +460,9 @@ fn setup_goes_wrong(world: &World, fault: Fault, pick: u64) -> bool {
     true
 }
 
-fn bare(world: &World, name: String, zone: &str, labels: SliceLabels, foreign: bool) {
+fn bare(world: &World, slice: SliceRef, labels: SliceLabels, foreign: bool) {
     let resource = Resource {
-        slice: SliceRef { zone: zone.into(), name, via: Via::Node },
+        slice,
         labels,
         accelerator: "v5litepod-4".into(),
         chips: 4,
@@ -496,13 +497,37 @@ fn foreign(world: &World, pick: u64) -> bool {
     let zone = ZONES[usize::try_from(pick % 3).unwrap_or(0)];
     let installation = if pick.is_multiple_of(2) { "others" } else { "" };
     let labels = SliceLabels { installation: installation.into(), job: "job-a".into(), ..SliceLabels::default() };
+    if (pick / 16).is_multiple_of(4) && take_name(world, zone, pick, &labels) {
+        return true;
+    }
     let name = match pick % 4 {
         0 => format!("rk-others-job-a-g{}", pick % 7),
         1 => format!("rk-simula-job-a-g{}x", 900 + pick % 99),
         2 => format!("job-a-{}", pick % 99),
         _ => format!("rk-simula-other-g{}", pick % 9),
     };
-    bare(world, name, zone, labels, true);
+    bare(world, SliceRef { zone: zone.into(), name, via: Via::Node }, labels, true);
+    true
+}
+
+/// Somebody else has the very name that a job will ask for next, in this zone or where the job is now, as a node or as a queued resource.
+fn take_name(world: &World, zone: &str, pick: u64, labels: &SliceLabels) -> bool {
+    let (zone, name) = {
+        let checks = lock(&world.checks);
+        let open: Vec<_> = checks.jobs.values().filter(|job| job.outcome.is_none()).collect();
+        let Some(job) = open.get(usize::try_from(pick / 64 % open.len().max(1) as u64).unwrap_or(0)) else {
+            return false;
+        };
+        let here = job.generations.last().map_or(zone, |g| g.placement.zone.as_str());
+        (here.to_owned(), names::generation_name(&world.installation, &job.id, job.last_generation + 1))
+    };
+    if lock(&world.cloud).resources.keys().any(|slice| slice.name == name && slice.zone == zone) {
+        return false;
+    }
+    let via = if (pick / 8).is_multiple_of(2) { Via::Node } else { Via::QueuedResource };
+    world.trace(|| format!("cloud: somebody else takes the name {name} in {zone}"));
+    world.count("names taken");
+    bare(world, SliceRef { zone, name, via }, labels.clone(), true);
     true
 }
 
@@ -532,7 +557,7 @@ fn orphan(world: &World, pick: u64) -> bool {
     // By its labels it is nobody's: the checkers count what is a job's own by them.
     let labels = JobId::parse("orphan").map(|job| names::labels(&world.installation, &job, 1, "0"));
     let Ok(labels) = labels else { return false };
-    bare(world, name, zone, labels, false);
+    bare(world, SliceRef { zone: zone.into(), name, via: Via::Node }, labels, false);
     true
 }
 

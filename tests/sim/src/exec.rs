@@ -213,11 +213,15 @@ impl Exec {
 
     /// Drops every task and timer, so that what they hold is freed.
     pub(crate) fn clear(&self) {
-        // Dropping a task may wake or kill others: take them all out first.
-        let old = std::mem::take(&mut *lock(&self.state));
-        lock(&self.ready.0).clear();
-        drop(old);
-        lock(&self.ready.0).clear();
+        // Dropping a task may wake or kill others, or start one: take them all out first, and look again.
+        loop {
+            let old = std::mem::take(&mut *lock(&self.state));
+            lock(&self.ready.0).clear();
+            if old.slots.is_empty() && old.timers.is_empty() {
+                return;
+            }
+            drop(old);
+        }
     }
 
     fn pick(&self) -> Option<TaskId> {
@@ -348,6 +352,37 @@ impl<F: Future> Future for Crashing<F> {
     }
 }
 
+/// A future that is dropped once its time is over.
+pub(crate) struct Bounded<F> {
+    exec: Arc<Exec>,
+    until: i64,
+    inner: Option<Pin<Box<F>>>,
+}
+
+impl<F> Bounded<F> {
+    /// `inner`, which does nothing from `until` on.
+    pub(crate) fn new(exec: &Arc<Exec>, until: i64, inner: F) -> Self {
+        Self { exec: exec.clone(), until, inner: Some(Box::pin(inner)) }
+    }
+}
+
+impl<F: Future> Future for Bounded<F> {
+    /// `None`: its time was over.
+    type Output = Option<F::Output>;
+
+    // A timer for each would cost more than all that it shows: what the inner future waits for is seconds away, and by then it is dropped
+    // without having done anything more.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.exec.now() >= self.until {
+            self.inner = None;
+        }
+        match self.inner.as_mut() {
+            None => Poll::Ready(None),
+            Some(inner) => inner.as_mut().poll(cx).map(Some),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -405,5 +440,24 @@ mod tests {
         });
         exec.run_until(100, || false);
         assert_eq!(*lock(&seen), [0, 1, 2]);
+    }
+
+    #[test]
+    fn what_is_bounded_does_nothing_from_its_end_on() {
+        let exec = Arc::new(Exec::new(0, 1));
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (exec2, seen2) = (exec.clone(), seen.clone());
+        exec.spawn(async move {
+            let body = async {
+                for _ in 0..9 {
+                    exec2.sleep(10).await;
+                    lock(&seen2).push(exec2.now());
+                }
+            };
+            assert!(Bounded::new(&exec2, 30, body).await.is_none());
+            assert_eq!(Bounded::new(&exec2, 60, exec2.sleep(5)).await, Some(()));
+        });
+        exec.run_until(100, || false);
+        assert_eq!(*lock(&seen), [10, 20]);
     }
 }

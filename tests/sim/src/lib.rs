@@ -5,6 +5,7 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "faults are many; each place names the few that it knows")]
 
 mod agent;
+mod bell;
 mod call;
 mod check;
 mod cli;
@@ -12,6 +13,7 @@ mod cloud;
 mod coverage;
 mod deliver;
 mod disaster;
+mod envelope;
 mod exec;
 mod fault;
 mod flight;
@@ -26,6 +28,7 @@ mod player;
 mod program;
 mod pulse;
 mod queued;
+mod report;
 mod roll;
 mod run;
 mod scenario;

@@ -96,6 +96,8 @@ pub(crate) struct Vm {
     pub(crate) key: WorkerKey,
     /// VM name.
     pub(crate) instance: String,
+    /// Its address in the workers' network.
+    pub(crate) address: String,
     /// Number of its boot.
     pub(crate) boot: u32,
     /// Cut off from `api` until then.
@@ -108,6 +110,10 @@ pub(crate) struct Vm {
     pub(crate) signal: Arc<Signal>,
     /// When the next call is due because of news elsewhere.
     pub(crate) poke_at: i64,
+    /// The agent has heard its bell, and relies on it.
+    pub(crate) has_bell: bool,
+    /// It was rung since its last call.
+    pub(crate) is_rung: bool,
     /// On its disk: the token.
     pub(crate) token: Option<String>,
     /// On its disk: `setup` was done.
@@ -179,8 +185,10 @@ impl Fleet {
 /// Powers on all VMs of a slice that is there.
 pub(crate) fn boot_all(stage: &Arc<Stage>, slice: &SliceRef) {
     let world = &stage.world;
-    let facts = crate::cloud::with(world, slice, |r| (r.metadata.clone(), r.slices, r.workers, r.foreign, r.powered));
-    let Some((metadata, slices, workers, foreign, powered)) = facts else { return };
+    let facts = crate::cloud::with(world, slice, |r| {
+        (r.metadata.clone(), r.slices, r.workers, r.foreign, r.powered, r.addresses.clone())
+    });
+    let Some((metadata, slices, workers, foreign, powered, addresses)) = facts else { return };
     let text = |key: &str| metadata.get(key).cloned().unwrap_or_default();
     let (Ok(job), Ok(generation)) = (JobId::parse(&text(metadata::JOB)), text(metadata::GENERATION).parse::<u32>())
     else {
@@ -201,12 +209,19 @@ pub(crate) fn boot_all(stage: &Arc<Stage>, slice: &SliceRef) {
                 nonce: text(metadata::NONCE),
                 key: WorkerKey { slice: s, worker },
                 instance: format!("t1v-n-{id:08x}-w-{worker}"),
+                address: addresses
+                    .get(s as usize)
+                    .and_then(|all| all.get(worker as usize))
+                    .cloned()
+                    .unwrap_or_default(),
                 boot: 1,
                 cut_until: 0,
                 agent: None,
                 agent_dead: false,
                 signal: Arc::default(),
                 poke_at: i64::MAX,
+                has_bell: false,
+                is_rung: false,
                 token: None,
                 setup_done: false,
                 attempt: None,
@@ -312,8 +327,8 @@ pub(crate) fn poke(world: &World, job: &JobId) {
     let ids: Vec<VmId> = fleet.ids(job.as_str()).collect();
     for id in ids {
         let Some(vm) = fleet.vms.get_mut(&id).filter(|vm| vm.job == *job) else { continue };
-        let steady = vm.attempt.as_ref().is_some_and(|a| a.step == Step::Running && !a.stopping);
-        let poll = if steady { 4 * SEC } else { SEC };
+        let told = vm.order.as_ref().map(|order| i64::try_from(order.poll_after_ms).unwrap_or(1000) * 1000);
+        let poll = told.unwrap_or(SEC).max(SEC / 10);
         let at = now + world.rolls.between(For::Worker, SEC / 20, poll);
         if at < vm.poke_at {
             vm.poke_at = at;
@@ -342,6 +357,7 @@ pub(crate) fn end_agent(stage: &Arc<Stage>, id: VmId, for_good: bool) {
     let task = lock(&world.fleet).vms.get_mut(&id).and_then(|vm| {
         vm.agent_dead |= for_good;
         vm.order = None;
+        vm.has_bell = false;
         vm.agent.take()
     });
     if let Some(task) = task {
@@ -381,6 +397,7 @@ pub(crate) fn boot_anew(stage: &Arc<Stage>, id: VmId, is_new_disk: bool, after: 
             (vm.unsent_until, vm.told_left, vm.collecting_until) = (0, false, 0);
         }
         vm.order = None;
+        vm.has_bell = false;
         vm.agent_dead = false;
         crate::agent::wake_up(vm);
         vm.agent.take()

@@ -106,7 +106,7 @@ fn ready(stage: &Arc<Stage>, slice: &SliceRef) {
         });
     }
     crate::check::on_ready(world, slice);
-    deliver::cloud_event(stage, slice, "google.cloud.tpu.v2.Tpu.CreateNode", Part::Last);
+    deliver::cloud_event(stage, slice, "Create", Part::Last);
 }
 
 /// What is short where a slice is to be made.

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use rekindle_core::ids::JobId;
 
+use crate::check;
 use crate::deliver::{self, Parcel};
+use crate::envelope::Envelope;
 use crate::exec::lock;
 use crate::fault::Fault;
 use crate::plan::{JobPlan, Told, ZONES};
@@ -81,7 +84,45 @@ pub(crate) fn tell(stage: &Arc<Stage>, job: &str, told: Told, key: &str) {
         lock(&stage.world.truth).of(&id).told.push(told);
     }
     stage.world.trace(|| format!("person: {command} {job}"));
+    // One of four goes by HTTP.
+    if stage.world.rolls.index(For::Form, 4) == 0 {
+        let (stage2, job, key) = (stage.clone(), job.to_owned(), key.to_owned());
+        stage.world.exec.spawn(async move { ask(&stage2, &job, command, body, &key).await });
+        return;
+    }
     message(stage, key, command, &serde_json::to_vec(&body).unwrap_or_default(), 0);
+}
+
+/// A command by HTTP, again with the same key until it is answered, and perhaps once more after that. A restart may be for the attempt alone
+/// that its person sees.
+async fn ask(stage: &Arc<Stage>, job: &str, command: &str, mut body: Value, key: &str) {
+    let world = &stage.world;
+    let Ok(id) = JobId::parse(job) else { return };
+    if let Some(fields) = body.as_object_mut() {
+        fields.remove("id");
+        let seen = lock(&world.checks).jobs.get(&id).map(|job| job.last_attempt);
+        if let Some(attempt) = seen.filter(|_| command == "restart" && world.rolls.chance(For::Form, 0.5)) {
+            fields.insert("if_attempt".into(), attempt.into());
+        }
+    }
+    let path = format!("/v1/jobs/{job}/{command}");
+    let mut again = world.rolls.chance(For::Form, 0.3);
+    for _ in 0..60 {
+        let headers = vec![("content-type", "application/json".into()), ("idempotency-key", key.to_owned())];
+        let sent = Envelope { headers, body: serde_json::to_vec(&body).unwrap_or_default() };
+        let away = world.goes_on(Fault::ApiOutage, None);
+        let answer = if away { None } else { deliver::crashing(world, 60, deliver::send_to(stage, &path, sent)).await };
+        if let Some((status, text)) = answer {
+            world.trace(|| format!("api: {path} {status}"));
+            check::on_answer(world, &id, command, key, status, &text);
+            // Its submit may come later; what makes no sense, or is for another attempt, is told once.
+            let is_over = status.is_success() || status == StatusCode::CONFLICT;
+            if is_over && !std::mem::take(&mut again) {
+                return;
+            }
+        }
+        world.exec.sleep(world.rolls.between(For::Form, SEC, MIN)).await;
+    }
 }
 
 /// A message, once or up to five times, perhaps late.

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use rekindle_core::observation::{WorkerReport, WorkerState};
 use rekindle_ports::body::Body;
 use rekindle_ports::store::{decode, encode};
@@ -12,7 +13,8 @@ use rekindle_wire::agent::Progress;
 use crate::exec::lock;
 use crate::fault::Fault;
 use crate::machine::{Fleet, Step, Vm, VmId};
-use crate::roll::SEC;
+use crate::plan::JobPlan;
+use crate::roll::{MIN, SEC};
 use crate::world::{World, stamp};
 
 /// What the program of a VM has told of its progress by then.
@@ -34,6 +36,21 @@ pub(crate) fn progress(world: &World, fleet: &Fleet, vm: &Vm, at: i64) -> Progre
     told().unwrap_or_default()
 }
 
+/// Whether a program writes output that its agent tells of: half of those that were drawn, and none that were written down.
+pub(crate) fn writes_output(plan: &JobPlan) -> bool {
+    plan.checkpoint_us % 2 == 1
+}
+
+/// When the program of a VM had last written output by then: a line each minute, as long as it moves on.
+pub(crate) fn output_at(world: &World, fleet: &Fleet, vm: &Vm, at: i64) -> Option<Timestamp> {
+    world.job_plan(&vm.job).filter(|plan| writes_output(plan))?;
+    let a = vm.attempt.as_ref()?;
+    let started = a.started_at?;
+    let group = fleet.groups.get(&(vm.job.clone(), a.number))?;
+    let until = group.broken_at.unwrap_or(at).min(at);
+    Some(stamp((until - until.rem_euclid(MIN)).max(started)))
+}
+
 /// When a healthy worker was last heard of, if it is one.
 fn beat(world: &World, vm: &Vm, number: u32) -> Option<i64> {
     let now = world.now();
@@ -48,11 +65,12 @@ fn beat(world: &World, vm: &Vm, number: u32) -> Option<i64> {
     Some(away.map_or(at, |w| w.from))
 }
 
-fn write(report: &mut WorkerReport, at: i64, told: &Progress) {
+fn write(report: &mut WorkerReport, at: i64, told: &Progress, output_at: Option<Timestamp>) {
     if report.state != WorkerState::Running {
         return;
     }
     report.heard_at = stamp(at);
+    report.output_at = report.output_at.max(output_at);
     if told.step > report.step {
         report.step = told.step;
         report.step_at = told.step_at;
@@ -77,7 +95,7 @@ pub(crate) fn fresh(world: &World, job: &str, path: &str, body: &Body, known: i6
     let at = beat(world, vm, report.attempt).filter(|at| *at > known)?;
     let told = progress(world, &fleet, vm, at);
     let mut report = Arc::unwrap_or_clone(report);
-    write(&mut report, at, &told);
+    write(&mut report, at, &told, output_at(world, &fleet, vm, at));
     Some((encode(Arc::new(report)), at))
 }
 
@@ -92,14 +110,14 @@ pub(crate) fn settle(world: &World, id: VmId) {
             let number = vm.attempt.as_ref()?.number;
             let at = beat(world, vm, number)?;
             let path = format!("jobs/{}/workers/{number:06}-{:04}-{:04}", vm.job, vm.key.slice, vm.key.worker);
-            Some((path, at, progress(world, &fleet, vm, at)))
+            Some((path, at, progress(world, &fleet, vm, at), output_at(world, &fleet, vm, at)))
         })
     };
-    if let Some((path, at, told)) = known {
+    if let Some((path, at, told, output)) = known {
         lock(&world.shelf).change(&path, at, |body| {
             if let Ok(report) = decode::<WorkerReport>(&path, body) {
                 let mut report = Arc::unwrap_or_clone(report);
-                write(&mut report, at, &told);
+                write(&mut report, at, &told, output);
                 *body = encode(Arc::new(report));
             }
         });

@@ -33,10 +33,12 @@ pub(crate) enum For {
     Target,
     /// All about faults that came later ([`crate::fault::Fault::is_later`]).
     Later,
+    /// In which form things come, and how agents and people call.
+    Form,
 }
 
 /// The streams.
-pub(crate) struct Rolls([Mutex<ChaCha8Rng>; 7]);
+pub(crate) struct Rolls([Mutex<ChaCha8Rng>; 8]);
 
 /// A generator for one purpose of a seed.
 pub(crate) fn stream(seed: u64, purpose: u64) -> ChaCha8Rng {

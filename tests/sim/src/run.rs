@@ -134,6 +134,9 @@ fn calm(stage: &Arc<Stage>) {
     let until = world.now() + patience(&world.plan);
     while world.now() < until && !world.is_broken() && !(ends::all_over(world) && ends::fleet_is_empty(world)) {
         world.exec.run_until((world.now() + MIN).min(until), || world.is_broken());
+        if let Some(late) = ends::overdue(world) {
+            world.broken(Promise::Liveness, "every-job-ends", late);
+        }
     }
     // What is left of messages may still come: nothing may follow from it.
     world.exec.run_until(world.now() + HOUR, || world.is_broken());

@@ -23,6 +23,7 @@ use rekindle_ports::world::{Clock, DeadLetters, Events, Hint, Hints, Ids, Object
 use rekindle_web::Door;
 use rekindle_web::caller::{Loopback, guard};
 
+use crate::bell::SimBells;
 use crate::deliver;
 use crate::exec::lock;
 use crate::fault::Fault;
@@ -146,8 +147,7 @@ fn ports(world: &Arc<World>, stage: &Weak<Stage>) -> Ports {
         tpu: Arc::new(SimTpu { world: world.clone(), stage: stage.clone() }),
         hints: small.clone(),
         wakeups: small.clone(),
-        // Agents here ask as often as without bells.
-        bells: Arc::new(rekindle_ports::world::NoBells),
+        bells: Arc::new(SimBells(world.clone())),
         events: small.clone(),
         dead_letters: small.clone(),
         objects: small.clone(),

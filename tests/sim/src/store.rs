@@ -356,7 +356,15 @@ impl SimDocs {
     fn commit_now(&self, writes: Vec<Write>) -> Result<Revision, DocsError> {
         self.arrive()?;
         if self.0.strikes(Fault::StoreConflict, For::Fault) {
-            return Err(DocsError::Conflict { path: writes[0].path().to_owned() });
+            // A document that was not there is not there: contention alone is told otherwise, and whoever hears of a conflict may believe it.
+            let is_at = |write: &&Write| {
+                let (Write::Put { when, .. } | Write::Delete { when, .. }) = write;
+                matches!(when, Precondition::At(_))
+            };
+            return Err(match writes.iter().find(is_at) {
+                Some(write) => DocsError::Conflict { path: write.path().to_owned() },
+                None => DocsError::Unavailable("ABORTED: too much contention".into()),
+            });
         }
         if self.0.strikes(Fault::StoreUnclearBefore, For::Fault) {
             return Err(DocsError::Unclear("cut before".into()));

@@ -236,7 +236,7 @@ impl SimTpu {
         self.world.trace(|| format!("cloud: create of {} in {} accepted", slice.name, slice.zone));
         crate::check::on_create(&self.world, request);
         if let Some(stage) = self.stage.upgrade() {
-            deliver::cloud_event(&stage, &slice, "google.cloud.tpu.v2.Tpu.CreateNode", Part::First);
+            deliver::cloud_event(&stage, &slice, "Create", Part::First);
             let task = self.world.exec.spawn(bring_up(stage, slice.clone()));
             cloud::with(&self.world, &slice, |r| r.life.push(task));
         }
@@ -280,7 +280,7 @@ impl SimTpu {
             world.exec.kill(task);
         }
         if let Some(stage) = self.stage.upgrade() {
-            deliver::cloud_event(&stage, slice, "google.cloud.tpu.v2.Tpu.DeleteNode", Part::First);
+            deliver::cloud_event(&stage, slice, "Delete", Part::First);
             let task = world.exec.spawn(take_down(stage, slice.clone(), state));
             cloud::with(world, slice, |r| r.life.push(task));
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use foldhash::fast::FixedState;
 use jiff::Timestamp;
+use rand::Rng as _;
 
 use rekindle_core::ids::{InstallationId, JobId};
 use rekindle_core::reason::Reason;
@@ -16,7 +17,7 @@ use crate::exec::{Exec, lock};
 use crate::fault::{Fault, Sort};
 use crate::machine::Fleet;
 use crate::plan::{Plan, START_US, Window};
-use crate::roll::{For, Rolls, SEC};
+use crate::roll::{For, Rolls, SEC, stream};
 use crate::store::Shelf;
 use crate::truth::Truth;
 
@@ -95,6 +96,8 @@ pub(crate) struct World {
     pub(crate) checks: Mutex<Checks>,
     /// Ours.
     pub(crate) installation: InstallationId,
+    /// Whether agents hear their bells.
+    pub(crate) has_bells: bool,
     /// Deliveries.
     pub(crate) mail: Mutex<crate::deliver::Mail>,
     /// Calls of ports.
@@ -146,6 +149,7 @@ impl World {
             truth: Mutex::default(),
             checks: Mutex::new(Checks::new(&plan)),
             installation,
+            has_bells: stream(plan.seed, 8).random_bool(0.5),
             mail: Mutex::default(),
             calls: AtomicU64::new(0),
             odds: Odds::of(&plan),

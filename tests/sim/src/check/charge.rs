@@ -13,18 +13,42 @@ use super::Broken;
 use crate::exec::lock;
 use crate::fault::Fault;
 use crate::machine::Step;
-use crate::roll::{HOUR, MIN};
+use crate::roll::{HOUR, MIN, SEC};
 use crate::truth::{Facts, Whose};
 use crate::world::{World, micros};
 
 /// An outage so long ago may have kept workers from telling what happened.
 const OUTAGE_TELLS: i64 = HOUR;
 
+/// What the API says is read within so long.
+const HEARD: i64 = 90 * SEC;
+
 /// Losses that can be nothing but preemptions, and whether they were charged so.
 #[derive(Default)]
 pub(super) struct Sure {
-    /// By job and generation: the attempt that ran, and whether a preemption was charged.
-    lost: BTreeMap<(JobId, u32), (u32, bool)>,
+    /// By job and generation.
+    lost: BTreeMap<(JobId, u32), Loss>,
+}
+
+/// A loss of a slice.
+struct Loss {
+    /// The attempt that ran.
+    attempt: u32,
+    /// A preemption was charged.
+    charged: bool,
+    /// Nothing but the API's word, which comes after other signs, can tell what it is.
+    is_late: bool,
+    /// When that came.
+    said_at: Option<i64>,
+}
+
+impl Sure {
+    /// The API says that a slice is taken away.
+    pub(super) fn said(&mut self, job: &JobId, generation: u32, now: i64) {
+        if let Some(loss) = self.lost.get_mut(&(job.clone(), generation)) {
+            loss.said_at.get_or_insert(now);
+        }
+    }
 }
 
 /// Outages of ours that can hide what happened.
@@ -47,10 +71,20 @@ fn hidden(world: &World, from: i64, to: i64) -> bool {
 
 /// A slice is about to be lost: if nothing else can end its attempt, the end is a preemption.
 pub(super) fn lost(world: &World, job: &Job, generation: u32, fault: Fault, sure: &mut Sure) {
-    let known = matches!(fault, Fault::PreemptNotice | Fault::PreemptSilent | Fault::Storm | Fault::NoticeShort);
+    let known = matches!(
+        fault,
+        Fault::PreemptNotice
+            | Fault::PreemptSilent
+            | Fault::PreemptLag
+            | Fault::PreemptExitFirst
+            | Fault::NoticePartial
+            | Fault::NoticeShort
+            | Fault::Storm
+    );
     let now = world.now();
     let first = !lock(&world.truth).of(&job.id).befell.contains_key(&generation);
-    let runs = job.phase == Phase::Running && job.desired == Desired::Run && job.restart.is_none();
+    let runs =
+        matches!(job.phase, Phase::Starting | Phase::Running) && job.desired == Desired::Run && job.restart.is_none();
     let Some(a) = job.attempts.last().filter(|a| a.generation == generation && a.ended.is_none()) else { return };
     // A read that shows no state may be all that is seen of it.
     let is_clear = !world.has(Fault::ClockSkew) && !world.has(Fault::StateUnclear);
@@ -59,15 +93,19 @@ pub(super) fn lost(world: &World, job: &Job, generation: u32, fault: Fault, sure
         return;
     }
     let fleet = lock(&world.fleet);
+    let prepares = job.phase == Phase::Starting;
     let lives = |vm: &crate::machine::Vm| {
-        vm.attempt.as_ref().is_some_and(|o| {
+        vm.attempt.as_ref().map_or(prepares, |o| {
             // Its own end is not near.
             let ends = o.death.as_ref().map_or(i64::MAX, |d| d.at);
-            o.number == a.number && o.step == Step::Running && !o.stopping && ends > now + 10 * MIN
+            let goes_on = o.step == Step::Running || (prepares && o.step != Step::Exited);
+            o.number == a.number && goes_on && !o.stopping && ends > now + 10 * MIN
         })
     };
     if fleet.of_job(job.id.as_str()).filter(|vm| vm.generation == generation).all(lives) {
-        sure.lost.insert((job.id.clone(), generation), (a.number, false));
+        let is_late = matches!(fault, Fault::PreemptLag | Fault::PreemptExitFirst);
+        let loss = Loss { attempt: a.number, charged: false, is_late, said_at: None };
+        sure.lost.insert((job.id.clone(), generation), loss);
     }
 }
 
@@ -75,9 +113,9 @@ pub(super) fn lost(world: &World, job: &Job, generation: u32, fault: Fault, sure
 pub(super) fn step(world: &World, before: &Job, after: &Job, sure: &mut Sure) -> Broken {
     if let Some(end) = after.last_end.as_ref().filter(|_| before.last_end != after.last_end) {
         if end.ended.charge == Some(Charge::Preemptions)
-            && let Some((_, charged)) = sure.lost.get_mut(&(after.id.clone(), end.generation))
+            && let Some(loss) = sure.lost.get_mut(&(after.id.clone(), end.generation))
         {
-            *charged = true;
+            loss.charged = true;
         }
         let facts = lock(&world.truth).jobs.get(&after.id).cloned().unwrap_or_default();
         if let Some(wrong) = wrong(world, before, after, end, &facts) {
@@ -85,10 +123,14 @@ pub(super) fn step(world: &World, before: &Job, after: &Job, sure: &mut Sure) ->
         }
     }
     for g in before.generations.iter().filter(|g| after.generation(g.number).is_none()) {
-        let Some((attempt, charged)) = sure.lost.remove(&(after.id.clone(), g.number)) else { continue };
+        let Some(loss) = sure.lost.remove(&(after.id.clone(), g.number)) else { continue };
+        let Loss { attempt, charged, is_late, said_at } = loss;
+        // Its slice was let go of for other signs before the API said anything: nobody could know.
+        let deleted = g.delete.as_ref().map(|delete| micros(delete.intended_at));
+        let unknown = is_late && said_at.is_none_or(|said| deleted.is_some_and(|at| at < said + HEARD));
         let touched = lock(&world.truth).of(&after.id).befell.get(&g.number).map_or(0, Vec::len);
         let by_people = |a: &Attempt| a.number == attempt && a.stop.as_ref().is_some_and(|s| is_wish(s.cause));
-        let excused = touched > 1 || after.outcome.is_some() || before.attempts.iter().any(by_people);
+        let excused = unknown || touched > 1 || after.outcome.is_some() || before.attempts.iter().any(by_people);
         if !charged && !excused && after.desired == Desired::Run {
             let text = format!("{}: generation {} was preempted, and no preemption is charged", after.id, g.number);
             return Some(("charge", text));
@@ -122,14 +164,14 @@ fn wrong(world: &World, before: &Job, after: &Job, end: &LastEnd, facts: &Facts)
         }
         // Judged by two looks, with minutes between them.
         Charge::Infra if world.has(Fault::StateUnclear) && summary.contains("unhealthy") => true,
+        // The minutes are those of two instances.
+        Charge::Infra if world.has(Fault::ClockSkew) && facts.doubted.contains(&end.generation) => true,
         Charge::Infra => {
             let now = world.now();
             whose == Some(&Whose::Other)
-                || !befell.is_empty()
-                || world.has(Fault::ClockSkew)
+                || befell.iter().any(|f| takes_a_program(world, *f))
                 || hidden(world, now - OUTAGE_TELLS, now + 1)
                 || limit_passed(world, before, after, end)
-                || waits_unheard(world, before, after, end)
         }
     };
     (!fits).then(|| {
@@ -143,14 +185,17 @@ fn wrong(world: &World, before: &Job, after: &Job, end: &LastEnd, facts: &Facts)
     })
 }
 
-/// Whether the attempt had not started: workers that wait send no heartbeats here, except in the seeds that send each one.
-fn waits_unheard(world: &World, before: &Job, after: &Job, end: &LastEnd) -> bool {
-    let find = |job: &Job| job.attempts.iter().find(|a| a.number == end.attempt).cloned();
-    !world.has(Fault::Heartbeats) && find(after).or_else(|| find(before)).is_some_and(|a| a.started_at.is_none())
+/// Whether a fault may end a program, or keep a slice from being used: each but those that are over without a trace, or that end it by a notice,
+/// which is what it is charged to.
+fn takes_a_program(world: &World, fault: Fault) -> bool {
+    let is_over = matches!(fault, Fault::AgentRestart | Fault::Migration | Fault::NoticeFalse);
+    // A machine ends its program a minute before; an instance whose clock is slow does not take that notice for urgent yet.
+    let is_far = fault == Fault::MaintenanceFar && !world.has(Fault::ClockSkew);
+    !is_over && !is_far
 }
 
 fn is_silent(world: &World, job: &Job) -> bool {
-    world.job_plan(&job.id).is_some_and(|plan| !plan.writes_progress)
+    world.job_plan(&job.id).is_some_and(|plan| !plan.writes_progress && !crate::pulse::writes_output(plan))
 }
 
 /// Whether a fault of a slice may look like a preemption or maintenance.

@@ -11,6 +11,7 @@ use rekindle_core::reason::Reason;
 use crate::exec::lock;
 use crate::fault::Fault;
 use crate::plan::{JobPlan, Told};
+use crate::roll::{HOUR, MIN};
 use crate::truth::Facts;
 use crate::world::{World, micros};
 
@@ -34,6 +35,29 @@ pub(crate) fn unfinished(world: &World) -> Vec<String> {
     let known = |id: &str| checks.jobs.keys().any(|k| k.as_str() == id);
     all.extend(world.plan.jobs.iter().filter(|j| !known(&j.id)).map(|j| format!("{} was never accepted", j.id)));
     all
+}
+
+/// Without faults a job is over after its work, once more from its beginning, and so long.
+///
+/// Before that: what is dead and does not say so is silent for minutes; a pause ends within half an hour; a slice that is not wanted is deleted,
+/// and refused or forgotten deletes are sent again; back-offs of up to 10 minutes; a create, `setup` and a compile.
+const SLACK: i64 = 2 * HOUR;
+
+/// A job that should be over by now, after the end of all faults.
+pub(crate) fn overdue(world: &World) -> Option<String> {
+    let work = |plan: &JobPlan| i64::try_from(plan.steps).unwrap_or(0) * plan.step_us;
+    // Under a limit of the deployment's own jobs wait for each other.
+    let is_limited = world.plan.max_chips.is_some() || world.plan.max_usd.is_some();
+    let all: i64 = world.plan.jobs.iter().map(|plan| work(plan) + SLACK).sum();
+    let checks = lock(&world.checks);
+    let late = checks.jobs.values().filter(|job| !job.phase.is_terminal()).find(|job| {
+        let own = world.job_plan(&job.id).map_or(0, |plan| work(plan) + SLACK);
+        let from = world.plan.calm_from().max(micros(job.created_at));
+        world.now() > from + if is_limited { all } else { own }
+    })?;
+    let after = (world.now() - world.plan.calm_from()) / MIN;
+    let (phase, reason) = (late.phase.as_str(), late.reason.name());
+    Some(format!("{} is {phase} ({reason}) {after} minutes after the last fault: {}", late.id, late.message))
 }
 
 /// The first job that ended as it should not have.

@@ -5,51 +5,48 @@ use std::sync::Arc;
 
 use rekindle_core::ids::JobId;
 use rekindle_core::job::Job;
-use rekindle_ports::store::decode;
 use rekindle_ports::tpu::{CreateRequest, SliceRef};
 
 use super::Broken;
-use crate::exec::lock;
 use crate::fault::Fault;
 use crate::roll::{MIN, SEC};
 use crate::world::World;
 
 /// A call sent at the handler's deadline (25 s) may be on its way for a request's time-out (10 s).
-const IN_FLIGHT: i64 = 36 * SEC;
+pub(super) const IN_FLIGHT: i64 = 36 * SEC;
 
 /// What was committed.
 #[derive(Default)]
 pub(super) struct Intents {
+    /// When each create was last committed to be sent.
     creates: BTreeMap<(String, String), i64>,
-    asked: BTreeMap<(String, String), i64>,
     deletes: BTreeSet<(String, String)>,
 }
 
 impl Intents {
     /// A job was committed.
-    pub(super) fn step(&mut self, job: &Job, now: i64) {
-        for g in &job.generations {
-            let key = (g.placement.zone.clone(), g.name.clone());
-            if g.delete.is_some() {
-                self.deletes.insert(key.clone());
+    pub(super) fn step(&mut self, before: Option<&Job>, after: &Job, now: i64) {
+        for g in &after.generations {
+            let known =
+                before.and_then(|b| b.generations.iter().find(|b| b.name == g.name && b.placement == g.placement));
+            let key = || (g.placement.zone.clone(), g.name.clone());
+            if g.delete.is_some() && known.is_none_or(|known| known.delete.is_none()) {
+                self.deletes.insert(key());
             }
-            let asked = g.asked_at.map_or(0, rekindle_asked);
-            if asked != self.asked.insert(key.clone(), asked).unwrap_or_default() {
-                self.creates.insert(key, now);
+            if g.asked_at.is_some() && known.is_none_or(|known| known.asked_at != g.asked_at) {
+                self.creates.insert(key(), now);
             }
         }
     }
 
     /// A create was accepted.
-    pub(super) fn create(&self, world: &World, request: &CreateRequest) -> Broken {
+    pub(super) fn create(&self, now: i64, request: &CreateRequest) -> Broken {
         let key = (request.placement.zone.clone(), request.name.clone());
         let Some(at) = self.creates.get(&key) else {
             return Some(("intent", format!("{} was created in {} without a committed intent", key.1, key.0)));
         };
-        let late = world.now() - at;
-        // A repeat moves `asked_at` alone, which is clockwork; it is measured from the document itself.
-        (late > IN_FLIGHT && !world.has(Fault::ClockSkew) && !asked_again(world, request, *at))
-            .then(|| ("intent", format!("{} was created {} s after its intent", key.1, late / SEC)))
+        let late = now - at;
+        (late > IN_FLIGHT).then(|| ("intent", format!("{} was created {} s after its intent", key.1, late / SEC)))
     }
 
     /// A delete was accepted.
@@ -71,19 +68,9 @@ impl Intents {
 /// The sweep leaves what is younger than the grace period of 10 minutes alone.
 fn swept_too_young(world: &World, slice: &SliceRef) -> Broken {
     let created = crate::cloud::with(world, slice, |r| r.created_at)?;
+    // By the clock of the instance, which may be minutes fast.
+    let skew = if world.has(Fault::ClockSkew) { world.plan.skew_us } else { 0 };
     let age = world.now() - created;
-    let young = age < 10 * MIN && !world.has(Fault::ClockSkew);
+    let young = age < 10 * MIN - skew;
     young.then(|| ("intent", format!("{} was swept when it was {} s old", slice.name, age / SEC)))
-}
-
-fn rekindle_asked(at: jiff::Timestamp) -> i64 {
-    at.as_microsecond()
-}
-
-/// Whether the stored job says that this create was sent again since.
-fn asked_again(world: &World, request: &CreateRequest, at: i64) -> bool {
-    let shelf = lock(&world.shelf);
-    let path = format!("jobs/{}", request.labels.job);
-    let Some(job) = shelf.body(&path).and_then(|body| decode::<Job>(&path, body).ok()) else { return false };
-    job.generations.iter().any(|g| g.name == request.name && g.asked_at.map_or(0, rekindle_asked) > at + SEC)
 }

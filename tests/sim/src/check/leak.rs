@@ -1,4 +1,5 @@
-//! Every live resource is explained by a job, or dies within the grace period.
+//! Every live resource is explained by a job, or dies within the grace period. A job that has ended explains none, nor one that it has decided
+//! to delete.
 //!
 //! Minutes in which the sweep cannot do its work (an outage, a denied credential, a zone that cannot be read, a sweep that was held for a
 //! person) do not count.
@@ -7,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rekindle_core::ids::JobId;
-use rekindle_core::job::Job;
+use rekindle_core::job::{Generation, Job};
 use rekindle_ports::tpu::SliceRef;
 
 use super::Broken;
@@ -15,8 +16,25 @@ use crate::exec::lock;
 use crate::fault::Fault;
 use crate::world::World;
 
-/// The grace period of 10 minutes, some ticks that failed, and deletes that had to be sent again.
-const MINUTES: u32 = 45;
+/// The grace period of 10 minutes and the next tick; or the last output of a program that ended, which is sent within 5 minutes, and a delete.
+const MINUTES: u32 = 20;
+
+/// The same where ticks fail, and where deletes do and have to be sent again.
+const MINUTES_LATE: u32 = 45;
+
+/// What keeps a sweep, or a delete, from doing its work for a while.
+const LATE: [Fault; 10] = [
+    Fault::DeleteLies,
+    Fault::DeleteRefused,
+    Fault::DeleteRefusedLate,
+    Fault::DeleteSlow,
+    Fault::DeleteFails,
+    Fault::TickSkipped,
+    Fault::TickOutage,
+    Fault::StoreSlow,
+    Fault::StoreUnavailable,
+    Fault::TpuUnclearBefore,
+];
 
 /// How long resources have been unexplained, in minutes that count.
 #[derive(Default)]
@@ -26,12 +44,16 @@ pub(super) struct Leaks {
     pub(super) held: bool,
 }
 
-/// Whether a job that is not over has this resource among its generations.
-pub(super) fn owner<'a>(jobs: &'a BTreeMap<JobId, Arc<Job>>, slice: &SliceRef, job: &str) -> Option<&'a Job> {
-    let id = JobId::parse(job).ok()?;
-    jobs.get(&id).map(Arc::as_ref).filter(|j| {
-        !j.phase.is_terminal() && j.generations.iter().any(|g| g.name == slice.name && g.placement.zone == slice.zone)
-    })
+/// Whether a job that goes on has this resource among its generations, and has not decided to delete it.
+fn is_explained(jobs: &BTreeMap<JobId, Arc<Job>>, slice: &SliceRef, job: &str) -> bool {
+    let job = JobId::parse(job).ok().and_then(|id| jobs.get(&id)).filter(|job| job.outcome.is_none());
+    let is_it = |g: &Generation| g.name == slice.name && g.placement.zone == slice.zone && g.delete.is_none();
+    job.is_some_and(|job| job.generations.iter().any(is_it))
+}
+
+/// Whether deletes may have to be sent again, or a sweep may fail.
+pub(super) fn is_late(world: &World) -> bool {
+    LATE.iter().any(|f| world.has(*f))
 }
 
 /// Looks at every resource.
@@ -43,12 +65,14 @@ pub(super) fn audit(world: &World, jobs: &BTreeMap<JobId, Arc<Job>>, leaks: &mut
         Fault::ZoneUnreachable,
         Fault::ZoneForbidden,
         Fault::TickOutage,
+        // What a worker cannot be told to end is not taken away under it.
+        Fault::ApiOutage,
     ];
     let blocked = !world.is_calm() && away.iter().any(|f| world.in_window(*f, None));
     let cloud = lock(&world.cloud);
     let mut minutes = BTreeMap::new();
     for (slice, r) in cloud.resources.iter().filter(|(_, r)| !r.foreign) {
-        if owner(jobs, slice, &r.labels.job).is_some() {
+        if is_explained(jobs, slice, &r.labels.job) {
             continue;
         }
         let before = leaks.minutes.get(slice).copied().unwrap_or(0);
@@ -56,8 +80,9 @@ pub(super) fn audit(world: &World, jobs: &BTreeMap<JobId, Arc<Job>>, leaks: &mut
     }
     leaks.minutes = minutes;
     let worst = leaks.minutes.iter().max_by_key(|(_, m)| **m)?;
-    (*worst.1 > MINUTES).then(|| {
+    let most = if is_late(world) { MINUTES_LATE } else { MINUTES };
+    (*worst.1 > most).then(|| {
         let state = cloud.resources.get(worst.0).map(|r| format!("{:?}", r.state)).unwrap_or_default();
-        ("leak", format!("{} in {} ({state}) belongs to no job for {} minutes", worst.0.name, worst.0.zone, worst.1))
+        ("leak", format!("no job wants {} in {} ({state}) for {} minutes", worst.0.name, worst.0.zone, worst.1))
     })
 }

@@ -2,10 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use http::StatusCode;
 use serde_json::Value;
 
+use rekindle_core::history::HistoryEntry;
 use rekindle_core::ids::JobId;
-use rekindle_core::job::Desired;
+use rekindle_core::job::{Attempt, Desired};
+use rekindle_core::observation::{Notice, WorkerReport};
+use rekindle_ports::kinds::Kind;
+use rekindle_ports::store::decode;
+use rekindle_wire::agent::Report;
 
 use super::{Broken, Checks};
 use crate::exec::lock;
@@ -28,7 +34,12 @@ impl Messages {
 }
 
 /// A history entry was written.
-pub(super) fn entry(world: &World, messages: &mut Messages, job: &str, cause: &str) -> Broken {
+pub(super) fn entry(world: &World, messages: &mut Messages, job: &str, entry: &HistoryEntry) -> Broken {
+    let cause = entry.cause.as_str();
+    // A pass tells what it was hinted for.
+    if entry.actor == "rekindle" {
+        return None;
+    }
     if !matches!(cause, "cancel" | "pause" | "unpause" | "restart" | "wake" | "submit") {
         return None;
     }
@@ -53,9 +64,20 @@ fn times_told(world: &World, job: &str, cause: &str) -> u32 {
     u32::try_from(told.iter().filter(is).count()).unwrap_or(u32::MAX)
 }
 
-/// A message was acknowledged: its effect is stored.
-pub(super) fn acknowledged(checks: &mut Checks, command: &str, data: &[u8]) -> Broken {
-    let payload: Value = serde_json::from_slice(data).ok()?;
+/// A message was acknowledged: its effect is stored, with what makes the same again change nothing, or why it cannot be used.
+pub(super) fn acknowledged(world: &World, checks: &mut Checks, message: &str, command: &str, data: &[u8]) -> Broken {
+    let has = |kind: Kind| lock(&world.shelf).body(&kind.path()).is_some();
+    let is_recorded = has(Kind::Dead(format!("jobs/pubsub\n{message}")));
+    let payload: Value = serde_json::from_slice(data).unwrap_or_default();
+    let job = payload["id"].as_str().and_then(|id| JobId::parse(id).ok());
+    let is_done = |id: JobId| match command {
+        "submit" => has(Kind::Job(id)),
+        _ => has(Kind::Command(id, format!("{command}/message {message}"))),
+    };
+    if !is_recorded && !job.is_some_and(is_done) {
+        let text = format!("the {command} {message} was acknowledged, and neither done nor recorded as unusable");
+        return Some(("messages", text));
+    }
     let id = payload["id"].as_str()?;
     let job = JobId::parse(id).ok().and_then(|id| checks.jobs.get(&id));
     if let Some(job) = job.filter(|j| command == "cancel" && j.desired == Desired::Cancel && j.outcome.is_none()) {
@@ -72,4 +94,50 @@ pub(super) fn acknowledged(checks: &mut Checks, command: &str, data: &[u8]) -> B
         }
         _ => None,
     }
+}
+
+/// A command by HTTP was answered: what was accepted is stored under the caller's key, and nothing is answered that should not be.
+pub(super) fn answered(
+    world: &World,
+    checks: &mut Checks,
+    (job, command, key): (&JobId, &str, &str),
+    (status, text): (StatusCode, &str),
+) -> Broken {
+    let retried = [StatusCode::CONFLICT, StatusCode::NOT_FOUND, StatusCode::SERVICE_UNAVAILABLE];
+    if retried.contains(&status) {
+        return None;
+    }
+    if !status.is_success() {
+        return Some(("messages", format!("the {command} of {job} is answered {status}: {text}")));
+    }
+    let kind = Kind::Command(job.clone(), format!("{command}/http ann@example.com {key}"));
+    if lock(&world.shelf).body(&kind.path()).is_none() {
+        return Some(("messages", format!("the {command} {key} of {job} was accepted and is lost")));
+    }
+    let of = checks.jobs.get(job).filter(|_| command == "cancel")?;
+    if of.desired == Desired::Cancel && of.outcome.is_none() {
+        checks.messages.cancelled.insert(job.clone());
+    }
+    None
+}
+
+/// An agent's report was accepted: an exit and a notice in it are stored, unless its job has let go of the attempt.
+pub(super) fn reported(world: &World, checks: &Checks, report: &Report) -> Broken {
+    let of = |a: &&Attempt| a.number == report.attempt && a.generation == report.generation;
+    checks.jobs.get(&report.job)?.attempts.iter().find(of)?;
+    let path = Kind::Worker(report.job.clone(), report.attempt, report.key).path();
+    let stored = {
+        let shelf = lock(&world.shelf);
+        shelf.body(&path).and_then(|body| decode::<WorkerReport>(&path, body).ok())
+    };
+    let lacks = |what| Some(("messages", format!("{what} of {} was accepted and is not in {path}", report.instance)));
+    if report.exit.is_some() && stored.as_ref().is_none_or(|stored| stored.exit.is_none()) {
+        return lacks("an exit");
+    }
+    // What was announced and takes nothing away may be called off.
+    let is_told = report.notice.as_ref().is_some_and(Notice::takes_away);
+    if is_told && stored.is_none_or(|stored| stored.notice.is_none()) {
+        return lacks("a notice");
+    }
+    None
 }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use http::StatusCode;
 use rekindle_core::effect::Effect;
 use rekindle_core::history::HistoryEntry;
 use rekindle_core::ids::JobId;
@@ -14,6 +15,7 @@ use rekindle_engine::TickReport;
 use rekindle_ports::body::Body;
 use rekindle_ports::store::{CreatesDoc, Stored, decode};
 use rekindle_ports::tpu::{CreateRequest, SliceRef};
+use rekindle_wire::agent::Report;
 
 use crate::exec::lock;
 use crate::fault::Fault;
@@ -22,12 +24,14 @@ use crate::plan::Plan;
 use crate::store::Changed;
 use crate::world::{Promise, World, micros};
 
+mod amounts;
 mod asked;
 mod billing;
 mod budget;
 mod charge;
 mod double_run;
 pub(crate) mod ends;
+mod events;
 mod foreign;
 mod intent;
 mod leak;
@@ -60,7 +64,8 @@ pub(crate) struct Checks {
     permits: budget::Permits,
     witnesses: witness::Witnesses,
     waits: waits::Waits,
-    events: BTreeMap<JobId, std::collections::BTreeSet<u64>>,
+    commit: budget::Commit,
+    events: events::Events,
 }
 
 impl Checks {
@@ -92,7 +97,8 @@ pub(crate) fn on_commit(world: &World, changed: &Changed<'_>) {
     };
     if changed.path == "limits/creates" {
         if let Some(creates) = held::<CreatesDoc>(world, changed.path, &after.body) {
-            tell(world, lock(&world.checks).permits.given(&creates));
+            let before = changed.before.and_then(|before| held::<CreatesDoc>(world, changed.path, &before.body));
+            lock(&world.checks).commit.permits(before, creates);
         }
         return;
     }
@@ -104,7 +110,7 @@ pub(crate) fn on_commit(world: &World, changed: &Changed<'_>) {
             count_entry(world, &entry);
             let mut checks = lock(&world.checks);
             checks.histories.note(id, entry.revision);
-            let broken = messages::entry(world, &mut checks.messages, id, &entry.cause);
+            let broken = messages::entry(world, &mut checks.messages, id, &entry);
             drop(checks);
             tell(world, broken);
         }
@@ -118,6 +124,11 @@ fn on_job_document(world: &World, changed: &Changed<'_>) {
     let Some(job) = held::<Job>(world, changed.path, &after.body) else { return };
     let mut checks = lock(&world.checks);
     let checks = &mut *checks;
+    let stored = changed.before.and_then(|before| held::<Job>(world, changed.path, &before.body));
+    if let Some(stored) = &stored {
+        checks.commit.job(stored, &job);
+    }
+    checks.intents.step(stored.as_deref(), &job, world.now());
     let before = checks.jobs.get(&job.id);
     // Only the clockwork moved: no checker looks at it.
     if before.is_some_and(|b| b.revision == job.revision) {
@@ -129,13 +140,14 @@ fn on_job_document(world: &World, changed: &Changed<'_>) {
     }
     if let Some(before) = before {
         tell(world, monotone::step(before, &job));
-        tell(world, phases::step(before, &job));
+        tell(world, phases::step(world, before, &job));
+        tell(world, amounts::step(before, &job));
         tell(world, charge::step(world, before, &job, &mut checks.sure));
         tell(world, checks.witnesses.step(before, &job, world.now()));
     }
     tell(world, terminal::step(world, before, &job));
     tell(world, checks.waits.step(world, before, &job));
-    checks.intents.step(&job, world.now());
+    tell(world, checks.events.step(&job));
     count_job(world, before, &job);
     world.trace(|| {
         let phase = job.phase.as_str();
@@ -194,8 +206,10 @@ pub(crate) fn after_commit(world: &World) {
     let changed = std::mem::take(&mut checks.changed);
     let told = changed.iter().filter(|(_, is_history)| *is_history);
     let broken = told.filter_map(|(id, _)| checks.jobs.get(id)).find_map(|job| checks.histories.lacks(job));
+    let commit = std::mem::take(&mut checks.commit);
+    let over = checks.permits.commit(commit, world.now());
     drop(checks);
-    tell(world, broken);
+    tell(world, broken.or(over));
     for (job, _) in changed {
         machine::poke(world, &job);
     }
@@ -203,7 +217,7 @@ pub(crate) fn after_commit(world: &World) {
 
 /// A create was accepted.
 pub(crate) fn on_create(world: &World, request: &CreateRequest) {
-    let broken = lock(&world.checks).intents.create(world, request);
+    let broken = lock(&world.checks).intents.create(world.now(), request);
     tell(world, broken.or_else(|| asked::create(request)));
     if let Ok(job) = JobId::parse(&request.labels.job) {
         let broken = terminal::create(world, lock(&world.checks).jobs.get(&job).map(Arc::as_ref), request);
@@ -216,7 +230,7 @@ pub(crate) fn on_create(world: &World, request: &CreateRequest) {
 
 /// A create request arrived, the so-many-th of the minute.
 pub(crate) fn on_post(world: &World, request: &CreateRequest, in_minute: usize) {
-    tell(world, budget::posts(in_minute).or_else(|| lock(&world.checks).permits.used(&request.name)));
+    tell(world, budget::posts(in_minute).or_else(|| lock(&world.checks).permits.used(&request.name, world.now())));
 }
 
 /// A slice is about to be lost.
@@ -225,6 +239,13 @@ pub(crate) fn on_loss(world: &World, job: &JobId, generation: u32, fault: Fault)
     let checks = &mut *checks;
     if let Some(job) = checks.jobs.get(job) {
         charge::lost(world, job, generation, fault, &mut checks.sure);
+    }
+}
+
+/// The API says from here on that a slice is taken away.
+pub(crate) fn on_taken(world: &World, slice: &SliceRef) {
+    if let Some((job, generation)) = crate::cloud::with(world, slice, |r| r.made_for()).flatten() {
+        lock(&world.checks).sure.said(&job, generation, world.now());
     }
 }
 
@@ -274,7 +295,11 @@ pub(crate) fn on_program_end(world: &World, _: &JobId, _: u32) {
 
 /// An event was published.
 pub(crate) fn on_event(world: &World, job: &JobId, event: &OutEvent) {
-    lock(&world.checks).events.entry(job.clone()).or_default().insert(event.sequence);
+    // What is committed to a database that stands in for ours is not seen here.
+    if lock(&world.shelf).instead.is_none() {
+        let broken = lock(&world.checks).events.told(job, event);
+        tell(world, broken);
+    }
 }
 
 /// A tick came to its end.
@@ -292,9 +317,25 @@ pub(crate) fn on_tick(world: &World, report: &TickReport) {
 }
 
 /// A message was acknowledged.
-pub(crate) fn on_message_ack(world: &World, command: &str, data: &[u8]) {
-    let broken = messages::acknowledged(&mut lock(&world.checks), command, data);
+pub(crate) fn on_message_ack(world: &World, id: &str, command: &str, data: &[u8]) {
+    if lock(&world.shelf).instead.is_none() {
+        let broken = messages::acknowledged(world, &mut lock(&world.checks), id, command, data);
+        tell(world, broken);
+    }
+}
+
+/// A command by HTTP was answered.
+pub(crate) fn on_answer(world: &World, job: &JobId, command: &str, key: &str, status: StatusCode, text: &str) {
+    let broken = messages::answered(world, &mut lock(&world.checks), (job, command, key), (status, text));
     tell(world, broken);
+}
+
+/// An agent's report was accepted.
+pub(crate) fn on_report(world: &World, report: &Report) {
+    if lock(&world.shelf).instead.is_none() {
+        let broken = messages::reported(world, &lock(&world.checks), report);
+        tell(world, broken);
+    }
 }
 
 /// Minutes between two looks at the fleet; what goes on for less breaks no promise.
@@ -316,12 +357,5 @@ pub(crate) async fn audit(world: Arc<World>) {
 
 /// Whether everything that was promised to be told was told: every event of every job.
 pub(crate) fn untold_events(checks: &Checks) -> Broken {
-    for job in checks.jobs.values() {
-        let told = checks.events.get(&job.id);
-        let missing = (1..=job.sequence).find(|n| !told.is_some_and(|t| t.contains(n)));
-        if let Some(n) = missing {
-            return Some(("events", format!("event {n} of {} was never published", job.id)));
-        }
-    }
-    None
+    checks.jobs.values().find_map(|job| checks.events.untold(job))
 }

@@ -4,6 +4,9 @@
 use rekindle_core::job::{Job, Phase};
 
 use super::Broken;
+use crate::exec::lock;
+use crate::plan::Told;
+use crate::world::World;
 
 /// Whether one phase follows another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +60,17 @@ pub(crate) fn demanded() -> impl Iterator<Item = String> {
 }
 
 /// From one commit of a job to the next.
-pub(super) fn step(before: &Job, after: &Job) -> Broken {
+pub(super) fn step(world: &World, before: &Job, after: &Job) -> Broken {
+    if after.phase == Phase::Paused && before.phase != Phase::Paused && !is_paused_rightly(world, after) {
+        return Some(("phases", format!("{} is paused, and nothing explains it: {}", after.id, after.message)));
+    }
     let unknown = before.phase != after.phase && follows(before.phase, after.phase) == Follows::Never;
     unknown.then(|| ("phases", format!("{}: {} never happens", after.id, name(before.phase, after.phase))))
+}
+
+/// Whether somebody told a job to pause, or so many slices in a row brought nothing as its spec allows.
+fn is_paused_rightly(world: &World, job: &Job) -> bool {
+    let is_told = lock(&world.truth).jobs.get(&job.id).is_some_and(|facts| facts.told.contains(&Told::Pause));
+    let barren = job.spent.generations_without_progress;
+    is_told || job.spec.budgets.no_progress.is_some_and(|max| barren >= max)
 }

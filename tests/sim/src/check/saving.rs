@@ -24,7 +24,8 @@ pub(super) fn delete(world: &World, slice: &SliceRef) -> Broken {
     }
     let left = micros(notice.deadline) - world.now();
     // A person's cancel gives `stop_grace`, which may end before a notice an hour away.
-    if left <= SEC || left > 35 * SEC || world.has(Fault::ClockSkew) {
+    // An instance whose clock is minutes fast takes a notice of seconds for over: nothing can be promised then.
+    if left <= SEC || left > 46 * SEC || world.has(Fault::ClockSkew) {
         return None;
     }
     let fleet = lock(&world.fleet);
@@ -34,7 +35,9 @@ pub(super) fn delete(world: &World, slice: &SliceRef) -> Broken {
     }
     // What a boot took is not saving any more.
     let is_lost = |a: &OnWorker| a.death.as_ref().is_some_and(|d| d.exit == Exit::Silent);
-    let saves = |a: &OnWorker| a.step == Step::Running && a.stopping && !is_lost(a);
+    // A worker that was not told yet has more to save than those that were; but the delete was decided in knowledge of the notice.
+    let knows = knows(world, slice);
+    let saves = |a: &OnWorker| a.step == Step::Running && (a.stopping || knows) && !is_lost(a);
     let saving = fleet.vms.values().find(|vm| vm.slice == *slice && vm.attempt.as_ref().is_some_and(saves))?;
     Some((
         "saving",
@@ -45,4 +48,14 @@ pub(super) fn delete(world: &World, slice: &SliceRef) -> Broken {
             saving.instance
         ),
     ))
+}
+
+/// Whether its job knew of the notice when it decided the delete.
+fn knows(world: &World, slice: &SliceRef) -> bool {
+    let Some((job, number)) = crate::cloud::with(world, slice, |r| r.made_for()).flatten() else { return false };
+    let checks = lock(&world.checks);
+    let job = checks.jobs.get(&job);
+    let Some(g) = job.and_then(|job| job.generation(number)).filter(|g| g.name == slice.name) else { return false };
+    let seen = g.notice.as_ref().filter(|n| n.takes_away()).map(|n| n.seen_at);
+    seen.zip(g.delete.as_ref()).is_some_and(|(seen, delete)| seen < delete.intended_at)
 }

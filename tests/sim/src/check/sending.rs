@@ -25,6 +25,7 @@ pub(super) fn delete(world: &World, jobs: &BTreeMap<JobId, Arc<Job>>, slice: &Sl
     let has_ended = matches!(job.outcome, Some(Outcome::Succeeded | Outcome::Failed));
     let g = job.generations.iter().find(|g| g.name == slice.name && g.placement.zone == slice.zone)?;
     // A slice that looks bad may be deleted as lost in the very pass that is told of the end; and one that is being deleted loses nothing more.
+    // The limit is of minutes: between instances whose clocks differ by as much, it may be over at once.
     let goes = g.lost.is_some() || g.notice.is_some() || state != SliceState::Ready || world.has(Fault::ClockSkew);
     let by_people = lock(&world.truth).jobs.get(&job.id).is_some_and(|facts| !facts.told.is_empty());
     if !has_ended || goes || by_people {

@@ -6,6 +6,9 @@ use rekindle_core::history::HistoryEntry;
 use rekindle_core::ids::{InstallationId, JobId};
 use rekindle_core::job::{Job, Phase};
 use rekindle_core::names;
+use rekindle_ports::docs::Precondition;
+use rekindle_ports::kinds::Kind;
+use rekindle_ports::store::{Installation, put};
 use rekindle_ports::tpu::SliceRef;
 
 use super::crowds::{begin, small_job};
@@ -34,6 +37,11 @@ pub(super) fn all() -> Vec<Special> {
         }),
         ("S02-three-jobs-since-the-copy", "the same with as many jobs as the sweep would take at once", || copy_of(3)),
         ("S02-twelve-jobs-since-the-copy", "the same with every job submitted since the copy", || copy_of(12)),
+        (
+            "S01-database-of-another-installation",
+            "a store of another installation makes the sweep delete nothing, also what it would take for few orphans of its own",
+            database_of_another,
+        ),
         (
             "S03-another-installation",
             "another installation in the project has resources of the same shape; all of them outlive our jobs",
@@ -73,6 +81,22 @@ fn count(world: &World, what: &'static str) -> u64 {
 
 fn empty_database() -> Option<Wrong> {
     deletes_with(twelve(), |_| Shelf::default())
+}
+
+/// The database of another installation, which has been in charge all the time and has no job of these names. Only whose it is says that our
+/// three slices are no orphans: without it the sweep would take them.
+fn database_of_another() -> Option<Wrong> {
+    let mut plan = twelve();
+    plan.jobs.truncate(3);
+    deletes_with(plan, |world| {
+        world.exec.run_until(START_US + 2 * HOUR, || world.is_broken());
+        let mut other = lock(&world.shelf).clone();
+        other.forget("jobs");
+        let Ok(id) = InstallationId::parse("others") else { return other };
+        let theirs = Installation { id, secret: "f".repeat(64), born_at: stamp(START_US - HOUR) };
+        other.insert(vec![put(&Kind::Installation, &theirs, Precondition::None)]);
+        other
+    })
 }
 
 /// A database as it was before the jobs were submitted, with its installation document.
