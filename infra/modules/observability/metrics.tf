@@ -20,6 +20,7 @@ locals {
     "\"too many orphans at once; none is deleted\"",
     "\"resources of this installation are older than its store; no sweep, look at the store\"",
     "\"the provider made something else, which is deleted\"",
+    "\"a delete is not allowed, and its TPU is paid for\"",
     "\"a decision broke a rule; nothing was committed\"",
     "\"a handler panicked\"",
     "\"a job is left out of a list\"",
@@ -66,7 +67,7 @@ resource "google_logging_metric" "metric" {
 resource "google_logging_metric" "alarms" {
   project     = var.project
   name        = "rekindle/alarms"
-  description = "A TPU that no job owned (deleted, or held back) or that was made as something else than it was asked for, a pass whose decision broke a rule, a handler that panicked, a job whose document cannot be read."
+  description = "A TPU that no job owned (deleted, or held back) or that was made as something else than it was asked for, or that may not be deleted, a pass whose decision broke a rule, a handler that panicked, a job whose document cannot be read."
   filter      = local.alarms
 
   metric_descriptor {

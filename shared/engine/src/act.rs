@@ -97,7 +97,13 @@ impl Engine {
                 Ok(None) => EffectOutcome::DeleteNotFound { generation },
                 Ok(Some(_)) | Err(_) => EffectOutcome::DeleteFailed { generation, why: error.to_string() },
             },
-            Err(error) => EffectOutcome::DeleteFailed { generation, why: error.to_string() },
+            Err(error) => {
+                let why = error.to_string();
+                if matches!(error, TpuError::Denied(_)) {
+                    alert_of_denial(g, &why);
+                }
+                EffectOutcome::DeleteFailed { generation, why }
+            }
         }
     }
 
@@ -161,6 +167,20 @@ impl Engine {
             metadata,
             request_id: request_id(&self.installation.secret, job, g),
         }
+    }
+}
+
+/// A delete is tried each minute until it is allowed, which a person must see to; told once for each answer.
+fn alert_of_denial(g: &Generation, why: &str) {
+    let is_known = g.delete.as_ref().is_some_and(|delete| delete.last_error.as_deref() == Some(why));
+    if !is_known {
+        let (name, zone) = (&g.name, &g.placement.zone);
+        tracing::error!(
+            generation = g.number,
+            name,
+            zone,
+            "a delete is not allowed, and its TPU is paid for: {name} in {zone}: {why}"
+        );
     }
 }
 

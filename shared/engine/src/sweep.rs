@@ -4,6 +4,7 @@
 //! looked up again just before the delete. Anything else (another id, none, a name that does not read back) is FOREIGN and never touched.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -13,8 +14,9 @@ use rekindle_core::ids::JobId;
 use rekindle_core::job::{Job, Via};
 use rekindle_core::names;
 use rekindle_core::shared::Shared;
-use rekindle_ports::kinds::Kind;
-use rekindle_ports::store::{Installation, LivenessDoc, StoreError};
+use rekindle_ports::docs::Precondition;
+use rekindle_ports::kinds::{Kind, short_hash};
+use rekindle_ports::store::{HeldTold, Installation, LivenessDoc, StoreError};
 use rekindle_ports::tpu::{Listed, Listing, TpuError};
 
 use crate::tick::Owners;
@@ -85,6 +87,16 @@ pub struct SweepReport {
 
 /// More orphans than this, and than a fifth of all of ours, in one sweep is a broken store rather than a broken fleet.
 const ORPHANS_MAX: usize = 3;
+
+/// What stays as it is, is told again after so long.
+const TOLD_EVERY: Duration = Duration::from_hours(1);
+
+/// A finding of a sweep: what it is, and which resources it is about.
+fn named(what: &str, resources: &[&Listed]) -> String {
+    let mut names: Vec<String> = resources.iter().map(|r| format!("{} {}", r.slice.zone, r.slice.name)).collect();
+    names.sort_unstable();
+    format!("{what}: {}", names.join(", "))
+}
 
 impl Engine {
     /// Every resource in every zone, with its owner, and whether it is idle.
@@ -159,24 +171,31 @@ impl Engine {
             SweepReport { ours: ours.len(), unreachable: listing.unreachable.clone(), ..SweepReport::default() };
         // Without an age nothing can be said to be older than the grace period, nor than the store.
         if ours.iter().filter_map(|r| r.created_at).any(|at| at < stored.born_at) {
-            tracing::error!("resources of this installation are older than its store; no sweep, look at the store");
+            if self.is_to_be_told("older than the store", now).await {
+                tracing::error!("resources of this installation are older than its store; no sweep, look at the store");
+            }
             report.held = ours.len();
             return Ok(report);
         }
         let mut orphans = self.orphans(&ours, now, owners, &mut report).await?;
         if orphans.len() > ORPHANS_MAX.max(ours.len() / 5) {
-            tracing::error!(orphans = orphans.len(), ours = ours.len(), "too many orphans at once; none is deleted");
+            if self.is_to_be_told(&named("too many", &orphans), now).await {
+                let count = orphans.len();
+                tracing::error!(orphans = count, ours = report.ours, "too many orphans at once; none is deleted");
+            }
             report.held = orphans.len();
             return Ok(report);
         }
-        for orphan in self.forgotten(&mut orphans).await? {
+        let forgotten = self.forgotten(&mut orphans).await?;
+        report.held += forgotten.len();
+        let is_to_be_told = !forgotten.is_empty() && self.is_to_be_told(&named("forgotten", &forgotten), now).await;
+        for orphan in forgotten.iter().filter(|_| is_to_be_told) {
             let (name, zone) = (&orphan.slice.name, &orphan.slice.zone);
             tracing::error!(
                 name,
                 zone,
                 "an orphan is left alone: the store knows no intent of it, look at the store: {name} in {zone}"
             );
-            report.held += 1;
         }
         for orphan in orphans {
             // The owner is read again: a pass may have claimed it since.
@@ -200,6 +219,23 @@ impl Engine {
             }
         }
         Ok(report)
+    }
+
+    /// Whether what a sweep leaves alone is to be told now: it is found again each minute, until a person has looked.
+    async fn is_to_be_told(&self, what: &str, now: Timestamp) -> bool {
+        let Ok(at) = self.ports.store.read::<LivenessDoc>(&Kind::Liveness).await else { return true };
+        let mut doc = at.as_ref().map(|at| at.value.clone()).unwrap_or_default();
+        let what = short_hash(what);
+        let is_known = |told: &HeldTold| told.what == what && now < told.at + TOLD_EVERY;
+        if doc.held.as_ref().is_some_and(is_known) {
+            return false;
+        }
+        doc.held = Some(HeldTold { what, at: now });
+        let when = at.map_or(Precondition::Absent, |at| Precondition::At(at.revision));
+        if let Err(error) = self.ports.store.write(&Kind::Liveness, &doc, when).await {
+            tracing::debug!(%error, "what a sweep tells could not be noted; the next one tells it again");
+        }
+        true
     }
 
     /// Takes out, and answers, those of which the store has no intent though it ought to have: every create is committed before it is sent, so

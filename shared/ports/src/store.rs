@@ -107,6 +107,18 @@ pub struct LivenessDoc {
     pub api_at: Option<Timestamp>,
     /// Start of the unbroken run of such calls.
     pub api_since: Option<Timestamp>,
+    /// What a sweep said last of what it left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldTold>,
+}
+
+/// That a sweep has told of something, which the next one finds again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldTold {
+    /// A digest of what was told.
+    pub what: String,
+    /// When, by the clock of the instance.
+    pub at: Timestamp,
 }
 
 /// Without a tick for so long something is wrong: one comes each minute.

@@ -255,6 +255,7 @@ fn what_should_never_be_is_told_of_and_callers_from_outside_are_not() {
     for message in [
         "an orphan was deleted: rkd-1 in us-central1-a",
         "the provider made something else, which is deleted: rkd-1 in us-central1-a: v5litepod-8 was made, and v5litepod-16 was asked for",
+        "a delete is not allowed, and its TPU is paid for: rkd-1 in us-central1-a: not allowed: 401",
         "a handler panicked",
         "a decision broke a rule; nothing was committed",
         "a job is left out of a list",

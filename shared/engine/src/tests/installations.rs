@@ -12,7 +12,7 @@ use rekindle_core::observation::{Health, Made, SliceLabels, SliceState, SliceVie
 use rekindle_fakes::Call;
 use rekindle_ports::docs::{Content, IndexValue, Precondition, Write};
 use rekindle_ports::kinds::Kind;
-use rekindle_ports::store::{Installation, OrphansDoc};
+use rekindle_ports::store::{Installation, LivenessDoc, OrphansDoc};
 use rekindle_ports::tpu::{Listed, SliceRef};
 
 use super::rig::Rig;
@@ -325,4 +325,29 @@ async fn a_job_that_cannot_be_read_keeps_its_slice_and_nobody_elses_orphan() {
     assert!(rig.fakes.tpu.slices().iter().any(|listed| listed.slice.name == kept));
     let (fleet, _) = rig.engine.fleet().await.unwrap();
     assert!(fleet.iter().any(|entry| entry.resource.slice.name == kept && matches!(entry.owner, Owner::Job { .. })));
+}
+
+/// When the sweep told last of what it leaves alone.
+async fn told_at(rig: &Rig) -> Option<jiff::Timestamp> {
+    let liveness = rig.engine.ports.store.read::<LivenessDoc>(&Kind::Liveness).await.unwrap();
+    liveness.and_then(|at| at.value.held).map(|held| held.at)
+}
+
+#[tokio::test]
+async fn what_a_sweep_leaves_alone_is_told_once_an_hour_and_at_once_when_it_changes() {
+    let mut rig = Rig::new().await;
+    rig.submit(json!({})).await;
+    rig.until_phase(Phase::Running, 70).await;
+    rig.fakes.clock.advance(SignedDuration::from_mins(20));
+    put(&rig, "abcdef", "later", Via::Node, SignedDuration::from_mins(12));
+    ticks(&rig, 1).await;
+    let first = told_at(&rig).await.unwrap();
+    ticks(&rig, 58).await;
+    assert_eq!(told_at(&rig).await, Some(first));
+    ticks(&rig, 2).await;
+    let second = told_at(&rig).await.unwrap();
+    assert!(second >= first + SignedDuration::from_hours(1), "{first} {second}");
+    put(&rig, "abcdef", "another", Via::Node, SignedDuration::from_mins(90));
+    ticks(&rig, 1).await;
+    assert!(told_at(&rig).await.unwrap() > second);
 }
