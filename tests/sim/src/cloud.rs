@@ -178,7 +178,7 @@ impl Cloud {
             numbers: 0,
             posts: VecDeque::new(),
             chips: plan.chips,
-            quota: plan.chips.saturating_mul(factor),
+            quota: plan.quota.unwrap_or_else(|| plan.chips.saturating_mul(factor)),
         }
     }
 

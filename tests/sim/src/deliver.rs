@@ -77,6 +77,26 @@ impl Parcel {
     }
 }
 
+impl Parcel {
+    /// Whether a tick, or a person, wakes somebody by it.
+    fn is_of_tick(&self) -> bool {
+        match self {
+            Self::Hint(hint) => OF_TICKS.contains(&hint.cause.as_str()),
+            Self::Event { .. } => false,
+            Self::Message { .. } | Self::Tick => true,
+        }
+    }
+}
+
+/// The causes of the hints that ticks publish.
+const OF_TICKS: [&str; 3] = ["tick", "create permit granted", "the list shows a change"];
+
+/// Pub/Sub waits for so long for an acknowledgement, as `infra/modules/trigger` says.
+const ACK_DEADLINE: i64 = MIN;
+
+/// Pub/Sub gives up after its dead-letter policy's attempts.
+const TRIES: u32 = 40;
+
 /// How a delivery ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Got {
@@ -84,6 +104,11 @@ pub(crate) enum Got {
     Ack,
     /// Refused or not answered: it comes again.
     Nack,
+}
+
+/// How often something is delivered: once, or up to five times.
+fn copies(world: &World, again: Fault) -> i64 {
+    if world.strikes(again, For::Delivery) { world.rolls.between(For::Delivery, 2, 5) } else { 1 }
 }
 
 /// Sends a hint on its way.
@@ -94,7 +119,7 @@ pub(crate) fn hint(stage: &Arc<Stage>, hint: &Hint) {
         world.count("messages lost");
         return;
     }
-    let copies = 1 + usize::from(world.strikes(Fault::HintTwice, For::Delivery));
+    let copies = copies(world, Fault::HintTwice);
     for _ in 0..copies {
         let late = world.strikes(Fault::HintLate, For::Delivery);
         let wait =
@@ -113,7 +138,7 @@ pub(crate) fn wakeup(stage: &Arc<Stage>, job: &JobId, at: Timestamp, key: &str) 
         world.count("messages lost");
         return;
     }
-    let copies = 1 + usize::from(world.strikes(Fault::WakeupTwice, For::Delivery));
+    let copies = copies(world, Fault::WakeupTwice);
     for _ in 0..copies {
         let late = world.strikes(Fault::WakeupLate, For::Delivery);
         let more =
@@ -172,12 +197,13 @@ fn log_entry(stage: &Arc<Stage>, service: &str, method: &str, resource: &str, pa
         let which = if part == Part::First { "first" } else { "last" };
         entry["operation"] = json!({"id": format!("{method} of {resource}"), which: true});
     }
-    let copies = 1 + usize::from(world.strikes(Fault::EventTwice, For::Delivery));
+    let copies = copies(world, Fault::EventTwice);
     // Where both ways are set up, each tells of the same in a form of its own.
     for _ in 0..copies {
         let late = world.strikes(Fault::EventLate, For::Delivery);
         let wait = if late {
-            world.rolls.between(For::Delivery, HOUR, 3 * DAY)
+            // Up to a week, and so that most arrive while faults go on.
+            world.rolls.between(For::Delivery, HOUR, (world.plan.chaos_us / 4 * 3).clamp(2 * HOUR, 7 * DAY))
         } else {
             world.rolls.about(For::Delivery, 3 * SEC)
         };
@@ -195,9 +221,13 @@ pub(crate) fn send(stage: &Arc<Stage>, parcel: Parcel, wait: i64) {
     let exec = stage.world.exec.clone();
     exec.spawn(async move {
         stage.world.exec.sleep(wait).await;
+        if stage.world.is_deaf() && !parcel.is_of_tick() {
+            stage.world.count("messages lost");
+            return;
+        }
         let mut pause = SEC;
-        // Pub/Sub gives up after its dead-letter policy's attempts; hints are hints.
-        for _ in 0..40 {
+        let mut tries = 0;
+        while tries < TRIES {
             if stage.world.strikes(Fault::Overlap, For::Delivery) {
                 // Pub/Sub has waited for long enough; the handler goes on, and its acknowledgement is not heard.
                 let (stage, parcel) = (stage.clone(), parcel.clone());
@@ -211,19 +241,29 @@ pub(crate) fn send(stage: &Arc<Stage>, parcel: Parcel, wait: i64) {
             if deliver(&stage, &parcel).await == Got::Ack {
                 return;
             }
+            tries += 1;
             stage.world.count("redeliveries");
             stage.world.exec.sleep(stage.world.rolls.between(For::Delivery, pause / 2, pause)).await;
             pause = (pause * 2).min(10 * MIN);
         }
         stage.world.count("given up deliveries");
+        // Hints are hints: the tick makes them good.
+        if let Parcel::Message { id, .. } | Parcel::Event { id, .. } = &parcel {
+            stage.world.broken(Promise::Liveness, "messages", format!("{id} was refused {TRIES} times"));
+        }
     });
 }
 
 /// One delivery to one instance.
 pub(crate) async fn deliver(stage: &Arc<Stage>, parcel: &Parcel) -> Got {
+    let began = stage.world.now();
     // A tick has many times the awaits of any other work.
     let most = if matches!(parcel, Parcel::Tick) { 400 } else { 60 };
-    crashing(&stage.world, most, handle(stage, parcel)).await.unwrap_or(Got::Nack)
+    let got = crashing(&stage.world, most, handle(stage, parcel)).await.unwrap_or(Got::Nack);
+    if stage.world.now() > began + ACK_DEADLINE && !matches!(parcel, Parcel::Tick) {
+        stage.world.count("deliveries past their deadline");
+    }
+    got
 }
 
 /// The work of a handler, as long as its service lets it: dropped at the deadline that `layers::common` puts around every role, and then

@@ -173,21 +173,21 @@ faults! {
     HintLost Call "hint-lost",
     /// A hint comes late.
     HintLate Call "hint-late",
-    /// A hint comes twice.
+    /// A hint comes up to five times.
     HintTwice Call "hint-twice",
     /// A wake-up is lost.
     WakeupLost Call "wakeup-lost",
     /// A wake-up comes late.
     WakeupLate Call "wakeup-late",
-    /// A wake-up comes twice.
+    /// A wake-up comes up to five times.
     WakeupTwice Call "wakeup-twice",
     /// Publishing or scheduling fails before its effect.
     SendFails Call "send-fails",
     /// Publishing or scheduling takes effect and fails.
     SendUnclear Call "send-unclear",
-    /// An event of the cloud comes late, up to days.
+    /// An event of the cloud comes late, up to a week.
     EventLate Call "event-late",
-    /// An event of the cloud comes twice.
+    /// An event of the cloud comes up to five times.
     EventTwice Call "event-twice",
     /// An event of the cloud never comes.
     EventLost Call "event-lost",

@@ -8,7 +8,7 @@ use crate::roll::{For, SEC};
 use crate::world::World;
 
 /// The longest way of a request, as in `Settings::request_timeout`: what has not arrived by then never does.
-const LIFE: i64 = 10 * SEC;
+pub(crate) const LIFE: i64 = 10 * SEC;
 
 /// A request that arrives late is at least so long on its way.
 const LATE: i64 = SEC;

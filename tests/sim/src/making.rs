@@ -141,6 +141,7 @@ pub(crate) fn preempted_creating(world: &World, slice: &SliceRef) {
     let mut cloud = lock(&world.cloud);
     let Some(r) = cloud.get_mut(slice) else { return };
     r.powered = false;
+    world.count("slices lost while they were made");
     crate::truth::mark_off(world, r);
     r.state = SliceState::Preempted;
     let (operation, life) = (r.operation.clone(), std::mem::take(&mut r.life));

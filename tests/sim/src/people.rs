@@ -134,7 +134,9 @@ fn message(stage: &Arc<Stage>, id: &str, command: &str, data: &[u8], wait: i64) 
         let late = world.strikes(Fault::MessageLate, For::Delivery);
         let days = world.strikes(Fault::MessageDays, For::Delivery);
         let more = if days {
-            let more = world.rolls.between(For::Delivery, DAY, 3 * DAY);
+            // Of hours, where faults go on for hours: what never comes is lost, and not late.
+            let chaos = world.plan.chaos_us;
+            let more = world.rolls.between(For::Delivery, DAY.min(chaos / 2), (3 * DAY).min(chaos / 4 * 3));
             // What is submitted is to live through some of the faults.
             let last = world.plan.calm_from() - HOUR - world.now() - wait;
             if command == "submit" { more.min(last.max(0)) } else { more }

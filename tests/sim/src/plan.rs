@@ -158,6 +158,12 @@ pub(crate) struct Plan {
     pub(crate) tick_us: i64,
     /// Chips that each zone has.
     pub(crate) chips: u32,
+    /// Chips of the quota of each zone; `None`: once, twice or eight times its chips, by the seed.
+    pub(crate) quota: Option<u32>,
+    /// Index of the job whose creates are not answered while faults go on: their caller gives up after the longest request.
+    pub(crate) unanswered: Option<usize>,
+    /// While faults go on, no event, no wake-up and no hint arrives but those of ticks.
+    pub(crate) deaf: bool,
     /// Mean time of a create.
     pub(crate) create_us: i64,
     /// Mean time of a delete.
@@ -224,6 +230,9 @@ impl Plan {
             acts: Vec::new(),
             tick_us: MIN,
             chips: 4096,
+            quota: None,
+            unanswered: None,
+            deaf: false,
             create_us: 2 * MIN,
             delete_us: 40 * SEC,
             skew_us: 5 * MIN,

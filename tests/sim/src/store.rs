@@ -29,7 +29,7 @@ const AS_TEXT: usize = 64;
 /// The longest that a slow call takes.
 const SLOW: i64 = 3 * SEC;
 
-/// Entries of one job's history that are kept: nothing that runs here reads them, and a long run must not grow.
+/// Entries of one job's history that are kept: scenarios ask for the phase that a command met, and a long run must not grow.
 const HISTORY_KEPT: usize = 64;
 
 /// What is stored.

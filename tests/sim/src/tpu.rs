@@ -13,7 +13,7 @@ use crate::cloud::{self, take_down};
 use crate::deliver::{self, Part};
 use crate::exec::lock;
 use crate::fault::Fault;
-use crate::flight::{self, Caller};
+use crate::flight::{self, Caller, LIFE};
 use crate::making::bring_up;
 use crate::plan::ZONES;
 use crate::roll::{For, MIN, SEC};
@@ -80,6 +80,12 @@ impl SimTpu {
         answer
     }
 
+    /// Whether the answer to this create never comes.
+    fn is_unanswered(&self, request: &CreateRequest) -> bool {
+        let job = self.world.plan.unanswered.and_then(|n| self.world.plan.jobs.get(n));
+        !self.world.is_calm() && job.is_some_and(|job| job.id == request.labels.job)
+    }
+
     fn refusal(&self, request: &CreateRequest) -> Option<TpuError> {
         let world = &self.world;
         let posts = lock(&world.cloud).post(world.now());
@@ -110,7 +116,14 @@ impl SimTpu {
 impl TpuApi for SimTpu {
     async fn create(&self, request: &CreateRequest) -> Result<String, TpuError> {
         let request = request.clone();
-        self.send(move |there| there.create_now(&request)).await
+        let (asked_at, is_unanswered) = (self.world.now(), self.is_unanswered(&request));
+        let answer = self.send(move |there| there.create_now(&request)).await;
+        if is_unanswered {
+            self.world.count("creates without an answer");
+            self.world.exec.sleep_until(asked_at + LIFE).await;
+            return Err(TpuError::Unclear("deadline exceeded".into()));
+        }
+        answer
     }
 
     async fn delete(&self, slice: &SliceRef) -> Result<String, TpuError> {
@@ -252,7 +265,10 @@ impl SimTpu {
             return Err(forbidden(&slice.zone));
         }
         let state = cloud::with(world, slice, |r| (r.state.clone(), r.lying_deletes, r.lingers));
-        let Some((state, lies, lingers)) = state else { return Err(TpuError::NotFound) };
+        let Some((state, lies, lingers)) = state else {
+            world.count("deletes of what is gone");
+            return Err(TpuError::NotFound);
+        };
         crate::check::on_delete(world, slice);
         world.count("deletes");
         if state == SliceState::Deleting {

@@ -107,6 +107,7 @@ pub(crate) struct World {
     is_broken: AtomicBool,
     trace: Option<Mutex<String>>,
     calm: AtomicBool,
+    deaf: AtomicBool,
 }
 
 /// What the plan says, arranged for the many questions of a run.
@@ -157,6 +158,7 @@ impl World {
             is_broken: AtomicBool::new(false),
             trace: traced.then(Mutex::default),
             calm: AtomicBool::new(false),
+            deaf: AtomicBool::new(plan.deaf),
             plan,
         });
         // Those of the whole run strike once.
@@ -175,6 +177,17 @@ impl World {
     pub(crate) fn set_calm(&self) {
         self.calm.store(true, Ordering::Relaxed);
         self.trace(|| "faults are over".into());
+    }
+
+    /// From here on no event, no wake-up and no hint arrives but those of ticks: nothing else wakes anybody.
+    pub(crate) fn deafen(&self) {
+        self.deaf.store(true, Ordering::Relaxed);
+        self.trace(|| "nothing wakes anybody but ticks".into());
+    }
+
+    /// Whether events, wake-ups and hints do not arrive but those of ticks.
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.deaf.load(Ordering::Relaxed) && !self.is_calm()
     }
 
     /// Whether faults are over.

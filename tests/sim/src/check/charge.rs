@@ -117,6 +117,12 @@ pub(super) fn step(world: &World, before: &Job, after: &Job, sure: &mut Sure) ->
         {
             loss.charged = true;
         }
+        let is_preemption = |end: &&LastEnd| end.ended.charge == Some(Charge::Preemptions);
+        let earlier = before.last_end.as_ref().filter(is_preemption).filter(|one| one.generation == end.generation);
+        if earlier.is_some() && is_preemption(&end) {
+            let text = format!("{}: two preemptions are charged for generation {}", after.id, end.generation);
+            return Some(("charge", text));
+        }
         let facts = lock(&world.truth).jobs.get(&after.id).cloned().unwrap_or_default();
         if let Some(wrong) = wrong(world, before, after, end, &facts) {
             return Some(("charge", wrong));

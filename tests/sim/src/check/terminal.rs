@@ -1,6 +1,6 @@
-//! A terminal job owns nothing.
+//! A job that has ended, or is paused, owns nothing.
 
-use rekindle_core::job::Job;
+use rekindle_core::job::{Job, Phase};
 use rekindle_ports::tpu::CreateRequest;
 
 use super::Broken;
@@ -10,9 +10,10 @@ use crate::exec::lock;
 use crate::fault::Fault;
 use crate::world::{World, micros};
 
-/// A job was committed: if it is terminal now, nothing of it exists in the cloud.
+/// A job was committed: if it has ended or is paused from here on, nothing of it exists in the cloud.
 pub(super) fn step(world: &World, before: Option<&Job>, after: &Job) -> Broken {
-    if !after.phase.is_terminal() || before.is_some_and(|b| b.phase.is_terminal()) {
+    let owns_nothing = |phase: Phase| phase.is_terminal() || phase == Phase::Paused;
+    if !owns_nothing(after.phase) || before.is_some_and(|b| owns_nothing(b.phase)) {
         return None;
     }
     let cloud = lock(&world.cloud);

@@ -8,18 +8,18 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use rekindle_core::ids::JobId;
-use rekindle_core::job::Job;
-
 use crate::cli::{EXIT_SAFETY, number};
-use crate::exec::lock;
 use crate::fault::Fault;
 use crate::plan::{Act, Fate, JobPlan, Moment, Plan, START_US, Told, Window};
 use crate::roll::{DAY, HOUR, MIN, SEC};
 use crate::run::{self, Ending};
-use crate::world::World;
+
+use self::judge::{Expect, judge};
 
 mod crowds;
+mod doors;
+mod judge;
+mod phases;
 mod races;
 mod stores;
 #[cfg(test)]
@@ -58,6 +58,15 @@ struct Written {
     faults_for: Option<String>,
     #[serde(default)]
     chips: Option<u32>,
+    /// Chips of the quota of each zone.
+    #[serde(default)]
+    quota: Option<u32>,
+    /// Index of the job whose creates are never answered.
+    #[serde(default)]
+    unanswered: Option<usize>,
+    /// True: while faults go on, only ticks wake anybody.
+    #[serde(default)]
+    deaf: bool,
     #[serde(default)]
     create: Option<String>,
     #[serde(default)]
@@ -84,24 +93,6 @@ struct WrittenJob {
     one_fails: Option<u32>,
     silent: bool,
     more: Option<Value>,
-}
-
-/// What must be true of every job at the end. What is not said is not asked.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Expect {
-    phase: Option<String>,
-    phases: Option<Vec<String>>,
-    generations: Option<(u32, u32)>,
-    attempts: Option<(u32, u32)>,
-    preemptions: Option<(u32, u32)>,
-    infra_failures: Option<(u32, u32)>,
-    user_failures: Option<(u32, u32)>,
-    stockouts: Option<(u32, u32)>,
-    within: Option<String>,
-    reasons: Vec<String>,
-    /// What the world counts: at least so many.
-    counts: BTreeMap<String, u64>,
 }
 
 /// What went wrong in a scenario.
@@ -185,7 +176,7 @@ fn verdict(ending: &Ending, told: impl FnOnce() -> Option<String>) -> Option<Wro
 }
 
 fn specials() -> Vec<Special> {
-    [stores::all(), crowds::all(), races::all()].concat()
+    [stores::all(), crowds::all(), races::all(), phases::all(), doors::all()].concat()
 }
 
 /// A seed that found a bug: how its plan is drawn, and one line of why.
@@ -260,6 +251,7 @@ fn plan(written: &Written, seed: u64) -> Result<Plan, String> {
     let mut plan = Plan::calm(seed);
     plan.chaos_us = time(written.faults_for.as_deref().unwrap_or("6h"))?;
     plan.chips = written.chips.unwrap_or(plan.chips);
+    (plan.quota, plan.unanswered, plan.deaf) = (written.quota, written.unanswered, written.deaf);
     if let Some(create) = &written.create {
         plan.create_us = time(create)?;
     }
@@ -329,57 +321,4 @@ fn leaked(name: &str) -> &'static str {
         "reserved",
     ];
     KNOWN.into_iter().find(|k| *k == name).unwrap_or("v5litepod-16")
-}
-
-fn judge(world: &World, written: &Written) -> Option<String> {
-    let checks = lock(&world.checks);
-    let named =
-        written.moments.iter().map(|m| &m.1).chain(written.windows.iter().map(|w| &w.0)).chain(written.on.keys());
-    let counts = lock(&world.counts);
-    for name in named.filter(|n| !written.quiet.contains(n)) {
-        let struck = fault(name).is_ok_and(|f| counts.faults.get(&f).is_some_and(|n| *n > 0));
-        if !struck {
-            return Some(format!("the fault {name} never struck"));
-        }
-    }
-    for reason in &written.expect.reasons {
-        if !counts.reasons.keys().any(|r| r.name() == reason) {
-            return Some(format!("no job ever had the reason {reason}"));
-        }
-    }
-    for (what, least) in &written.expect.counts {
-        let count = counts.others.iter().find(|(name, _)| **name == what.as_str()).map_or(0, |(_, n)| *n);
-        if count < *least {
-            return Some(format!("{what} {count}, not {least} at least"));
-        }
-    }
-    drop(counts);
-    checks.jobs.values().find_map(|job| wrong(job, &written.expect))
-}
-
-fn wrong(job: &Job, expect: &Expect) -> Option<String> {
-    let id: &JobId = &job.id;
-    let phase = job.phase.as_str();
-    if expect.phase.as_deref().is_some_and(|p| p != phase) {
-        return Some(format!("{id} is {phase} ({}): {}", job.reason.name(), job.message));
-    }
-    if expect.phases.as_ref().is_some_and(|all| !all.iter().any(|p| p == phase)) {
-        return Some(format!("{id} is {phase} ({}): {}", job.reason.name(), job.message));
-    }
-    let numbers = [
-        ("generations", job.last_generation, expect.generations),
-        ("attempts", job.last_attempt, expect.attempts),
-        ("preemptions", job.counters.preemptions, expect.preemptions),
-        ("infra failures", job.counters.infra_failures, expect.infra_failures),
-        ("user failures", job.counters.user_failures, expect.user_failures),
-        ("stockouts", job.counters.stockouts, expect.stockouts),
-    ];
-    for (what, have, wanted) in numbers {
-        if wanted.is_some_and(|(from, to)| have < from || have > to) {
-            return Some(format!("{id} has {have} {what}, not {wanted:?}"));
-        }
-    }
-    let within = expect.within.as_deref().and_then(|t| time(t).ok())?;
-    let took = job.phase_since.as_microsecond() - job.created_at.as_microsecond();
-    (took > within).then(|| format!("{id} took {} s", took / SEC))
 }

@@ -23,7 +23,10 @@ pub(super) fn all() -> Vec<Special> {
     vec![
         ("B02-twenty-passes-at-once", "skypilot#10327: one recovery was begun many times", || at_once(20)),
         ("J07-fifty-ticks-at-once", "concurrent ticks: one of them acts", || at_once(50)),
-        ("I10-lost-at-any-minute", "dstack#1397: a TPU interrupted at minute 16 was not retried", at_any_minute),
+        ("I10-lost-at-any-minute", "dstack#1397: a TPU interrupted at minute 16 was not retried", || {
+            at_any_minute(Fault::PreemptSilent)
+        }),
+        ("C23-gone-at-any-minute", "ray#29698: a 404 put the loop into an exception", || at_any_minute(Fault::Vanish)),
         ("B05-one-id-of-two-owners", "skypilot#577: the same name of two users hijacked the other's TPU", two_owners),
     ]
 }
@@ -70,8 +73,8 @@ fn at_once(count: usize) -> Option<Wrong> {
     None
 }
 
-/// One preemption, at another minute of the job's life each time.
-fn at_any_minute() -> Option<Wrong> {
+/// One loss, at another minute of the job's life each time.
+fn at_any_minute(fault: Fault) -> Option<Wrong> {
     for minute in (4..120).step_by(4) {
         let mut plan = Plan::calm(minute);
         plan.jobs = vec![small_job(0, 2 * HOUR)];
@@ -79,7 +82,7 @@ fn at_any_minute() -> Option<Wrong> {
         let (world, stage) = begin(plan);
         let end = ending(&world, || {
             world.exec.run_until(at, || world.is_broken());
-            disaster::strike(&stage, &Moment { at, fault: Fault::PreemptSilent, pick: 0 });
+            disaster::strike(&stage, &Moment { at, fault, pick: 0 });
             world.exec.run_until(START_US + 8 * HOUR, || world.is_broken());
         });
         let wrong = verdict(&end, || not_twice(&world));

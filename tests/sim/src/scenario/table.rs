@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{FILES, Written, specials};
 
-/// `tests/cases/faults.tsv`: id, `scenario`, `test` or `none`, and what or why.
+/// `tests/cases/faults.tsv`: id, `scenario`, `test` or `none`, and what (words, and tests as `path::function`) or why.
 const CASES: &str = include_str!("../../../cases/faults.tsv");
 
 /// The root of the repository.
@@ -29,16 +29,16 @@ fn rows() -> BTreeMap<&'static str, (&'static str, &'static str)> {
     rows
 }
 
-/// What is wrong with a test that is named as `path::function`, or with a command of `tests/run`.
+/// What is wrong with the tests that are named as `path::function`, or with a command of `tests/run`.
 fn unfit(what: &str) -> Option<String> {
-    let Some((path, name)) = what.split(' ').next().and_then(|first| first.split_once("::")) else {
-        return Some("it is no path::function".into());
-    };
-    let Ok(text) = std::fs::read_to_string(Path::new(ROOT).join(path)) else {
-        return Some(format!("there is no {path}"));
-    };
-    let is_there = text.contains(&format!("fn {name}(")) || (path == "tests/run" && text.contains(name));
-    (!is_there).then(|| format!("{path} has no {name}"))
+    let mut named = what.split([' ', ';']).filter_map(|word| word.split_once("::"));
+    named.find_map(|(path, name)| {
+        let Ok(text) = std::fs::read_to_string(Path::new(ROOT).join(path)) else {
+            return Some(format!("there is no {path}"));
+        };
+        let is_there = text.contains(&format!("fn {name}(")) || (path == "tests/run" && text.contains(name));
+        (!is_there).then(|| format!("{path} has no {name}"))
+    })
 }
 
 #[test]
@@ -49,8 +49,9 @@ fn every_case_of_the_catalogue_has_its_place() {
         let has = scenarios.iter().any(|s| s.starts_with(&format!("{id}-")));
         match *kind {
             "scenario" if !has => wrong.push(format!("{id}: no scenario has this id")),
-            "scenario" => {}
+            "scenario" => wrong.extend(unfit(what).map(|why| format!("{id}: {why}"))),
             _ if has => wrong.push(format!("{id}: it has a scenario, and the table says {kind}")),
+            "test" if !what.contains("::") => wrong.push(format!("{id}: no test is named")),
             "test" => wrong.extend(unfit(what).map(|why| format!("{id}: {why}"))),
             "none" if what.len() < 20 => wrong.push(format!("{id}: why not is not said")),
             "none" => {}
@@ -69,6 +70,7 @@ fn every_scenario_can_be_played() {
     let mut seen = BTreeSet::new();
     for written in FILES.iter().flat_map(|file| serde_json::from_str::<Vec<Written>>(file).unwrap()) {
         super::plan(&written, 1).unwrap_or_else(|why| panic!("{}: {why}", written.id));
+        assert_eq!(written.expect.fault(), None, "{}", written.id);
         assert!(seen.insert(written.id.clone()), "{} stands there twice", written.id);
     }
 }
