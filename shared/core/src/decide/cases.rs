@@ -494,6 +494,23 @@ fn a_cancel_that_was_accepted_stays_whatever_is_asked_before_the_next_pass() {
 }
 
 #[test]
+fn a_cancel_that_was_accepted_ends_the_job_also_when_its_last_slice_without_progress_is_lost_then() {
+    let mut job = running();
+    job.spec.budgets.no_progress = Some(1);
+    for (command, want) in [
+        (None, (None, Desired::Pause, Reason::NoNetProgress)),
+        (Some(Command::Pause), (None, Desired::Pause, Reason::PauseRequested)),
+        (Some(Command::Cancel), (Some(Outcome::Cancelled), Desired::Cancel, Reason::CancelRequested)),
+    ] {
+        let told = command.and_then(|command| apply_command(&job, command, at(100)).unwrap());
+        let told = told.unwrap_or_else(|| job.clone());
+        let taken = Look::Seen(view(&told, SliceState::Preempted, true));
+        let after = decided(&told, &seen(&told, &taken, Some(Vec::new()), 100), 100).job;
+        assert_eq!((after.outcome, after.desired, after.reason), want, "{command:?}: {}", after.message);
+    }
+}
+
+#[test]
 fn a_plain_restart_leaves_the_slice_that_is_being_made() {
     let mut job = running();
     (job.phase, job.generations[0].ready_at) = (Phase::Recovering, None);

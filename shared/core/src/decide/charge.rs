@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::Pass;
 use crate::classify;
 use crate::failure::FailureKind;
-use crate::job::{Ended, LastEnd, Next, Repeat, Settling, Stop, StopCause};
+use crate::job::{Desired, Ended, LastEnd, Next, Repeat, Settling, Stop, StopCause};
 use crate::policy::{self, Action, Charge};
 use crate::reason::Reason;
 
@@ -214,8 +214,9 @@ impl Pass<'_> {
         }
         self.job.spent.generations_without_progress += 1;
         let barren = self.job.spent.generations_without_progress;
-        if self.job.spec.budgets.no_progress.is_some_and(|max| barren >= max) {
-            self.job.desired = crate::job::Desired::Pause;
+        // What a person wants instead was accepted, and is carried out.
+        if self.job.desired == Desired::Run && self.job.spec.budgets.no_progress.is_some_and(|max| barren >= max) {
+            self.job.desired = Desired::Pause;
             self.job.reason = Reason::NoNetProgress;
             self.job.message =
                 format!("{barren} generations in a row brought no step above the highest; look at it, then unpause");

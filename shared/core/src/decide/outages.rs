@@ -1,14 +1,16 @@
 //! What may be held against workers that could not be heard: limits and waits for a word over outages of ours. And the time that those have
 //! whose peer has ended.
 
-use super::cases::{decided, report, running, seen, view};
+use std::time::Duration;
+
+use super::cases::{decided, ended_by, report, running, seen, view};
 use super::{Command, Decision, apply_command};
 use crate::classify::{Exit, WorkerEvidence};
 use crate::effect::Effect;
 use crate::failure::FailureKind;
 use crate::fixture::at;
-use crate::job::{Job, Outcome, Phase};
-use crate::observation::{ExitReport, Liveness, Look, Observation, SliceState, WorkerReport, WorkerState};
+use crate::job::{Job, Next, Outcome, Phase};
+use crate::observation::{ExitReport, Liveness, Look, Observation, Permit, SliceState, WorkerReport, WorkerState};
 use crate::reason::Reason;
 
 /// What a pass decides that sees the slice READY, these reports, and `api` heard over that stretch.
@@ -163,4 +165,40 @@ fn a_failure_long_after_a_good_end_leaves_the_others_their_time() {
     workers[2..].iter_mut().for_each(|r| r.heard_at = at(399));
     let failed = hears(&first, workers, (0, 400), 400).job;
     assert_eq!(failed.attempts[0].stop.as_ref().map(|stop| stop.deadline), Some(at(460)));
+}
+
+#[test]
+fn a_job_that_keeps_its_slice_waits_for_none_however_long_that_takes() {
+    let mut job = running();
+    job.spec.limits.queue = Some(Duration::from_hours(1));
+    let stands = |job: &Job| (job.outcome, job.queued_since);
+    // One worker never tells its end, and `api` is away for two hours.
+    let mut workers = all(WorkerState::Running);
+    (0..3).for_each(|n| workers[n as usize] = left(n, Exit::Code(1), false, 100));
+    let told = hears(&job, workers.clone(), (0, 100), 100).job;
+    assert_eq!(told.phase, Phase::Recovering, "{}", told.message);
+    let given_up = hears(&told, workers, (7200, 7300), 7300);
+    assert_eq!(stands(&given_up.job), (None, at(7300)), "{:?}", given_up.notes);
+    // It waits in place for an object store, and its slice is taken meanwhile.
+    (job.phase, job.queued_since) = (Phase::Recovering, at(100));
+    job.attempts[0].ended = Some(ended_by(FailureKind::StorageNetwork));
+    job.attempts[0].fenced_at = Some(at(100));
+    let (not_before, why) = (at(9000), Reason::BackOff);
+    job.next = Some(Next { not_before, resume: true, from_scratch: false, new_generation: false, why });
+    let after = |job: &Job, state: Look<SliceState>, secs| {
+        let slice = match state {
+            Look::Seen(state) => Look::Seen(view(job, state, true)),
+            Look::Absent => Look::Absent,
+            Look::Unknown => Look::Unknown,
+        };
+        let seen = Observation { permit: Permit::Wait, ..seen(job, &slice, Some(Vec::new()), secs) };
+        Job::clone(&decided(job, &seen, secs).job)
+    };
+    let taken = after(&job, Look::Seen(SliceState::Preempted), 7200);
+    assert_eq!(stands(&taken), (None, at(7200)), "{}", taken.message);
+    // From then on it waits for the next one.
+    let waits = after(&taken, Look::Absent, 7200 + 3599);
+    assert_eq!(stands(&waits), (None, at(7200)), "{}", waits.message);
+    let over = after(&waits, Look::Absent, 7200 + 3600);
+    assert_eq!((over.outcome, over.reason), (Some(Outcome::Failed), Reason::QueueTimeout), "{}", over.message);
 }

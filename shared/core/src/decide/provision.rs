@@ -1,7 +1,7 @@
 //! Asks for what is needed: the next generation, at a place that may have it, within what the installation allows now.
 
 use super::Pass;
-use crate::job::{Barred, Create, Desired, Generation, Placement};
+use crate::job::{Barred, Create, Desired, Generation, Job, Placement};
 use crate::names;
 use crate::observation::{CreateErrorKind, Permit, SliceState};
 use crate::orders::notice_is_urgent;
@@ -83,9 +83,18 @@ impl Pass<'_> {
 
     /// It had a slice until now: what it has waited for that one is no part of this wait.
     fn begin_to_wait(&mut self) {
-        if self.before.phase.has_slice() {
+        if self.had_slice() {
             self.job.queued_since = self.now;
         }
+    }
+
+    /// Whether the newest attempt had a slice until now that was READY, and that nobody had given up.
+    // Not by the phase: a job that waits in place, or for the end of its program, is recovering and holds its slice, for hours if need be.
+    fn had_slice(&self) -> bool {
+        let Job { generations, attempts, next, .. } = self.before;
+        let Some((g, a)) = generations.last().zip(attempts.last()) else { return false };
+        let is_held = g.ready_at.is_some() && g.lost.is_none() && g.delete.is_none() && a.generation == g.number;
+        is_held && !next.as_ref().is_some_and(|next| next.new_generation)
     }
 
     fn queue_limit_passed(&mut self) -> bool {
