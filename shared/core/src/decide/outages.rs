@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::cases::{decided, ended_by, report, running, seen, view};
 use super::{Command, Decision, apply_command};
 use crate::classify::{Exit, WorkerEvidence};
@@ -114,29 +116,72 @@ fn a_slice_is_not_given_up_because_the_end_of_a_program_on_it_could_not_be_told(
     assert!(!in_place((0, 252), 252) && !in_place((600, 692), 692));
 }
 
+fn deletes(decision: &Decision) -> bool {
+    decision.effects.contains(&Effect::DeleteGeneration { generation: 1 })
+}
+
+/// When agents kill the program of attempt 1, and whether that was put off.
+fn kill_at(job: &Job) -> Option<(Timestamp, bool)> {
+    job.attempts[0].stop.as_ref().map(|stop| (stop.deadline, stop.put_off))
+}
+
 #[test]
 fn a_program_that_could_not_be_told_to_end_keeps_its_slice_until_it_was_and_not_for_ever() {
-    let deletes = |decision: &Decision| decision.effects.contains(&Effect::DeleteGeneration { generation: 1 });
     for (command, grace) in [(Command::Pause, 300), (Command::Cancel, 30)] {
         let job = apply_command(&running(), command, at(100)).unwrap().unwrap();
         let told = hears(&job, all(WorkerState::Running), (0, 90), 100).job;
-        // `api` is away from second 95 on.
+        // `api` is away from second 95 on, which is an outage by second 240.
         let over = 100 + grace + 20;
-        let away = hears(&told, all(WorkerState::Running), (0, 90), over);
+        let away = hears(&told, all(WorkerState::Running), (0, 90), over.max(240));
         assert!(!deletes(&away), "{command:?}: {:?}", away.notes);
-        let kill_at = away.job.attempts[0].stop.as_ref().map(|stop| stop.deadline);
-        assert_eq!(kill_at, Some(at(over + 900)), "it is killed by no agent that hears of it then");
+        assert_eq!(kill_at(&away.job), Some((at(over + 900), true)), "it is killed by no agent that hears of it then");
         let last = |secs| deletes(&hears(&away.job, all(WorkerState::Running), (0, 90), secs));
         assert_eq!((last(over + 899), last(over + 900)), (false, true), "{command:?}");
         // It is told at second 600 that it must end, and has its time.
-        let back = |secs| deletes(&hears(&away.job, all(WorkerState::Running), (600, secs), secs));
-        assert_eq!((back(600 + grace + 19), back(600 + grace + 20)), (false, true), "{command:?}");
-        // Who was heard all the time has had it; a tick later at most.
-        let heard = |through, secs| deletes(&hears(&told, all(WorkerState::Running), (0, through), secs));
-        assert_eq!((heard(over - 1, over + 30), heard(over, over + 60)), (false, true), "{command:?}");
+        let back = |secs| hears(&away.job, all(WorkerState::Running), (600, secs), secs);
+        assert_eq!(kill_at(&back(601).job), Some((at(600 + grace), false)), "as long as its slice lives");
+        assert_eq!((deletes(&back(600 + grace + 19)), deletes(&back(600 + grace + 20))), (false, true), "{command:?}");
+        // In an outage after that it waits again, and has its time after the second one.
+        let again = hears(&back(601).job, all(WorkerState::Running), (600, 610), (620 + grace).max(760));
+        assert_eq!(kill_at(&again.job), Some((at(over + 900), true)), "{command:?}: {:?}", again.notes);
+        assert!(!deletes(&again) && again.notes.len() == 1, "{:?}", again.notes);
+        let back = hears(&again.job, all(WorkerState::Running), (980, 981), 981);
+        assert_eq!((kill_at(&back.job), deletes(&back)), (Some((at(980 + grace), false)), false), "{command:?}");
         let ended = (0..4).map(|n| left(n, Exit::Signal(15), true, 620)).collect();
         assert!(deletes(&hears(&away.job, ended, (600, 621), 621)), "{command:?}");
+        // It hears late, but before anybody waits for its end: it has all of its time.
+        let late = |secs| hears(&told, all(WorkerState::Running), (120, secs), secs);
+        assert_eq!(kill_at(&late(121).job), Some((at(120 + grace), false)), "{command:?}");
+        assert_eq!((deletes(&late(120 + grace + 19)), deletes(&late(120 + grace + 20))), (false, true), "{command:?}");
     }
+}
+
+#[test]
+fn without_an_outage_an_end_is_awaited_for_a_tick_more_and_put_off_by_nothing() {
+    for (command, grace) in [(Command::Pause, 300), (Command::Cancel, 30)] {
+        let job = apply_command(&running(), command, at(100)).unwrap().unwrap();
+        let told = hears(&job, all(WorkerState::Running), (0, 90), 100).job;
+        let over = 100 + grace + 20;
+        // The last marks are a little older than the moment at which all have had their time.
+        let early = hears(&told, all(WorkerState::Running), (0, over - 1), over + 30);
+        assert_eq!((deletes(&early), kill_at(&early.job)), (false, Some((at(100 + grace), false))), "{command:?}");
+        assert_eq!((early.notes.len(), early.changed), (0, false), "{command:?}: {:?}", early.notes);
+        // The next tick looks, and if none comes it is looked when the marks say that there is an outage.
+        assert!(early.job.wake_at.is_some_and(|wake| wake <= at(over + 32)), "{:?}", early.job.wake_at);
+        assert_eq!(early.wake_precise, Some(at(over - 1 + 150)), "{command:?}");
+        assert!(deletes(&hears(&told, all(WorkerState::Running), (0, over), over + 60)), "{command:?}");
+        let away = hears(&told, all(WorkerState::Running), (0, over - 1), over - 1 + 150);
+        assert_eq!((deletes(&away), kill_at(&away.job)), (false, Some((at(over + 900), true))), "{command:?}");
+    }
+    // A cancel in the long grace of a pause ends the program sooner, also where nobody hears of either for long.
+    let job = apply_command(&running(), Command::Pause, at(100)).unwrap().unwrap();
+    let told = hears(&job, all(WorkerState::Running), (0, 90), 100).job;
+    let job = apply_command(&told, Command::Cancel, at(110)).unwrap().unwrap();
+    let told = hears(&job, all(WorkerState::Running), (0, 90), 110).job;
+    assert_eq!(kill_at(&told), Some((at(140), false)));
+    let away = hears(&told, all(WorkerState::Running), (0, 90), 500).job;
+    assert!(kill_at(&away).is_some_and(|(_, put_off)| put_off));
+    assert_eq!(kill_at(&hears(&away, all(WorkerState::Running), (600, 601), 601).job), Some((at(630), false)));
 }
 
 #[test]

@@ -79,6 +79,7 @@ impl Pass<'_> {
         if self.is_collected_from(g) {
             return false;
         }
+        self.count_from_hearing(g.number);
         let running: Vec<_> =
             self.job.attempts.iter().filter(|a| a.generation == g.number && a.fenced_at.is_none()).cloned().collect();
         // Before `run` is released only `setup` can be at work, and nobody waits for that.
@@ -109,9 +110,9 @@ impl Pass<'_> {
             // The machine goes then, or has gone.
             StopCause::Notice | StopCause::Lost => stop.deadline,
             StopCause::PeerExit | StopCause::Limit | StopCause::Cancel | StopCause::Pause | StopCause::Restart => {
-                // As it was ordered, also when it was put off since.
-                let ordered =
-                    self.grace_of(stop.cause).map_or(stop.deadline, |grace| stop.deadline.min(stop.at + grace));
+                // As it was ordered, while it is put off.
+                let grace = self.grace_of(stop.cause).filter(|_| stop.put_off);
+                let ordered = grace.map_or(stop.deadline, |grace| stop.deadline.min(stop.at + grace));
                 ordered + self.settings().exits_wait
             }
         }
@@ -119,10 +120,32 @@ impl Pass<'_> {
 
     /// The time of a program that is told to end, from SIGTERM on. `None`: nobody waits for its saving.
     fn grace_of(&self, cause: StopCause) -> Option<Duration> {
+        let stop_grace = self.job.spec.limits.stop_grace;
         match cause {
+            StopCause::Pause if self.job.desired == Desired::Cancel => Some(PAUSE_GRACE.min(stop_grace)),
             StopCause::Pause => Some(PAUSE_GRACE),
-            StopCause::Cancel | StopCause::Restart | StopCause::Limit => Some(self.job.spec.limits.stop_grace),
+            StopCause::Cancel | StopCause::Restart | StopCause::Limit => Some(stop_grace),
             StopCause::Notice | StopCause::Lost | StopCause::PeerExit => None,
+        }
+    }
+
+    /// A program that hears of its end only after an outage of ours has its time from then on, and no more: the agent goes by the moment of
+    /// SIGKILL for what it saves and sends, and the slice lives no longer.
+    fn count_from_hearing(&mut self, generation: u32) {
+        let Some(since) = self.seen.liveness.since else { return };
+        let (now, wait) = (self.now, self.settings().exits_wait);
+        let told = self.job.attempts.iter().filter(|a| a.generation == generation && a.fenced_at.is_none());
+        let told = told.filter_map(|a| {
+            let stop = a.stop.as_ref().filter(|stop| since > stop.at)?;
+            let deadline = since + self.grace_of(stop.cause)?;
+            // What was put off once more in an outage since then is heard after that one.
+            let is_news = if stop.put_off { now < deadline + wait } else { stop.deadline < deadline };
+            is_news.then_some((a.number, deadline))
+        });
+        for (number, deadline) in told.collect::<Vec<_>>() {
+            if let Some(stop) = self.attempt_mut(number).and_then(|a| a.stop.as_mut()) {
+                (stop.deadline, stop.put_off) = (deadline, false);
+            }
         }
     }
 
@@ -131,14 +154,18 @@ impl Pass<'_> {
     fn is_put_off(&mut self, running: &[Attempt]) -> bool {
         let mut waits = false;
         for (number, stop) in running.iter().filter_map(|a| Some((a.number, a.stop.as_ref()?))) {
-            let (now, told_by) = (self.now, self.told_by(stop));
-            let needs = Duration::try_from(told_by.duration_since(stop.at)).unwrap_or_default();
-            let last = told_by + self.settings().silence_hard;
-            let is_told = self.grace_of(stop.cause).is_none() || self.silent_for(stop.at).is_some_and(|t| t >= needs);
-            if is_told || now >= last {
+            let Some(grace) = self.grace_of(stop.cause) else { continue };
+            let last = stop.at + grace + self.settings().exits_wait + self.settings().silence_hard;
+            if self.is_told(stop) || self.now >= last {
                 continue;
             }
             waits = true;
+            // Ticks and calls are marked now and then: the next tick says whether it was heard, unless there is an outage.
+            if let Some(left) = self.outage_is_in() {
+                self.lazy = true;
+                self.wake((self.now + left).min(last));
+                continue;
+            }
             self.wake(last);
             if let Some(stop) = self.attempt_mut(number).and_then(|a| a.stop.as_mut()).filter(|s| !s.put_off) {
                 (stop.deadline, stop.put_off) = (last, true);
@@ -148,6 +175,20 @@ impl Pass<'_> {
             }
         }
         waits
+    }
+
+    /// Whether all who could hear of that order have heard of it, and have had their time.
+    fn is_told(&self, stop: &Stop) -> bool {
+        let heard = self.seen.liveness.since.filter(|_| !stop.put_off).map_or(stop.at, |since| since.max(stop.at));
+        let needs = Duration::try_from(self.told_by(stop).duration_since(heard)).unwrap_or_default();
+        self.silent_for(stop.at).is_some_and(|heard_for| heard_for >= needs)
+    }
+
+    /// In what time the silence of our own marks is an outage; `None`: it is one now. By the store's clock, as they are.
+    fn outage_is_in(&self) -> Option<Duration> {
+        let read_at = Timestamp::from_microsecond(self.seen.read_through_us).ok()?;
+        let unmarked = Duration::try_from(read_at.duration_since(self.seen.liveness.through?)).unwrap_or_default();
+        self.settings().outage_gap.checked_sub(unmarked).filter(|left| !left.is_zero())
     }
 
     /// The program has ended by itself, and workers still send what it left. Not for ever, and not where the slice goes anyhow.
