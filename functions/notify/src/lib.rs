@@ -28,9 +28,10 @@ mod shape;
 mod told;
 
 pub use send::Sender;
+use send::Tries;
 use told::Told;
 
-/// An event that could not be told for so long is given up, and kept with the dead letters.
+/// An event that could not be told for so long is given up, and kept with the dead letters; in a pause that a webhook asked for, later.
 // A webhook that is down brings its event again and again, and each refusal slows the whole subscription.
 const GIVE_UP: SignedDuration = SignedDuration::from_mins(10);
 
@@ -99,28 +100,31 @@ async fn tell(
     let due: Vec<&Hook> = hooks.iter().filter(|hook| !told.has(hook)).copied().collect();
     let sent = join_all(due.iter().map(|hook| notify.sender.send(hook, event, &secret, now))).await;
     let mut open = Vec::new();
+    let mut tries = Tries { last: GIVE_UP, sure: GIVE_UP };
     for (hook, sent) in due.iter().zip(sent) {
         match sent {
             Ok(()) => told.note(hook, None),
             Err(failure) => {
                 let reason = format!("{}: {failure}", name(hook, &spec.notify));
-                if failure.is_transient() {
-                    open.push(reason);
-                } else {
-                    told.note(hook, Some(reason));
+                match failure.tries(event.time) {
+                    Some(its) => {
+                        tries = tries.and(its);
+                        open.push(reason);
+                    }
+                    None => told.note(hook, Some(reason)),
                 }
             }
         }
     }
     let age = notify.ports.clock.now().duration_since(event.time);
-    if !open.is_empty() && age <= GIVE_UP {
+    if !open.is_empty() && age <= tries.last {
         told.keep().await;
         let why = open.join("; ");
         if age >= SHOWN_AFTER {
             // Who refused it is over with it, and fails all the same.
             let refused = told.refusals(hooks).map(|reason| format!("{reason} (not tried again)"));
             let reasons: Vec<String> = open.into_iter().chain(refused).collect();
-            show(notify, delivery, event, &reasons.join("\n")).await;
+            show(notify, delivery, event, &reasons.join("\n"), tries.sure).await;
         }
         return Answer::Transient(why);
     }
@@ -147,10 +151,10 @@ fn name(hook: &Hook, all: &[Hook]) -> String {
     }
 }
 
-/// Keeps that an event is tried again, for whoever looks at its job. It only adds to what is shown.
-async fn show(notify: &Notify, delivery: &Delivery, event: &JobEvent, why: &str) {
+/// Keeps that an event is tried again, until it is so old at least, for whoever looks at its job. It only adds to what is shown.
+async fn show(notify: &Notify, delivery: &Delivery, event: &JobEvent, why: &str, until: SignedDuration) {
     let letter = dead::letter(&notify.ports, "notify", Some(&event.data.job), delivery, why);
-    let letter = DeadDoc { tried_until: event.time.checked_add(GIVE_UP).ok(), ..letter };
+    let letter = DeadDoc { tried_until: event.time.checked_add(until).ok(), ..letter };
     if let Err(error) = notify.ports.store.keep_waiting(&event.id, &letter).await {
         tracing::warn!(event = event.id, %error, "that an event waits could not be kept");
     }

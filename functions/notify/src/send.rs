@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use http::{HeaderMap, StatusCode, header};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, Url, redirect};
 
@@ -19,8 +19,13 @@ use rekindle_wire::webhook::{self, Secret};
 use crate::{GIVE_UP, TIMEOUT, shape};
 
 /// A webhook that asks not to be called for some time (`Retry-After`) is left alone for so many seconds at most.
-// Half of what an event is tried for: none is given up without a call after the pause.
+// A pause is no failure that gives an event up, however old that is (see [`Failure::tries`]): what came late, or grew old in the pause, is
+// called after it.
 const PAUSE_MAX: i64 = GIVE_UP.as_secs() / 2;
+
+/// A pause that is asked for within so many seconds after the end of another goes on with that one.
+// The longest back-off of the subscription: so long it may take until an event is there to be called with.
+const PAUSE_GAP: i64 = 60;
 
 /// Webhooks that are left alone at once; what is above is called as if it had not asked.
 const PAUSED_MAX: usize = 10_000;
@@ -32,18 +37,57 @@ pub(crate) enum Failure {
     Permanent(String),
     /// It may be told later.
     Transient(String),
+    /// It asked not to be called for now: by its answer to this event, or to another one.
+    Paused(Pause),
+}
+
+/// A time in which a webhook is not called, in seconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pause {
+    /// Since when it asks for pauses, one after the other.
+    begun: i64,
+    until: i64,
+    why: String,
+}
+
+/// For how long an event is tried, from its own time on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tries {
+    /// Longer, and it is given up.
+    pub(crate) last: SignedDuration,
+    /// It is tried so long at least, however the next calls fail.
+    pub(crate) sure: SignedDuration,
+}
+
+impl Tries {
+    /// What both ask for.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self { last: self.last.max(other.last), sure: self.sure.max(other.sure) }
+    }
 }
 
 impl Failure {
-    pub(crate) fn is_transient(&self) -> bool {
-        matches!(self, Self::Transient(_))
+    /// How long an event of this time is tried after it; `None`: it is not tried again.
+    ///
+    /// A pause adds its longest time, from where the event would be given up, or from where the webhook began to ask for pauses if that is
+    /// later: an event that was old before it could be told is not given up uncalled, nor kept for ever by a webhook that asks each time.
+    pub(crate) fn tries(&self, event: Timestamp) -> Option<Tries> {
+        match self {
+            Self::Permanent(_) => None,
+            Self::Transient(_) => Some(Tries { last: GIVE_UP, sure: GIVE_UP }),
+            Self::Paused(Pause { begun, until, .. }) => {
+                let age_at = |time: i64| SignedDuration::from_secs(time - event.as_second());
+                let last = GIVE_UP.max(age_at(*begun)) + SignedDuration::from_secs(PAUSE_MAX);
+                Some(Tries { last, sure: GIVE_UP.max(age_at(*until)).min(last) })
+            }
+        }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Permanent(why) | Self::Transient(why) => f.write_str(why),
+            Self::Permanent(why) | Self::Transient(why) | Self::Paused(Pause { why, .. }) => f.write_str(why),
         }
     }
 }
@@ -53,9 +97,8 @@ pub struct Sender {
     /// Made at the first event: it reads the roots of trust, and most processes never send one.
     client: OnceLock<Client>,
     allow_private: bool,
-    /// Webhooks that asked for a pause: until when, in seconds since 1970, and with which answer. Of this process alone: another one
-    /// learns it by one call of its own.
-    paused: Mutex<BTreeMap<String, (i64, String)>>,
+    /// Webhooks that asked for a pause. Of this process alone: another one learns it by one call of its own.
+    paused: Mutex<BTreeMap<String, Pause>>,
 }
 
 impl Sender {
@@ -82,8 +125,8 @@ impl Sender {
     /// for a pause is not called before its end.
     pub(crate) async fn send(&self, hook: &Hook, event: &JobEvent, secret: &Secret, now: i64) -> Result<(), Failure> {
         let url = self.check(&hook.webhook).map_err(Failure::Permanent)?;
-        if let Some(why) = self.pause_of(&hook.webhook, now) {
-            return Err(Failure::Transient(why));
+        if let Some(pause) = self.pause_of(&hook.webhook, now) {
+            return Err(Failure::Paused(pause));
         }
         let (content_type, body) = shape::of(&url, hook.shape, event).map_err(|e| Failure::Permanent(e.to_string()))?;
         let signature = secret.sign(&event.id, now, &body);
@@ -109,30 +152,32 @@ impl Sender {
         match (status.is_success(), pause) {
             (true, _) => Ok(()),
             (false, _) if !may_pass => Err(Failure::Permanent(why)),
-            (false, Some(pause)) => Err(Failure::Transient(self.leave_alone(&hook.webhook, now, pause, &why))),
+            (false, Some(pause)) => Err(Failure::Paused(self.leave_alone(&hook.webhook, now, pause, &why))),
             (false, None) => Err(Failure::Transient(why)),
         }
     }
 
-    /// Why a webhook is not called now, if it asked for a pause.
-    fn pause_of(&self, webhook: &str, now: i64) -> Option<String> {
+    /// The pause in which a webhook is not called now.
+    fn pause_of(&self, webhook: &str, now: i64) -> Option<Pause> {
         let paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
-        paused.get(webhook).filter(|(until, _)| *until > now).map(|(_, why)| why.clone())
+        paused.get(webhook).filter(|pause| pause.until > now).cloned()
     }
 
-    /// Keeps that a webhook asked for a pause of so many seconds; what is told of it.
-    fn leave_alone(&self, webhook: &str, now: i64, pause: i64, why: &str) -> String {
+    /// Keeps that a webhook asked for a pause of so many seconds.
+    fn leave_alone(&self, webhook: &str, now: i64, pause: i64, why: &str) -> Pause {
         let until = now + pause;
         let told = Timestamp::from_second(until).map_or_else(
             |_| why.to_owned(),
             |until| format!("{why} with a Retry-After, and is called again at {until} or later"),
         );
         let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
-        paused.retain(|_, (until, _)| *until > now);
-        if paused.len() < PAUSED_MAX {
-            paused.insert(webhook.to_owned(), (until, told.clone()));
+        paused.retain(|_, pause| pause.until + PAUSE_GAP >= now);
+        let begun = paused.get(webhook).map_or(now, |pause| pause.begun);
+        let pause = Pause { begun, until, why: told };
+        if paused.len() < PAUSED_MAX || paused.contains_key(webhook) {
+            paused.insert(webhook.to_owned(), pause.clone());
         }
-        told
+        pause
     }
 
     /// The scheme, and an address that stands in the URL itself: those are never resolved.

@@ -270,6 +270,57 @@ async fn a_webhook_that_asks_for_a_pause_is_not_called_before_its_end_nor_left_a
 }
 
 #[tokio::test]
+async fn no_event_is_given_up_by_a_pause_before_it_was_called_after_it() {
+    let hook = Hook::start().await;
+    let ask = |status: u16, text: Option<&str>| {
+        hook.answer(status);
+        *hook.retry_after.lock().unwrap() = text.map(str::to_owned);
+    };
+    let train = JobId::parse("train").unwrap();
+    // How old both are when the pause begins: of a backlog after an outage, and such that grow old in it.
+    for (age, pause) in [(660, 30), (3_600, 300), (301, 300), (400, 300), (599, 300)] {
+        let (rig, router) = rig(true, &[(&hook.url, &[])]).await;
+        let first = event(&rig, "train", Phase::Running);
+        let second = JobEvent { id: "train-6".into(), ..event(&rig, "train", Phase::Failed) };
+        let before = hook.count();
+        rig.advance(age);
+        ask(429, Some(&pause.to_string()));
+        assert_eq!(tell(&router, &first).await, 503, "{age}: it asks for a pause");
+        assert_eq!(tell(&router, &second).await, 503, "{age}: not called, not given up");
+        rig.advance(pause - 1);
+        assert_eq!((tell(&router, &second).await, hook.count() - before), (503, 1), "{age}");
+        let shown = rig.fakes.store().dead_letters(Some(&train), None, 9).await.unwrap().0;
+        let sure = jiff::SignedDuration::from_secs(i64::max(600, age + pause));
+        assert!(shown.iter().all(|letter| letter.tried_until == first.time.checked_add(sure).ok()), "{age}: {shown:?}");
+        rig.advance(1);
+        ask(200, None);
+        for event in [&first, &second] {
+            assert_eq!(tell(&router, event).await, 204, "{age}");
+        }
+        assert_eq!((hook.count() - before, rig.dead_reasons().len()), (3, 0), "{age}: both are told");
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_that_asks_for_a_pause_each_time_keeps_no_event_for_ever() {
+    let hook = Hook::start().await;
+    hook.answer(429);
+    *hook.retry_after.lock().unwrap() = Some("200".into());
+    let (rig, router) = rig(true, &[(&hook.url, &[])]).await;
+    let event = event(&rig, "train", Phase::Running);
+    rig.advance(660);
+    assert_eq!(tell(&router, &event).await, 503);
+    // Also where the subscription takes its longest back-off: it is one pause.
+    rig.advance(260);
+    assert_eq!((tell(&router, &event).await, hook.count()), (503, 2));
+    rig.advance(40);
+    assert_eq!(tell(&router, &event).await, 503, "five minutes of it");
+    rig.advance(1);
+    assert_eq!((tell(&router, &event).await, hook.count()), (204, 2));
+    assert!(rig.dead_reasons()[0].contains("answered 429"), "{:?}", rig.dead_reasons());
+}
+
+#[tokio::test]
 async fn all_webhooks_that_fail_are_told_each_on_a_line_of_its_own() {
     let (down, gone, train) = (Hook::start().await, Hook::start().await, JobId::parse("train").unwrap());
     let twin = format!("{}?other", gone.url);

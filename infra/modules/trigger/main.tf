@@ -9,7 +9,8 @@ locals {
     jobs = { service = "events", path = "/functions/jobs", attempts = 100 }
     # The tick repairs a lost hint.
     hints = { service = "reconcile", path = "/functions/reconcile", attempts = 10 }
-    # Webhooks.
+    # Webhooks. Their function gives an event up by its age, after a quarter of an hour at most where no outage comes first: with the
+    # back-off below some 20 attempts. The others are for an outage.
     events = { service = "events", path = "/functions/notify", attempts = 100 }
     # The tick finds what a lost event would have told.
     tpu-events = { service = "events", path = "/functions/tpu-events", attempts = 10 }
