@@ -2,11 +2,13 @@
 
 mod next;
 mod sse;
+mod stranger;
 mod token;
 mod upload;
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
@@ -15,11 +17,13 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::error::Category;
 
-use rekindle_wire::v1::{CommandBody, Problem, VERSION_HEADER};
+use rekindle_wire::v1::{CommandBody, Problem};
 
 pub(crate) use sse::Event;
 pub(crate) use token::Tokens;
 pub(crate) use upload::Uploaded;
+
+use stranger::{begin, is_page};
 
 use crate::config::{Origin, Server};
 use crate::exit::Exit;
@@ -32,6 +36,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The server ends a silent stream after 60 s; with its keep-alives a longer silence is a dead connection.
 const STREAM_SILENCE_MAX: Duration = Duration::from_secs(90);
 
+/// Bytes of a problem that are read.
+const PROBLEM_MAX: usize = 1 << 20;
+
 /// What to do about a stream that ended.
 const AGAIN: &str = "run the command again; it goes on from where the server is then";
 
@@ -41,6 +48,8 @@ pub(crate) struct Api {
     server: Server,
     http: reqwest::Client,
     tokens: token::Tokens,
+    /// It is known to be a server of an earlier version, whose answers do not say that they are ours.
+    is_earlier: AtomicBool,
 }
 
 /// A query: names and values, absent values left out.
@@ -61,7 +70,7 @@ impl Api {
             .build()
             .map_err(|error| Fault::unexpected("cannot set up HTTP").caused_by(&error))?;
         let tokens = token::Tokens::new(&server, token);
-        Ok(Self { server, http, tokens })
+        Ok(Self { server, http, tokens, is_earlier: AtomicBool::new(false) })
     }
 
     /// Address of the server.
@@ -220,7 +229,7 @@ impl Api {
                 continue;
             }
             if status.is_success() || status == StatusCode::NOT_MODIFIED {
-                return if is_ours(&response) { Ok(response) } else { Err(self.stranger(path, response).await) };
+                return self.ours(path, response).await;
             }
             return Err(self.problem(path, response).await);
         }
@@ -268,7 +277,9 @@ impl Api {
 
     async fn problem(&self, path: &str, response: reqwest::Response) -> Fault {
         let status = response.status();
-        let text = response.text().await.unwrap_or_default();
+        // Also of a stream, which has no time-out of its own.
+        let text = begin(response, PROBLEM_MAX, CALL_TIMEOUT).await;
+        let text = String::from_utf8_lossy(&text);
         let problem = serde_json::from_str::<Problem>(&text).ok();
         let step = next::step(status, path, problem.as_ref());
         let is_gateway = problem.is_none() && status.is_server_error();
@@ -318,41 +329,12 @@ impl Api {
         if error.is_connect() { fault } else { fault.after_sending() }
     }
 
-    /// What answers at the server's address in its place: the login of a network, a proxy. It may go away.
-    async fn stranger(&self, path: &str, response: reqwest::Response) -> Fault {
-        let is_page = is_page(&response);
-        let begin = response.text().await.unwrap_or_default();
-        let (what, next) = if is_page {
-            ("answered a web page", "log in where that page says, or check the address; `rekindle doctor` tells more")
-        } else {
-            (
-                "is not answered by Rekindle",
-                "check the address, and what stands before it; `rekindle doctor` tells more",
-            )
-        };
-        Fault::unexpected(format!("{}{path} {what}", self.url()))
-            .because("what answers there is no Rekindle: a proxy, or the login of a network")
-            .because(format!("it begins: {}", excerpt(&begin)))
-            .next(next)
-    }
-
     fn broken(&self, path: &str, error: &reqwest::Error) -> Fault {
         Fault::unexpected(format!("the answer of {}{path} broke off", self.url()))
             .caused_by(&bare(error))
             .next("run the command again; `rekindle doctor` checks the server")
             .after_sending()
     }
-}
-
-/// True of an answer that comes from a server of ours.
-fn is_ours(response: &reqwest::Response) -> bool {
-    response.headers().contains_key(VERSION_HEADER)
-}
-
-/// True of an answer that says that it is HTML.
-fn is_page(response: &reqwest::Response) -> bool {
-    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/html")
 }
 
 /// A stream of server-sent events.

@@ -43,6 +43,12 @@ pub(super) async fn ours(mut response: Response) -> Response {
     response
 }
 
+/// Takes that mark away.
+pub(super) async fn unmarked(mut response: Response) -> Response {
+    response.headers_mut().remove(VERSION_HEADER);
+    response
+}
+
 /// What a proxy says of an address that it does not know.
 fn not_there() -> Response {
     (StatusCode::NOT_FOUND, "<html>404 page not found</html>").into_response()

@@ -124,7 +124,17 @@ pub(crate) async fn start_local() -> Server {
     start_as(json!({"version": "0.1.0", "installation": "abc123", "local": true})).await
 }
 
+/// One of another version, from before servers say with each answer that it is theirs.
+pub(crate) async fn start_earlier() -> Server {
+    let earlier = axum::middleware::map_response(faulty::unmarked);
+    serve(json!({"version": "0.0.9", "installation": "abc123"}), |router| router.layer(earlier)).await
+}
+
 async fn start_as(version: Value) -> Server {
+    serve(version, |router| router).await
+}
+
+async fn serve(version: Value, change: impl FnOnce(Router) -> Router) -> Server {
     let log = Log::default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -152,6 +162,7 @@ async fn start_as(version: Value) -> Server {
         .with_state(log.clone())
         .merge(space::orders())
         .layer(axum::middleware::map_response(faulty::ours));
+    let router = change(router);
     let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
     Server { addr, log, task }
 }
