@@ -160,3 +160,34 @@ fn a_generation_is_without_progress_only_if_none_of_its_attempts_made_any() {
         assert_eq!(lost.spent.generations_without_progress, barren, "step {step:?}, {ended} s");
     }
 }
+
+#[test]
+fn a_slice_that_stays_unhealthy_is_charged_once_with_the_end_that_was_answered_in_place_on_it() {
+    let job = running_by(&json!({"overrides": {"user_error": {"action": "resume_in_place", "max": 1}}}));
+    let unwell = SliceView { health: Health::Unhealthy("TIMEOUT".into()), ..view(&job, SliceState::Ready, true) };
+    let unwell = Look::Seen(unwell);
+    let ends = |secs: i64, rebooted| {
+        let (exit, tail) = if rebooted { (Exit::Silent, "") } else { (Exit::Code(1), "ValueError: x") };
+        let of = |index| {
+            let evidence = WorkerEvidence { index, exit, rebooted, tail: tail.into(), ..WorkerEvidence::default() };
+            let exit = Some(ExitReport { at: at(secs), ordered: false, evidence });
+            WorkerReport { heard_at: at(secs), ..report(index, WorkerState::Exited, exit) }
+        };
+        (0..4).map(of).collect::<Vec<_>>()
+    };
+    let runs = (0..4).map(|n| report(n, WorkerState::Running, None)).collect();
+    let first = look(&job, &unwell, runs, 100);
+    assert_eq!(first.generations[0].unhealthy_since, Some(at(100)), "{}", first.message);
+    // In the pass that gives it up, within the settle window before, and long before.
+    for (rebooted, secs, charged) in [(true, 400, 1), (true, 340, 1), (true, 339, 2), (false, 400, 1), (false, 340, 1)]
+    {
+        let told = look(&first, &unwell, ends(secs, rebooted), secs);
+        let lost = look(&told, &unwell, ends(secs, rebooted), 400);
+        let end = lost.last_end.as_ref().map(|end| (end.attempt, end.generation));
+        assert_eq!((end, kind(&lost)), (Some((2, 1)), Some(FailureKind::Lost)), "{rebooted} {secs}: {}", lost.message);
+        let counters = (lost.outcome, lost.counters.infra_failures, lost.spent.infra_failures);
+        assert_eq!(counters, (None, charged, charged), "{rebooted} {secs}: {}", lost.message);
+        assert_eq!(lost.counters.user_failures, 0, "{rebooted} {secs}");
+        assert!(lost.generations[0].delete.is_some(), "{rebooted} {secs}: another slice is asked for");
+    }
+}

@@ -501,7 +501,6 @@ impl Pass<'_> {
         if g.delete.is_some() || g.lost.is_some() {
             return;
         }
-        let now = self.now;
         // Only what is seen to be bad now is held against it: a look that failed says nothing.
         let looked =
             self.look_of(g).and_then(|l| l.slice.seen()).is_some_and(|view| view.state != SliceState::Unspecified);
@@ -512,16 +511,28 @@ impl Pass<'_> {
                 self.settings().unhealthy_grace
             };
             if self.over(since, wait) && !self.is_deaf(&a) {
-                self.end_with(
-                    &a,
-                    FailureKind::Lost,
-                    "the node stayed unhealthy too long",
-                    StopCause::Lost,
-                    Reason::Unhealthy,
-                    now,
-                );
+                self.give_up_unhealthy(&a);
             }
         }
+    }
+
+    /// An end on it shortly before is this loss, as in `end_by_loss`: nothing is released on an unhealthy slice, so the answer in place never ran.
+    fn give_up_unhealthy(&mut self, a: &Attempt) {
+        let what = "the node stayed unhealthy too long";
+        let free = self.take_back(a.generation, FailureKind::Lost, what);
+        if self.job.outcome.is_some() {
+            return;
+        }
+        let end = End {
+            kind: FailureKind::Lost,
+            summary: what.to_owned(),
+            verdict: None,
+            stop: StopCause::Lost,
+            why: Reason::Unhealthy,
+            at_least: Some(Action::Recreate),
+            free,
+        };
+        self.end(a.number, end, self.now);
     }
 
     pub(super) fn end_with(
@@ -533,7 +544,7 @@ impl Pass<'_> {
         why: Reason,
         deadline: Timestamp,
     ) {
-        let at_least = (stop == StopCause::Lost || why == Reason::StartTimeout).then_some(Action::Recreate);
+        let at_least = (why == Reason::StartTimeout).then_some(Action::Recreate);
         let end = End { kind, summary: text.to_owned(), verdict: None, stop, why, at_least, free: false };
         self.end(a.number, end, deadline);
     }
