@@ -160,15 +160,22 @@ pub(crate) async fn job_of(api: &Api, headers: &HeaderMap, who: Named<'_>) -> Re
 pub(crate) struct News {
     cause: String,
     after: Revision,
+    /// True if the fact was stored by an earlier call, whose hint may be lost.
+    is_retold: bool,
 }
 
-/// 503 when the hint cannot be published: the agent comes again, and the fact is stored.
+/// 503 when the hint of what was stored now cannot be published: the agent comes again. A fact that is told again goes without: its worker
+/// must get its order, and is to be heard, however long the topic is away.
 async fn tell(api: &Api, job: &JobId, news: &News) -> Result<(), Problem> {
     let mut last = String::new();
     for _ in 0..HINT_TRIES {
         let answer = hint::publish(&api.engine.ports, job, &news.cause, Some(news.after)).await;
         let Answer::Transient(error) = answer else { return Ok(()) };
         last = error;
+    }
+    if news.is_retold {
+        tracing::warn!(%job, cause = news.cause, error = last, "a hint could not be published once more; the next call tries again");
+        return Ok(());
     }
     Err(Problem::unavailable("the hint topic", &last))
 }

@@ -81,7 +81,7 @@ async fn first(api: &Api, job: &Job, hello: &Hello) -> Result<Option<News>, Stor
     let is_news = job
         .generation(hello.generation)
         .is_some_and(|g| g.ready_at.is_none() && hello.key.slice + 1 == g.slices && hello.key.worker + 1 == g.workers);
-    Ok(is_news.then(|| News { cause: "worker hello".into(), after }))
+    Ok(is_news.then(|| News { cause: "worker hello".into(), after, is_retold: false }))
 }
 
 /// The same VM once more: the agent restarted (same boot), or the VM did.
@@ -97,7 +97,7 @@ async fn again(api: &Api, job: &Job, hello: &Hello) -> Result<Option<News>, Stor
     if last.value.boot_id == hello.boot_id {
         // The program may be alive; the agent finds out and reports. Unless this boot is known to have lost it, and the job does not know.
         let untold = own.filter(|at| is_untold_reboot(&at.value, current));
-        return Ok(untold.map(|at| News { cause: "worker rebooted".into(), after: at.revision }));
+        return Ok(untold.map(|at| News { cause: "worker rebooted".into(), after: at.revision, is_retold: true }));
     }
     let (mut report, when) = match own {
         Some(at) => {
@@ -116,7 +116,7 @@ async fn again(api: &Api, job: &Job, hello: &Hello) -> Result<Option<News>, Stor
     report.has_rebooted |= current.released_at.is_some() && report.exit.is_none();
     let after = write(api, hello, &report, when).await?;
     tracing::warn!(job = %hello.job, instance = hello.instance, "a worker has booted again");
-    Ok(Some(News { cause: "worker rebooted".into(), after }))
+    Ok(Some(News { cause: "worker rebooted".into(), after, is_retold: false }))
 }
 
 /// What this worker reported of the attempts on its generation that are not over.

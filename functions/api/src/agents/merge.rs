@@ -140,6 +140,18 @@ pub(super) enum Change {
     Resumed,
 }
 
+impl Change {
+    /// Whether the document held the fact before this write: it is told once more, since no pass has drawn the conclusion.
+    pub(super) fn is_retold(self, known: Option<&WorkerReport>, next: &WorkerReport) -> bool {
+        known.is_some_and(|known| match self {
+            Self::Exit | Self::AllExited => known.exit.is_some(),
+            Self::Notice => known.notice == next.notice,
+            Self::Reboot => known.boot_id == next.boot_id,
+            Self::Collected | Self::Sent | Self::Ready | Self::Running | Self::Step | Self::Resumed => false,
+        })
+    }
+}
+
 /// True if no pass has drawn the conclusion from a boot that lost a worker's program: the hint of it may be lost.
 pub(super) const fn is_untold_reboot(report: &WorkerReport, attempt: &Attempt) -> bool {
     report.has_rebooted && report.exit.is_none() && attempt.stop.is_none() && attempt.ended.is_none()

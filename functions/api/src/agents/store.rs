@@ -107,7 +107,8 @@ async fn once(
         Change::Step => "first new step",
         Change::Resumed => "resumed further back",
     };
-    Ok(complete.map(|read| News { cause: cause.into(), after: read.max(revision) }))
+    let is_retold = news.is_retold(before, &next);
+    Ok(complete.map(|read| News { cause: cause.into(), after: read.max(revision), is_retold }))
 }
 
 /// Hello told it for the first attempt of the VM; later attempts take it from the slice.

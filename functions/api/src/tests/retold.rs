@@ -78,6 +78,39 @@ async fn a_reboot_whose_hint_failed_is_hinted_with_the_next_hello_and_report_unt
 }
 
 #[tokio::test]
+async fn while_hints_cannot_be_published_a_worker_that_tells_a_fact_again_gets_its_order() {
+    let served = Served::with_job().await;
+    let agents = running(&served).await;
+    let now = served.rig.fakes.clock.now();
+    let notice = Notice { kind: NoticeKind::Preemption, seen_at: now, deadline: now + SignedDuration::from_secs(30) };
+    let mut noticed = agents[1].report(WorkerState::Running);
+    noticed.notice = Some(notice.clone());
+    let mut rebooted = agents[2].hello.clone();
+    rebooted.boot_id = "boot-again".into();
+    let mut prepares = agents[2].report(WorkerState::Preparing);
+    prepares.boot_id = "boot-again".into();
+    let mut left = agents[3].report(WorkerState::Exited);
+    left.exit = Some(agents[3].exit(1));
+    served.rig.fakes.hints.fail_before(u32::MAX);
+    // Stored with the first call, which is to come again.
+    assert_eq!(agents[1].try_send(&noticed).await.status, 503);
+    assert_eq!(say(&served, &rebooted).await.status, 503);
+    assert_eq!(agents[3].try_send(&left).await.status, 503);
+    for _ in 0..2 {
+        for (agent, report) in [(&agents[1], &noticed), (&agents[2], &prepares), (&agents[3], &left)] {
+            let answer = agent.try_send(report).await;
+            assert_eq!(answer.status, 200, "{:?}", report.state);
+            assert!(answer.text().contains("\"want\""), "{}", answer.text());
+        }
+        assert_eq!(say(&served, &rebooted).await.status, 200);
+    }
+    // What is new is not told less for that.
+    let mut sooner = noticed.clone();
+    sooner.notice = Some(Notice { deadline: now + SignedDuration::from_secs(5), ..notice });
+    assert_eq!(agents[1].try_send(&sooner).await.status, 503);
+}
+
+#[tokio::test]
 async fn what_the_workers_of_a_large_slice_said_last_stays_within_bounds_and_tells_the_cause() {
     let mut spec = spec("train");
     spec["tpu"] = json!({"accelerator": "v5litepod-256"});
