@@ -14,9 +14,11 @@ use crate::spec::Limits;
 impl Pass<'_> {
     /// `start`: from READY, or in place from the beginning of the attempt, to the start of the program on all workers. A wait for
     /// the end of an earlier attempt alone, such as for a delete that keeps failing, is not held against them, nor is an outage of ours: in
-    /// one they can neither say hello nor tell that they have started.
+    /// one they can neither say hello nor tell that they have started. After one all of the limit begins again.
     ///
     /// Judged when all that can be released is: passes may have been away for longer than the limit.
+    // No cap on that: while nobody is heard another slice would cost as much and start no sooner, and once they are heard again nothing tells
+    // how much of their `setup` is done. What bounds the cost is `total`, `cost_usd` and people, whose commands need no worker.
     pub(super) fn judge_start(&mut self) {
         let Some(a) = self.live_attempt().filter(|a| a.started_at.is_none()) else { return };
         let Some(g) = self.job.generation(a.generation).filter(|g| g.delete.is_none() && g.lost.is_none()) else {
