@@ -34,6 +34,10 @@ mod tails;
 /// A hint that cannot be published is tried again so often before the agent is asked to come again.
 const HINT_TRIES: u32 = 3;
 
+/// While a fact could not be hinted, its worker comes again after so many milliseconds at most, and not with its next heartbeat, which may be
+/// minutes away: as long as an agent waits at most where nobody answers.
+const TOLD_AGAIN_MS: u64 = 10_000;
+
 /// `POST /agent/v1/hello`: 401 a wrong nonce, 409 another VM speaks for this worker, 410 no such job.
 ///
 /// In the cloud also 401 and 403 for a machine's identity token that is not the worker's.
@@ -61,7 +65,8 @@ pub(crate) async fn hello(
         }
         machine::is_worker(&api, machine.as_ref(), &job, g, hello.key)?;
         if let Some(news) = bind::bind(&api, &job, &hello).await? {
-            tell(&api, &hello.job, &news).await?;
+            // A worker that has said hello reports next.
+            let _: bool = tell(&api, &hello.job, &news).await?;
         }
     }
     liveness::mark(&api).await;
@@ -90,10 +95,11 @@ pub(crate) async fn report(
     if let Some(g) = job.generation(report.generation) {
         machine::is_worker(&api, machine.as_ref(), &job, g, report.key)?;
     }
+    let mut is_told = true;
     if report.store
         && let Some(news) = store::store(&api, &job, &report).await?
     {
-        tell(&api, &report.job, &news).await?;
+        is_told = tell(&api, &report.job, &news).await?;
     }
     liveness::mark(&api).await;
     let held = report.has_work.then_some(report.attempt);
@@ -101,6 +107,9 @@ pub(crate) async fn report(
     let runs = report.state >= WorkerState::Running;
     if !runs && has_lost_its_program(&api, &job, &report, &order).await? {
         hold(&mut order);
+    }
+    if !is_told {
+        order.heartbeat_ms = order.heartbeat_ms.min(TOLD_AGAIN_MS);
     }
     // Orders to a workspace are given by people, whom no pass follows: its agents ask as often as without a bell.
     if report.has_bell && !job.spec.workspace {
@@ -165,17 +174,17 @@ pub(crate) struct News {
 }
 
 /// 503 when the hint of what was stored now cannot be published: the agent comes again. A fact that is told again goes without: its worker
-/// must get its order, and is to be heard, however long the topic is away.
-async fn tell(api: &Api, job: &JobId, news: &News) -> Result<(), Problem> {
+/// must get its order, and is to be heard, however long the topic is away. False: it was not published.
+async fn tell(api: &Api, job: &JobId, news: &News) -> Result<bool, Problem> {
     let mut last = String::new();
     for _ in 0..HINT_TRIES {
         let answer = hint::publish(&api.engine.ports, job, &news.cause, Some(news.after)).await;
-        let Answer::Transient(error) = answer else { return Ok(()) };
+        let Answer::Transient(error) = answer else { return Ok(true) };
         last = error;
     }
     if news.is_retold {
         tracing::warn!(%job, cause = news.cause, error = last, "a hint could not be published once more; the next call tries again");
-        return Ok(());
+        return Ok(false);
     }
     Err(Problem::unavailable("the hint topic", &last))
 }

@@ -211,7 +211,12 @@ pub fn checkpoint_dir(job: &Job, line: u32, region: &str, bucket: &str) -> Strin
             format!("{}/jobs/{}/checkpoints", bucket.trim_end_matches('/'), job.id)
         }
     };
-    if line == 0 { base } else { format!("{base}/r{line}") }
+    match line {
+        0 => base,
+        // Other jobs may go on from the same folder, each with lines of its own.
+        line if job.spec.resume => format!("{base}/{}/r{line}", job.id),
+        line => format!("{base}/r{line}"),
+    }
 }
 
 /// Where a job may have left checkpoints, for another job to go on from; `None` if its program never ran, or if the

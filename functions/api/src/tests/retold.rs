@@ -7,6 +7,7 @@ use serde_json::json;
 
 use rekindle_core::job::Phase;
 use rekindle_core::observation::{Notice, NoticeKind, WorkerState};
+use rekindle_core::orders::Order;
 use rekindle_ports::world::Clock;
 use rekindle_rig::{CALLER, spec};
 use rekindle_web::caller::Loopback;
@@ -100,7 +101,8 @@ async fn while_hints_cannot_be_published_a_worker_that_tells_a_fact_again_gets_i
         for (agent, report) in [(&agents[1], &noticed), (&agents[2], &prepares), (&agents[3], &left)] {
             let answer = agent.try_send(report).await;
             assert_eq!(answer.status, 200, "{:?}", report.state);
-            assert!(answer.text().contains("\"want\""), "{}", answer.text());
+            let order: Order = serde_json::from_str(answer.text()).unwrap();
+            assert!(order.heartbeat_ms <= 10_000, "it tells it again before its next heartbeat would");
         }
         assert_eq!(say(&served, &rebooted).await.status, 200);
     }

@@ -9,7 +9,7 @@ use crate::fixture::{at, deployment, entry, spec_in, with};
 use crate::job::{Desired, Job, Outcome};
 use crate::observation::{ExitReport, Health, Look, SliceState, SliceView, WorkerReport, WorkerState};
 use crate::reason::Reason;
-use crate::spec::CapacityKind;
+use crate::spec::{CapacityKind, JobSpec};
 
 /// A job that has saved step 500, with that recovery.
 fn running_by(recovery: &Value) -> Job {
@@ -190,4 +190,16 @@ fn a_slice_that_stays_unhealthy_is_charged_once_with_the_end_that_was_answered_i
         assert_eq!(lost.counters.user_failures, 0, "{rebooted} {secs}");
         assert!(lost.generations[0].delete.is_some(), "{rebooted} {secs}: another slice is asked for");
     }
+    // One that is beyond its budget fails, though its last slice was the last without a step, too.
+    let barren = |mut job: Job| {
+        let mut spec = JobSpec::clone(&job.spec);
+        (spec.budgets.no_progress, spec.budgets.infra_failures) = (Some(1), Some(0));
+        job.spec = spec.into();
+        job
+    };
+    let told = look(&barren(first.clone()), &unwell, ends(340, false), 340);
+    let lost = look(&told, &unwell, ends(340, false), 400);
+    assert_eq!((kind(&lost), lost.desired), (Some(FailureKind::Lost), Desired::Run), "{}", lost.message);
+    let failed = look(&lost, &Look::Absent, Vec::new(), 461);
+    assert_eq!(failed.outcome, Some(Outcome::Failed), "{}", failed.message);
 }

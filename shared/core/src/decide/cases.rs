@@ -16,6 +16,7 @@ use crate::observation::{
     CreateError, CreateErrorKind, ExitReport, GenerationLook, Health, Liveness, Look, Observation, OperationView,
     Permit, SliceLabels, SliceState, SliceView, WorkerReport, WorkerState,
 };
+use crate::orders::checkpoint_dir;
 use crate::reason::Reason;
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -566,6 +567,11 @@ fn a_job_that_goes_on_from_anothers_checkpoint_resumes_until_it_is_begun_from_sc
         |resume| Next { not_before: noon(), resume, from_scratch: false, new_generation: true, why: Reason::Preempted };
     assert_eq!(new(&Job { next: Some(next(true)), ..lost(0) }), ((true, 1, 0), 1));
     assert_eq!(new(&Job { next: Some(next(false)), ..lost(1) }), ((false, 0, 1), 0), "a line of its own is empty");
+    let unborn = Job { next: Some(next(true)), first_started_at: None, ..lost(0) };
+    assert_eq!(new(&unborn), ((true, 0, 0), 0), "whose program never ran resumes nothing");
+    // Several jobs may go on from one folder: none begins anew in the line of another.
+    let place = |line| checkpoint_dir(&job, line, "us-central1", "gs://ours");
+    assert_eq!((place(0), place(1)), ("gs://b/old".into(), format!("gs://b/old/{}/r1", job.id)));
     let plain = Job { spec: spec_in(&deployment, &small()).into(), ..job.clone() };
     assert_eq!(new(&plain), ((false, 0, 0), 0));
 }

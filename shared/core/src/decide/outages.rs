@@ -147,6 +147,9 @@ fn a_program_that_could_not_be_told_to_end_keeps_its_slice_until_it_was_and_not_
         assert!(!deletes(&again) && again.notes.len() == 1, "{:?}", again.notes);
         let back = hears(&again.job, all(WorkerState::Running), (980, 981), 981);
         assert_eq!((kill_at(&back.job), deletes(&back)), (Some((at(980 + grace), false)), false), "{command:?}");
+        // Outages that come again and again keep no slice.
+        let later = |secs| hears(&told, all(WorkerState::Running), (secs, secs + 1), secs + 1);
+        assert_eq!((deletes(&later(over + 899)), deletes(&later(over + 901))), (false, true), "{command:?}");
         let ended = (0..4).map(|n| left(n, Exit::Signal(15), true, 620)).collect();
         assert!(deletes(&hears(&away.job, ended, (600, 621), 621)), "{command:?}");
         // It hears late, but before anybody waits for its end: it has all of its time.

@@ -55,6 +55,8 @@ impl Pass<'_> {
     /// Makes the next attempt on a generation.
     pub(super) fn new_attempt(&mut self, generation: u32, resume: bool) {
         self.job.last_attempt += 1;
+        // Before its program ever ran there is nothing to go on from, whatever became of a create.
+        let resume = resume && self.job.first_started_at.is_some();
         if resume {
             self.job.counters.resumes += 1;
         }

@@ -133,14 +133,17 @@ impl Pass<'_> {
     /// SIGKILL for what it saves and sends, and the slice lives no longer.
     fn count_from_hearing(&mut self, generation: u32) {
         let Some(since) = self.seen.liveness.since else { return };
-        let (now, wait) = (self.now, self.settings().exits_wait);
+        let (now, wait, most) = (self.now, self.settings().exits_wait, self.settings().silence_hard);
         let told = self.job.attempts.iter().filter(|a| a.generation == generation && a.fenced_at.is_none());
         let told = told.filter_map(|a| {
-            let stop = a.stop.as_ref().filter(|stop| since > stop.at)?;
-            let deadline = since + self.grace_of(stop.cause)?;
+            let stop = a.stop.as_ref()?;
+            let grace = self.grace_of(stop.cause)?;
+            // Outages that come again and again keep no slice: after that moment nothing is put off any more.
+            let is_heard_late = since > stop.at && since <= stop.at + grace + wait + most;
+            let deadline = since + grace;
             // What was put off once more in an outage since then is heard after that one.
             let is_news = if stop.put_off { now < deadline + wait } else { stop.deadline < deadline };
-            is_news.then_some((a.number, deadline))
+            (is_heard_late && is_news).then_some((a.number, deadline))
         });
         for (number, deadline) in told.collect::<Vec<_>>() {
             if let Some(stop) = self.attempt_mut(number).and_then(|a| a.stop.as_mut()) {

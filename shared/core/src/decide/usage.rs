@@ -149,7 +149,8 @@ fn repeats(job: &Job, a: &Attempt) -> bool {
     let from = resumes_at(a);
     let is_behind = match job.highest_step {
         Some(highest) => from.is_none_or(|from| from < highest),
-        None => a.resumed_from.is_some(),
+        // What another job has done is not done again.
+        None => a.resumed_from.is_some() && !job.continues_another(),
     };
     is_behind && !a.progressed
 }
@@ -177,6 +178,7 @@ mod tests {
     use crate::fixture::at;
     use crate::job::Job;
     use crate::observation::{Look, SliceState, WorkerReport, WorkerState};
+    use crate::spec::JobSpec;
 
     /// The chip-seconds (useful, repeated) of an attempt that started at second 2, after others had come to step 100, and of
     /// which a pass hears first at second 62: it resumed there, and is at that step.
@@ -205,6 +207,23 @@ mod tests {
             (Some(80), Some(100), Some(101), (60, 0)),
         ] {
             assert_eq!(after_a_minute(saved, resumed_from, step), want, "{saved:?} {resumed_from:?} {step:?}");
+        }
+    }
+
+    #[test]
+    fn what_another_job_has_done_is_not_repeated_by_the_one_that_goes_on_from_it() {
+        for (resume, want) in [(true, (60, 0)), (false, (0, 60))] {
+            let mut job = Job { highest_step: None, ..running() };
+            let mut spec = JobSpec::clone(&job.spec);
+            spec.resume = resume;
+            job.spec = spec.into();
+            job.usage.through = Some(at(2));
+            (job.attempts[0].resume, job.attempts[0].resumed_from) = (true, Some(5000));
+            let workers = (0..4).map(|n| report(n, WorkerState::Running, None)).collect();
+            let ready = Look::Seen(view(&job, SliceState::Ready, true));
+            let usage = decided(&job, &seen(&job, &ready, Some(workers), 62), 62).job.usage.clone();
+            let chips = u64::from(job.generations[0].chips);
+            assert_eq!((usage.useful_chip_secs / chips, usage.repeated_chip_secs / chips), want);
         }
     }
 
