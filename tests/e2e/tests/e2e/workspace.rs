@@ -208,7 +208,8 @@ async fn a_workspace_lives_until_it_is_deleted() -> Result<()> {
         says(dev, here, 0, &["delete", "box"]).await?;
         dev.phase("box", "cancelled").await?;
         let said = says(dev, here, 1, &["exec", "box", "--", "true"]).await?;
-        ensure!(said.contains("the workspace box has ended"), "{said}");
+        let told = ["the workspace box was deleted", "rekindle up box --tpu v5litepod-16 "];
+        ensure!(told.iter().all(|told| said.contains(told)), "{said}");
         // The name again is another job; unused it is paused by itself.
         let again = ["up", "box", "--tpu", "v5litepod-4", "--idle", "20s"];
         ensure!(says(dev, here, 0, &again).await? == "box-2\n");
