@@ -129,17 +129,22 @@ impl Pass<'_> {
         }
     }
 
+    /// The last moment until which an order that gives so much time is put off over outages of ours.
+    fn put_off_until(&self, stop: &Stop, grace: Duration) -> Timestamp {
+        stop.at + grace + self.settings().exits_wait + self.settings().silence_hard
+    }
+
     /// A program that hears of its end only after an outage of ours has its time from then on, and no more: the agent goes by the moment of
     /// SIGKILL for what it saves and sends, and the slice lives no longer.
     fn count_from_hearing(&mut self, generation: u32) {
         let Some(since) = self.seen.liveness.since else { return };
-        let (now, wait, most) = (self.now, self.settings().exits_wait, self.settings().silence_hard);
+        let (now, wait) = (self.now, self.settings().exits_wait);
         let told = self.job.attempts.iter().filter(|a| a.generation == generation && a.fenced_at.is_none());
         let told = told.filter_map(|a| {
             let stop = a.stop.as_ref()?;
             let grace = self.grace_of(stop.cause)?;
             // Outages that come again and again keep no slice: after that moment nothing is put off any more.
-            let is_heard_late = since > stop.at && since <= stop.at + grace + wait + most;
+            let is_heard_late = since > stop.at && since <= self.put_off_until(stop, grace);
             let deadline = since + grace;
             // What was put off once more in an outage since then is heard after that one.
             let is_news = if stop.put_off { now < deadline + wait } else { stop.deadline < deadline };
@@ -158,7 +163,7 @@ impl Pass<'_> {
         let mut waits = false;
         for (number, stop) in running.iter().filter_map(|a| Some((a.number, a.stop.as_ref()?))) {
             let Some(grace) = self.grace_of(stop.cause) else { continue };
-            let last = stop.at + grace + self.settings().exits_wait + self.settings().silence_hard;
+            let last = self.put_off_until(stop, grace);
             if self.is_told(stop) || self.now >= last {
                 continue;
             }
