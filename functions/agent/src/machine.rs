@@ -30,7 +30,7 @@ use crate::kernel::{Kernel, Watch};
 use crate::lows::Lows;
 use crate::metadata::{Metadata, Node};
 use crate::notice::{Word, Words};
-use crate::program::{Reaped, Standing};
+use crate::program::{self, Reaped, Standing};
 use crate::reporter::{FromApi, Snapshot};
 use crate::secrets::Secrets;
 use crate::shim::{Ended, Papers, Started};
@@ -565,8 +565,8 @@ impl Machine {
 
     /// What is to be ended with that program: people's commands, too.
     pub(crate) fn programs(&self, family: Option<procs::Family>) -> procs::Programs {
-        let commands = exec::leaders(&self.parts.layout);
-        procs::Programs { home: self.parts.config.home.clone(), family, commands }
+        let (commands, shims) = (exec::leaders(&self.parts.layout), program::shims(&self.parts.layout));
+        procs::Programs { home: self.parts.config.home.clone(), family, commands, shims }
     }
 }
 

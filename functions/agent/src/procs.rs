@@ -1,10 +1,15 @@
 //! The process table: which processes belong to this worker's programs, and how they are ended for good.
 //!
 //! **Invariant:** a process is known by its id and its start time together, so a number that the kernel gave to
-//! somebody else is never signalled. Programs are found by four marks, any of which is enough: descent from their
-//! shim or from this agent (which people's commands come from, and what a dead shim leaves), session, process group (that of
-//! a person's command is written down), and an environment variable that every child inherits (the only one that a grandchild
-//! in a session of its own keeps once its shim and its agent are dead).
+//! somebody else is never signalled. Programs are found by four marks, any of which is enough: descent from a
+//! shim (of whatever program and attempt: it lives as long as anything below it) or from this agent (which people's commands
+//! come from, and what a dead shim leaves), session, process group (that of a person's command is written down), and an
+//! environment variable that every child inherits (the only one that a grandchild in a session of its own keeps once its shim
+//! and its agent are dead).
+//!
+//! **Limit:** one thing has none of them, and lives on: what gave up session and environment (`setsid env -i`), and whose shim
+//! *and* agent were both killed while it lived. It is a child of process 1 then. Nothing of ours ends it before its
+//! machine, but no attempt begins while it holds a device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -93,6 +98,8 @@ pub(crate) struct Programs {
     pub(crate) family: Option<Family>,
     /// Leaders of the groups of people's commands, which an earlier agent may have begun.
     pub(crate) commands: Vec<Birth>,
+    /// Shims of all attempts, which an earlier agent may have begun: that of `setup` lives as long as what `setup` left.
+    pub(crate) shims: Vec<Birth>,
 }
 
 /// The value of [`MARK`] for a program.
@@ -118,22 +125,23 @@ fn table() -> Result<BTreeMap<i32, Stat>, procfs::ProcError> {
 /// # Errors
 /// If the process table cannot be read: then nothing is proved.
 pub(crate) fn members(of: &Programs) -> Result<Vec<Birth>, procfs::ProcError> {
-    let Programs { home, family, commands } = of;
+    let Programs { home, family, commands, shims } = of;
     let table = table()?;
     let is = |birth: Birth| table.get(&birth.pid).is_none_or(|s| s.starttime == birth.start);
     // A number of ours that now belongs to another process says nothing any more.
-    let shim = family.map(|f| f.shim).filter(|b| is(*b)).map(|b| b.pid);
+    let shims = family.map(|f| f.shim).into_iter().chain(shims.iter().copied());
+    let shims: BTreeSet<i32> = shims.filter(|b| is(*b)).map(|b| b.pid).collect();
     let leaders = family.map(|f| f.program).into_iter().chain(commands.iter().copied());
     let groups: BTreeSet<i32> = leaders.filter(|b| is(*b)).map(|b| b.pid).collect();
-    let children = descendants(&table, shim);
+    let children = descendants(&table, shims.iter().copied());
     let me = std::process::id().cast_signed();
     let mine = descendants(&table, Some(me));
     let prefix = format!("{MARK}={}#", home.display()).into_bytes();
     let found = table
         .values()
-        .filter(|s| !is_dead(s) && s.pid > 1 && s.pid != me && Some(s.pid) != shim)
+        .filter(|s| !is_dead(s) && s.pid > 1 && s.pid != me && !shims.contains(&s.pid))
         .filter(|s| {
-            Some(s.session) == shim
+            shims.contains(&s.session)
                 || groups.contains(&s.pgrp)
                 || children.contains(&s.pid)
                 || has_mark(s.pid, &prefix)
@@ -144,14 +152,16 @@ pub(crate) fn members(of: &Programs) -> Result<Vec<Birth>, procfs::ProcError> {
     Ok(found)
 }
 
-fn descendants(table: &BTreeMap<i32, Stat>, root: Option<i32>) -> BTreeSet<i32> {
-    let Some(root) = root else { return BTreeSet::new() };
+fn descendants(table: &BTreeMap<i32, Stat>, roots: impl IntoIterator<Item = i32>) -> BTreeSet<i32> {
+    let mut open: Vec<i32> = roots.into_iter().collect();
+    if open.is_empty() {
+        return BTreeSet::new();
+    }
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for s in table.values() {
         children.entry(s.ppid).or_default().push(s.pid);
     }
     let mut found = BTreeSet::new();
-    let mut open = vec![root];
     while let Some(pid) = open.pop() {
         for child in children.get(&pid).into_iter().flatten() {
             if found.insert(*child) {

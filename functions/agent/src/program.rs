@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use rekindle_core::classify::Exit;
 use rustix::process::Signal;
 
-use crate::files;
+use crate::files::{self, Layout};
 use crate::machine::Name;
 use crate::procs::{Birth, Family};
 use crate::shim::{self, Ended, Papers, SECRET, Spec, Started};
@@ -134,7 +134,7 @@ pub(crate) async fn end_of(papers: Papers, started: Started, reaped: Reaped, tak
 /// if that is so before `limit`.
 pub(crate) async fn is_written(folder: &Path, taken_over: &TakenOver, limit: Option<Duration>) -> bool {
     let limit = limit.map(|limit| Instant::now() + limit);
-    let claims = [Name::Setup, Name::Run].map(|name| Papers::new(folder, name.as_str()).claim());
+    let claims = [Name::Setup, Name::Run].map(|name| claim_in(folder, name));
     let is_writing = || {
         let mut shims = claims.iter().filter_map(|claim| files::read_json::<Birth>(claim));
         taken_over.is_any() || shims.any(Birth::is_alive)
@@ -174,6 +174,17 @@ pub(crate) async fn forbid(folder: &Path) -> Vec<Family> {
         begun.push(started().unwrap_or(Family { shim, program: shim }));
     }
     begun
+}
+
+/// The shims that were begun on this slice, by this agent or an earlier one.
+pub(crate) fn shims(layout: &Layout) -> Vec<Birth> {
+    let folders = layout.attempts().into_iter().map(|attempt| layout.attempt(attempt));
+    let claims = folders.flat_map(|folder| [Name::Setup, Name::Run].map(|name| claim_in(&folder, name)));
+    claims.filter_map(|claim| files::read_json(&claim)).filter(|claim| *claim != NOBODY).collect()
+}
+
+fn claim_in(folder: &Path, name: Name) -> PathBuf {
+    Papers::new(folder, name.as_str()).claim()
 }
 
 /// Takes back [`forbid`].

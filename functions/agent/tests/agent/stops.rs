@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use rekindle_core::classify::Exit;
+use rekindle_core::spec::CommandLine;
 use rekindle_wire::agent::{Want, WorkerState};
 
 use crate::cloud::{Cloud, Worker, is_alive, poll};
@@ -122,4 +123,24 @@ async fn a_program_whose_start_a_full_disk_forgot_is_adopted() {
     let after = cloud.until("the next agent reports", after).await;
     assert_eq!((after.state, after.attempt, after.exit), (WorkerState::Running, 1, None));
     assert_eq!(std::fs::read_to_string(&starts).unwrap(), "x\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_setup_left_without_a_mark_ends_with_its_attempt_also_when_the_agent_was_started_anew() {
+    let cloud = Cloud::start("exec sleep 1000").await;
+    // Neither our environment nor our session, and its parent is no more.
+    let setup =
+        "env -i /usr/bin/setsid /bin/sh -c 'echo $$ >left; exec /bin/sleep 990' & until [ -s left ]; do :; done";
+    cloud.set(|inner| inner.order.work.as_mut().unwrap().setup = Some(CommandLine::Shell(setup.into())));
+    let mut worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    let left = worker.line("left").await;
+    worker.kill_agent();
+    let before = cloud.set(|inner| inner.reports.len());
+    worker.start_agent();
+    cloud.until("the next agent reports", |inner| inner.reports.get(before).map(drop)).await;
+    assert!(is_alive(&left), "the program may need it");
+    cloud.want(Want::Stop);
+    cloud.until_state(1, WorkerState::Exited).await;
+    assert!(!is_alive(&left), "an exit is told only when nothing lives");
 }
