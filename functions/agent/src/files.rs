@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -104,6 +104,9 @@ impl Layout {
 /// Name of the file, in an attempt's folder, that says that nothing will be written there any more.
 pub(crate) const CLOSED: &str = "closed";
 
+/// Smallest piece of a disk, and of memory.
+const PAGE: usize = 4096;
+
 /// Replaces a file as a whole; only its owner may read it.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -119,6 +122,25 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// [`replace`] with JSON.
 pub(crate) fn replace_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     replace(path, &serde_json::to_vec(value).map_err(io::Error::other)?)
+}
+
+/// [`replace_json`], and where the disk has no room for a second file, over the first: such a paper can be written as long as it
+/// is there.
+pub(crate) fn rewrite_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let bytes = serde_json::to_vec(value).map_err(io::Error::other)?;
+    replace(path, &bytes).or_else(|error| overwrite(path, bytes).map_err(|_| error))
+}
+
+/// Puts bytes over a file that is there. They need no room, and an agent that is killed leaves old or new ones: both are within
+/// the one page that the file has.
+fn overwrite(path: &Path, mut bytes: Vec<u8>) -> io::Result<()> {
+    let file = fs::OpenOptions::new().write(true).open(path)?;
+    let was = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+    if was == 0 || was.max(bytes.len()) > PAGE {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    bytes.resize(was.max(bytes.len()), b' ');
+    file.write_all_at(&bytes, 0)
 }
 
 /// Makes a file with JSON, as a whole; `false` if it was there already.
@@ -145,5 +167,24 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
             tracing::warn!(path = %path.display(), %error, "a damaged file is taken for missing");
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_over_a_paper_is_read_as_if_it_were_new() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("paper");
+        overwrite(&path, b"[1]".to_vec()).expect_err("there is none");
+        replace(&path, b"[1,2,3]").unwrap();
+        for text in ["[4]", "[1,2,3,4,5]"] {
+            overwrite(&path, text.into()).unwrap();
+            assert_eq!(read_json::<Vec<u8>>(&path), serde_json::from_str(text).ok());
+        }
+        overwrite(&path, vec![b' '; PAGE + 1]).expect_err("it would need room");
+        assert_eq!(read_json::<Vec<u8>>(&path), Some(vec![1, 2, 3, 4, 5]));
     }
 }

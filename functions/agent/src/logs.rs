@@ -2,7 +2,7 @@
 //!
 //! The shim writes to plain files (in memory, where the machine has a buffer), and the program never waits for us.
 //! **Invariant:** what a chunk holds is written down before it is sent, so a number always stands for the same bytes, also after a
-//! restart in between. What was sent is freed (a hole in the file), except for its end, which is evidence. What waits is
+//! restart in between. The paper for it is made when the attempt begins, so that a full disk takes it. What was sent is freed (a hole in the file), except for its end, which is evidence. What waits is
 //! bounded, over all attempts: above the backlog its oldest part is freed too, and a line with the count of its bytes
 //! stands in its place.
 
@@ -210,7 +210,7 @@ impl Shipper {
         known.retain(|attempt, _| attempts.contains(attempt));
         // All of them first: the later ones are bounded also while an earlier one cannot be sent.
         for attempt in &attempts {
-            known.entry(*attempt).or_insert_with(|| self.load(*attempt));
+            known.entry(*attempt).or_insert_with(|| self.begin(*attempt));
         }
         for attempt in attempts {
             if known.get(&attempt).is_none_or(|cursors| cursors.is_complete) {
@@ -294,6 +294,15 @@ impl Shipper {
         }
     }
 
+    /// Makes the paper of an attempt that has none, while there is room for one.
+    fn begin(&self, attempt: u32) -> Cursors {
+        let cursors = self.load(attempt);
+        if !self.layout.attempt(attempt).join(PAPER).exists() {
+            self.save(attempt, &cursors);
+        }
+        cursors
+    }
+
     fn load(&self, attempt: u32) -> Cursors {
         let here = files::read_json(&self.layout.attempt(attempt).join(PAPER));
         here.unwrap_or_else(|| {
@@ -310,7 +319,7 @@ impl Shipper {
             papers.push(self.layout.sent(attempt));
         }
         for paper in papers {
-            if let Err(error) = files::replace_json(&paper, cursors) {
+            if let Err(error) = files::rewrite_json(&paper, cursors) {
                 tracing::warn!(path = %paper.display(), %error, "cannot write down how far output was sent");
             }
         }

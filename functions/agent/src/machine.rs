@@ -471,6 +471,8 @@ impl Machine {
         self.is_dirty = true;
         self.make_folders(number);
         logs::tidy(&self.parts.layout, number);
+        // Its papers are made before its program can fill the disk.
+        flush(&self.parts.flushes);
         tracing::info!(attempt = number, "begins");
         self.tell_program();
         if is_lost && let Some(attempt) = self.state.attempt.as_mut() {

@@ -200,3 +200,28 @@ async fn the_output_of_a_program_that_died_with_shim_and_agent_says_that_some_ma
     let said = b"rekindle: output may be missing here: the process that keeps it was killed\n";
     assert_eq!(output(&cloud, "stderr", said.len()).await, said);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_said_on_a_full_disk_arrives_once_also_when_the_agent_is_started_anew() {
+    // Each word has room in what the file has already, and nothing else has any.
+    let run = "echo one; until [ -e $MARK/fill ]; do sleep 0.02; done; cat /dev/zero >fill 2>/dev/null; echo two
+        until [ -e $MARK/go ]; do sleep 0.02; done; echo three; exec sleep 1000";
+    let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
+    let cloud = Cloud::start(&run.replace("$MARK", &elsewhere.path().display().to_string())).await;
+    let Some(mut worker) = Worker::with_small_disk(&cloud, None, Vec::new()) else { return };
+    cloud.until_running(1).await;
+    let folder = worker.home().join("jobs/train/g2/a1");
+    assert_eq!(output(&cloud, "stdout", 4).await, b"one\n");
+    poll("that is written down", || {
+        let paper = std::fs::read_to_string(folder.join("logs.json")).ok()?;
+        paper.contains("\"offset\":4").then_some(())
+    })
+    .await;
+    std::fs::write(elsewhere.path().join("fill"), "").unwrap();
+    assert_eq!(output(&cloud, "stdout", 8).await, b"one\ntwo\n");
+    worker.kill_agent();
+    std::fs::write(elsewhere.path().join("go"), "").unwrap();
+    poll("the third is said", || (std::fs::metadata(folder.join("stdout")).ok()?.len() == 14).then_some(())).await;
+    worker.start_agent();
+    assert_eq!(output(&cloud, "stdout", 14).await, b"one\ntwo\nthree\n");
+}
