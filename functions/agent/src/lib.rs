@@ -26,6 +26,7 @@ mod procs;
 mod program;
 mod progress;
 mod reporter;
+mod resume;
 mod secrets;
 mod shim;
 mod spool;

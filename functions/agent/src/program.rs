@@ -264,6 +264,7 @@ mod tests {
             env: BTreeMap::new(),
             secrets: Vec::new(),
             cwd: folder.path().into(),
+            boot_id: String::new(),
             syncs: false,
             stdout: folder.path().join("stdout"),
             stderr: folder.path().join("stderr"),

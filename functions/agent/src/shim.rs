@@ -69,6 +69,9 @@ pub(crate) struct Spec {
     pub(crate) secrets: Vec<String>,
     /// Its working directory.
     pub(crate) cwd: PathBuf,
+    /// The boot in which it is started.
+    #[serde(default)]
+    pub(crate) boot_id: String,
     /// What it made is brought to the disks before its end is told.
     #[serde(default)]
     pub(crate) syncs: bool,

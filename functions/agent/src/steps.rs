@@ -38,79 +38,6 @@ const SOONER: SignedDuration = SignedDuration::from_millis(10);
 pub(crate) const TPU_LOG_DIR: &str = "TPU_LOG_DIR";
 
 impl Machine {
-    /// Goes on where the last agent stopped.
-    pub(crate) fn resume(&mut self) {
-        let is_same_boot = self.state.boot_id == self.parts.config.boot_id;
-        self.state.boot_id.clone_from(&self.parts.config.boot_id);
-        if let Some(number) = self.state.attempt.as_ref().map(|a| a.number) {
-            // A buffer in memory is empty after a reboot.
-            self.make_folders(number);
-        }
-        self.resume_collecting();
-        self.resume_sending(is_same_boot);
-        self.resume_closing();
-        if let Some(attempt) = self.state.attempt.as_ref().filter(|_| is_same_boot) {
-            self.parts.exec.tell_lost(attempt.number, self.state.last_exec);
-        }
-        let Some(number) = self.state.attempt.as_ref().filter(|a| a.exit.is_none()).map(|a| a.number) else { return };
-        // No exit was told, so that the last agent's word that nothing may be started is not needed.
-        program::allow(&self.parts.layout.attempt(number));
-        let begun = self.begun();
-        let Some(attempt) = self.state.attempt.as_mut() else { return };
-        let Some(name) = begun else {
-            attempt.step = Step::Fresh;
-            return;
-        };
-        attempt.step = if name == Name::Run { Step::Run } else { Step::Setup };
-        attempt.is_cleaned = attempt.work.as_ref().is_some_and(|work| work.clean);
-        if !is_same_boot {
-            // What it said last, nobody has sent.
-            if !self.state.has_unsent {
-                self.say_rebooted();
-            }
-            self.lose(name);
-            return;
-        }
-        if program::standing(&self.papers(name)) == Standing::NotStarted {
-            if let Some(attempt) = self.state.attempt.as_mut() {
-                attempt.step = if name == Name::Run { Step::Ready } else { Step::Prepared };
-            }
-            return;
-        }
-        tracing::info!(program = name.as_str(), "adopting what the last agent started");
-        self.await_start(name, None);
-    }
-
-    /// The program that the last agent began, whether or not it could write that down: on a full disk the papers of the
-    /// buffer know more.
-    fn begun(&self) -> Option<Name> {
-        let is_begun = |name| program::standing(&self.papers(name)) != Standing::NotStarted;
-        let step = self.state.attempt.as_ref()?.step;
-        if step == Step::Run || is_begun(Name::Run) {
-            return Some(Name::Run);
-        }
-        match step {
-            Step::Setup => Some(Name::Setup),
-            Step::Fresh | Step::Prepared if is_begun(Name::Setup) => Some(Name::Setup),
-            Step::Fresh | Step::Prepared | Step::Ready | Step::Run => None,
-        }
-    }
-
-    /// What was begun is gone with the boot in which it was.
-    fn lose(&mut self, name: Name) {
-        let papers = self.papers(name);
-        let Some(attempt) = self.state.attempt.as_mut() else { return };
-        if name == Name::Setup {
-            // `setup` may be run again; a program may not: the others of its slice have lost it.
-            attempt.step = Step::Fresh;
-            papers.remove();
-            return;
-        }
-        tracing::warn!("the machine was started anew; the program is lost");
-        attempt.rebooted = true;
-        self.close(Some(Ended { exit: Exit::Silent, at: Timestamp::now() }), Instant::now());
-    }
-
     /// Brings the attempt to its next step towards running.
     pub(crate) fn go(&mut self, run: bool) {
         if !matches!(self.doing, Doing::Nothing) || self.live.is_some() {
@@ -212,6 +139,7 @@ impl Machine {
             env: environment(work, &layout, attempt.number, &self.parts.config.home),
             secrets: work.secrets.keys().cloned().collect(),
             cwd: layout.work(),
+            boot_id: self.parts.config.boot_id.clone(),
             syncs: name == Name::Setup && layout.has_buffer(),
             stdout: folder.join("stdout"),
             stderr: folder.join("stderr"),
@@ -229,7 +157,7 @@ impl Machine {
     }
 
     /// Starts a program, or with no `spec` waits for one that was started before.
-    fn await_start(&mut self, name: Name, spec: Option<Spec>) {
+    pub(crate) fn await_start(&mut self, name: Name, spec: Option<Spec>) {
         let Some(attempt) = &self.state.attempt else { return };
         let folder = self.parts.layout.attempt(attempt.number);
         let papers = self.papers(name);

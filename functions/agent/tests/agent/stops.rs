@@ -8,7 +8,7 @@ use rekindle_core::classify::Exit;
 use rekindle_core::spec::CommandLine;
 use rekindle_wire::agent::{Want, WorkerState};
 
-use crate::cloud::{Cloud, Worker, is_alive, poll};
+use crate::cloud::{Cloud, Worker, is_alive, order, poll, work};
 
 /// A shell that dies at once, and in it a program that saves until it may end, for which it starts a helper.
 const UNDER_A_SHELL: &str = r#"
@@ -143,4 +143,42 @@ async fn what_setup_left_without_a_mark_ends_with_its_attempt_also_when_the_agen
     cloud.want(Want::Stop);
     cloud.until_state(1, WorkerState::Exited).await;
     assert!(!is_alive(&left), "an exit is told only when nothing lives");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_a_full_disk_forgot_is_adopted_and_not_ended_with_the_one_before() {
+    let buffer = tempfile::tempdir().unwrap();
+    let first = "echo >\"$TMPDIR/up\"; until [ -e \"$TMPDIR/go\" ]; do sleep 0.02; done; exit 3";
+    let second = "echo $$ >>\"$TMPDIR/starts\"; exec sleep 1000";
+    let in_buffer = |attempt, run: &str| {
+        let mut work = work(attempt, run);
+        work.env.insert("TMPDIR".into(), buffer.path().display().to_string());
+        Some(work)
+    };
+    let cloud = Cloud::start(first).await;
+    cloud.set(|inner| inner.order = order(1, Want::Prepare, in_buffer(1, first)));
+    let Some(mut worker) = Worker::with_small_disk(&cloud, Some(buffer.path()), Vec::new()) else { return };
+    cloud.until_running(1).await;
+    poll("it runs", || buffer.path().join("up").exists().then_some(())).await;
+    let filler = std::fs::File::create(worker.home().join("filler")).unwrap();
+    std::io::copy(&mut std::io::repeat(0), &mut &filler).expect_err("the disk is full");
+    std::fs::write(buffer.path().join("go"), "").unwrap();
+    cloud.until_state(1, WorkerState::Exited).await;
+    cloud.set(|inner| inner.order = order(2, Want::Run, in_buffer(2, second)));
+    cloud.until_state(2, WorkerState::Running).await;
+    let starts = buffer.path().join("starts");
+    let program = poll("it runs", || std::fs::read_to_string(&starts).ok().filter(|text| text.ends_with('\n'))).await;
+    let program = program.trim();
+    worker.kill_agent();
+    let reports = cloud.set(|inner| inner.reports.len());
+    worker.start_agent();
+    let after = cloud.until("the next agent reports", |inner| inner.reports.get(reports).cloned()).await;
+    assert_eq!((after.attempt, after.exit), (2, None));
+    cloud.until("it knows what it runs", |inner| inner.last().filter(|last| last.has_work).map(drop)).await;
+    assert_eq!(cloud.until_state(2, WorkerState::Running).await.attempt, 2);
+    assert!(is_alive(program), "what runs is adopted");
+    assert_eq!(std::fs::read_to_string(&starts).unwrap().trim(), program, "and was started once");
+    cloud.want(Want::Stop);
+    let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Signal(15), true));
 }
