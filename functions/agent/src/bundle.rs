@@ -13,8 +13,10 @@ use crate::backoff;
 use crate::files::{self, Layout};
 use crate::metadata::Metadata;
 
+mod folders;
 mod over;
 
+use folders::{holds_mount, is_folder, is_mount_point, make_writable, remove, remove_folder};
 pub(crate) use over::unpack_over;
 
 /// Tries of one fetch. With the waits between them about a minute: longer outages are for the manager to judge.
@@ -101,7 +103,7 @@ fn clean(layout: &Layout) -> anyhow::Result<()> {
         }
     }
     let work = layout.work();
-    let entries = match std::fs::read_dir(&work) {
+    let entries = match make_writable(&work).and_then(|()| std::fs::read_dir(&work)) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", work.display())),
@@ -283,58 +285,9 @@ fn move_entries(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// True if something is mounted on the folder itself.
-fn is_mount_point(folder: &Path) -> bool {
-    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
-    rustix::fs::statx(CWD, folder, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)
-        .is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
-}
-
-fn is_folder(path: &Path) -> bool {
-    path.symlink_metadata().is_ok_and(|meta| meta.is_dir())
-}
-
-/// True if something is mounted on a folder or anywhere below it, or if nobody can tell.
-fn holds_mount(folder: &Path) -> bool {
-    let Ok(folder) = folder.canonicalize() else { return false };
-    let mounts = procfs::process::Process::myself().and_then(|me| me.mountinfo());
-    mounts.map_or(true, |mounts| mounts.0.iter().any(|mount| mount.mount_point.starts_with(&folder)))
-}
-
-/// Removes a folder, but for what is mounted below it and the folders above that.
-fn remove_folder(folder: &Path) -> std::io::Result<()> {
-    if !holds_mount(folder) {
-        return std::fs::remove_dir_all(folder);
-    }
-    if is_mount_point(folder) {
-        return Ok(());
-    }
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            remove_folder(&entry.path())?;
-        } else if !is_mount_point(&entry.path()) {
-            std::fs::remove_file(entry.path())?;
-        }
-    }
-    match std::fs::remove_dir(folder) {
-        // What is mounted there keeps it.
-        Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
-        done => done,
-    }
-}
-
 fn unpack(bundle: &Path, to: &Path) -> anyhow::Result<()> {
     remove(to)?;
     extract(bundle, to)
-}
-
-fn remove(folder: &Path) -> anyhow::Result<()> {
-    match remove_folder(folder) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("cannot remove {}", folder.display())),
-    }
 }
 
 #[cfg(test)]
