@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -35,7 +36,8 @@ pub(crate) async fn prepare(layout: &Layout, metadata: &Metadata, code: Option<&
     if work.is_dir() && files::read_json::<String>(&layout.unpacked()).as_deref() == Some(code) {
         return Ok(());
     }
-    let bundle = get(layout, metadata, code).await?;
+    let bundle = layout.generation().join(format!("{}.tar.zst", digest_of(code)?));
+    get(metadata, code, &bundle).await?;
     let (layout, code) = (layout.clone(), code.to_owned());
     exclusive(move || install(&layout, &bundle, &code)).await.context("the unpacking ended")
 }
@@ -66,12 +68,11 @@ async fn exclusive<T: Send + 'static>(
     done.context("it broke off")?
 }
 
-/// Fetches a bundle, with some patience; answers where it lies.
-async fn get(layout: &Layout, metadata: &Metadata, code: &str) -> anyhow::Result<PathBuf> {
+/// Fetches a bundle to a place, with some patience.
+async fn get(metadata: &Metadata, code: &str, bundle: &Path) -> anyhow::Result<()> {
     let digest = digest_of(code)?;
-    let bundle = layout.generation().join(format!("{digest}.tar.zst"));
     let mut failures = 0;
-    while let Err(error) = fetch(metadata, code, &digest, &bundle).await {
+    while let Err(error) = fetch(metadata, code, &digest, bundle).await {
         failures += 1;
         if failures == TRIES {
             return Err(error.context(format!("cannot fetch the bundle {code}")));
@@ -79,7 +80,28 @@ async fn get(layout: &Layout, metadata: &Metadata, code: &str) -> anyhow::Result
         tracing::warn!(code, error = format!("{error:#}"), "cannot fetch the bundle; will try again");
         tokio::time::sleep(backoff::after(failures, Duration::from_millis(500), Duration::from_secs(15))).await;
     }
-    Ok(bundle)
+    Ok(())
+}
+
+/// A file of whoever made this value, under a name that nobody else has: two may fetch one bundle at the same time. It goes with
+/// the value, also where its maker was left in the middle, and with what a full disk took of it.
+#[derive(Debug)]
+struct OwnFile(PathBuf);
+
+impl OwnFile {
+    fn beside(path: &Path) -> Self {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}.part", MADE.fetch_add(1, Ordering::Relaxed)));
+        Self(name.into())
+    }
+}
+
+impl Drop for OwnFile {
+    fn drop(&mut self) {
+        // Mostly it has another name by now.
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 fn extract(bundle: &Path, to: &Path) -> anyhow::Result<()> {
@@ -135,16 +157,17 @@ async fn fetch(metadata: &Metadata, code: &str, digest: &str, to: &Path) -> anyh
     if to.is_file() && hash_file(to).await? == digest {
         return Ok(());
     }
-    let part = to.with_extension("part");
+    let own = OwnFile::beside(to);
+    let part = &own.0;
     match code.split_once("://") {
         Some(("file", path)) => {
-            tokio::fs::copy(path, &part).await.with_context(|| format!("cannot copy {path}"))?;
+            tokio::fs::copy(path, part).await.with_context(|| format!("cannot copy {path}"))?;
         }
-        Some(("gs", path)) => download(metadata, gcs_url(path)?, true, &part).await?,
-        Some(("http" | "https", _)) => download(metadata, reqwest::Url::parse(code)?, false, &part).await?,
+        Some(("gs", path)) => download(metadata, gcs_url(path)?, true, part).await?,
+        Some(("http" | "https", _)) => download(metadata, reqwest::Url::parse(code)?, false, part).await?,
         _ => bail!("{code} is no gs://, file://, http:// or https:// address"),
     }
-    let found = hash_file(&part).await?;
+    let found = hash_file(part).await?;
     if found != digest {
         // Short, for the line is shown as evidence; and with the next step, since nobody sends what has the name already.
         let (found, named) = (&found[..12], &digest[..12]);
@@ -152,7 +175,7 @@ async fn fetch(metadata: &Metadata, code: &str, digest: &str, to: &Path) -> anyh
             "the bundle has digest {found}…, not {named}… as its name says: remove it, and `rekindle run` sends it anew"
         );
     }
-    tokio::fs::rename(&part, to).await.context("cannot keep the bundle")
+    tokio::fs::rename(part, to).await.context("cannot keep the bundle")
 }
 
 /// The address of an object's content in the JSON API.
@@ -330,7 +353,8 @@ mod tests {
         let to = layout.generation().join("x.tar.zst");
         let error = fetch(&metadata, &format!("file://{}", wrong.display()), &"0".repeat(64), &to).await.unwrap_err();
         assert!(format!("{error:#}").contains("the bundle has digest"), "{error:#}");
-        assert!(!to.exists());
+        let left = names(layout.generation());
+        assert!(!left.iter().any(|name| name.starts_with("x.")), "what was fetched for nothing is gone: {left:?}");
     }
 
     /// What lies in a folder, by name.
