@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 
@@ -24,7 +24,10 @@ pub(crate) async fn unpack_over(layout: &Layout, metadata: &Metadata, code: &str
 fn spare(bundle: &Path, to: &Path) -> anyhow::Result<()> {
     let mut archive = tar::Archive::new(zstd::Decoder::new(File::open(bundle)?)?);
     for entry in archive.entries().context("cannot read the bundle")? {
-        let path = to.join(entry.context("cannot read the bundle")?.path()?);
+        // As the crate does: what begins at the root is unpacked below the folder all the same.
+        let entry = entry.context("cannot read the bundle")?;
+        let named = entry.path()?;
+        let path = to.join(named.components().filter(|part| matches!(part, Component::Normal(_))).collect::<PathBuf>());
         let Ok(there) = path.symlink_metadata().map(|meta| meta.file_type()) else { continue };
         let is_special = there.is_fifo() || there.is_socket() || there.is_block_device() || there.is_char_device();
         ensure!(!is_special, "{} is a device, a pipe or a socket, and stays one; nothing was written", path.display());
@@ -124,9 +127,15 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_takes_the_place_of_a_pipe() {
+        for pipe in ["pipe", "/pipe", "./pipe"] {
+            spares_a_pipe_named(pipe).await;
+        }
+    }
+
+    async fn spares_a_pipe_named(entry: &str) {
         let folder = tempfile::tempdir().unwrap();
         let layout = layout(folder.path());
-        let (name, bytes) = bundle(&["first", "pipe"]);
+        let (name, bytes) = bundle(&["first", entry]);
         let path = folder.path().join(name);
         std::fs::write(&path, bytes).unwrap();
         let code = format!("file://{}", path.display());
