@@ -108,15 +108,20 @@ impl Inner {
 
     fn write(&self, path: &Path, body: &[u8]) -> std::io::Result<()> {
         let unfinished = self.dir.join(UNFINISHED).join(format!("{:032x}", rand::random::<u128>()));
-        let mut file = std::fs::File::create(&unfinished)?;
+        self.write_beside(&unfinished, path, body).inspect_err(|_| {
+            // On a full disk half a file would keep the room that the next one needs. Best effort: what is left is taken away at the
+            // next start.
+            let _left = std::fs::remove_file(&unfinished);
+        })
+    }
+
+    fn write_beside(&self, unfinished: &Path, path: &Path, body: &[u8]) -> std::io::Result<()> {
+        let mut file = std::fs::File::create(unfinished)?;
         file.write_all(body)?;
         file.sync_all()?;
         let folder = path.parent().unwrap_or(&self.dir);
         make_folders(&self.dir, folder)?;
-        std::fs::rename(&unfinished, path).inspect_err(|_| {
-            // Best effort: what is left is taken away at the next start.
-            let _left = std::fs::remove_file(&unfinished);
-        })?;
+        std::fs::rename(unfinished, path)?;
         sync_folder(folder)
     }
 
@@ -309,6 +314,25 @@ mod tests {
             assert!(objects.upload_address(name).await.is_err(), "{name:?}");
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_left_of_a_write_that_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let objects = store(dir.path());
+        objects.put("a", Bytes::from_static(b"a file")).await.unwrap();
+        objects.put("b/c", Bytes::new()).await.unwrap();
+        // A folder cannot be made where a file is, and no file can take the place of a folder.
+        for name in ["a/b", "b"] {
+            assert!(objects.put(name, Bytes::from_static(b"x")).await.is_err(), "{name}");
+        }
+        let unfinished = dir.path().join(UNFINISHED);
+        assert_eq!(std::fs::read_dir(&unfinished).unwrap().count(), 0);
+        // A killed process leaves some: the next one begins without them.
+        std::fs::write(unfinished.join("half"), "x").unwrap();
+        let objects = store(dir.path());
+        assert_eq!(std::fs::read_dir(&unfinished).unwrap().count(), 0);
+        objects.put("a", Bytes::from_static(b"new")).await.unwrap();
     }
 
     #[tokio::test]
