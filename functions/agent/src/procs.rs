@@ -27,6 +27,10 @@ pub(crate) const MARK: &str = "REKINDLE_MARK";
 // Helpers of a dead program (data loaders, launchers) save nothing; the next attempt waits for them.
 pub(crate) const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
 
+/// Who is told only when the time is over (since a disk or a process table held us up, or the order came late) has so long all the same.
+// Half of what is left then until the machine goes, if it goes (`LAST_WORDS`): the other half is for telling how it ended.
+const LATE_GRACE: Duration = Duration::from_secs(1);
+
 /// A process, told apart from later ones with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Birth {
@@ -230,20 +234,71 @@ pub(crate) async fn end_command(mark: String, leader: Birth, grace: Duration) {
     }
 }
 
+/// Who has had a SIGTERM.
+#[derive(Debug, Default)]
+struct Told {
+    /// The program's group has.
+    is_program: bool,
+    /// What was there at the first look and has none yet.
+    due: Option<BTreeSet<Birth>>,
+    /// What had it when the time was over, and until when it lives.
+    late: BTreeSet<Birth>,
+    late_until: Option<Instant>,
+}
+
+impl Told {
+    /// Sends a SIGTERM to whoever is to have it now: the program, and what is beside it once the program is gone or the time is
+    /// over.
+    fn tell(&mut self, alive: &[Birth], program: Option<Birth>, (now, is_over): (Instant, bool)) {
+        let leader = program.filter(|leader| alive.contains(leader));
+        let due = self.due.get_or_insert_with(|| alive.iter().copied().collect());
+        let is_in_group = |birth: &Birth| program.is_some_and(|program| birth.is_in_group(program.pid));
+        if self.is_program || leader.is_some() {
+            // Who is in the group has had it, or is about to.
+            due.retain(|birth| !is_in_group(birth));
+        }
+        let mut now_told = Vec::new();
+        if let Some(leader) = leader.filter(|_| !self.is_program) {
+            self.is_program = true;
+            now_told.extend(alive.iter().copied().filter(is_in_group));
+            leader.signal_group(Signal::TERM);
+            // A stopped process would never read the first.
+            leader.signal_group(Signal::CONT);
+        }
+        if leader.is_none() || is_over {
+            for birth in std::mem::take(due) {
+                birth.signal(Signal::TERM);
+                birth.signal(Signal::CONT);
+                now_told.push(birth);
+            }
+        }
+        if is_over && !now_told.is_empty() {
+            self.late.extend(now_told);
+            self.late_until = Some(now + LATE_GRACE);
+        }
+    }
+
+    /// True while it is not killed yet, since it was told late.
+    fn is_late(&self, birth: &Birth, now: Instant) -> bool {
+        self.late_until.is_some_and(|until| now < until) && self.late.contains(birth)
+    }
+}
+
 /// Ends every program of this worker and returns only when none of its processes lives: SIGTERM to the program's
 /// group, SIGKILL at `kill_at` (which may be moved while it waits).
 ///
 /// What lives beside the program has its SIGTERM when the program is gone, and then until `kill_at`; with `leftovers` no
-/// longer than that. Nothing has two of them, and what is started later, in order to save, has none. A process that even
+/// longer than that. Nothing has two of them, and what is started later, in order to save, has none. Nothing that was there is
+/// killed without one: what has had none by then has it then, and [`LATE_GRACE`]. A process that even
 /// SIGKILL does not end (stuck in the kernel) keeps this waiting for ever: the device is not free. With `is_told` the
 /// program's group has had its SIGTERM before.
 pub(crate) async fn end(
     programs: Programs,
-    mut is_told: bool,
+    is_told: bool,
     kill_at: watch::Receiver<Instant>,
     leftovers: Option<Duration>,
 ) {
-    let mut due: Option<BTreeSet<Birth>> = None;
+    let mut told = Told { is_program: is_told, ..Told::default() };
     let mut leftovers_until: Option<Instant> = None;
     let mut looks_empty = 0;
     let mut pause = Duration::from_millis(5);
@@ -270,27 +325,10 @@ pub(crate) async fn end(
         if leader.is_none() && leftovers_until.is_none() {
             leftovers_until = leftovers.map(|time| now + time);
         }
-        let due = due.get_or_insert_with(|| alive.iter().copied().collect());
-        if is_told || leader.is_some() {
-            // Who is in the group has had it, or is about to.
-            due.retain(|birth| program.is_none_or(|program| !birth.is_in_group(program.pid)));
-        }
         let deadline = leftovers_until.map_or(*kill_at.borrow(), |until| until.min(*kill_at.borrow()));
-        match leader {
-            _ if now >= deadline => alive.iter().for_each(|birth| birth.signal(Signal::KILL)),
-            Some(leader) if !is_told => {
-                is_told = true;
-                leader.signal_group(Signal::TERM);
-                // A stopped process would never read the first.
-                leader.signal_group(Signal::CONT);
-            }
-            Some(_) => {}
-            None => {
-                for birth in std::mem::take(due) {
-                    birth.signal(Signal::TERM);
-                    birth.signal(Signal::CONT);
-                }
-            }
+        told.tell(&alive, program, (now, now >= deadline));
+        if now >= deadline {
+            alive.iter().filter(|birth| !told.is_late(birth, now)).for_each(|birth| birth.signal(Signal::KILL));
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_millis(50));

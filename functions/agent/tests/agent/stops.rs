@@ -182,3 +182,17 @@ async fn an_attempt_that_a_full_disk_forgot_is_adopted_and_not_ended_with_the_on
     let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
     assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Signal(15), true));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_whose_time_is_over_before_it_was_told_is_told_first() {
+    let cloud = Cloud::start("echo up >up; exec sleep 1000").await;
+    let worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    worker.line("up").await;
+    cloud.set(|inner| {
+        inner.order.want = Want::Stop;
+        inner.order.kill_at = Some(Timestamp::now() - Duration::from_mins(1));
+    });
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Signal(15), true));
+}
