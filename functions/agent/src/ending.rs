@@ -13,7 +13,7 @@ use crate::outputs::{self, When};
 use crate::shim::Ended;
 use crate::state::Stop;
 use crate::steps::flush;
-use crate::{files, logs, procs, program};
+use crate::{files, keep, logs, procs, program};
 
 /// A moment of SIGKILL that is less sooner than this is the same one.
 const SOONER: SignedDuration = SignedDuration::from_millis(10);
@@ -28,8 +28,14 @@ impl Machine {
                 move_sooner(at, known, kill_at, kill_at_local);
                 return;
             }
-            // The shim must have told of the program before it can be ended; that takes milliseconds.
-            Doing::Starting => return,
+            // The shim must have told of the program before it can be ended; that takes milliseconds. What it waits for before
+            // may take long.
+            Doing::Starting(call_off) => {
+                if let Some(call_off) = call_off.take() {
+                    let _ = call_off.send(());
+                }
+                return;
+            }
             Doing::Preparing(task) => task.abort(),
             Doing::Nothing => {}
         }
@@ -41,8 +47,7 @@ impl Machine {
             Some(attempt) if ended.is_none() => {
                 if attempt.stop.is_none() {
                     attempt.stop = Some(Stop { at: now, kill_at });
-                    // Written down before SIGTERM, so that the next agent does not send it twice.
-                    self.state.save(&self.parts.layout);
+                    self.is_dirty = true;
                     self.close_with(None, kill_at_local, false);
                 } else {
                     self.close_with(None, kill_at_local, true);
@@ -64,6 +69,9 @@ impl Machine {
     /// Ends what lives, proves it, gathers the evidence. `ended` is how the program ended, where that is known already.
     pub(crate) fn close_with(&mut self, ended: Option<Ended>, kill_at: Instant, is_told: bool) {
         let (hold, kill_at) = watch::channel(kill_at);
+        // Before SIGTERM it is written down, so that the next agent does not send it twice, and the program can read why. But not where
+        // the disk hangs: the program needs the time that it has.
+        let before = [self.is_dirty.then(|| self.save()), self.telling.take()];
         let left = kill_at.borrow().saturating_duration_since(Instant::now());
         self.doing = Doing::Ending(hold, Timestamp::now() + left);
         let (family, events) = (self.family(), self.events.clone());
@@ -100,6 +108,7 @@ impl Machine {
         // in a workspace what people began.
         let leftovers = (!is_ordered).then_some(procs::LEFTOVER_GRACE);
         tokio::spawn(async move {
+            keep::a_moment(before.into_iter().flatten()).await;
             let strays = program::forbid(&closing.folder).await;
             procs::end(programs.clone(), is_told, kill_at.clone(), leftovers).await;
             procs::end_strays(&programs, &strays, &kill_at).await;

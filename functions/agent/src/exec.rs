@@ -50,6 +50,8 @@ const LEADER: &str = "leader-";
 const EXIT_LOST: i32 = 125;
 const LOST: &str =
     "the worker's agent was started anew while it ran: what it said since then is lost, and it may still run";
+/// Why an order was not begun.
+const ENDED: &str = "the workspace gave its TPU back before this was begun";
 /// Between two looks whether somebody works on the machine.
 const LOOK_FOR_PEOPLE: Duration = Duration::from_secs(20);
 
@@ -259,7 +261,7 @@ impl Exec {
                 }
                 Err(error) => Err(error),
             },
-            ExecAction::Unpack { code, to } => self.unpack(code, to).await.map(|()| 0),
+            ExecAction::Unpack { code, to } => self.unpack(order.attempt, code, to).await.map(|()| 0),
         };
         let exit = match done {
             Ok(code) => ExecExit { code, error: self.cut(&order, code) },
@@ -300,7 +302,7 @@ impl Exec {
             .process_group(0);
         let (mut child, leader) = {
             let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-            anyhow::ensure!(closed.attempt < order.attempt, "the workspace gave its TPU back before this was begun");
+            anyhow::ensure!(closed.attempt < order.attempt, ENDED);
             let child =
                 self.reaped.spawn(|| shim::spawn(&mut command)).with_context(|| format!("cannot start {program:?}"))?;
             // Until it is reaped the number is its own.
@@ -421,7 +423,9 @@ impl Exec {
         }
     }
 
-    async fn unpack(&self, code: &str, to: &str) -> anyhow::Result<()> {
+    async fn unpack(&self, attempt: u32, code: &str, to: &str) -> anyhow::Result<()> {
+        let closed = *self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        anyhow::ensure!(closed.attempt < attempt, ENDED);
         let work = self.layout.work();
         let target: PathBuf = if to.is_empty() { work } else { work.join(to) };
         bundle::unpack_over(&self.layout, &self.metadata, code, &target).await

@@ -107,6 +107,13 @@ pub(crate) const CLOSED: &str = "closed";
 /// Smallest piece of a disk, and of memory.
 const PAGE: usize = 4096;
 
+/// Makes a folder of an attempt.
+pub(crate) fn make_folder(folder: &Path) {
+    if let Err(error) = fs::create_dir_all(folder) {
+        tracing::error!(path = %folder.display(), %error, "cannot make a folder of the attempt");
+    }
+}
+
 /// Replaces a file as a whole; only its owner may read it.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();

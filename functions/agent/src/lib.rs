@@ -16,6 +16,7 @@ mod ending;
 mod evidence;
 mod exec;
 mod files;
+mod keep;
 mod kernel;
 mod logs;
 mod lows;
@@ -38,6 +39,7 @@ mod stream;
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
@@ -48,6 +50,7 @@ use crate::api::Api;
 use crate::bell::Bell;
 use crate::exec::{Activity, Exec};
 use crate::files::Layout;
+use crate::keep::Keeper;
 use crate::kernel::Kernel;
 use crate::logs::{Flushes, Shipper};
 use crate::machine::{Leave, Machine, Parts};
@@ -79,7 +82,11 @@ pub fn entry(prefix: &[&str], args: AgentArgs) -> anyhow::Result<ExitCode> {
     // A log file on a full disk must not end a task: the complaint about it would be written there too, and panic.
     let _ = lines.log_internal_errors(false).try_init();
     let config = AgentConfig::from_args(prefix, args)?;
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(run(config))
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let done = runtime.block_on(run(config));
+    // A write on a disk that hangs keeps no agent from leaving.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    done
 }
 
 /// Is the agent until its generation is of no use any more (exit code 0) or somebody ends it ([`EXIT_RESTART`]; the
@@ -137,6 +144,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
         node: Arc::clone(&node),
         boot_id: config.boot_id.clone(),
         token_file: layout.token(),
+        keeper: Keeper::begin(),
         kernel: Kernel::new(&config.kernel_root),
         disk: layout.generation().to_owned(),
         token,
@@ -145,7 +153,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
     };
     let has_buffer = config.has_buffer();
     let (flush, backlog_max) = (config.log_flush, config.log_backlog_bytes);
-    let shipper = Shipper { api, node, layout, flush, backlog_max, has_buffer };
+    let shipper = Shipper { api, node, layout, flush, backlog_max, sent: has_buffer.then(Keeper::begin) };
     let reports = tokio::spawn(reporter.run(snapshot));
     let shipping = tokio::spawn(shipper.run(tokens, flush_requests));
     let leave = machine.run(from_api, words).await;

@@ -22,6 +22,7 @@ use crate::api::{Api, CallError, ChunkName};
 use crate::backoff;
 use crate::evidence::TAIL_MAX;
 use crate::files::{self, CLOSED, Layout};
+use crate::keep::Keeper;
 use crate::metadata::Node;
 use crate::spool;
 
@@ -106,8 +107,8 @@ pub(crate) struct Shipper {
     pub(crate) flush: Duration,
     /// Most bytes that wait, for each stream, of all attempts together.
     pub(crate) backlog_max: u64,
-    /// Output waits in memory, which a reboot empties.
-    pub(crate) has_buffer: bool,
+    /// Keeps on the disk how far it was sent, where output waits in memory, which a reboot empties.
+    pub(crate) sent: Option<Keeper>,
 }
 
 /// A request to send everything now; answered when that is done.
@@ -314,14 +315,12 @@ impl Shipper {
 
     /// Writes down how far the output was sent. Where that fails this agent still knows it.
     fn save(&self, attempt: u32, cursors: &Cursors) {
-        let mut papers = vec![self.layout.attempt(attempt).join(PAPER)];
-        if self.has_buffer {
-            papers.push(self.layout.sent(attempt));
+        let paper = self.layout.attempt(attempt).join(PAPER);
+        if let Err(error) = files::rewrite_json(&paper, cursors) {
+            tracing::warn!(path = %paper.display(), %error, "cannot write down how far output was sent");
         }
-        for paper in papers {
-            if let Err(error) = files::rewrite_json(&paper, cursors) {
-                tracing::warn!(path = %paper.display(), %error, "cannot write down how far output was sent");
-            }
+        if let Some(sent) = &self.sent {
+            sent.put_json(self.layout.sent(attempt), cursors);
         }
     }
 

@@ -1,8 +1,9 @@
 //! The agent's heart: from the order, the notices and what the processes do to the next step, again and again.
 //!
 //! Everything is a level: at each event the machine compares what is wanted with what is, and starts at most one piece
-//! of work. Pieces of work run beside it and end in an [`Event`], so that a notice is never kept waiting by a download
-//! or by `api`.
+//! of work. Pieces of work run beside it and end in an [`Event`], so that a notice is never kept waiting by a download,
+//! by `api` or by a disk: what is to be written down on the disk is brought to a [`Keeper`], and what must not be done before
+//! it stands there waits beside the machine.
 //!
 //! **Invariants:** a program is started once for an attempt. An exit is told only when no process of the attempt
 //! lives. A stop that was begun is carried through, also by the next agent. Nothing but an order, an urgent notice or
@@ -26,6 +27,7 @@ use crate::config::AgentConfig;
 use crate::devices::Devices;
 use crate::exec::{self, Exec};
 use crate::files::{self, Layout};
+use crate::keep::{Keeper, OnItsWay};
 use crate::kernel::{Kernel, Watch};
 use crate::lows::Lows;
 use crate::metadata::{Metadata, Node};
@@ -44,6 +46,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// An exit of an older attempt is told before the next one is begun, but the next one does not wait longer for `api`
 /// than this.
 const HANDED_OVER: Duration = Duration::from_secs(5);
+/// Before it leaves, the disk has so long to take what it knows.
+const LAST_SAVE: Duration = Duration::from_secs(2);
 /// Output that is left at the end is sent for at most this long before the agent leaves.
 const LAST_FLUSH: Duration = Duration::from_secs(10);
 
@@ -92,6 +96,8 @@ pub(crate) enum Event {
     Prepared(Result<(), Unprepared>),
     /// A program was started, or not.
     Started(Name, anyhow::Result<Standing>),
+    /// A program was not started: it was called off before.
+    CalledOff(Name),
     /// A program ended by itself or by us; what it left behind may still live.
     Ended(Name, Ended),
     /// Nothing lives any more. Without an attempt there is no exit.
@@ -122,8 +128,8 @@ pub(crate) enum Doing {
     Nothing,
     /// Ending older things, fetching code.
     Preparing(JoinHandle<()>),
-    /// Waiting for a shim.
-    Starting,
+    /// Waiting for what a start needs, which can be called off, or for a shim.
+    Starting(Option<oneshot::Sender<()>>),
     /// Ending everything; the moment of SIGKILL can be moved, and is this by the wall clock.
     Ending(watch::Sender<Instant>, Timestamp),
 }
@@ -193,6 +199,10 @@ pub(crate) struct Machine {
     /// Ends of programs whose output is still waited for.
     pub(crate) sending: u32,
     pub(crate) is_dirty: bool,
+    /// On its way to where the program looks for a notice.
+    pub(crate) telling: Option<OnItsWay>,
+    keeper: Keeper,
+    notices: Keeper,
     inbox: mpsc::Receiver<Event>,
     saved_at: Instant,
 }
@@ -225,6 +235,9 @@ impl Machine {
             noticed: None,
             sending: 0,
             is_dirty: false,
+            telling: None,
+            keeper: Keeper::begin(),
+            notices: Keeper::begin(),
             inbox,
             saved_at: Instant::now(),
         };
@@ -250,7 +263,7 @@ impl Machine {
                 Some(word) = words.recv() => self.on_word(&word),
                 Some(event) = self.inbox.recv() => {
                     if matches!(event, Event::Asked(false)) {
-                        self.save();
+                        let _ = tokio::time::timeout(LAST_SAVE, self.save().answered()).await;
                         return Ok(Leave::Told);
                     }
                     self.on_event(event);
@@ -259,6 +272,8 @@ impl Machine {
                 _ = terminate.recv() => self.ask(),
                 _ = interrupt.recv() => self.ask(),
             }
+            // What was heard is told before anything is done about it.
+            self.publish();
             self.tell_program();
             self.step();
             self.obey();
@@ -273,9 +288,11 @@ impl Machine {
         }
     }
 
-    fn save(&mut self) {
-        self.state.save(&self.parts.layout);
+    /// Writes the state down, beside the machine. A disk that is full must not stop the agent: it goes on, and only a restart would
+    /// then know less.
+    pub(crate) fn save(&mut self) -> OnItsWay {
         (self.is_dirty, self.saved_at) = (false, Instant::now());
+        self.keeper.put_json(self.parts.layout.state(), &self.state)
     }
 
     fn on_api(&mut self, said: FromApi) {
@@ -316,6 +333,7 @@ impl Machine {
         match event {
             Event::Prepared(done) => self.on_prepared(done),
             Event::Started(name, standing) => self.on_started(name, standing),
+            Event::CalledOff(name) => self.on_called_off(name),
             Event::Ended(name, ended) => self.on_ended(name, ended),
             Event::Closed(closed) => self.on_closed(closed),
             Event::Collected(number, is_sent) => self.on_collected(number, is_sent),
@@ -368,22 +386,15 @@ impl Machine {
         let Some(attempt) = self.state.attempt.as_ref().filter(|a| a.exit.is_none()) else { return };
         let notice = self.own_notice().or_else(|| self.order.as_ref()?.notice.clone()).filter(Notice::takes_away);
         let path = self.parts.layout.attempt(attempt.number).join("notice");
-        match notice {
-            Some(notice) => {
-                let told = (path, notice);
-                if self.noticed.as_ref() != Some(&told) {
-                    match files::replace_json(&told.0, &told.1) {
-                        Ok(()) => self.noticed = Some(told),
-                        Err(error) => tracing::warn!(%error, "cannot write the notice file"),
-                    }
-                }
-            }
-            None => {
-                if self.noticed.take().is_some() {
-                    let _ = std::fs::remove_file(path);
-                }
-            }
+        let told = notice.map(|notice| (path.clone(), notice));
+        if told == self.noticed {
+            return;
         }
+        self.telling = Some(match &told {
+            Some((path, notice)) => self.notices.put_json(path.clone(), notice),
+            None => self.notices.put(path, None),
+        });
+        self.noticed = told;
     }
 
     fn wanted(&self, now: Timestamp) -> Wanted {
@@ -466,11 +477,12 @@ impl Machine {
         self.state.attempt = Some(Attempt { number, work: order.and_then(|o| o.work.clone()), ..Attempt::default() });
         self.state.boot_id.clone_from(&self.parts.config.boot_id);
         self.closed_at = None;
-        self.noticed = None;
+        (self.noticed, self.telling) = (None, None);
         self.watch = Watch::default();
         self.is_dirty = true;
-        self.make_folders(number);
-        logs::tidy(&self.parts.layout, number);
+        files::make_folder(&self.parts.layout.attempt(number));
+        let layout = self.parts.layout.clone();
+        tokio::task::spawn_blocking(move || logs::tidy(&layout, number));
         // Its papers are made before its program can fill the disk.
         flush(&self.parts.flushes);
         tracing::info!(attempt = number, "begins");
@@ -480,16 +492,6 @@ impl Machine {
             attempt.step = Step::Run;
             attempt.rebooted = true;
             self.close(Some(Ended { exit: Exit::Silent, at: Timestamp::now() }), Instant::now());
-        }
-    }
-
-    /// Makes the folders of an attempt.
-    pub(crate) fn make_folders(&self, number: u32) {
-        let layout = &self.parts.layout;
-        for folder in [layout.attempt(number), layout.tpu_logs(number)] {
-            if let Err(error) = std::fs::create_dir_all(&folder) {
-                tracing::error!(path = %folder.display(), %error, "cannot make a folder of the attempt");
-            }
         }
     }
 

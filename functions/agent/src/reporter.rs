@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use rekindle_wire::agent::{ExitReport, Hello, Notice, Order, Progress, Report, WorkerState};
 
 use crate::api::{Answer, Api, CallError};
 use crate::bell::{self, Bell, Cause};
+use crate::keep::Keeper;
 use crate::kernel::Kernel;
 use crate::metadata::Node;
 use crate::{backoff, evidence, files};
@@ -27,6 +29,9 @@ const REFUSED_MAX: Duration = Duration::from_mins(1);
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 /// News (an exit, a notice) must not wait long once `api` is back, and 10 s hurt nobody when it is not.
 const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// A report does not wait longer for a figure.
+const GAUGE_MAX: Duration = Duration::from_millis(300);
 
 /// What the machine knows, for reports.
 #[derive(Debug, Clone, PartialEq)]
@@ -115,6 +120,8 @@ pub(crate) struct Reporter {
     pub(crate) boot_id: String,
     /// Where the token is kept.
     pub(crate) token_file: PathBuf,
+    /// Keeps it.
+    pub(crate) keeper: Keeper,
     /// For figures.
     pub(crate) kernel: Kernel,
     /// A folder on the disk that the program writes to.
@@ -138,6 +145,8 @@ impl Reporter {
         let mut failures = 0;
         let (mut told, mut cause) = (None, Cause::News);
         let mut was_dropped = false;
+        let folder = self.disk.clone();
+        let mut disk = Gauge::new(move || evidence::disk_free(&folder));
         loop {
             let token = self.token.borrow().clone();
             let Some(token) = token else {
@@ -147,7 +156,7 @@ impl Reporter {
             let snapshot = snapshots.borrow_and_update().clone();
             let news = snapshot.news();
             let store = stored.as_ref() != Some(&news) || stored_at.elapsed() >= heartbeat;
-            let report = self.report(&snapshot, store, exit_stored != Some(snapshot.attempt));
+            let report = self.report(&snapshot, store, exit_stored != Some(snapshot.attempt), disk.read().await);
             let answer = tokio::select! {
                 answer = self.api.report(&token, &report) => Some(answer),
                 is_new = newer(&mut snapshots, |now| now.overtakes(&news)), if !was_dropped =>
@@ -210,7 +219,7 @@ impl Reporter {
     fn forget_token(&self, told: &str) {
         tracing::warn!(told, "the token is lost; saying hello again");
         self.token.send_replace(None);
-        let _ = std::fs::remove_file(&self.token_file);
+        self.keeper.put(self.token_file.clone(), None);
     }
 
     /// After a report that was not taken: how long to wait.
@@ -244,9 +253,7 @@ impl Reporter {
                         boot_id: self.boot_id.clone(),
                         token: welcome.token.clone(),
                     };
-                    if let Err(error) = files::replace_json(&self.token_file, &kept) {
-                        tracing::warn!(%error, "cannot keep the token");
-                    }
+                    self.keeper.put_json(self.token_file.clone(), &kept);
                     self.token.send_replace(Some(welcome.token));
                     let _ = self.out.send(FromApi::Order(Box::new(welcome.order), ahead)).await;
                     return;
@@ -265,7 +272,7 @@ impl Reporter {
         }
     }
 
-    fn report(&self, snapshot: &Snapshot, store: bool, is_exit_due: bool) -> Report {
+    fn report(&self, snapshot: &Snapshot, store: bool, is_exit_due: bool, disk_free: Option<u64>) -> Report {
         Report {
             job: self.node.job.clone(),
             generation: self.node.generation,
@@ -278,7 +285,7 @@ impl Reporter {
             started_at: snapshot.started_at,
             progress: snapshot.progress.clone(),
             output_at: snapshot.output_at,
-            disk_free_bytes: evidence::disk_free(&self.disk),
+            disk_free_bytes: disk_free,
             memory_free_bytes: self.kernel.memory_free(),
             notice: snapshot.notice.clone(),
             // Its 128 KiB travel until they are stored, and not with every call after that.
@@ -291,6 +298,26 @@ impl Reporter {
     }
 }
 
+/// A figure that a disk may keep for itself: who asks waits for a moment, and for one answer at a time.
+struct Gauge<F> {
+    ask: F,
+    asked: Option<JoinHandle<Option<u64>>>,
+}
+
+impl<F: Fn() -> Option<u64> + Clone + Send + 'static> Gauge<F> {
+    fn new(ask: F) -> Self {
+        Self { ask, asked: None }
+    }
+
+    /// The figure, if it is told in time.
+    async fn read(&mut self) -> Option<u64> {
+        let asked = self.asked.get_or_insert_with(|| tokio::task::spawn_blocking(self.ask.clone()));
+        let told = tokio::time::timeout(GAUGE_MAX, asked).await.ok()?;
+        self.asked = None;
+        told.ok().flatten()
+    }
+}
+
 /// Waits until the news are such, or are such already; false if there will be none any more.
 async fn newer(snapshots: &mut watch::Receiver<Snapshot>, is_wanted: impl Fn(&News) -> bool) -> bool {
     loop {
@@ -300,5 +327,23 @@ async fn newer(snapshots: &mut watch::Receiver<Snapshot>, is_wanted: impl Fn(&Ne
         if snapshots.changed().await.is_err() {
             return false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_is_asked_once_and_holds_no_report_up() {
+        let (answer, answers) = std::sync::mpsc::channel();
+        let answers = Arc::new(std::sync::Mutex::new(answers));
+        let mut gauge = Gauge::new(move || answers.lock().unwrap().recv().ok());
+        assert_eq!(gauge.read().await, None);
+        assert_eq!(gauge.read().await, None);
+        answer.send(7).unwrap();
+        assert_eq!(gauge.read().await, Some(7), "the one that was asked says it");
+        answer.send(8).unwrap();
+        assert_eq!(gauge.read().await, Some(8));
     }
 }

@@ -23,7 +23,8 @@ impl Machine {
         self.state.boot_id.clone_from(&self.parts.config.boot_id);
         if let Some(number) = self.state.attempt.as_ref().map(|a| a.number) {
             // A buffer in memory is empty after a reboot.
-            self.make_folders(number);
+            files::make_folder(&self.parts.layout.attempt(number));
+            files::make_folder(&self.parts.layout.tpu_logs(number));
         }
         self.resume_collecting();
         self.resume_sending(is_same_boot);

@@ -99,13 +99,4 @@ impl State {
     pub(crate) fn load(layout: &Layout) -> Self {
         files::read_json(&layout.state()).unwrap_or_default()
     }
-
-    /// Keeps it. A full disk must not stop the agent: it goes on, and only a restart would then know less.
-    pub(crate) fn save(&self, layout: &Layout) -> bool {
-        let saved = files::replace_json(&layout.state(), self);
-        if let Err(error) = &saved {
-            tracing::error!(%error, "cannot write down the state");
-        }
-        saved.is_ok()
-    }
 }

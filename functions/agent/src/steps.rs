@@ -15,6 +15,7 @@ use rekindle_wire::agent::Work;
 use crate::devices::{self, Devices};
 use crate::evidence::Since;
 use crate::files::{self, Layout};
+use crate::keep::OnItsWay;
 use crate::machine::{Doing, Event, Live, Machine, Name, Unprepared};
 use crate::metadata::Metadata;
 use crate::outputs;
@@ -62,13 +63,14 @@ impl Machine {
     fn prepare(&mut self) {
         let Some(attempt) = &self.state.attempt else { return };
         let Some(work) = attempt.work.clone() else { return };
-        let is_to_clean = work.clean && !attempt.is_cleaned;
+        let (is_to_clean, tpu_logs) = (work.clean && !attempt.is_cleaned, self.parts.layout.tpu_logs(attempt.number));
         let (programs, layout) = (self.programs(None), self.parts.layout.clone());
         let (metadata, devices, events) = (self.parts.metadata.clone(), self.devices.clone(), self.events.clone());
         let secrets = self.parts.secrets.clone();
         self.doing = Doing::Preparing(tokio::spawn(async move {
             let (_hold, kill_at) = watch::channel(Instant::now() + STALE_GRACE);
             procs::end(programs, false, kill_at, Some(procs::LEFTOVER_GRACE)).await;
+            let _ = tokio::task::spawn_blocking(move || files::make_folder(&tpu_logs)).await;
             let done = match free_devices(devices).await {
                 Ok(()) => match secrets.renew(&work.secrets).await {
                     Ok(()) => lay_out(&layout, &metadata, &work, is_to_clean).await,
@@ -146,32 +148,48 @@ impl Machine {
             Name::Run => Step::Run,
             Name::Setup => Step::Setup,
         };
-        // Written down before the start, so that an agent that dies in between looks for the program.
-        self.state.save(&self.parts.layout);
-        self.await_start(name, Some(spec));
+        // Written down before the start, so that an agent that dies in between looks for the program, also in another boot.
+        let saved = self.save();
+        self.await_start(name, Some((spec, saved)));
     }
 
-    /// Starts a program, or with no `spec` waits for one that was started before.
-    pub(crate) fn await_start(&mut self, name: Name, spec: Option<Spec>) {
+    /// Starts a program once that is written down, or with no `new` waits for one that was started before.
+    pub(crate) fn await_start(&mut self, name: Name, new: Option<(Spec, OnItsWay)>) {
         let Some(attempt) = &self.state.attempt else { return };
         let folder = self.parts.layout.attempt(attempt.number);
         let papers = self.papers(name);
-        let spec = spec.or_else(|| files::read_json(&papers.spec()));
+        let begun: Option<Spec> = if new.is_none() { files::read_json(&papers.spec()) } else { None };
         let (shim, events) = (self.parts.config.shim.clone(), self.events.clone());
         let wanted = attempt.work.as_ref().map(|work| work.secrets.clone()).unwrap_or_default();
         let secrets = self.parts.secrets.clone();
-        self.doing = Doing::Starting;
+        let (call_off, called_off) = oneshot::channel();
+        self.doing = Doing::Starting(new.is_some().then_some(call_off));
         tokio::spawn(async move {
-            let standing = match spec {
-                // What has been started needs nothing any more, and for the rest they were read when the machine was prepared:
-                // only an agent that is new since then asks here.
-                Some(spec) if program::standing(&papers) == Standing::NotStarted => match secrets.values(&wanted).await
-                {
-                    Ok(values) => program::start(&shim, &papers, &spec, &values, &folder.join("shim.log")).await,
-                    Err(error) => Err(error),
-                },
-                Some(spec) => program::start(&shim, &papers, &spec, &BTreeMap::new(), &folder.join("shim.log")).await,
-                None => Err(anyhow::anyhow!("what to start is not known any more")),
+            let log = folder.join("shim.log");
+            let standing = match (new, begun) {
+                (Some((spec, saved)), _) => {
+                    let needed = async {
+                        // A disk that is full says so and holds nothing up; the program would wait for one that hangs, too.
+                        saved.answered().await;
+                        // They were read when the machine was prepared: only an agent that is new since then asks here.
+                        secrets.values(&wanted).await
+                    };
+                    let values = tokio::select! {
+                        biased;
+                        Ok(()) = called_off => {
+                            let _ = events.send(Event::CalledOff(name)).await;
+                            return;
+                        }
+                        values = needed => values,
+                    };
+                    match values {
+                        Ok(values) => program::start(&shim, &papers, &spec, &values, &log).await,
+                        Err(error) => Err(error),
+                    }
+                }
+                // What has been started needs nothing any more.
+                (None, Some(spec)) => program::start(&shim, &papers, &spec, &BTreeMap::new(), &log).await,
+                (None, None) => Err(anyhow::anyhow!("what to start is not known any more")),
             };
             let _ = events.send(Event::Started(name, standing)).await;
         });
@@ -199,13 +217,24 @@ impl Machine {
             self.parts.exec.note(order);
         }
         // Written down before they are begun: an agent that dies in between does not do them twice. Where they cannot be, they wait.
-        if !self.state.save(&self.parts.layout) {
-            self.state.last_exec = last;
-            return;
-        }
-        for order in new {
-            tracing::info!(order = order.id, "a person orders");
-            tokio::spawn(self.parts.exec.clone().carry_out(order, env.clone(), secrets.clone(), grace));
+        let (saved, exec) = (self.save(), self.parts.exec.clone());
+        tokio::spawn(async move {
+            if !saved.kept().await {
+                return;
+            }
+            for order in new {
+                tracing::info!(order = order.id, "a person orders");
+                tokio::spawn(exec.clone().carry_out(order, env.clone(), secrets.clone(), grace));
+            }
+        });
+    }
+
+    /// A program is not started: the attempt is to end before.
+    pub(crate) fn on_called_off(&mut self, name: Name) {
+        self.doing = Doing::Nothing;
+        if let Some(attempt) = self.state.attempt.as_mut() {
+            attempt.step = if name == Name::Run { Step::Ready } else { Step::Prepared };
+            self.is_dirty = true;
         }
     }
 

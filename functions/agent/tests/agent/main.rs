@@ -3,6 +3,7 @@
 
 mod clean;
 mod cloud;
+mod disks;
 mod evidence;
 mod logs;
 mod machine;
