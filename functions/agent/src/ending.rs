@@ -11,7 +11,7 @@ use crate::closing::{Closing, LAST_WORD, all_told, collect};
 use crate::machine::{Closed, Doing, Event, Machine};
 use crate::outputs::{self, When};
 use crate::shim::Ended;
-use crate::state::Stop;
+use crate::state::{Attempt, Stop};
 use crate::steps::flush;
 use crate::{files, keep, logs, procs, program};
 
@@ -89,20 +89,7 @@ impl Machine {
         let is_urgent = notice.is_some();
         let (collecting, number, is_ordered) = (self.collecting(attempt), attempt.number, attempt.stop.is_some());
         let kill_at_last = *kill_at.borrow();
-        let closing = Closing {
-            attempt: attempt.clone(),
-            papers: self.live.map(|live| self.papers(live.name)),
-            folder: self.parts.layout.attempt(attempt.number),
-            tpu_logs: self.parts.layout.tpu_logs(attempt.number),
-            key: self.parts.node.key,
-            home: programs.home.clone(),
-            work: self.parts.layout.work(),
-            devices: self.devices.clone(),
-            memory_free: self.lows.lowest(),
-            kernel: self.kernel.clone(),
-            watch: self.watch.clone(),
-            family,
-        };
+        let closing = self.closing(attempt, family);
         let (taken_over, orders) = (self.taken_over.clone(), self.parts.exec.activity.clone());
         // Where we end it, what saves may be a child of what the group's leader was: a program under a shell, that of a launcher, or
         // in a workspace what people began.
@@ -140,6 +127,24 @@ impl Machine {
                 collect(collecting, limit, number, flushes, events).await;
             }
         });
+    }
+
+    /// What the report of an attempt's end is made of.
+    fn closing(&self, attempt: &Attempt, family: Option<procs::Family>) -> Closing {
+        Closing {
+            attempt: attempt.clone(),
+            papers: self.live.map(|live| self.papers(live.name)),
+            folder: self.parts.layout.attempt(attempt.number),
+            tpu_logs: self.parts.layout.tpu_logs(attempt.number),
+            key: self.parts.node.key,
+            home: self.parts.config.home.clone(),
+            work: self.parts.layout.work(),
+            devices: self.devices.clone(),
+            memory_free: self.lows.lowest(),
+            kernel: self.kernel.clone(),
+            watch: self.watch.clone(),
+            family,
+        }
     }
 
     /// Nothing lives any more.

@@ -143,10 +143,8 @@ impl Reporter {
         let mut stored_at = Instant::now();
         let mut heartbeat = Duration::ZERO;
         let mut failures = 0;
-        let (mut told, mut cause) = (None, Cause::News);
-        let mut was_dropped = false;
-        let folder = self.disk.clone();
-        let mut disk = Gauge::new(move || evidence::disk_free(&folder));
+        let (mut told, mut cause, mut was_dropped) = (None, Cause::News, false);
+        let mut disk = self.disk();
         loop {
             let token = self.token.borrow().clone();
             let Some(token) = token else {
@@ -207,6 +205,11 @@ impl Reporter {
                 is_open = newer(&mut snapshots, |now| *now != news) => if is_open { Cause::News } else { return },
             };
         }
+    }
+
+    fn disk(&self) -> Gauge<impl Fn() -> Option<u64> + Clone + Send + 'static> {
+        let folder = self.disk.clone();
+        Gauge::new(move || evidence::disk_free(&folder))
     }
 
     /// Goes on with the token that an earlier agent had in this boot.
