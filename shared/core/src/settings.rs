@@ -72,8 +72,16 @@ pub struct Settings {
     pub poll_steady: Duration,
     /// Creates a minute for the project, nodes and queued resources together.
     pub creates_per_minute: u32,
-    /// Of these, how many passes may take by themselves.
+    /// Passes take permits by themselves while fewer than so many of about a minute are used.
     pub creates_free_per_minute: u32,
+}
+
+impl Settings {
+    /// Creates in half a minute.
+    #[must_use]
+    pub fn creates_per_half(&self) -> u32 {
+        self.creates_per_minute.div_ceil(2)
+    }
 }
 
 impl Default for Settings {

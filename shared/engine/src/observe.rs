@@ -23,8 +23,8 @@ use crate::permits::Permits;
 pub(crate) struct Seen {
     pub(crate) observation: Observation,
     pub(crate) creates: Option<At<CreatesDoc>>,
-    /// The minute of the permits.
-    pub(crate) minute: i64,
+    /// The half minute of the permits.
+    pub(crate) half: i64,
     /// Whether places and permits were looked at.
     pub(crate) places: bool,
 }
@@ -35,7 +35,7 @@ impl Seen {
         self.observation.permit = permits.permit;
         self.observation.used = permits.used;
         self.creates = permits.creates;
-        self.minute = permits.minute;
+        self.half = permits.half;
         self.places = true;
     }
 }
@@ -68,7 +68,7 @@ impl Engine {
                 liveness,
             },
             creates: None,
-            minute: 0,
+            half: 0,
             places: false,
         };
         if let Some(places) = places {

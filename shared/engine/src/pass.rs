@@ -214,7 +214,7 @@ impl Engine {
         if decision.takes_permit
             && let Some(g) = job.generations.last()
         {
-            more.push(Self::take_permit(job, g, &decision.given_back, seen.creates.as_ref(), seen.minute));
+            more.push(Self::take_permit(job, g, &decision.given_back, seen.creates.as_ref(), seen.half));
         }
         let entry = decision.changed.then(|| HistoryEntry {
             effects: decision.effects.clone(),

@@ -2,26 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
-
 use rekindle_core::job::{Generation, Job};
 use rekindle_core::limits::{Amount, InUse, Share};
 use rekindle_core::observation::Permit;
 use rekindle_ports::docs::{Precondition, Write};
 use rekindle_ports::kinds::Kind;
-use rekindle_ports::store::{At, CreatesDoc, FreezeDoc, Uses, put};
+use rekindle_ports::store::{At, CreatesDoc, FreezeDoc, Uses, half_of, put};
 
 use crate::Engine;
 
-/// The minute of a time.
-pub(crate) fn minute_of(now: Timestamp) -> i64 {
-    now.as_second().div_euclid(60)
-}
-
 /// A create permit, and what it rests on.
 pub(crate) struct Permits {
-    /// The minute that it counts in, by the store's clock: those of instances differ, and each would begin a minute of its own.
-    pub(crate) minute: i64,
+    /// The half minute that it counts in, by the store's clock: those of instances differ, and each would begin one of its own.
+    pub(crate) half: i64,
     pub(crate) permit: Permit,
     pub(crate) used: InUse,
     pub(crate) creates: Option<At<CreatesDoc>>,
@@ -47,40 +40,37 @@ impl Engine {
             self.ports.store.read::<FreezeDoc>(&Kind::Freeze)
         );
         let (Ok((creates, now)), Ok(freeze)) = (creates, freeze) else {
-            return Permits { minute: 0, permit: Permit::Wait, used: InUse::default(), creates: None };
+            return Permits { half: 0, permit: Permit::Wait, used: InUse::default(), creates: None };
         };
-        let minute = minute_of(now);
+        let half = half_of(now);
         let none = CreatesDoc::default();
         let doc = creates.as_ref().map_or(&none, |at| &at.value);
         let used = in_use(doc, &job.spec.owner);
-        let taken = if doc.minute == minute { doc.used } else { 0 };
-        let permit = match doc.granted.get(&job.id) {
+        let permit = match doc.grants.get(&job.id) {
             _ if freeze.is_some_and(|f| f.value.frozen) => Permit::Frozen,
-            // What was granted in an earlier minute is sent in this one.
-            Some(granted) if *granted == minute || taken < self.settings.creates_per_minute => Permit::Granted,
-            None if taken < self.settings.creates_free_per_minute => Permit::Free,
+            // What was granted for long ago counts when it is taken.
+            Some(granted) if CreatesDoc::is_counted(*granted, half) => Permit::Granted,
+            Some(granted) if *granted < half && doc.used_in(half) < self.settings.creates_per_half() => Permit::Granted,
+            // While some wait, a half minute near this one is full: nobody is before them.
+            None if doc.used_near(half) < self.settings.creates_free_per_minute => Permit::Free,
             Some(_) | None => Permit::Wait,
         };
-        Permits { minute, permit, used, creates }
+        Permits { half, permit, used, creates }
     }
 
-    /// The write that takes a permit of this minute for a generation, to go into the job's own commit. `given_back` is taken off.
+    /// The write that takes a permit of this half minute for a generation, to go into the job's own commit. `given_back` is taken off.
     pub(crate) fn take_permit(
         job: &Job,
         g: &Generation,
         given_back: &[Share],
         creates: Option<&At<CreatesDoc>>,
-        minute: i64,
+        half: i64,
     ) -> Write {
         let mut doc = creates.map(|c| c.value.clone()).unwrap_or_default();
-        if doc.minute != minute {
-            doc.minute = minute;
-            doc.used = 0;
+        if !doc.grants.remove(&job.id).is_some_and(|granted| CreatesDoc::is_counted(granted, half)) {
+            doc.count(half);
         }
-        // A permit that was granted in this minute was counted then.
-        if doc.granted.remove(&job.id) != Some(minute) {
-            doc.used += 1;
-        }
+        doc.forget(half);
         for share in given_back {
             count(&mut doc.uses, &job.spec.owner, &share.entry, share.amount(), u64::saturating_sub);
         }

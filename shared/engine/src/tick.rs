@@ -1,6 +1,7 @@
 //! The tick, each minute: liveness, totals and grants, due jobs, changed slices, orphan sweep. Every part goes on when another fails.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -12,11 +13,11 @@ use rekindle_core::observation::{SliceState, SliceView};
 use rekindle_core::reason::Reason;
 use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
-use rekindle_ports::store::{At, CreatesDoc, LivenessDoc, StoreError, Uses};
+use rekindle_ports::store::{At, CreatesDoc, LivenessDoc, StoreError, Uses, begin_of, half_of};
 use rekindle_ports::tpu::Listing;
 use rekindle_ports::world::Hint;
 
-use crate::permits::{count, minute_of};
+use crate::permits::count;
 use crate::sweep::SweepReport;
 use crate::{Engine, PassError};
 
@@ -43,9 +44,6 @@ const PAGE: usize = 200;
 
 /// So often a tick tries to store what it has counted while creates take their permits.
 const RACES_MAX: u32 = 20;
-
-/// A grant that was not taken after so many minutes is void.
-const GRANT_MINUTES: i64 = 2;
 
 struct Waiter {
     id: JobId,
@@ -260,7 +258,7 @@ impl Engine {
         }
     }
 
-    /// Refreshes the totals, and grants this minute's remaining permits by priority, then age.
+    /// Refreshes the totals, and grants what is left of this half minute and of the next, by priority, then age.
     async fn grant(&self) -> Result<Granted, StoreError> {
         // Read before the survey: a create that is committed meanwhile moves this document, and says in it what the survey may have missed.
         let first = self.ports.store.read_timed::<CreatesDoc>(&Kind::Creates).await?;
@@ -272,12 +270,12 @@ impl Engine {
             let (at, now) = read;
             let mut doc = at.as_ref().map(|a| a.value.clone()).unwrap_or_default();
             survey.fold(&then, &mut doc);
-            let chosen = self.choose(&survey.waiters, &mut doc, minute_of(now));
+            let half = half_of(now);
+            let chosen = self.choose(&survey.waiters, &mut doc, half);
             let when = at.map_or(Precondition::Absent, |a| Precondition::At(a.revision));
             match self.ports.store.write(&Kind::Creates, &doc, when).await {
                 Ok(_) => {
-                    let hints = chosen.iter().map(|id| self.hint(id, "create permit granted"));
-                    join_all(hints).await;
+                    join_all(chosen.iter().map(|(id, from)| self.tell_granted(id, *from, half))).await;
                     let chips = doc.uses.chips.values().sum();
                     return Ok(Granted {
                         count: chosen.len(),
@@ -295,21 +293,33 @@ impl Engine {
         Err(StoreError::Conflict(Kind::Creates.path()))
     }
 
-    /// Grants what is left of the minute to those that wait, in their order.
-    fn choose(&self, waiters: &[Waiter], doc: &mut CreatesDoc, minute: i64) -> Vec<JobId> {
-        if doc.minute != minute {
-            doc.minute = minute;
-            doc.used = 0;
-        }
-        doc.granted.retain(|_, granted| *granted + GRANT_MINUTES > minute);
-        let free = self.settings.creates_per_minute.saturating_sub(doc.used.max(self.settings.creates_free_per_minute));
-        let without = waiters.iter().filter(|w| !doc.granted.contains_key(&w.id));
-        let chosen: Vec<JobId> = without.take(free as usize).map(|w| w.id.clone()).collect();
-        for id in &chosen {
-            doc.granted.insert(id.clone(), minute);
-            doc.used += 1;
+    /// Grants what is left of this half minute, and of the next, to those that wait, in their order. Each with the half minute that it counts in.
+    fn choose(&self, waiters: &[Waiter], doc: &mut CreatesDoc, now: i64) -> Vec<(JobId, i64)> {
+        doc.forget(now);
+        let mut without = waiters.iter().filter(|w| !doc.grants.contains_key(&w.id)).collect::<Vec<_>>().into_iter();
+        let mut chosen = Vec::new();
+        for half in [now, now + 1] {
+            let free = self.settings.creates_per_half().saturating_sub(doc.used_in(half));
+            for waiter in without.by_ref().take(free as usize) {
+                doc.grants.insert(waiter.id.clone(), half);
+                doc.count(half);
+                chosen.push((waiter.id.clone(), half));
+            }
         }
         chosen
+    }
+
+    /// Tells a job of its permit, when it may be taken.
+    async fn tell_granted(&self, id: &JobId, from: i64, now: i64) {
+        if from <= now {
+            self.hint(id, "create permit granted").await;
+            return;
+        }
+        // A moment later than it begins: clocks differ, and who comes too early waits for the next tick.
+        let at = begin_of(from) + Duration::from_secs(1);
+        if let Err(error) = self.ports.wakeups.schedule(id, at, &format!("{id}-permit-{from}")).await {
+            tracing::warn!(job = %id, %error, "a wake-up could not be scheduled; the next tick's will do");
+        }
     }
 
     /// Hints every job that knows a slice of its own otherwise than the list shows it.

@@ -21,7 +21,7 @@ use rekindle_core::series::Series;
 use rekindle_core::shared::Shared;
 
 use crate::body::Body;
-pub use crate::creates::{CreatesDoc, Uses};
+pub use crate::creates::{Before, CreatesDoc, Uses, begin_of, half_of};
 pub use crate::dead::DeadDoc;
 use crate::docs::{Content, Cursor, Doc, Docs, DocsError, Index, IndexValue, Op, Precondition, Query, Revision, Write};
 use crate::kinds::{Kind, SCHEMA};

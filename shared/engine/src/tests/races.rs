@@ -13,11 +13,10 @@ use rekindle_core::observation::SliceState;
 use rekindle_core::reason::Reason;
 use rekindle_ports::docs::{Content, Docs as _, Precondition, Write};
 use rekindle_ports::kinds::Kind;
-use rekindle_ports::store::{CreatesDoc, encode};
+use rekindle_ports::store::{CreatesDoc, encode, half_of};
 use rekindle_ports::world::Hint;
 
 use super::rig::Rig;
-use crate::permits::minute_of;
 use crate::{PassError, PassOutcome};
 
 fn id() -> JobId {
@@ -93,18 +92,34 @@ async fn a_cancel_whose_pass_loses_a_race_is_carried_out_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_permit_of_an_earlier_minute_counts_in_the_minute_of_its_create() {
-    for (ago, used, creates, then) in [(0, 60, 1, 60), (1, 60, 0, 60), (1, 59, 1, 60), (1, 3, 1, 4)] {
+async fn a_permit_that_is_late_counts_in_the_half_minute_of_its_create_and_one_that_is_early_waits() {
+    for (ago, used, creates, then) in
+        [(0, 30, 1, 30), (1, 30, 1, 30), (2, 30, 0, 30), (2, 29, 1, 30), (3, 3, 1, 4), (-1, 3, 0, 3)]
+    {
         let rig = Rig::new().await;
         rig.submit(json!({})).await;
-        let minute = minute_of(rig.now());
-        let granted = BTreeMap::from([(id(), minute - ago)]);
-        let doc = CreatesDoc { minute, used, granted, ..CreatesDoc::default() };
+        let half = half_of(rig.now());
+        let grants = BTreeMap::from([(id(), half - ago)]);
+        let doc = CreatesDoc { halves: BTreeMap::from([(half, used)]), grants, ..CreatesDoc::default() };
         rig.fakes.store().write(&Kind::Creates, &doc, Precondition::None).await.unwrap();
         rig.engine.pass(&id(), "test", None).await.unwrap();
         let doc = rig.fakes.store().read::<CreatesDoc>(&Kind::Creates).await.unwrap().unwrap().value;
-        assert_eq!((rig.creates(), doc.used), (creates, then), "{ago} minutes ago, {used} used");
+        assert_eq!((rig.creates(), doc.used_in(half)), (creates, then), "{ago} half minutes ago, {used} used");
         assert_eq!(rig.job().await.reason == Reason::CreateBudget, creates == 0);
+    }
+}
+
+#[tokio::test]
+async fn nobody_takes_a_permit_alone_where_the_half_minutes_about_it_are_used() {
+    for (off, used, creates) in [(-2, 30, 1), (-1, 30, 0), (0, 30, 0), (1, 30, 0), (2, 30, 1), (-1, 29, 1), (1, 29, 1)]
+    {
+        let rig = Rig::new().await;
+        rig.submit(json!({})).await;
+        let halves = BTreeMap::from([(half_of(rig.now()) + off, used)]);
+        let doc = CreatesDoc { halves, ..CreatesDoc::default() };
+        rig.fakes.store().write(&Kind::Creates, &doc, Precondition::None).await.unwrap();
+        rig.engine.pass(&id(), "test", None).await.unwrap();
+        assert_eq!(rig.creates(), creates, "{used} used {off} half minutes off");
     }
 }
 
@@ -129,7 +144,8 @@ async fn a_pass_that_has_lost_every_race_for_a_permit_is_not_acknowledged() {
     rig.submit(json!({})).await;
     let path = Kind::Creates.path();
     for used in 1..=12 {
-        let doc = CreatesDoc { minute: minute_of(rig.now()), used, ..CreatesDoc::default() };
+        let halves = BTreeMap::from([(half_of(rig.now()), used)]);
+        let doc = CreatesDoc { halves, ..CreatesDoc::default() };
         let content = Content { body: encode(Arc::new(doc)), index: Arc::default() };
         rig.fakes.docs.race(vec![Write::Put { path: path.clone(), content, when: Precondition::None }]);
     }

@@ -107,9 +107,8 @@ fn lose_all(world: &Arc<World>, stage: &Arc<Stage>) -> Option<String> {
     over(&early, settings.creates_free_per_minute).then(|| format!("out of turn: {early:?} of {minutes:?}"))
 }
 
-/// A thousand creates at the thirty a minute that ticks grant: what a pass takes by itself in a minute is not granted in it. At sixty a minute
-/// each, two minutes that border on each other would pass the platform's limit of ninety-one in any sixty seconds.
-const WHOLE: i64 = 34 * MIN;
+/// A thousand creates at sixty a minute: thirty of each half minute, so that no sixty seconds pass the platform's limit of ninety-one.
+const WHOLE: i64 = 18 * MIN;
 
 /// So long may pass from a grant to its create, and from a loss to the job's waiting for a grant.
 const APART: i64 = 3;
