@@ -214,8 +214,7 @@ impl Api {
             // Perhaps it is the machine's token that is not taken (any more): the next call brings a new one.
             *self.identity.lock().await = None;
         }
-        let text: String = answer.text().await.unwrap_or_default().chars().take(500).collect();
-        let told = format!("{status}: {text}");
+        let told = format!("{status}: {}", sentence(&answer.text().await.unwrap_or_default()));
         Err(match status {
             StatusCode::UNAUTHORIZED => CallError::Unauthorized(told),
             StatusCode::CONFLICT if token.is_some() => CallError::Conflict,
@@ -248,6 +247,13 @@ impl Api {
             }
         }
     }
+}
+
+/// What an answer says for people: the detail of a problem, or the begin of whatever else it is.
+fn sentence(text: &str) -> String {
+    let problem = serde_json::from_str::<serde_json::Value>(text).ok();
+    let detail = problem.as_ref().and_then(|problem| problem["detail"].as_str());
+    detail.unwrap_or(text).chars().take(500).collect()
 }
 
 /// Which chunk of output.

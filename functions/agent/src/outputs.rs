@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use rekindle_core::spec;
 use tokio::sync::watch;
 
-use crate::api::Api;
+use crate::api::{Api, CallError};
 use crate::backoff;
 use crate::exec::Exec;
 use crate::metadata::Node;
@@ -257,7 +257,9 @@ async fn send_one(
         };
         let Err(error) = sent else { return Ok(()) };
         failures += 1;
-        if failures == TRIES {
+        // A name that is too long stays so, and others wait for their turn.
+        let is_refused = matches!(error.downcast_ref(), Some(CallError::Refused(_)));
+        if is_refused || failures == TRIES {
             return Err(error);
         }
         tokio::time::sleep(backoff::after(failures, Duration::from_millis(300), Duration::from_secs(5))).await;
@@ -320,7 +322,13 @@ impl Collecting {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use rekindle_core::ids::{JobId, WorkerKey};
+
     use super::*;
+    use crate::metadata::Metadata;
 
     fn found(patterns: &[&str]) -> Found {
         let folder = tempfile::tempdir().unwrap();
@@ -416,5 +424,36 @@ mod tests {
         let ended: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         assert_eq!(left_after(ended, ended + Duration::from_mins(1)), Duration::from_mins(3));
         assert_eq!(left_after(ended, ended + Duration::from_mins(5)), Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_has_no_place_is_said_with_the_reason_and_asked_for_once() {
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&asked);
+        let answer = async move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            let problem = serde_json::json!({"title": "path", "detail": "a name of 1001 bytes, 1000 at most"});
+            (axum::http::StatusCode::BAD_REQUEST, axum::Json(problem))
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let app = axum::Router::new().route("/agent/v1/outputs", axum::routing::post(answer));
+        tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        let node = Node {
+            job: JobId::parse("a").unwrap(),
+            generation: 1,
+            key: WorkerKey { slice: 0, worker: 0 },
+            nonce: String::new(),
+            api: base,
+            instance: String::new(),
+            address: String::new(),
+            bell_port: None,
+        };
+        let api = Api::new(&node, Metadata::new("127.0.0.1:9").unwrap()).unwrap();
+        let (_token, token) = watch::channel(Some("t".to_owned()));
+        let told = send(&api, &node, &token, (1, Path::new("/")), vec!["long".into()]).await;
+        let due =
+            "outputs: long could not be sent: api refuses with 400 Bad Request: a name of 1001 bytes, 1000 at most";
+        assert_eq!((told.as_slice(), asked.load(Ordering::Relaxed)), ([due.to_owned()].as_slice(), 1));
     }
 }

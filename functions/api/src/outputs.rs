@@ -27,8 +27,6 @@ use crate::{Api, agents};
 
 /// Bytes read at once when a file is served.
 const PIECE: u64 = 1024 * 1024;
-/// Longest path of an output in the object store, in bytes: the store's own limit, less the folder of a job.
-const OBJECT_MAX: usize = 900;
 /// Names that are asked for at once.
 const NAMES: usize = 1000;
 
@@ -79,7 +77,7 @@ fn decoded(name: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// `POST /agent/v1/outputs`: 201 where the file goes; 400 a path that cannot be a name, 401 a wrong token, 404 an attempt that is not
+/// `POST /agent/v1/outputs`: 201 where the file goes; 400 a path that cannot be a name or makes too long a one, 401 a wrong token, 404 an attempt that is not
 /// of the worker's generation.
 pub(crate) async fn place(
     State(api): State<Api>,
@@ -90,7 +88,8 @@ pub(crate) async fn place(
     let who = agents::Named { job: &place.job, generation, key: place.key, instance };
     let job = agents::job_of(&api, &headers, who).await?;
     let Some(path) = encoded(&place.path) else {
-        return Err(problem(StatusCode::BAD_REQUEST, "path", format!("{:?} is no path below a folder", place.path)));
+        let message = format!("{} is no path below the working directory", begin_of(&place.path));
+        return Err(problem(StatusCode::BAD_REQUEST, "path", message));
     };
     let worker = worker_folder(place.key, job.spec.tpu.slices > 1);
     let attempt = match place.attempt {
@@ -102,9 +101,21 @@ pub(crate) async fn place(
         None => String::new(),
     };
     let name = format!("{}{attempt}{worker}/{path}", folder(&job.id));
+    // What has a place can be read: `read` asks the same.
+    if let Some(why) = api.engine.ports.objects.too_long(&name) {
+        let message =
+            format!("{} {why}; write it to a shorter path, of plain letters and digits", begin_of(&place.path));
+        let fault = FieldFault { field: "path".into(), message: message.clone() };
+        return Err(problem(StatusCode::BAD_REQUEST, "path", message).with_errors(vec![fault]));
+    }
     let upload = api.engine.ports.objects.upload_address(&name).await;
     let upload = upload.map_err(|e| Problem::unavailable("the object store", &e))?;
     Ok((StatusCode::CREATED, axum::Json(OutputAddress { upload })).into_response())
+}
+
+/// The first characters of what a caller sent, quoted.
+fn begin_of(text: &str) -> String {
+    format!("{:?}", text.chars().take(100).collect::<String>())
 }
 
 fn is_of_another(job: &Job, attempt: u32, generation: u32) -> bool {
@@ -180,14 +191,14 @@ pub(crate) async fn read(
     let job = seen(&api, &caller, &job_id(&id)?).await?;
     // The path comes decoded: what leaves the folder of the job's outputs is none of them.
     let leaves = object.split('/').any(|part| part.is_empty() || part == "." || part == "..");
-    if leaves || object.contains(char::is_control) || object.len() > OBJECT_MAX {
-        let begin: String = object.chars().take(100).collect();
-        let message = format!("{begin:?} is no path of an output, such as a1/w0/results/a.png; `outputs` lists them");
+    let name = format!("{}{object}", folder(&job.id));
+    let objects = api.engine.ports.objects.clone();
+    if leaves || object.contains(char::is_control) || objects.too_long(&name).is_some() {
+        let begin = begin_of(&object);
+        let message = format!("{begin} is no path of an output, such as a1/w0/results/a.png; `outputs` lists them");
         let fault = FieldFault { field: "object".into(), message: message.clone() };
         return Err(problem(StatusCode::BAD_REQUEST, "object", message).with_errors(vec![fault]));
     }
-    let name = format!("{}{object}", folder(&job.id));
-    let objects = api.engine.ports.objects.clone();
     let size = objects.size(&name).await.map_err(|e| Problem::unavailable("the object store", &e))?;
     let Some(size) = size else { return Err(Problem::not_found(&format!("output {object:?}"))) };
     let pieces = stream::try_unfold((objects, name, 0), move |(objects, name, from)| async move {

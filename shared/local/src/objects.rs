@@ -12,13 +12,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
-use rekindle_ports::world::{Objects, WorldError};
+use rekindle_ports::world::{OBJECT_NAME_MAX, Objects, WorldError};
 
 /// How long an upload address is good for.
 const UPLOAD_FOR: Duration = Duration::from_mins(15);
 
-/// Longest object name, in bytes.
-const NAME_MAX: usize = 1_000;
+/// Longest part of an object's name between two slashes, in bytes: it is the name of a file.
+const PART_MAX: usize = 255;
 
 /// Where half-written files stand. Names of objects never begin with a dot.
 const UNFINISHED: &str = ".unfinished";
@@ -184,13 +184,17 @@ impl Objects for FileObjects {
         let signature = self.inner.sign(name, expires);
         Ok(format!("{}/objects/{name}?expires={expires}&signature={signature}", self.inner.base_url))
     }
+
+    fn part_max(&self) -> usize {
+        PART_MAX
+    }
 }
 
 /// Whether it is a name of an object: segments of `[A-Za-z0-9._=+@~-]`, none beginning with a dot.
 pub fn is_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'=' | b'+' | b'@' | b'~' | b'-');
-    let well = |s: &str| !s.is_empty() && !s.starts_with('.') && s.len() <= 255 && s.bytes().all(plain);
-    name.len() <= NAME_MAX && name.split('/').all(well)
+    let well = |s: &str| !s.is_empty() && !s.starts_with('.') && s.len() <= PART_MAX && s.bytes().all(plain);
+    name.len() <= OBJECT_NAME_MAX && name.split('/').all(well)
 }
 
 fn open(path: &Path) -> std::io::Result<Option<std::fs::File>> {
@@ -314,6 +318,22 @@ mod tests {
             assert!(objects.upload_address(name).await.is_err(), "{name:?}");
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn whatever_is_not_too_long_can_be_written_and_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let objects = store(dir.path());
+        let part = "x".repeat(PART_MAX);
+        let longest = format!("{part}/{part}/{part}/{}", "y".repeat(OBJECT_NAME_MAX - 3 * (PART_MAX + 1)));
+        assert_eq!(objects.too_long(&longest), None);
+        objects.put(&longest, Bytes::from_static(b"x")).await.unwrap();
+        assert_eq!(objects.get(&longest, 0, 9).await.unwrap().unwrap(), "x");
+        assert_eq!(objects.list("", None, 9).await.unwrap(), [longest.as_str()]);
+        for (name, why) in [(format!("{longest}y"), "of 1001 bytes"), (format!("a/{part}x"), "a part of 256 bytes")] {
+            assert!(objects.too_long(&name).unwrap().contains(why), "{name}");
+            assert!(objects.put(&name, Bytes::new()).await.is_err(), "{name}");
+        }
     }
 
     #[tokio::test]

@@ -67,6 +67,9 @@ pub trait DeadLetters: Send + Sync {
     async fn send(&self, source: &str, reason: &str, body: Bytes) -> Result<(), WorldError>;
 }
 
+/// Longest name of an object, in bytes, in every store. Cloud Storage itself takes 1024.
+pub const OBJECT_NAME_MAX: usize = 1000;
+
 /// Objects by name: `bundles/…`, `agent/…`, `jobs/<id>/logs/…`.
 #[async_trait]
 pub trait Objects: Send + Sync {
@@ -80,6 +83,21 @@ pub trait Objects: Send + Sync {
     async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, WorldError>;
     /// An address to which a client without our rights may upload the object for a while.
     async fn upload_address(&self, name: &str) -> Result<String, WorldError>;
+
+    /// Longest part of a name between two slashes, in bytes.
+    fn part_max(&self) -> usize {
+        OBJECT_NAME_MAX
+    }
+
+    /// Why a name is too long for an object here, as words behind that of which it is the name. What is not can be written and read.
+    fn too_long(&self, name: &str) -> Option<String> {
+        let (bytes, part_max) = (name.len(), self.part_max());
+        if bytes > OBJECT_NAME_MAX {
+            return Some(format!("is stored under a name of {bytes} bytes, {OBJECT_NAME_MAX} at most"));
+        }
+        let part = name.split('/').map(str::len).find(|part| *part > part_max)?;
+        Some(format!("is stored under a name with a part of {part} bytes, {part_max} at most"))
+    }
 }
 
 /// The time.

@@ -301,3 +301,32 @@ async fn outputs_have_a_place_for_their_worker_and_are_listed_and_read() {
     assert_eq!(none.status, 400);
     assert!(none.text().contains("there is no attempt 11; the last is 1"), "{}", none.text());
 }
+
+#[tokio::test]
+async fn an_output_of_too_long_a_name_is_400_with_the_limit_and_what_has_a_place_can_be_read() {
+    let served = Served::with_job().await;
+    let place = async |path: &str| {
+        let body = json!({
+            "job": "train", "generation": 1, "key": {"slice": 0, "worker": 1}, "instance": instance(1), "path": path,
+            "attempt": 1,
+        });
+        let mut request = post("/agent/v1/outputs", &body);
+        request.headers_mut().insert("authorization", format!("Bearer {}", token(1)).parse().unwrap());
+        send(&served.router, request).await
+    };
+    let folder = "jobs/train/outputs/";
+    let room = rekindle_ports::world::OBJECT_NAME_MAX - folder.len() - "a1/w1/".len();
+    let longest = "a/".repeat(room / 2 - 1) + &"b".repeat(room - 2 * (room / 2 - 1));
+    assert_eq!(place(&longest).await.status, 201);
+    let objects = &served.rig.engine.ports.objects;
+    objects.put(&format!("{folder}a1/w1/{longest}"), "x".into()).await.unwrap();
+    let list = served.get("/v1/jobs/train/outputs").await.json();
+    let object = list["outputs"][0]["object"].as_str().unwrap().to_owned();
+    assert_eq!(served.get(&format!("/v1/jobs/train/outputs/{object}")).await.text(), "x");
+
+    let answer = place(&format!("{longest}b")).await;
+    assert_eq!((answer.status.as_u16(), &answer.json()["errors"][0]["field"]), (400, &json!("path")));
+    for word in ["a name of 1001 bytes, 1000 at most", "write it to a shorter path"] {
+        assert!(answer.text().contains(word), "{}", answer.text());
+    }
+}
