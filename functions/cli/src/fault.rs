@@ -152,6 +152,15 @@ impl Fault {
         &self.0.what
     }
 
+    /// The fault and its causes in one line.
+    pub(crate) fn line(&self) -> String {
+        [self.0.what.as_str()]
+            .into_iter()
+            .chain(self.0.causes.iter().map(String::as_str))
+            .collect::<Vec<_>>()
+            .join(": ")
+    }
+
     /// True when a word stands in what is told of it.
     pub(crate) fn names(&self, word: &str) -> bool {
         self.0.what.contains(word) || self.0.causes.iter().any(|cause| cause.contains(word))

@@ -12,6 +12,7 @@ use rekindle_wire::v1::{JobView, OutputList, OutputView, worker_key, worker_labe
 use super::{Context, job_path};
 use crate::api::typed;
 use crate::args::Outputs;
+use crate::exit::Exit;
 use crate::fault::{Fault, Result};
 use crate::human;
 
@@ -41,13 +42,8 @@ pub(crate) async fn run(context: &Context, options: &Outputs) -> Result<()> {
         context.printer.talk(&whose);
     }
     if let Some(to) = &options.to {
-        let mut bytes = 0;
-        for output in &list.outputs {
-            bytes += fetch(context, &options.job, output, to).await?;
-        }
+        bring(context, &options.job, &list.outputs, to).await?;
         if !context.printer.is_json {
-            let files = human::count(list.outputs.len() as u64, "file");
-            context.printer.talk(&format!("{files}, {}, in {}", human::bytes(bytes), to.display()));
             return Ok(());
         }
     }
@@ -136,27 +132,79 @@ async fn until_sent(context: &Context, job: &str) -> Result<JobView> {
     }
 }
 
+/// Files that could not be brought are named up to so many.
+const NAMED_MAX: usize = 20;
+
+/// Brings all files. One that cannot be had, or cannot lie here, does not hold up the others.
+async fn bring(context: &Context, job: &str, outputs: &[OutputView], to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to).map_err(|error| cannot_write(to, &error))?;
+    let (mut files, mut bytes, mut faults) = (0_u64, 0, Vec::new());
+    for output in outputs {
+        match fetch(context, job, output, to).await {
+            Ok(size) => {
+                files += 1;
+                bytes += size;
+            }
+            Err(Left::One(fault)) => faults.push((output, fault)),
+            Err(Left::All(fault)) => return Err(fault),
+        }
+    }
+    if files > 0 && !context.printer.is_json {
+        let files = human::count(files, "file");
+        context.printer.talk(&format!("{files}, {}, in {}", human::bytes(bytes), to.display()));
+    }
+    if outputs.len() == 1 || faults.is_empty() {
+        return faults.pop().map_or(Ok(()), |(_, fault)| Err(fault));
+    }
+    let (missing, all) = (faults.len(), human::count(outputs.len() as u64, "output"));
+    let exit = faults.iter().map(|(_, fault)| fault.exit()).max().unwrap_or(Exit::Unexpected);
+    let mut fault = Fault::unexpected(format!("{missing} of {all} could not be brought here")).exits(exit);
+    for (output, of) in faults.iter().take(NAMED_MAX) {
+        fault = fault.because(format!("{}/{}: {}", output.worker, output.path, of.line()));
+    }
+    if missing > NAMED_MAX {
+        fault = fault.because(format!("and {} more", missing - NAMED_MAX));
+    }
+    Err(fault.next(faults.first().map(|(_, first)| first.next_step().to_owned()).unwrap_or_default()))
+}
+
+/// Why a file was not brought.
+enum Left {
+    /// It is this file's, and others may come all the same.
+    One(Fault),
+    /// No other would come.
+    All(Fault),
+}
+
+fn cannot_write(place: &Path, error: &std::io::Error) -> Fault {
+    Fault::unexpected(format!("cannot write {}", place.display())).caused_by(error).next("choose another --to")
+}
+
 /// One file, complete or not at all; its size.
-async fn fetch(context: &Context, job: &str, output: &OutputView, to: &Path) -> Result<u64> {
+async fn fetch(context: &Context, job: &str, output: &OutputView, to: &Path) -> std::result::Result<u64, Left> {
     let below = Path::new(&output.worker).join(&output.path);
     if below.components().any(|part| !matches!(part, Component::Normal(_))) {
-        return Err(Fault::unexpected(format!("{:?} is no path of an output", output.path))
-            .next(format!("nothing was written there; the object itself is {}", output.object)));
+        let fault = Fault::unexpected(format!("{:?} is no path of an output", output.path))
+            .next(format!("nothing was written there; the object itself is {}", output.object));
+        return Err(Left::One(fault));
     }
     let place = to.join(below);
-    let cannot = |error: std::io::Error| {
-        Fault::unexpected(format!("cannot write {}", place.display())).caused_by(&error).next("choose another --to")
-    };
+    let cannot = |error: std::io::Error| cannot_write(&place, &error);
     let parent = place.parent().unwrap_or(to);
-    std::fs::create_dir_all(parent).map_err(cannot)?;
-    let mut file = tempfile::NamedTempFile::new_in(parent).map_err(cannot)?;
+    // The name may be too long for this disk, or another's: what is wrong with the disk itself is met when a file is written.
+    std::fs::create_dir_all(parent).map_err(|error| Left::One(cannot(error)))?;
+    let mut file = tempfile::NamedTempFile::new_in(parent).map_err(|error| Left::One(cannot(error)))?;
     let mut size = 0;
     let piece = |bytes: &[u8]| {
         size += bytes.len() as u64;
         file.write_all(bytes).map_err(cannot)
     };
-    context.api.get_text(&job_path(job, &format!("/outputs/{}", output.object))?, &[], piece).await?;
-    file.persist(&place).map_err(|error| cannot(error.error))?;
+    let path = job_path(job, &format!("/outputs/{}", output.object)).map_err(Left::One)?;
+    context.api.get_text(&path, &[], piece).await.map_err(|fault| match fault.status() {
+        Some(400 | 404) => Left::One(fault),
+        _ => Left::All(fault),
+    })?;
+    file.persist(&place).map_err(|error| Left::One(cannot(error.error)))?;
     Ok(size)
 }
 

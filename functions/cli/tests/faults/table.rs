@@ -400,10 +400,10 @@ pub(super) const FAULTS: &[(&str, &[&str], &str)] = &[
     ),
     (
         "$REKINDLE outputs odd --to here",
-        &["\"../x\" is no path of an output"],
+        &["2 of 3 outputs could not be brought here", "w0/../x: \"../x\" is no path of an output"],
         "nothing was written there; the object itself is w0/../x",
     ),
-    ("touch file; $REKINDLE outputs good --to file", &["cannot write file/w0"], "choose another --to"),
+    ("touch file; $REKINDLE outputs good --to file", &["cannot write file"], "choose another --to"),
     (
         "touch file; $REKINDLE man file/man1",
         &["cannot write manual pages to file/man1"],

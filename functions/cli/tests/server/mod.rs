@@ -148,6 +148,7 @@ async fn serve(version: Value, change: impl FnOnce(Router) -> Router) -> Server 
         .route("/v1/jobs/{id}/history", get(history))
         .route("/v1/jobs/{id}/logs", get(logs::logs))
         .route("/v1/jobs/{id}/outputs", get(space::outputs))
+        .route("/v1/jobs/{id}/outputs/{*object}", get(space::output))
         .route("/v1/jobs/{id}/{command}", post(command))
         .route("/v1/jobs/{id}/progress", get(seeing::progress))
         .route("/v1/account", get(seeing::account))

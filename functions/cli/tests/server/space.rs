@@ -238,13 +238,23 @@ fn pipe() -> Vec<u8> {
     archive.into_inner().unwrap()
 }
 
+/// One file alone can be had.
+pub(super) async fn output(Path((_, object)): Path<(String, String)>) -> Response {
+    if object == "w0/y" {
+        "yes\n".into_response()
+    } else {
+        problem(404, &format!("There is no output {object:?}."), &[])
+    }
+}
+
 pub(super) async fn outputs(Path(id): Path<String>, Query(query): Query<BTreeMap<String, String>>) -> Response {
     if known(&id).is_none() {
         return no_such_job(&id);
     }
     if id == "odd" {
-        let output = json!({"worker": "w0", "path": "../x", "object": "w0/../x"});
-        return Json(json!({"place": "gs://bucket/jobs/odd/outputs/", "outputs": [output]})).into_response();
+        let outputs =
+            ["../x", "gone", "y"].map(|path| json!({"worker": "w0", "path": path, "object": format!("w0/{path}")}));
+        return Json(json!({"place": "gs://bucket/jobs/odd/outputs/", "outputs": outputs})).into_response();
     }
     if id == "mute" || id == "waits" {
         return Json(json!({"place": format!("gs://bucket/jobs/{id}/outputs/"), "outputs": []})).into_response();
