@@ -2,10 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tokio::sync::watch;
-
-use rekindle_core::orders::notice_is_urgent;
 
 use crate::closing::{Closing, LAST_WORD, all_told, collect};
 use crate::machine::{Closed, Doing, Event, Machine};
@@ -15,17 +13,53 @@ use crate::state::{Attempt, Stop};
 use crate::steps::flush;
 use crate::{files, keep, logs, procs, program};
 
-/// A moment of SIGKILL that is less sooner than this is the same one.
-const SOONER: SignedDuration = SignedDuration::from_millis(10);
+/// What bounds the time of a program that is ended, as it was told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// When an order kills, by the clock of `api`.
+    pub(crate) order: Option<Timestamp>,
+    /// When the machine goes.
+    pub(crate) notice: Option<Timestamp>,
+}
+
+/// An end under way, and by when: both moments are read while it lasts.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    /// SIGKILL is sent then.
+    kill_at: watch::Sender<Instant>,
+    /// The machine goes then.
+    goes_at: watch::Sender<Option<Timestamp>>,
+    told: Told,
+}
+
+impl Ending {
+    /// Moves the moment of SIGKILL, sooner or later, where something else is told. True if it is.
+    // It is not computed anew from a wall clock that somebody sets meanwhile: a step of a minute would be the end of who saves.
+    fn hear(&mut self, told: Told, kill_at: Instant) -> bool {
+        let is_new = self.told != told;
+        if is_new {
+            self.told = told;
+            self.kill_at.send_replace(kill_at);
+            self.goes_at.send_replace(told.notice);
+        }
+        is_new
+    }
+}
 
 impl Machine {
     /// Ends everything, by order or after a notice.
     pub(crate) fn stop(&mut self, now: Timestamp, kill_at: Timestamp) {
-        let left = Duration::try_from(kill_at.duration_since(now)).unwrap_or(Duration::ZERO);
-        let kill_at_local = Instant::now() + left;
+        let left = self.before_it_goes(kill_at, now).duration_since(now);
+        let kill_at_local = Instant::now() + Duration::try_from(left).unwrap_or(Duration::ZERO);
+        let told = self.told(now);
         match &mut self.doing {
-            Doing::Ending(at, known) => {
-                move_sooner(at, known, kill_at, kill_at_local);
+            Doing::Ending(ending) => {
+                let stop = self.state.attempt.as_mut().and_then(|a| a.stop.as_mut());
+                if let (true, Some(stop)) = (ending.hear(told, kill_at_local), stop) {
+                    // For the next agent, which hears of a notice by itself.
+                    stop.kill_at = kill_at;
+                    self.is_dirty = true;
+                }
                 return;
             }
             // The shim must have told of the program before it can be ended; that takes milliseconds. What it waits for before
@@ -68,12 +102,13 @@ impl Machine {
 
     /// Ends what lives, proves it, gathers the evidence. `ended` is how the program ended, where that is known already.
     pub(crate) fn close_with(&mut self, ended: Option<Ended>, kill_at: Instant, is_told: bool) {
-        let (hold, kill_at) = watch::channel(kill_at);
+        let (at, kill_at) = watch::channel(kill_at);
+        let (goes, goes_at) = watch::channel(self.told(Timestamp::now()).notice);
         // Before SIGTERM it is written down, so that the next agent does not send it twice, and the program can read why. But not where
         // the disk hangs: the program needs the time that it has.
         let before = [self.is_dirty.then(|| self.save()), self.telling.take()];
-        let left = kill_at.borrow().saturating_duration_since(Instant::now());
-        self.doing = Doing::Ending(hold, Timestamp::now() + left);
+        // What is told now is heard with the next step.
+        self.doing = Doing::Ending(Ending { kill_at: at, goes_at: goes, told: Told::default() });
         let (family, events) = (self.family(), self.events.clone());
         let programs = self.programs(family);
         let Some(attempt) = &self.state.attempt else {
@@ -83,12 +118,9 @@ impl Machine {
             });
             return;
         };
-        let notice = self.own_notice().filter(|notice| notice_is_urgent(notice, Timestamp::now()));
-        self.parts.exec.close(attempt.number, notice.is_some());
+        self.parts.exec.close(attempt.number, goes_at.borrow().is_some());
         let flushes = self.parts.flushes.clone();
-        let is_urgent = notice.is_some();
         let (collecting, number, is_ordered) = (self.collecting(attempt), attempt.number, attempt.stop.is_some());
-        let kill_at_last = *kill_at.borrow();
         let closing = self.closing(attempt, family);
         let (taken_over, orders) = (self.taken_over.clone(), self.parts.exec.activity.clone());
         // Where we end it, what saves may be a child of what the group's leader was: a program under a shell, that of a launcher, or
@@ -105,18 +137,26 @@ impl Machine {
                 Some(ended) => ended,
                 None => closing.last_word().await,
             };
-            let left = kill_at_last.saturating_duration_since(Instant::now());
-            let when = outputs::when(is_ordered, is_urgent, left);
+            let left = || kill_at.borrow().saturating_duration_since(Instant::now());
+            let when = outputs::when(is_ordered, goes_at.borrow().is_some(), left());
             if let When::Before(limit) = when {
-                collecting.within(limit).await;
+                let mut goes_at = goes_at.clone();
+                let is_to_go = async { drop(goes_at.wait_for(Option::is_some).await) };
+                collecting
+                    .before(limit, async { tokio::select!(() = passed(kill_at.clone()) => {}, () = is_to_go => {}) })
+                    .await;
             }
-            let goes_in = notice.map(|notice| outputs::left_until(notice.deadline));
-            let ordered_in = is_ordered.then(|| kill_at.borrow().saturating_duration_since(Instant::now()));
-            let patience = logs::patience(ended.exit, goes_in, ordered_in);
+            let goes = *goes_at.borrow();
+            let patience = logs::patience(ended.exit, goes.map(outputs::left_until), is_ordered.then(left));
             let folder = closing.folder.clone();
             let report = tokio::task::spawn_blocking(move || closing.report(ended));
             // Once the last worker's exit is known the machine may be gone within the second.
-            let told = orders.with(patience, all_told(&flushes, &folder, &taken_over, patience));
+            let told = async {
+                tokio::select! {
+                    told = orders.with(patience, all_told(&flushes, &folder, &taken_over, patience)) => told,
+                    () = almost_gone(goes_at), if goes.is_none() => false,
+                }
+            };
             let (report, is_told) = tokio::join!(report, told);
             let is_collecting = matches!(when, When::After(_)) && collecting.is_due();
             if let Ok(report) = report {
@@ -176,17 +216,24 @@ impl Machine {
     }
 }
 
-/// Moves the moment of SIGKILL, where another one is told that is sooner.
-// It is not computed anew from a wall clock that somebody sets meanwhile: a step of a minute would be the end of who saves.
-fn move_sooner(at: &watch::Sender<Instant>, known: &mut Timestamp, told: Timestamp, told_local: Instant) {
-    if told.duration_since(*known) < -SOONER {
-        *known = told;
-        at.send_if_modified(|at| {
-            let is_sooner = told_local < *at;
-            *at = told_local.min(*at);
-            is_sooner
-        });
+/// Waits until a moment has passed, wherever it is moved meanwhile.
+async fn passed(mut at: watch::Receiver<Instant>) {
+    loop {
+        let until = *at.borrow_and_update();
+        tokio::select! {
+            () = tokio::time::sleep_until(until.into()) => return,
+            Ok(()) = at.changed() => {}
+        }
     }
+}
+
+/// Waits until the machine is said to go, and then until there is just the time to tell an exit.
+async fn almost_gone(mut goes_at: watch::Receiver<Option<Timestamp>>) {
+    let Ok(goes_at) = goes_at.wait_for(Option::is_some).await.map(|at| *at) else {
+        return std::future::pending().await;
+    };
+    let left = goes_at.map(outputs::left_until).unwrap_or_default();
+    tokio::time::sleep(left.saturating_sub(logs::TELLING)).await;
 }
 
 #[cfg(test)]
@@ -194,18 +241,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_set_while_a_program_saves_does_not_end_it() {
-        let told: Timestamp = "2026-01-01T00:00:30Z".parse().unwrap();
-        let (begun, mut known) = (Instant::now(), told);
-        let (at, _) = watch::channel(begun + Duration::from_secs(30));
-        let left = |at: &watch::Sender<Instant>| at.borrow().duration_since(begun).as_secs();
+    fn the_moment_of_sigkill_is_moved_by_what_is_told_and_by_no_clock() {
+        let at = |second| Some(Timestamp::from_second(second).unwrap());
+        let begun = Instant::now();
+        let told = Told { order: at(30), notice: None };
+        let second = Duration::from_secs(1);
+        let mut ending =
+            Ending { kill_at: watch::Sender::new(begun + 30 * second), goes_at: watch::Sender::new(None), told };
+        let left = |ending: &Ending| ending.kill_at.borrow().duration_since(begun).as_secs();
         // A minute forward: by the wall clock the moment is over.
-        move_sooner(&at, &mut known, told, begun);
-        assert_eq!(left(&at), 30);
-        let sooner = told - Duration::from_secs(20);
-        move_sooner(&at, &mut known, sooner, begun + Duration::from_secs(10));
-        assert_eq!((left(&at), known), (10, sooner), "another order may come sooner");
-        move_sooner(&at, &mut known, told, begun + Duration::from_secs(30));
-        assert_eq!(left(&at), 10, "and none later");
+        assert!(!ending.hear(told, begun));
+        assert_eq!(left(&ending), 30);
+        for (order, notice, seconds) in [(at(10), None, 10), (at(90), None, 90), (at(90), at(40), 38)] {
+            assert!(ending.hear(Told { order, notice }, begun + seconds * second));
+            assert_eq!((left(&ending), *ending.goes_at.borrow()), (u64::from(seconds), notice));
+        }
     }
 }

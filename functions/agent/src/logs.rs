@@ -428,7 +428,7 @@ fn punch(path: &Path, from: u64, until: u64) -> bool {
 }
 
 /// Before the machine goes, so much time is left for telling the exit.
-const TELLING: Duration = Duration::from_secs(1);
+pub(crate) const TELLING: Duration = Duration::from_secs(1);
 
 /// An `api` that is away for so long may be one that takes exits alone.
 const AWAY_MAX: Duration = Duration::from_mins(10);

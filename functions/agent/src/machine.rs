@@ -25,6 +25,7 @@ use rekindle_wire::agent::{ExitReport, Notice, Order, Want};
 
 use crate::config::AgentConfig;
 use crate::devices::Devices;
+use crate::ending::{Ending, Told};
 use crate::exec::{self, Exec};
 use crate::files::{self, Layout};
 use crate::keep::{Keeper, OnItsWay};
@@ -130,8 +131,8 @@ pub(crate) enum Doing {
     Preparing(JoinHandle<()>),
     /// Waiting for what a start needs, which can be called off, or for a shim.
     Starting(Option<oneshot::Sender<()>>),
-    /// Ending everything; the moment of SIGKILL can be moved, and is this by the wall clock.
-    Ending(watch::Sender<Instant>, Timestamp),
+    /// Ending everything.
+    Ending(Ending),
 }
 
 /// A program that lives.
@@ -398,17 +399,13 @@ impl Machine {
     }
 
     fn wanted(&self, now: Timestamp) -> Wanted {
-        let notice = self.own_notice().filter(|n| notice_is_urgent(n, now));
+        let notice = self.goes_at(now);
         let attempt = self.state.attempt.as_ref();
         if let Some(stop) = attempt.filter(|a| a.exit.is_none()).and_then(|a| a.stop) {
-            return Wanted::Stop(stop.kill_at.min(self.order_kill_at(now).unwrap_or(stop.kill_at)));
+            return Wanted::Stop(self.order_kill_at(now).unwrap_or(stop.kill_at));
         }
         let grace = now + self.stop_grace();
-        let by_notice = notice.map(|n| match n.deadline - LAST_WORDS {
-            // The moment has passed and the machine is still here: the program gets its usual time.
-            late if late <= now => grace,
-            latest => grace.min(latest),
-        });
+        let by_notice = notice.map(|_| self.before_it_goes(grace, now));
         let Some(order) = &self.order else {
             return by_notice.filter(|_| attempt.is_some()).map_or(Wanted::Nothing, Wanted::Stop);
         };
@@ -435,10 +432,28 @@ impl Machine {
 
     /// When an order to stop kills, by our clock.
     fn order_kill_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let order = self.order.as_ref().filter(|o| matches!(o.want, Want::Stop | Want::Retire))?;
-        let attempt = self.state.attempt.as_ref()?;
-        let kill_at = order.kill_at.filter(|_| order.attempt >= attempt.number)?;
+        let kill_at = self.told(now).order?;
         Some(kill_at.checked_sub(self.ahead).unwrap_or(kill_at).max(now))
+    }
+
+    /// When the machine goes, where that is urgent.
+    fn goes_at(&self, now: Timestamp) -> Option<Timestamp> {
+        self.own_notice().filter(|notice| notice_is_urgent(notice, now)).map(|notice| notice.deadline)
+    }
+
+    /// That moment, or the last one before the machine goes. Where that has passed and the machine is still here, the program
+    /// gets its usual time.
+    pub(crate) fn before_it_goes(&self, at: Timestamp, now: Timestamp) -> Timestamp {
+        let latest = self.goes_at(now).map(|goes_at| goes_at - LAST_WORDS).filter(|latest| *latest > now);
+        latest.map_or(at, |latest| at.min(latest))
+    }
+
+    /// What bounds the time of a program that is ended.
+    pub(crate) fn told(&self, now: Timestamp) -> Told {
+        let order = self.order.as_ref().filter(|o| matches!(o.want, Want::Stop | Want::Retire));
+        let attempt = self.state.attempt.as_ref();
+        let order = order.filter(|order| attempt.is_some_and(|attempt| order.attempt >= attempt.number));
+        Told { order: order.and_then(|order| order.kill_at), notice: self.goes_at(now) }
     }
 
     /// From SIGTERM to SIGKILL where nobody says otherwise.

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use globset::GlobSet;
@@ -288,12 +288,21 @@ impl Collecting {
 
     /// Collects for so long at most. What is left out is said where people look.
     pub(crate) async fn within(&self, limit: Duration) {
+        self.before(limit, tokio::time::sleep(limit)).await;
+    }
+
+    /// Collects until it is to be over, for which there is so much time as far as is known.
+    pub(crate) async fn before(&self, limit: Duration, is_over: impl Future<Output = ()>) {
         if !self.is_due() || limit.is_zero() {
             return;
         }
+        let begun = Instant::now();
         let all = async { self.send(self.find().await).await };
-        if tokio::time::timeout(limit, all).await.is_err() {
-            self.say(&format!("outputs: not all could be sent within {} s", limit.as_secs()));
+        tokio::select! {
+            () = all => {}
+            () = is_over => {
+                self.say(&format!("outputs: not all could be sent within {} s", begun.elapsed().as_secs()));
+            }
         }
     }
 

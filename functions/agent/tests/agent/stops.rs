@@ -196,3 +196,56 @@ async fn a_program_whose_time_is_over_before_it_was_told_is_told_first() {
     let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
     assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Signal(15), true));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_time_of_a_program_that_saves_is_moved_by_the_order_later_and_by_a_notice_sooner() {
+    let run = "trap 'echo term >>terms; is_told=1' TERM; echo up >up; until [ \"$is_told\" ]; do sleep 0.02; done
+        trap '' TERM; until [ -e go ]; do sleep 0.02; done; exit 5";
+    for is_notice in [false, true] {
+        let cloud = Cloud::start(run).await;
+        let notice = ("REKINDLE_PREEMPTION_NOTICE_MS", "4000".to_owned());
+        let worker = Worker::start_with(&cloud, vec![notice]);
+        cloud.until_running(1).await;
+        worker.line("up").await;
+        let first = Duration::from_secs(if is_notice { 600 } else { 5 });
+        let kill_at = Timestamp::now() + first;
+        cloud.set(|inner| {
+            inner.order.want = Want::Stop;
+            inner.order.kill_at = Some(kill_at);
+        });
+        worker.line("terms").await;
+        if is_notice {
+            cloud.set(|inner| inner.values.insert("preempted".into(), "TRUE".into()));
+        } else {
+            cloud.set(|inner| inner.order.kill_at = Some(kill_at + Duration::from_mins(10)));
+            let is_over = |_: &_| (Timestamp::now() > kill_at + Duration::from_secs(1)).then_some(());
+            cloud.until("the first moment is over", is_over).await;
+            std::fs::write(worker.work().join("go"), "").unwrap();
+        }
+        let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+        let due = if is_notice { Exit::Signal(9) } else { Exit::Code(5) };
+        assert_eq!((exit.evidence.exit, exit.ordered), (due, true));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn under_a_notice_no_end_waits_for_outputs_that_were_begun_before() {
+    let cloud =
+        Cloud::start("trap 'mkdir out; echo made >out/a; exit 0' TERM; echo up >up; while :; do sleep 0.02; done")
+            .await;
+    cloud.set(|inner| {
+        inner.holds_outputs = true;
+        inner.order.work.as_mut().unwrap().outputs = vec!["out".into()];
+    });
+    let worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    worker.line("up").await;
+    cloud.set(|inner| {
+        inner.order.want = Want::Stop;
+        inner.order.kill_at = Some(Timestamp::now() + Duration::from_mins(10));
+    });
+    worker.line("out/a").await;
+    cloud.set(|inner| inner.values.insert("preempted".into(), "TRUE".into()));
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(0), true));
+}
