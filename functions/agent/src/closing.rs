@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use rekindle_core::classify::{Exit, SignalSender, Stage, WorkerEvidence};
 use rekindle_wire::agent::ExitReport;
@@ -27,6 +27,10 @@ use crate::stream::TakenOver;
 pub(crate) const LAST_WORD: Duration = Duration::from_secs(2);
 /// After the outputs are collected, what was said about them gets so long to be sent.
 const SAID_WAIT: Duration = Duration::from_secs(2);
+
+/// An attempt begins in the working directory of the one before, and what that one left there is collected before: but it does
+/// not wait longer for it than this.
+const GATHERED: Duration = Duration::from_secs(10);
 
 /// Between two rounds of sending, a shim gets so long to fill the room that was made.
 const SHIM_WAIT: Duration = Duration::from_millis(50);
@@ -63,7 +67,16 @@ impl Machine {
         };
         let limit = outputs::left_after(exit.at, Timestamp::now());
         let (flushes, events) = (self.parts.flushes.clone(), self.events.clone());
-        tokio::spawn(collect(self.collecting(attempt), limit, number, flushes, events));
+        let (give_up, given_up) = watch::channel(None);
+        tokio::spawn(collect(self.collecting(attempt), limit, number, (flushes, given_up), events));
+        self.gathering = Some(give_up);
+    }
+
+    /// True while what the last program left is still collected, which is not waited for much longer then.
+    pub(crate) fn is_gathering(&self) -> bool {
+        let Some(give_up) = self.gathering.as_ref().filter(|give_up| !give_up.is_closed()) else { return false };
+        give_up.send_if_modified(|until| until.replace(until.unwrap_or(Instant::now() + GATHERED)).is_none());
+        true
     }
 
     /// What an attempt left is collected, and what was left out is said.
@@ -150,13 +163,29 @@ pub(crate) async fn collect(
     collecting: outputs::Collecting,
     limit: Duration,
     number: u32,
-    flushes: logs::Flushes,
+    (flushes, given_up): (logs::Flushes, watch::Receiver<Option<Instant>>),
     events: mpsc::Sender<Event>,
 ) {
-    collecting.within(limit).await;
+    let is_over = async {
+        tokio::select! {
+            () = tokio::time::sleep(limit) => "",
+            () = given_up_at(given_up.clone()) => ", and the next attempt begins",
+        }
+    };
+    collecting.before(limit, is_over).await;
+    // Seen by who waits for that.
+    drop(given_up);
     // What was left out is said in the output, and once this is told the machine may be gone within the second.
     let patience = logs::all_sent(&flushes, logs::Patience::of_reach(SAID_WAIT)).await;
     let _ = events.send(Event::Collected(number, !patience.left.is_zero())).await;
+}
+
+/// Waits until it is said by when something is to be given up, and then until that.
+async fn given_up_at(mut given_up: watch::Receiver<Option<Instant>>) {
+    match given_up.wait_for(Option::is_some).await.map(|until| *until) {
+        Ok(Some(until)) => tokio::time::sleep_until(until.into()).await,
+        Ok(None) | Err(_) => std::future::pending().await,
+    }
 }
 
 /// Waits until everything that the program said is sent, also what its shim still holds for want of room on the disk: what

@@ -122,6 +122,8 @@ impl Machine {
         let flushes = self.parts.flushes.clone();
         let (collecting, number, is_ordered) = (self.collecting(attempt), attempt.number, attempt.stop.is_some());
         let closing = self.closing(attempt, family);
+        let (give_up, given_up) = watch::channel(None);
+        self.gathering = Some(give_up);
         let (taken_over, orders) = (self.taken_over.clone(), self.parts.exec.activity.clone());
         // Where we end it, what saves may be a child of what the group's leader was: a program under a shell, that of a launcher, or
         // in a workspace what people began.
@@ -140,11 +142,7 @@ impl Machine {
             let left = || kill_at.borrow().saturating_duration_since(Instant::now());
             let when = outputs::when(is_ordered, goes_at.borrow().is_some(), left());
             if let When::Before(limit) = when {
-                let mut goes_at = goes_at.clone();
-                let is_to_go = async { drop(goes_at.wait_for(Option::is_some).await) };
-                collecting
-                    .before(limit, async { tokio::select!(() = passed(kill_at.clone()) => {}, () = is_to_go => {}) })
-                    .await;
+                collecting.before(limit, is_over(kill_at.clone(), goes_at.clone())).await;
             }
             let goes = *goes_at.borrow();
             let patience = logs::patience(ended.exit, goes.map(outputs::left_until), is_ordered.then(left));
@@ -164,7 +162,7 @@ impl Machine {
                 let _ = events.send(Event::Closed(Some(closed))).await;
             }
             if let (When::After(limit), true) = (when, is_collecting) {
-                collect(collecting, limit, number, flushes, events).await;
+                collect(collecting, limit, number, (flushes, given_up), events).await;
             }
         });
     }
@@ -224,6 +222,14 @@ async fn passed(mut at: watch::Receiver<Instant>) {
             () = tokio::time::sleep_until(until.into()) => return,
             Ok(()) = at.changed() => {}
         }
+    }
+}
+
+/// Waits until an end that was ordered is to be over, and tells why.
+async fn is_over(kill_at: watch::Receiver<Instant>, mut goes_at: watch::Receiver<Option<Timestamp>>) -> &'static str {
+    tokio::select! {
+        () = passed(kill_at) => "",
+        Ok(_) = goes_at.wait_for(Option::is_some) => ", and the machine goes",
     }
 }
 

@@ -204,6 +204,8 @@ pub(crate) struct Machine {
     pub(crate) telling: Option<OnItsWay>,
     keeper: Keeper,
     notices: Keeper,
+    /// The collecting of what the last program left. Who sees to it is told by when it is to be over.
+    pub(crate) gathering: Option<watch::Sender<Option<Instant>>>,
     inbox: mpsc::Receiver<Event>,
     saved_at: Instant,
 }
@@ -237,6 +239,7 @@ impl Machine {
             sending: 0,
             is_dirty: false,
             telling: None,
+            gathering: None,
             keeper: Keeper::begin(),
             notices: Keeper::begin(),
             inbox,
@@ -472,6 +475,8 @@ impl Machine {
             Wanted::Nothing => {}
             Wanted::Stop(kill_at) => self.stop(now, kill_at),
             Wanted::Go(run) => self.go(run),
+            // They share one working directory.
+            Wanted::Begin(_) if self.is_gathering() => {}
             Wanted::Begin(number) => {
                 self.begin(number);
                 self.step();

@@ -286,13 +286,9 @@ impl Collecting {
         !self.patterns.is_empty()
     }
 
-    /// Collects for so long at most. What is left out is said where people look.
-    pub(crate) async fn within(&self, limit: Duration) {
-        self.before(limit, tokio::time::sleep(limit)).await;
-    }
-
-    /// Collects until it is to be over, for which there is so much time as far as is known.
-    pub(crate) async fn before(&self, limit: Duration, is_over: impl Future<Output = ()>) {
+    /// Collects until it is to be over, which tells why; that is in so much time as far as is known. What is left out is said
+    /// where people look.
+    pub(crate) async fn before(&self, limit: Duration, is_over: impl Future<Output = &'static str>) {
         if !self.is_due() || limit.is_zero() {
             return;
         }
@@ -300,8 +296,8 @@ impl Collecting {
         let all = async { self.send(self.find().await).await };
         tokio::select! {
             () = all => {}
-            () = is_over => {
-                self.say(&format!("outputs: not all could be sent within {} s", begun.elapsed().as_secs()));
+            why = is_over => {
+                self.say(&format!("outputs: not all could be sent within {} s{why}", begun.elapsed().as_secs()));
             }
         }
     }

@@ -9,6 +9,7 @@ mod logs;
 mod machine;
 mod orders;
 mod output;
+mod outputs;
 mod programs;
 mod secrets;
 mod startup;
