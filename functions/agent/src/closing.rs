@@ -65,7 +65,7 @@ impl Machine {
             self.on_collected(number, true);
             return;
         };
-        let limit = outputs::left_after(exit.at, Timestamp::now());
+        let limit = outputs::left_after(self.parts.config.outputs_max, exit.at, Timestamp::now());
         let (flushes, events) = (self.parts.flushes.clone(), self.events.clone());
         let (give_up, given_up) = watch::channel(None);
         tokio::spawn(collect(self.collecting(attempt), limit, number, (flushes, given_up), events));

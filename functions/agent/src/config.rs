@@ -46,6 +46,9 @@ pub struct AgentArgs {
     /// Milliseconds from `preempted` = TRUE to the end of the machine.
     #[arg(long, env = "REKINDLE_PREEMPTION_NOTICE_MS", default_value_t = 30_000, hide = true)]
     pub preemption_notice_ms: u64,
+    /// Milliseconds for which outputs are collected after a program's own end.
+    #[arg(long, env = "REKINDLE_OUTPUTS_MS", default_value_t = 240_000, hide = true)]
+    pub outputs_ms: u64,
 }
 
 /// Hidden ways to run the agent's binary.
@@ -83,6 +86,9 @@ pub struct AgentConfig {
     /// From `preempted` = TRUE to the end of the machine.
     // Compute Engine gives at most about 30 s; the TPU API has no field for the longer notice (tpu-api.md section 4.4).
     pub preemption_notice: Duration,
+    /// For so long outputs are collected after a program's own end.
+    // Less than the manager keeps the machine for them, which counts from the end of the last worker (`Settings::outputs_wait`).
+    pub outputs_max: Duration,
     /// Command line of the shim, without the path of its file.
     pub shim: Vec<OsString>,
 }
@@ -132,6 +138,7 @@ impl AgentConfig {
             log_flush: Duration::from_millis(args.log_flush_ms.max(20)),
             log_backlog_bytes: args.log_backlog_bytes.max(64 << 10),
             preemption_notice: Duration::from_millis(args.preemption_notice_ms),
+            outputs_max: Duration::from_millis(args.outputs_ms),
             shim,
         })
     }

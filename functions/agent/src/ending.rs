@@ -121,6 +121,7 @@ impl Machine {
         self.parts.exec.close(attempt.number, goes_at.borrow().is_some());
         let flushes = self.parts.flushes.clone();
         let (collecting, number, is_ordered) = (self.collecting(attempt), attempt.number, attempt.stop.is_some());
+        let outputs_max = self.parts.config.outputs_max;
         let closing = self.closing(attempt, family);
         let (give_up, given_up) = watch::channel(None);
         self.gathering = Some(give_up);
@@ -140,7 +141,7 @@ impl Machine {
                 None => closing.last_word().await,
             };
             let left = || kill_at.borrow().saturating_duration_since(Instant::now());
-            let when = outputs::when(is_ordered, goes_at.borrow().is_some(), left());
+            let when = outputs::when(is_ordered, goes_at.borrow().is_some(), left(), outputs_max);
             if let When::Before(limit) = when {
                 collecting.before(limit, is_over(kill_at.clone(), goes_at.clone())).await;
             }

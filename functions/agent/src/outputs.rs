@@ -51,26 +51,22 @@ pub(crate) enum When {
     After(Duration),
 }
 
-/// After a program's own end its outputs may take so long.
-// Less than the manager keeps the machine for them, which counts from the end of the last worker.
-const AFTER_MAX: Duration = Duration::from_mins(4);
-
 /// When outputs are collected.
 ///
 /// The end of a program is told at once: a success is one from then on, whatever happens to the machine, and after a
 /// failure the others of the slice must know. An end that was ordered is told when the outputs are there: it has until
-/// the moment at which the machine may go. Under a notice the job goes on elsewhere, and there is nothing to collect.
-pub(crate) fn when(is_ordered: bool, is_urgent: bool, left: Duration) -> When {
+/// the moment at which the machine may go, which is `left` away; after one of the program's own they may take `max`. Under a notice the job goes on elsewhere, and there is nothing to collect.
+pub(crate) fn when(is_ordered: bool, is_urgent: bool, left: Duration, max: Duration) -> When {
     match (is_urgent, is_ordered) {
         (true, _) => When::Before(Duration::ZERO),
         (false, true) => When::Before(left),
-        (false, false) => When::After(AFTER_MAX),
+        (false, false) => When::After(max),
     }
 }
 
-/// What is left of the time after a program's end at `ended`.
-pub(crate) fn left_after(ended: Timestamp, now: Timestamp) -> Duration {
-    AFTER_MAX.saturating_sub(Duration::try_from(now.duration_since(ended)).unwrap_or_default())
+/// What is left of the time `max` after a program's end at `ended`.
+pub(crate) fn left_after(max: Duration, ended: Timestamp, now: Timestamp) -> Duration {
+    max.saturating_sub(Duration::try_from(now.duration_since(ended)).unwrap_or_default())
 }
 
 /// What is left until a moment.
@@ -420,15 +416,15 @@ mod tests {
 
     #[test]
     fn an_end_is_told_before_its_outputs_are_collected_unless_we_ordered_it() {
-        let left = Duration::from_secs(9);
-        assert_eq!(when(false, false, left), When::After(AFTER_MAX));
-        assert_eq!(when(true, false, left), When::Before(left));
+        let (left, max) = (Duration::from_secs(9), Duration::from_mins(4));
+        assert_eq!(when(false, false, left, max), When::After(max));
+        assert_eq!(when(true, false, left, max), When::Before(left));
         for is_ordered in [true, false] {
-            assert_eq!(when(is_ordered, true, left), When::Before(Duration::ZERO), "it goes on elsewhere");
+            assert_eq!(when(is_ordered, true, left, max), When::Before(Duration::ZERO), "it goes on elsewhere");
         }
         let ended: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        assert_eq!(left_after(ended, ended + Duration::from_mins(1)), Duration::from_mins(3));
-        assert_eq!(left_after(ended, ended + Duration::from_mins(5)), Duration::ZERO);
+        assert_eq!(left_after(max, ended, ended + Duration::from_mins(1)), Duration::from_mins(3));
+        assert_eq!(left_after(max, ended, ended + Duration::from_mins(5)), Duration::ZERO);
     }
 
     #[tokio::test]

@@ -326,6 +326,22 @@ async fn outputs_are_collected_also_after_a_reboot() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outputs_are_given_up_after_the_time_that_the_agent_is_given_for_them() {
+    let cloud = Cloud::start("echo made >a; exit 0").await;
+    cloud.set(|inner| {
+        inner.holds_outputs = true;
+        inner.order.work.as_mut().unwrap().outputs = vec!["a".into()];
+    });
+    let _worker = Worker::start_with(&cloud, vec![("REKINDLE_OUTPUTS_MS", "250".to_owned())]);
+    cloud.until_state(1, WorkerState::Ready).await;
+    cloud.want(Want::Run);
+    cloud.until_state(1, WorkerState::Exited).await;
+    cloud.until("it gives up", |inner| inner.last().is_some_and(|last| !last.is_collecting).then_some(())).await;
+    let told = b"rekindle: outputs: not all could be sent within ";
+    cloud.until("it says so", |inner| inner.output(1, "stderr")?.starts_with(told).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_that_is_told_to_end_takes_all_that_it_started_with_it_and_no_other() {
     let cloud = Cloud::start("").await;
     cloud.set(|inner| {

@@ -208,6 +208,8 @@ fn worker_env(speed: f64, log_backlog: Option<u64>) -> BTreeMap<String, String> 
     let waits = [
         ("REKINDLE_LOG_FLUSH_MS".to_owned(), millis(2_000.0, 100.0)),
         ("REKINDLE_PREEMPTION_NOTICE_MS".to_owned(), millis(30_000.0, 100.0)),
+        // Less than `Settings::outputs_wait` at any speed: else a machine goes while its agent still collects.
+        ("REKINDLE_OUTPUTS_MS".to_owned(), millis(240_000.0, 0.0)),
     ];
     waits.into_iter().chain(bound).collect()
 }
@@ -273,5 +275,21 @@ mod tests {
             "`rekindle doctor` checks this machine; a new folder for --state starts from nothing",
         ];
         assert!(said.iter().all(|word| text.contains(word)), "{text}");
+    }
+
+    #[test]
+    fn agents_give_up_their_outputs_before_their_machine_goes_at_any_speed() {
+        #[derive(clap::Parser)]
+        struct Alone {
+            #[command(flatten)]
+            agent: rekindle_agent::AgentArgs,
+        }
+        let given = |speed: f64| worker_env(speed, None)["REKINDLE_OUTPUTS_MS"].parse::<u64>().unwrap();
+        for speed in [0.01, 1.0, 10.0, 1000.0] {
+            let kept = rekindle_core::settings::Settings::default().scaled(speed).outputs_wait;
+            assert!(std::time::Duration::from_millis(given(speed)) < kept, "{speed}");
+        }
+        let alone: Alone = clap::Parser::parse_from(["agent"]);
+        assert_eq!(given(1.0), alone.agent.outputs_ms, "as in the cloud");
     }
 }
