@@ -434,8 +434,8 @@ mod tests {
         let layout = Layout::new(&home, &home, &JobId::parse("a").unwrap(), 1);
         layout.make().unwrap();
         let work = layout.work();
-        // One on an entry, one deeper and in a folder that the bundle has too.
-        let [flat, deep] = ["data", "bin/deep/data"].map(|name| work.join(name));
+        // One on an entry, one deeper, in a folder that the bundle has too, and under a name that the kernel escapes in its list.
+        let [flat, deep] = ["data", "bin/deep/all my\\data"].map(|name| work.join(name));
         std::fs::create_dir_all(&flat).unwrap();
         std::fs::create_dir_all(&deep).unwrap();
         let Some(_flat) = Mount::new(&flat) else { return skipped(NAME, "no tmpfs can be mounted here") };
@@ -450,7 +450,7 @@ mod tests {
             empty(&layout).await.unwrap();
             assert_eq!(
                 (names(&work), names(&work.join("bin/deep"))),
-                (vec!["bin".into(), "data".into()], vec!["data".into()])
+                (vec!["bin".into(), "data".into()], vec!["all my\\data".into()])
             );
             prepare(&layout, &metadata, Some(&code)).await.unwrap();
             assert_eq!(std::fs::read(work.join("bin/train.sh")).unwrap(), b"hi\n");

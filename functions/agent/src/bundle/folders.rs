@@ -1,9 +1,11 @@
 //! Folders that are removed: without what is mounted in them, and also where their modes forbid it.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
@@ -25,7 +27,24 @@ pub(super) fn is_folder(path: &Path) -> bool {
 pub(super) fn holds_mount(folder: &Path) -> bool {
     let Ok(folder) = folder.canonicalize() else { return false };
     let mounts = procfs::process::Process::myself().and_then(|me| me.mountinfo());
-    mounts.map_or(true, |mounts| mounts.0.iter().any(|mount| mount.mount_point.starts_with(&folder)))
+    mounts.map_or(true, |mounts| mounts.0.iter().any(|mount| unescaped(&mount.mount_point).starts_with(&folder)))
+}
+
+/// A path of the kernel's list of mounts: spaces, tabs, ends of lines and backslashes stand there as `\040` and so on.
+fn unescaped(path: &Path) -> PathBuf {
+    let mut bytes = Vec::new();
+    let mut rest = path.as_os_str().as_bytes();
+    while let Some((&byte, behind)) = rest.split_first() {
+        let code = behind.get(..3).and_then(|three| u8::from_str_radix(std::str::from_utf8(three).ok()?, 8).ok());
+        if let Some(code) = code.filter(|_| byte == b'\\') {
+            bytes.push(code);
+            rest = &behind[3..];
+        } else {
+            bytes.push(byte);
+            rest = behind;
+        }
+    }
+    OsString::from_vec(bytes).into()
 }
 
 /// Removes a folder, if it is there, as [`remove_folder`] does.
