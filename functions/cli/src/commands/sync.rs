@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rekindle_core::spec::CommandLine;
 use rekindle_wire::v1::{ExecBody, ExecView, ExecWorkerView, UnpackBody};
@@ -218,7 +218,7 @@ fn unpack(file: File, place: &Place) -> std::io::Result<Brought> {
             Place::Named(folder) | Place::Folder(folder) => folder,
         };
         let is_special = kind.is_fifo() || kind.is_character_special() || kind.is_block_special();
-        if is_special || is_no_file(&to.join(entry.path()?)) {
+        if is_special || is_no_file(&place_of(to, &entry.path()?)) {
             brought.special.push(entry.path()?.into_owned());
             continue;
         }
@@ -238,6 +238,11 @@ fn unpack(file: File, place: &Place) -> std::io::Result<Brought> {
         folder.unpack_in(to)?;
     }
     Ok(brought)
+}
+
+/// Where an entry goes, as the crate does it: what begins at the root lies below the folder all the same.
+fn place_of(to: &Path, named: &Path) -> PathBuf {
+    to.join(named.components().filter(|part| matches!(part, Component::Normal(_))).collect::<PathBuf>())
 }
 
 /// Where one file is written: what a link leads to, and never in the place of a device or a pipe, which the crate would remove.
@@ -352,6 +357,28 @@ mod tests {
         assert_eq!(brought.bytes, 1, "the files alone");
         assert_eq!(std::fs::read(to.path().join("closed/a.txt")).unwrap(), b"a");
         assert!(!to.path().join("closed/pipe").exists() && !to.path().join("null").exists());
+    }
+
+    #[test]
+    fn a_pipe_here_stays_one_also_where_it_is_named_from_the_root() {
+        for name in ["pipe", "/pipe", "./pipe"] {
+            let mut archive = tar::Builder::new(tempfile::tempfile().unwrap());
+            let mut header = tar::Header::new_gnu();
+            // As it is: the crate writes no absolute one by itself.
+            header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_mode(0o644);
+            header.set_size(1);
+            header.set_cksum();
+            archive.append(&header, &b"a"[..]).unwrap();
+            let mut file = archive.into_inner().unwrap();
+            file.seek(SeekFrom::Start(0)).unwrap();
+            let to = tempfile::tempdir().unwrap();
+            let pipe = to.path().join("pipe");
+            assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+            let brought = unpack(file, &Place::Folder(to.path().to_owned())).unwrap();
+            assert_eq!(brought.special, [Path::new(name)]);
+            assert!(!pipe.metadata().unwrap().is_file(), "{name}");
+        }
     }
 
     #[test]
