@@ -94,11 +94,6 @@ pub struct AgentConfig {
 }
 
 impl AgentConfig {
-    /// Output waits in memory, which a reboot empties.
-    pub(crate) fn has_buffer(&self) -> bool {
-        self.buffer != self.home
-    }
-
     /// Reads the boot id and finds this binary. `prefix` is what stands before the agent's own arguments (`__agent` in
     /// the CLI).
     ///

@@ -34,7 +34,8 @@ impl Layout {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.buffer)
     }
 
-    /// A machine of its own, whose output waits in memory; else a person's or a test's, whose disks are not to be waited for.
+    /// A machine of its own, whose output waits in memory, which a reboot empties; else a person's or a test's, whose disks are
+    /// not to be waited for.
     pub(crate) fn has_buffer(&self) -> bool {
         self.buffer != self.generation
     }

@@ -151,9 +151,9 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
         out,
         bell: Bell::open(&node.address, node.bell_port).await,
     };
-    let has_buffer = config.has_buffer();
+    let sent = layout.has_buffer().then(Keeper::begin);
     let (flush, backlog_max) = (config.log_flush, config.log_backlog_bytes);
-    let shipper = Shipper { api, node, layout, flush, backlog_max, sent: has_buffer.then(Keeper::begin) };
+    let shipper = Shipper { api, node, layout, flush, backlog_max, sent };
     let reports = tokio::spawn(reporter.run(snapshot));
     let shipping = tokio::spawn(shipper.run(tokens, flush_requests));
     let leave = machine.run(from_api, words).await;
