@@ -95,6 +95,8 @@ pub(crate) struct Unprepared {
 pub(crate) enum Event {
     /// Everything older has ended and the code is there, or it cannot be had.
     Prepared(Result<(), Unprepared>),
+    /// `setup` was done before, or just now; or it is to be.
+    SetUp(bool),
     /// A program was started, or not.
     Started(Name, anyhow::Result<Standing>),
     /// A program was not started: it was called off before.
@@ -336,6 +338,7 @@ impl Machine {
     fn on_event(&mut self, event: Event) {
         match event {
             Event::Prepared(done) => self.on_prepared(done),
+            Event::SetUp(is_done) => self.on_set_up(is_done),
             Event::Started(name, standing) => self.on_started(name, standing),
             Event::CalledOff(name) => self.on_called_off(name),
             Event::Ended(name, ended) => self.on_ended(name, ended),

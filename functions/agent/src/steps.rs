@@ -39,24 +39,41 @@ impl Machine {
         if !matches!(self.doing, Doing::Nothing) || self.live.is_some() {
             return;
         }
-        let setup_done = self.parts.layout.setup_done();
         let Some(attempt) = self.state.attempt.as_mut().filter(|a| a.exit.is_none()) else { return };
         let Some(work) = &attempt.work else { return };
         match attempt.step {
             Step::Fresh => self.prepare(),
-            Step::Prepared => match &work.setup {
-                Some(setup) if files::read_json::<CommandLine>(&setup_done).as_ref() != Some(setup) => {
-                    self.start(Name::Setup);
-                }
-                _ => {
-                    attempt.step = Step::Ready;
-                    self.is_dirty = true;
-                    self.go(run);
-                }
-            },
+            Step::Prepared => {
+                let setup = work.setup.clone();
+                self.beside(move |done| setup.is_none() || files::read_json(done) == setup);
+            }
             Step::Ready if run => self.start(Name::Run),
             // A step whose program is neither being started nor alive has been closed, or will be by its event.
             Step::Ready | Step::Setup | Step::Run => {}
+        }
+    }
+
+    /// Reads or writes that `setup` was done, beside the machine: true if it was.
+    fn beside(&mut self, with: impl FnOnce(&Path) -> bool + Send + 'static) {
+        let (setup_done, events) = (self.parts.layout.setup_done(), self.events.clone());
+        self.doing = Doing::Preparing(tokio::spawn(async move {
+            let is_done = tokio::task::spawn_blocking(move || with(&setup_done)).await.unwrap_or(false);
+            let _ = events.send(Event::SetUp(is_done)).await;
+        }));
+    }
+
+    /// It is known whether `setup` was done.
+    pub(crate) fn on_set_up(&mut self, is_done: bool) {
+        if !matches!(self.doing, Doing::Preparing(_)) {
+            return;
+        }
+        self.doing = Doing::Nothing;
+        let Some(attempt) = self.state.attempt.as_mut() else { return };
+        if is_done {
+            attempt.step = Step::Ready;
+            self.is_dirty = true;
+        } else {
+            self.start(Name::Setup);
         }
     }
 
@@ -281,19 +298,19 @@ impl Machine {
     /// A program ended.
     pub(crate) fn on_ended(&mut self, name: Name, ended: Ended) {
         tracing::info!(program = name.as_str(), exit = ?ended.exit, "ended");
-        let setup_done = self.parts.layout.setup_done();
         let Some(attempt) = self.state.attempt.as_mut().filter(|a| a.exit.is_none()) else { return };
         if matches!(self.doing, Doing::Ending(..)) {
             return;
         }
         if name == Name::Setup && ended.exit == Exit::Code(0) && attempt.stop.is_none() {
             let setup = attempt.work.as_ref().and_then(|w| w.setup.clone());
-            if let Err(error) = files::replace_json(&setup_done, &setup) {
-                tracing::warn!(%error, "cannot write down that setup was done");
-            }
-            attempt.step = Step::Ready;
             self.live = None;
-            self.is_dirty = true;
+            self.beside(move |done| {
+                if let Err(error) = files::replace_json(done, &setup) {
+                    tracing::warn!(%error, "cannot write down that setup was done");
+                }
+                true
+            });
             return;
         }
         match attempt.stop {

@@ -112,3 +112,27 @@ async fn output_in_memory_is_sent_while_the_disk_hangs() {
     assert_eq!(exit.evidence.exit, Exit::Code(3));
     take(pipe).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_notice_is_told_while_what_setup_made_is_not_written_down_yet() {
+    let cloud = Cloud::start("exec sleep 1000").await;
+    cloud.set(|inner| {
+        let work = inner.order.work.as_mut().unwrap();
+        work.setup =
+            Some(CommandLine::Shell("echo up >up; until [ -e go ]; do sleep 0.02; done; echo done >done".into()));
+    });
+    let worker = Worker::start(&cloud);
+    worker.line("up").await;
+    let pipe = hang(&worker, "setup.done").await;
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    worker.line("done").await;
+    // That its end is heard shows in nothing but this paper.
+    let ended = worker.home().join("jobs/train/g2/a1/setup.ended.json");
+    poll("setup has ended", || ended.exists().then_some(())).await;
+    heard(&cloud).await;
+    cloud.set(|inner| inner.values.insert("preempted".into(), "TRUE".into()));
+    cloud.until("the notice is told", |inner| inner.reports.iter().find(|r| r.notice.is_some()).map(drop)).await;
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert!(exit.ordered);
+    take(pipe).await;
+}
