@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::disk;
 use crate::model::{Node, NodeKey, World};
 use crate::supervisor::tree::{self, Live};
 use crate::vm::{BootDir, TOKEN_HEADER, VmRecord, VmSpec, read_json, write_json};
@@ -330,7 +331,7 @@ impl Machine {
     }
 
     fn delete(&self, vm: &str) {
-        if let Err(error) = std::fs::remove_dir_all(self.vms.join(vm))
+        if let Err(error) = disk::remove(&self.vms.join(vm))
             && error.kind() != std::io::ErrorKind::NotFound
         {
             tracing::warn!("cannot delete the folder of VM {vm}: {error}");

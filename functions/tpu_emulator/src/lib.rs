@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 mod config;
+mod disk;
 mod duration;
 mod events;
 mod fleet;
