@@ -25,14 +25,24 @@ pub(crate) struct Keeper {
     done: watch::Receiver<Done>,
 }
 
-/// What is not written yet, by file, each with its number. Without bytes, the file is to be gone.
+/// What is not written yet, by file.
 #[derive(Debug, Default)]
 struct Due {
-    files: BTreeMap<PathBuf, (u64, Option<Vec<u8>>)>,
+    files: BTreeMap<PathBuf, Waiting>,
     last: u64,
 }
 
-/// How far the disk has come: up to these numbers all was tried, and all is there.
+/// What a file is to hold.
+#[derive(Debug, Clone)]
+struct Waiting {
+    /// Of what was brought for this file, and neither it nor anything newer is there: the oldest.
+    since: u64,
+    number: u64,
+    /// Without any, the file is to be gone.
+    bytes: Option<Vec<u8>>,
+}
+
+/// How far the disk has come: up to these numbers all was tried, and all is there, or something newer.
 #[derive(Debug, Clone, Copy, Default)]
 struct Done {
     tried: u64,
@@ -88,7 +98,8 @@ impl Keeper {
             let mut due = lock(&self.due);
             due.last += 1;
             let number = due.last;
-            due.files.insert(path, (number, bytes));
+            let since = due.files.get(&path).map_or(number, |older| older.since);
+            due.files.insert(path, Waiting { since, number, bytes });
             number
         };
         self.brought.send_replace(number);
@@ -132,12 +143,13 @@ fn write_due(due: &Mutex<Due>, was_refused: bool) -> (Done, bool) {
         (due.files.clone(), due.last)
     };
     let mut is_refused = false;
-    for (path, (number, bytes)) in all {
+    for (path, Waiting { number, bytes, .. }) in all {
         match write(&path, bytes.as_deref()) {
             Ok(()) => {
                 let files = &mut lock(due).files;
-                if files.get(&path).is_some_and(|newest| newest.0 == number) {
-                    files.remove(&path);
+                match files.get_mut(&path) {
+                    Some(newer) if newer.number > number => newer.since = number + 1,
+                    Some(_) | None => drop(files.remove(&path)),
                 }
             }
             Err(error) => {
@@ -149,7 +161,7 @@ fn write_due(due: &Mutex<Due>, was_refused: bool) -> (Done, bool) {
             }
         }
     }
-    let waits_from = lock(due).files.values().map(|(number, _)| *number).min();
+    let waits_from = lock(due).files.values().map(|waiting| waiting.since).min();
     (Done { tried: last, kept: waits_from.map_or(last, |from| last.min(from - 1)) }, is_refused)
 }
 
@@ -186,6 +198,21 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"99");
         assert!(keeper.put(path.clone(), None).answered().await && !path.exists());
         assert!(keeper.put(path, None).answered().await, "what is gone is gone");
+    }
+
+    #[tokio::test]
+    async fn what_was_refused_is_not_kept_since_something_newer_is_refused_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("later/file");
+        let keeper = Keeper::begin();
+        let first = keeper.put(path.clone(), Some(b"first".to_vec()));
+        assert!(!first.clone().answered().await, "there is no folder");
+        let second = keeper.put(path.clone(), Some(b"second".to_vec()));
+        assert!(!second.clone().answered().await, "there is none yet");
+        assert_eq!(first.clone().kept().now_or_never(), None, "neither it nor the newer one is there");
+        std::fs::create_dir(folder.path().join("later")).unwrap();
+        assert!(first.kept().await && second.kept().await);
+        assert_eq!(std::fs::read(&path).unwrap(), b"second");
     }
 
     #[tokio::test]
