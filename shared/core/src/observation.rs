@@ -410,9 +410,9 @@ pub struct ZoneReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Permit {
-    /// A permit of this minute may be taken with this commit.
+    /// A permit may be taken with this commit.
     Free,
-    /// This minute's free permits are used; the tick grants the rest.
+    /// Those that passes may take by themselves are used; ticks grant the rest.
     Wait,
     /// The tick granted one to this job.
     Granted,

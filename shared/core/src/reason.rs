@@ -22,7 +22,7 @@ pub enum Reason {
     RateLimit,
     /// No candidate of the job is offered or allowed.
     NoCandidate,
-    /// Waits for a create permit of this minute.
+    /// Waits for a create permit: so many a minute are given for the project.
     CreateBudget,
     /// `max_chips` would be passed.
     MaxChips,

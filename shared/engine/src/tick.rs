@@ -296,7 +296,9 @@ impl Engine {
     /// Grants what is left of this half minute, and of the next, to those that wait, in their order. Each with the half minute that it counts in.
     fn choose(&self, waiters: &[Waiter], doc: &mut CreatesDoc, now: i64) -> Vec<(JobId, i64)> {
         doc.forget(now);
-        let mut without = waiters.iter().filter(|w| !doc.grants.contains_key(&w.id)).collect::<Vec<_>>().into_iter();
+        // Who has not come for a grant in its time was not told of it.
+        let has_one = |w: &&Waiter| doc.grants.get(&w.id).is_some_and(|half| *half + 1 >= now);
+        let mut without = waiters.iter().filter(|w| !has_one(w)).collect::<Vec<_>>().into_iter();
         let mut chosen = Vec::new();
         for half in [now, now + 1] {
             let free = self.settings.creates_per_half().saturating_sub(doc.used_in(half));

@@ -15,7 +15,8 @@ const GRANT_HALVES: i64 = 4;
 /// `limits/creates`.
 ///
 /// **Invariant:** no half minute has more permits than half of a minute's budget. So a minute has its whole budget, and any 60 seconds, which
-/// touch three half minutes, have one and a half of it: below the platform's limit, which is not known to begin with the minute.
+/// touch three half minutes, have one and a half of it: below the platform's limit, which is not known to begin with the minute. A pass that
+/// comes half a minute late with its grant can add to that; what the platform refuses then is sent again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CreatesDoc {
     /// Permits that count in each half minute (since 1970), taken by passes or granted.
@@ -58,10 +59,11 @@ impl CreatesDoc {
         self.halves.get(&half).copied().unwrap_or_default()
     }
 
-    /// Permits that count near a half minute: in the one before, itself, and the next, for which some are granted already.
+    /// Permits that count near a half minute: in the two before, itself, and the next, for which some are granted already. Of a tick that comes
+    /// in time the grants are among these until the next tick's are.
     #[must_use]
     pub fn used_near(&self, half: i64) -> u32 {
-        (half - 1..=half + 1).fold(0, |sum, half| self.used_in(half).saturating_add(sum))
+        (half - 2..=half + 1).fold(0, |sum, half| self.used_in(half).saturating_add(sum))
     }
 
     /// One more permit counts in a half minute.
@@ -169,7 +171,7 @@ mod tests {
             doc.grants.insert(JobId::parse(&format!("j{half}")).unwrap(), half);
         }
         doc.count(13);
-        assert_eq!((doc.used_in(13), doc.used_near(13), doc.used_near(15)), (2, 4, 1));
+        assert_eq!((doc.used_in(13), doc.used_near(13), doc.used_near(15), doc.used_near(16)), (2, 5, 3, 1));
         doc.forget(15);
         assert_eq!(doc.halves.keys().copied().collect::<Vec<_>>(), [12, 13, 14]);
         assert_eq!(doc.grants.values().copied().collect::<Vec<_>>(), [12, 13, 14]);

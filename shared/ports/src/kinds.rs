@@ -36,7 +36,7 @@ pub enum Kind {
     Instance(String),
     /// `zones/{zone}-{accelerator}-{capacity}`: what recent creates met there. Advisory; may be lost.
     Zone(Placement),
-    /// `limits/creates`: permits of this minute, chips and money committed. Written with the job that takes a permit, and by `tick`.
+    /// `limits/creates`: create permits of the last half minutes, chips and money committed. Written with the job that takes a permit, and by `tick`.
     Creates,
     /// `orphans/{monday}`: what chips cost in that week that nobody owned. Written by `tick`; kept.
     Orphans(Date),

@@ -178,7 +178,7 @@ impl Pass<'_> {
     fn permitted(&mut self) -> bool {
         let (reason, text) = match &self.seen.permit {
             Permit::Free | Permit::Granted => return true,
-            Permit::Wait => (Reason::CreateBudget, "waits for a create permit of this minute"),
+            Permit::Wait => (Reason::CreateBudget, "waits for a create permit: so many a minute are given"),
             Permit::Frozen => (Reason::Frozen, "creates are frozen; `rekindle thaw` lets them go on"),
         };
         self.wake(self.now + self.settings().rate_cooldown);

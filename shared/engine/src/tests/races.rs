@@ -111,7 +111,8 @@ async fn a_permit_that_is_late_counts_in_the_half_minute_of_its_create_and_one_t
 
 #[tokio::test]
 async fn nobody_takes_a_permit_alone_where_the_half_minutes_about_it_are_used() {
-    for (off, used, creates) in [(-2, 30, 1), (-1, 30, 0), (0, 30, 0), (1, 30, 0), (2, 30, 1), (-1, 29, 1), (1, 29, 1)]
+    for (off, used, creates) in
+        [(-3, 30, 1), (-2, 30, 0), (-1, 30, 0), (0, 30, 0), (1, 30, 0), (2, 30, 1), (-2, 29, 1), (1, 29, 1)]
     {
         let rig = Rig::new().await;
         rig.submit(json!({})).await;
@@ -120,6 +121,29 @@ async fn nobody_takes_a_permit_alone_where_the_half_minutes_about_it_are_used() 
         rig.fakes.store().write(&Kind::Creates, &doc, Precondition::None).await.unwrap();
         rig.engine.pass(&id(), "test", None).await.unwrap();
         assert_eq!(rig.creates(), creates, "{used} used {off} half minutes off");
+    }
+}
+
+#[tokio::test]
+async fn a_grant_whose_hint_was_lost_is_given_again_by_the_next_tick() {
+    let rig = Rig::new().await;
+    rig.submit(json!({})).await;
+    let half = half_of(rig.now());
+    let full = CreatesDoc { halves: BTreeMap::from([(half, 30)]), ..CreatesDoc::default() };
+    rig.fakes.store().write(&Kind::Creates, &full, Precondition::None).await.unwrap();
+    rig.engine.pass(&id(), "test", None).await.unwrap();
+    assert_eq!(rig.job().await.reason, Reason::CreateBudget);
+    for (ago, used, granted) in [(1, 30, 0), (2, 30, 1), (2, 0, 1)] {
+        let doc = CreatesDoc {
+            halves: BTreeMap::from([(half, used)]),
+            grants: BTreeMap::from([(id(), half - ago)]),
+            ..CreatesDoc::default()
+        };
+        rig.fakes.store().write(&Kind::Creates, &doc, Precondition::None).await.unwrap();
+        assert_eq!(rig.engine.tick(rig.now()).await.unwrap().granted, granted, "{ago} half minutes ago");
+        let doc = rig.fakes.store().read::<CreatesDoc>(&Kind::Creates).await.unwrap().unwrap().value;
+        let from = if granted == 0 { half - ago } else { half + i64::from(used == 30) };
+        assert_eq!(doc.grants[&id()], from, "{ago} half minutes ago, {used} used");
     }
 }
 
