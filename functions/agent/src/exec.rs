@@ -18,6 +18,7 @@ use rekindle_core::classify::Exit;
 use rekindle_core::exec::{ExecAction, ExecExit, ExecOrder};
 use rekindle_core::spec::CommandLine;
 use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::watch;
 
@@ -115,12 +116,22 @@ fn used_at(terminals: &Path) -> Option<Timestamp> {
     times.max().and_then(|time| Timestamp::try_from(time).ok())
 }
 
-/// Who leads the groups of the commands that were begun on this slice, by this agent or an earlier one.
-pub(crate) fn leaders(layout: &Layout) -> Vec<Birth> {
+/// In the paper about it: who leads the group of a command.
+#[derive(Debug, Serialize, Deserialize)]
+struct Leader {
+    /// In another boot the numbers are others'.
+    boot_id: String,
+    birth: Birth,
+}
+
+/// Who leads the groups of the commands that were begun on this slice, by this agent or an earlier one, in this boot.
+pub(crate) fn leaders(layout: &Layout, boot_id: &str) -> Vec<Birth> {
     let folders = layout.attempts().into_iter().map(|attempt| layout.attempt(attempt));
     let entries = folders.flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
     let is_leader = |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.starts_with(LEADER));
-    entries.filter(|entry| is_leader(&entry.file_name())).filter_map(|entry| files::read_json(&entry.path())).collect()
+    let papers = entries.filter(|entry| is_leader(&entry.file_name())).map(|entry| entry.path());
+    let leaders = papers.filter_map(|paper| files::read_json::<Leader>(&paper));
+    leaders.filter(|leader| leader.boot_id == boot_id).map(|leader| leader.birth).collect()
 }
 
 /// What carries out orders.
@@ -138,6 +149,8 @@ pub(crate) struct Exec {
     pub(crate) secrets: Secrets,
     /// Folders.
     pub(crate) layout: Layout,
+    /// This boot.
+    pub(crate) boot_id: String,
     /// Ends of children.
     pub(crate) reaped: Reaped,
     /// Orders whose commands somebody told to end.
@@ -190,6 +203,7 @@ impl Exec {
     /// Writes down who leads a command's group: one without our mark (`env -i`) is found by it when this agent is no more.
     fn write_leader(&self, order: &ExecOrder, leader: Option<Birth>) {
         let path = self.layout.attempt(order.attempt).join(format!("{LEADER}{}", order.id));
+        let leader = leader.map(|birth| Leader { boot_id: self.boot_id.clone(), birth });
         if let Some(Err(error)) = leader.map(|leader| files::replace_json(&path, &leader)) {
             tracing::warn!(order = order.id, %error, "cannot write down the process of an order");
         }
@@ -434,7 +448,23 @@ impl Exec {
 
 #[cfg(test)]
 mod tests {
+    use rekindle_core::ids::JobId;
+
     use super::*;
+
+    #[test]
+    fn a_commands_leader_of_another_boot_is_nobody() {
+        let home = tempfile::tempdir().unwrap();
+        let layout = Layout::new(home.path(), home.path(), &JobId::parse("a").unwrap(), 1);
+        let folder = layout.attempt(1);
+        std::fs::create_dir_all(&folder).unwrap();
+        let birth = |pid| Birth { pid, start: 7 };
+        for (order, boot_id) in [(1, "boot-1"), (2, "boot-2")] {
+            let leader = Leader { boot_id: boot_id.to_owned(), birth: birth(order) };
+            files::replace_json(&folder.join(format!("{LEADER}{order}")), &leader).unwrap();
+        }
+        assert_eq!(leaders(&layout, "boot-2"), [birth(2)]);
+    }
 
     #[test]
     fn a_terminal_that_is_used_is_activity() {

@@ -124,6 +124,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
         metadata: metadata.clone(),
         secrets: secrets.clone(),
         layout: layout.clone(),
+        boot_id: config.boot_id.clone(),
         reaped: Reaped::default(),
         stops: Arc::default(),
         closed: Arc::default(),

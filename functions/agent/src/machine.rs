@@ -548,7 +548,8 @@ impl Machine {
 
     /// What is to be ended with that program: people's commands, too.
     pub(crate) fn programs(&self, family: Option<procs::Family>) -> procs::Programs {
-        let (commands, shims) = (exec::leaders(&self.parts.layout), program::shims(&self.parts.layout));
+        let (layout, boot_id) = (&self.parts.layout, &self.parts.config.boot_id);
+        let (commands, shims) = (exec::leaders(layout, boot_id), program::shims(layout));
         procs::Programs { home: self.parts.config.home.clone(), family, commands, shims }
     }
 }

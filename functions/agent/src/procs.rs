@@ -3,12 +3,12 @@
 //! **Invariant:** a process is known by its id and its start time together, so a number that the kernel gave to
 //! somebody else is never signalled. Programs are found by four marks, any of which is enough: descent from a
 //! shim (of whatever program and attempt: it lives as long as anything below it) or from this agent (which people's commands
-//! come from, and what a dead shim leaves), session, process group (that of a person's command is written down), and an
-//! environment variable that every child inherits (the only one that a grandchild in a session of its own keeps once its shim
+//! come from, and what a dead shim leaves), session of the current program, process group (that of a person's command is
+//! written down), and an environment variable that every child inherits (the only one that a grandchild in a session of its own keeps once its shim
 //! and its agent are dead).
 //!
-//! **Limit:** one thing has none of them, and lives on: what gave up session and environment (`setsid env -i`), and whose shim
-//! *and* agent were both killed while it lived. It is a child of process 1 then. Nothing of ours ends it before its
+//! **Limit:** one thing has none of them, and lives on: what gave up session and environment (`setsid env -i`, and below
+//! another program than the current one `env -i` alone), and whose shim *and* agent were both killed while it lived. It is a child of process 1 then. Nothing of ours ends it before its
 //! machine, but no attempt begins while it holds a device.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,9 +100,9 @@ pub(crate) struct Programs {
     pub(crate) home: PathBuf,
     /// The program.
     pub(crate) family: Option<Family>,
-    /// Leaders of the groups of people's commands, which an earlier agent may have begun.
+    /// Leaders of the groups of people's commands, which an earlier agent may have begun: in this boot.
     pub(crate) commands: Vec<Birth>,
-    /// Shims of all attempts, which an earlier agent may have begun: that of `setup` lives as long as what `setup` left.
+    /// Shims of all attempts, perhaps of another boot, which an earlier agent may have begun: that of `setup` lives as long as what `setup` left.
     pub(crate) shims: Vec<Birth>,
 }
 
@@ -132,9 +132,11 @@ pub(crate) fn members(of: &Programs) -> Result<Vec<Birth>, procfs::ProcError> {
     let Programs { home, family, commands, shims } = of;
     let table = table()?;
     let is = |birth: Birth| table.get(&birth.pid).is_none_or(|s| s.starttime == birth.start);
-    // A number of ours that now belongs to another process says nothing any more.
-    let shims = family.map(|f| f.shim).into_iter().chain(shims.iter().copied());
-    let shims: BTreeSet<i32> = shims.filter(|b| is(*b)).map(|b| b.pid).collect();
+    // A number of ours that now belongs to another process says nothing any more, and one that nobody has only as long as what
+    // was below it keeps the kernel from giving it away: of a shim of long ago, or of another boot, that is not known.
+    let lives = |birth: &&Birth| table.get(&birth.pid).is_some_and(|s| s.starttime == birth.start);
+    let shims = shims.iter().filter(lives).copied().chain(family.map(|f| f.shim).filter(|shim| is(*shim)));
+    let shims: BTreeSet<i32> = shims.map(|b| b.pid).collect();
     let leaders = family.map(|f| f.program).into_iter().chain(commands.iter().copied());
     let groups: BTreeSet<i32> = leaders.filter(|b| is(*b)).map(|b| b.pid).collect();
     let children = descendants(&table, shims.iter().copied());
@@ -340,5 +342,49 @@ pub(crate) async fn end_strays(programs: &Programs, strays: &[Family], kill_at: 
     for stray in strays.iter().filter(|stray| Some(**stray) != programs.family) {
         let stray = Programs { family: Some(*stray), ..programs.clone() };
         end(stray, false, kill_at.clone(), Some(LEFTOVER_GRACE)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    /// A session that has no leader any more; answers its number, and a process in it.
+    fn session() -> (i32, Birth) {
+        let text = "echo $$; sleep 987 >/dev/null & echo $!";
+        let mut leader: Child =
+            Command::new("setsid").args(["bash", "-c", text]).stdout(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(leader.stdout.take().unwrap()).lines();
+        let said: Vec<i32> = said.map(|line| line.unwrap().parse().unwrap()).collect();
+        leader.wait().unwrap();
+        (said[0], Birth::of(said[1]).unwrap())
+    }
+
+    #[test]
+    fn a_session_is_ours_by_a_shim_that_lives_or_by_that_of_the_current_program() {
+        let (number, other) = session();
+        let dead = Birth { pid: number, start: 1 };
+        let home = tempfile::tempdir().unwrap();
+        let of = |family: Option<Family>, shims: &[Birth]| {
+            let programs =
+                Programs { home: home.path().to_owned(), family, commands: Vec::new(), shims: shims.to_owned() };
+            members(&programs).unwrap()
+        };
+        assert_eq!(table().unwrap().get(&number).map(is_dead), None, "nobody has the number");
+        assert!(!of(None, &[dead]).contains(&other), "it may be anybody's");
+        assert!(of(Some(Family { shim: dead, program: dead }), &[]).contains(&other), "its shim has just died");
+        // Below one that lives.
+        let mut shim = Command::new("setsid").args(["bash", "-c", "sleep 986 & wait"]).spawn().unwrap();
+        let birth = Birth::of(shim.id().cast_signed()).unwrap();
+        while of(None, &[birth]).is_empty() {
+            assert!(birth.is_alive());
+        }
+        for birth in of(None, &[birth]).into_iter().chain([birth, other]) {
+            birth.signal(Signal::KILL);
+        }
+        shim.wait().unwrap();
     }
 }
