@@ -1,7 +1,7 @@
 //! The end of an attempt: what its exit report is made of, and the outputs that are collected after it.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use rekindle_core::classify::{Exit, SignalSender, Stage, WorkerEvidence};
 use rekindle_wire::agent::ExitReport;
 
-use crate::devices::{self, Devices};
+use crate::devices::{self, Devices, Holder};
 use crate::evidence;
 use crate::files::CLOSED;
 use crate::kernel::{Kernel, Watch};
@@ -25,6 +25,9 @@ use crate::stream::TakenOver;
 
 /// After everything is dead, the shim gets so long to write down how the program ended and what it said last.
 pub(crate) const LAST_WORD: Duration = Duration::from_secs(2);
+/// What lies on a disk that hangs is not told with an exit: it is waited for so long, which is half of what is left after SIGKILL until
+/// the machine goes.
+const DISKS_SAY: Duration = Duration::from_secs(1);
 /// After the outputs are collected, what was said about them gets so long to be sent.
 const SAID_WAIT: Duration = Duration::from_secs(2);
 
@@ -258,7 +261,35 @@ impl Closing {
         }
     }
 
-    pub(crate) fn report(mut self, ended: Ended) -> ExitReport {
+    /// The report, without what a disk that hangs would tell.
+    pub(crate) async fn report(self, ended: Ended) -> Option<ExitReport> {
+        let said = self.disks().await;
+        tokio::task::spawn_blocking(move || self.report_with(ended, said)).await.ok()
+    }
+
+    /// Asks everything that may wait for a disk, at the same time.
+    async fn disks(&self) -> Disks {
+        let folders = [self.work.clone(), self.home.clone(), std::env::temp_dir()];
+        let folders = folders.into_iter().chain(self.checkpoints());
+        let free: Vec<_> = folders.map(|folder| tokio::spawn(in_time(move || evidence::disk_free(&folder)))).collect();
+        let logs = self.tpu_logs_of();
+        let logs = in_time(move || logs.map(|(folder, since)| evidence::tpu_logs(&folder, since)).unwrap_or_default());
+        let devices = self.devices.clone();
+        let held = in_time(move || {
+            let found = devices.holders();
+            let is_stale = devices.remove_stale_lock(&found);
+            (found, is_stale)
+        });
+        let (tpu_logs, (holders, had_stale_lock)) = tokio::join!(logs, held);
+        let mut least = None;
+        for one in free {
+            let free = one.await.ok().flatten();
+            least = least.into_iter().chain(free).min();
+        }
+        Disks { free: least, tpu_logs, holders, had_stale_lock }
+    }
+
+    fn report_with(mut self, ended: Ended, disks: Disks) -> ExitReport {
         let attempt = &self.attempt;
         let ordered = attempt.stop.is_some();
         let said = evidence::tail(&self.folder.join("stdout"), &self.folder.join("stderr"), attempt.since);
@@ -269,13 +300,10 @@ impl Closing {
         let oom_kill = oom_line.is_some()
             || self.watch.has_seen_kill(ended.exit)
             || attempt.oom_kills.explains(self.kernel.oom_kills(), ended.exit);
-        let found = self.devices.holders();
-        let mut holders = devices::describe(&found);
-        if self.devices.remove_stale_lock(&found) {
+        let mut holders = devices::describe(&disks.holders);
+        if disks.had_stale_lock {
             holders.push(format!("rekindle: {} was left by a process that is dead", self.devices.lock.display()));
         }
-        let disks = [self.work.clone(), self.home.clone(), std::env::temp_dir()];
-        let disks = disks.into_iter().chain(self.checkpoints());
         ExitReport {
             at: ended.at,
             ordered,
@@ -286,15 +314,15 @@ impl Closing {
                 signal_sender: sender,
                 oom_kill,
                 oom_line: oom_line.unwrap_or_default(),
-                disk_free_bytes: disks.filter_map(|d| evidence::disk_free(&d)).min(),
+                disk_free_bytes: disks.free,
                 memory_free_bytes: self.memory_free,
-                device_busy: !found.is_empty(),
+                device_busy: !disks.holders.is_empty(),
                 holders,
                 rebooted: attempt.rebooted,
                 exited_at_ms: u64::try_from(ended.at.as_millisecond()).ok(),
                 last_step: attempt.progress.said.step,
                 during: if attempt.step == Step::Run { Stage::Run } else { Stage::Setup },
-                tail: self.tpu_logs() + &said,
+                tail: disks.tpu_logs + &said,
             },
         }
     }
@@ -306,12 +334,30 @@ impl Closing {
         folder.starts_with('/').then(|| folder.into())
     }
 
-    /// What the TPU runtime wrote for this program.
-    fn tpu_logs(&self) -> String {
-        let Some(started) = self.attempt.started_at else { return String::new() };
+    /// Where the TPU runtime wrote for this program, and since when.
+    fn tpu_logs_of(&self) -> Option<(std::path::PathBuf, SystemTime)> {
+        let started = self.attempt.started_at?;
         let own = self.attempt.work.as_ref().and_then(|w| w.env.get(TPU_LOG_DIR)).map(std::path::PathBuf::from);
         // The clock of file times goes in steps of up to 10 ms, behind the one that told the start.
         let since = started.checked_sub(Duration::from_millis(100)).unwrap_or(started);
-        evidence::tpu_logs(&own.unwrap_or_else(|| self.tpu_logs.clone()), since.into())
+        Some((own.unwrap_or_else(|| self.tpu_logs.clone()), since.into()))
     }
+}
+
+/// What the disks of the machine tell at an end.
+struct Disks {
+    /// Free bytes of the fullest.
+    free: Option<u64>,
+    /// What the TPU runtime wrote.
+    tpu_logs: String,
+    /// Who holds a device, or the lock of the runtime, which lies on a disk, too.
+    holders: Vec<Holder>,
+    /// That lock was left by a process that is dead.
+    had_stale_lock: bool,
+}
+
+/// Asks beside whoever waits for it, and no longer than a moment: then nothing is known.
+async fn in_time<T: Default + Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
+    let asked = tokio::task::spawn_blocking(ask);
+    tokio::time::timeout(DISKS_SAY, asked).await.map(Result::unwrap_or_default).unwrap_or_default()
 }

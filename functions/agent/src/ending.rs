@@ -148,7 +148,7 @@ impl Machine {
             let goes = *goes_at.borrow();
             let patience = logs::patience(ended.exit, goes.map(outputs::left_until), is_ordered.then(left));
             let folder = closing.folder.clone();
-            let report = tokio::task::spawn_blocking(move || closing.report(ended));
+            let report = closing.report(ended);
             // Once the last worker's exit is known the machine may be gone within the second.
             let told = async {
                 tokio::select! {
@@ -158,7 +158,7 @@ impl Machine {
             };
             let (report, is_told) = tokio::join!(report, told);
             let is_collecting = matches!(when, When::After(_)) && collecting.is_due();
-            if let Ok(report) = report {
+            if let Some(report) = report {
                 let closed = Closed { exit: Box::new(report), is_collecting, has_unsent: !is_told };
                 let _ = events.send(Event::Closed(Some(closed))).await;
             }

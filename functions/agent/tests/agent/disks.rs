@@ -136,3 +136,44 @@ async fn a_notice_is_told_while_what_setup_made_is_not_written_down_yet() {
     assert!(exit.ordered);
     take(pipe).await;
 }
+
+/// Holds a lease on a file: whoever opens it waits, as on a disk that hangs.
+struct Lease(std::process::Child);
+
+impl Lease {
+    fn on(path: &std::path::Path) -> Self {
+        let text = "import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+fcntl.fcntl(os.open(sys.argv[1], os.O_RDWR), fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print(flush=True)
+sys.stdin.read()";
+        let mut command = std::process::Command::new("python3");
+        command.args(["-c", text]).arg(path).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut is_held = [0];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut is_held).unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_exit_is_told_without_what_lies_on_a_disk_that_hangs() {
+    let run = "echo of the runtime >\"$TPU_LOG_DIR/log\"; echo said; echo up >up
+        until [ -e go ]; do sleep 0.02; done; exit 5";
+    let cloud = Cloud::start(run).await;
+    let worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    worker.line("up").await;
+    let _hangs = Lease::on(&worker.home().join("jobs/train/g2/tpu_logs/a1/log"));
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.evidence.tail.as_str()), (Exit::Code(5), "said\n"));
+    assert!(exit.evidence.disk_free_bytes.is_some(), "the others are asked all the same");
+}
