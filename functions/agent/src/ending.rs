@@ -9,9 +9,12 @@ use crate::closing::{Closing, LAST_WORD, all_told, collect};
 use crate::machine::{Closed, Doing, Event, Machine};
 use crate::outputs::{self, When};
 use crate::shim::Ended;
-use crate::state::{Attempt, Stop};
+use crate::state::{Attempt, Step, Stop};
 use crate::steps::flush;
 use crate::{files, keep, logs, procs, program};
+
+/// A full disk has forgotten it, and no order has brought it since.
+const UNKNOWN: &str = "rekindle: outputs: none is collected: what the job asks for is not known here any more";
 
 /// What bounds the time of a program that is ended, as it was told.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -119,6 +122,9 @@ impl Machine {
             return;
         };
         self.parts.exec.close(attempt.number, goes_at.borrow().is_some());
+        if attempt.work.is_none() && attempt.step == Step::Run {
+            self.say(UNKNOWN);
+        }
         let flushes = self.parts.flushes.clone();
         let (collecting, number, is_ordered) = (self.collecting(attempt), attempt.number, attempt.stop.is_some());
         let outputs_max = self.parts.config.outputs_max;

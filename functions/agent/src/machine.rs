@@ -191,6 +191,8 @@ pub(crate) struct Machine {
     pub(crate) live: Option<Live>,
     pub(crate) reaped: Reaped,
     pub(crate) taken_over: TakenOver,
+    /// The end of a program of which the state knew nothing: the first order tells what it was to leave.
+    pub(crate) forgotten: Option<(Name, Ended)>,
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) lows: Lows,
     pub(crate) kernel: Kernel,
@@ -231,6 +233,7 @@ impl Machine {
             live: None,
             reaped,
             taken_over: TakenOver::default(),
+            forgotten: None,
             events,
             lows: Lows::default(),
             kernel,
@@ -473,6 +476,11 @@ impl Machine {
     }
 
     fn step(&mut self) {
+        if self.order.is_some()
+            && let Some((name, ended)) = self.forgotten.take()
+        {
+            self.on_ended(name, ended);
+        }
         let now = Timestamp::now();
         match self.wanted(now) {
             Wanted::Nothing => {}

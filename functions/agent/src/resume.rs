@@ -81,7 +81,7 @@ impl Machine {
         tracing::warn!(known, attempt = number, "the state is older than what was begun");
         self.state.boot_id = spec.boot_id;
         let step = if name == Name::Run { Step::Run } else { Step::Setup };
-        // What to run is asked for again.
+        // What to run is asked for again, and an end waits for the answer: what the program was to leave stands there.
         self.state.attempt = Some(Attempt { number, step, ..Attempt::default() });
         self.is_dirty = true;
         true

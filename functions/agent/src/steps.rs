@@ -302,6 +302,11 @@ impl Machine {
         if matches!(self.doing, Doing::Ending(..)) {
             return;
         }
+        if attempt.work.is_none() && self.order.is_none() {
+            // An order brings it, and before the first one nobody can be told of the end anyhow.
+            self.forgotten = Some((name, ended));
+            return;
+        }
         if name == Name::Setup && ended.exit == Exit::Code(0) && attempt.stop.is_none() {
             let setup = attempt.work.as_ref().and_then(|w| w.setup.clone());
             self.live = None;

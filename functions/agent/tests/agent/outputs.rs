@@ -3,7 +3,7 @@
 use rekindle_core::classify::Exit;
 use rekindle_wire::agent::{Want, WorkerState};
 
-use crate::cloud::{Cloud, Inner, Worker, order, work};
+use crate::cloud::{Cloud, Inner, Worker, order, poll, work};
 
 /// Attempt 1 has failed and left an output that cannot be sent, and attempt 2, which writes to the same file, is ordered.
 async fn begun() -> (Cloud, Worker) {
@@ -51,4 +51,41 @@ async fn outputs_that_hold_the_next_attempt_up_are_given_up_which_is_said() {
     cloud.until_state(2, WorkerState::Running).await;
     worker.line("started").await;
     assert!(cloud.set(|inner| inner.outputs.is_empty()), "none of them is taken for one of the first");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outputs_of_an_attempt_that_the_state_forgot_are_collected_also_when_it_ended_meanwhile() {
+    let cloud = Cloud::start("exit 0").await;
+    let mut worker = Worker::start(&cloud);
+    cloud.until_state(1, WorkerState::Ready).await;
+    cloud.want(Want::Run);
+    cloud.until_state(1, WorkerState::Exited).await;
+    let generation = worker.home().join("jobs/train/g2");
+    worker.terminate_agent().await;
+    let old = std::fs::read(generation.join("state.json")).unwrap();
+    worker.start_agent();
+    cloud.set(|inner| {
+        let mut second = work(2, "echo up >up; until [ -e go ]; do sleep 0.02; done; mkdir out; echo two >out/a");
+        second.outputs = vec!["out".into()];
+        inner.order = order(2, Want::Run, Some(second));
+    });
+    worker.line("up").await;
+    worker.kill_agent();
+    // A full disk has taken nothing since.
+    std::fs::write(generation.join("state.json"), old).unwrap();
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    let ended = generation.join("a2/run.ended.json");
+    poll("it ends", || std::fs::read(&ended).ok().filter(|paper| !paper.trim_ascii().is_empty())).await;
+    let before = cloud.set(|inner| {
+        inner.is_down = true;
+        inner.turned_away.len()
+    });
+    worker.start_agent();
+    let is_turned_away = |inner: &Inner| (inner.turned_away.len() >= before + 2).then_some(());
+    cloud.until("the end is found before any order", is_turned_away).await;
+    cloud.set(|inner| inner.is_down = false);
+    let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!(exit.evidence.exit, Exit::Code(0));
+    let is_there = |inner: &Inner| inner.outputs.get("a2/out/a").filter(|bytes| *bytes == b"two\n").map(drop);
+    cloud.until("the output", is_there).await;
 }
