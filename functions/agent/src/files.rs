@@ -132,11 +132,15 @@ pub(crate) fn replace_json<T: Serialize>(path: &Path, value: &T) -> io::Result<(
     replace(path, &serde_json::to_vec(value).map_err(io::Error::other)?)
 }
 
-/// [`replace_json`], and where the disk has no room for a second file, over the first: such a paper can be written as long as it
-/// is there.
+/// [`replace`] with JSON, and where the disk has no room for a second file, over the first: such a paper can be written as
+/// long as it is there.
+pub(crate) fn rewrite(path: &Path, json: &[u8]) -> io::Result<()> {
+    replace(path, json).or_else(|error| overwrite(path, json.to_vec()).map_err(|_| error))
+}
+
+/// [`rewrite`] with what is no JSON yet.
 pub(crate) fn rewrite_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
-    let bytes = serde_json::to_vec(value).map_err(io::Error::other)?;
-    replace(path, &bytes).or_else(|error| overwrite(path, bytes).map_err(|_| error))
+    rewrite(path, &serde_json::to_vec(value).map_err(io::Error::other)?)
 }
 
 /// Puts bytes over a file that is there. They need no room, and an agent that is killed leaves old or new ones: both are within

@@ -92,7 +92,7 @@ impl Keeper {
         Self { due, brought: Arc::new(brought), done }
     }
 
-    /// Brings the whole content of a file; without any, it is removed.
+    /// Brings the whole content of a file, which is JSON; without any, it is removed.
     pub(crate) fn put(&self, path: PathBuf, bytes: Option<Vec<u8>>) -> OnItsWay {
         let number = {
             let mut due = lock(&self.due);
@@ -167,7 +167,7 @@ fn write_due(due: &Mutex<Due>, was_refused: bool) -> (Done, bool) {
 
 fn write(path: &Path, bytes: Option<&[u8]>) -> std::io::Result<()> {
     match bytes {
-        Some(bytes) => files::replace(path, bytes),
+        Some(bytes) => files::rewrite(path, bytes),
         None => match std::fs::remove_file(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),
@@ -198,6 +198,18 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"99");
         assert!(keeper.put(path.clone(), None).answered().await && !path.exists());
         assert!(keeper.put(path, None).answered().await, "what is gone is gone");
+    }
+
+    #[tokio::test]
+    async fn a_paper_that_is_there_is_written_over_where_there_is_no_room_for_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let keeper = Keeper::begin();
+        assert!(keeper.put_json(path.clone(), &"the first").answered().await);
+        // No file can be made in its place, as on a full disk.
+        std::fs::create_dir(folder.path().join(format!("file.{}.new", std::process::id()))).unwrap();
+        assert!(keeper.put_json(path.clone(), &"second").answered().await);
+        assert_eq!(files::read_json::<String>(&path).as_deref(), Some("second"));
     }
 
     #[tokio::test]

@@ -58,6 +58,7 @@ use crate::metadata::Metadata;
 use crate::program::Reaped;
 use crate::reporter::{Reporter, Snapshot};
 use crate::secrets::Secrets;
+use crate::state::State;
 
 pub use crate::config::{AgentArgs, AgentCommand, AgentConfig, DEFAULT_HOME};
 
@@ -130,6 +131,8 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
         closed: Arc::default(),
         activity: Activity::default(),
     };
+    let before = State::load(&layout).boot_id;
+    let is_rebooted = !before.is_empty() && before != config.boot_id;
     let machine = Machine::new(Parts {
         config: Arc::clone(&config),
         node: Arc::clone(&node),
@@ -154,7 +157,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
     };
     let sent = layout.has_buffer().then(Keeper::begin);
     let (flush, backlog_max) = (config.log_flush, config.log_backlog_bytes);
-    let shipper = Shipper { api, node, layout, flush, backlog_max, sent };
+    let shipper = Shipper { api, node, layout, flush, backlog_max, sent, is_rebooted };
     let reports = tokio::spawn(reporter.run(snapshot));
     let shipping = tokio::spawn(shipper.run(tokens, flush_requests));
     let leave = machine.run(from_api, words).await;

@@ -109,6 +109,8 @@ pub(crate) struct Shipper {
     pub(crate) backlog_max: u64,
     /// Keeps on the disk how far it was sent, where output waits in memory, which a reboot empties.
     pub(crate) sent: Option<Keeper>,
+    /// The machine was started anew since the last agent.
+    pub(crate) is_rebooted: bool,
 }
 
 /// A request to send everything now; answered when that is done.
@@ -308,8 +310,10 @@ impl Shipper {
         let here = files::read_json(&self.layout.attempt(attempt).join(PAPER));
         here.unwrap_or_else(|| {
             let before: Option<Cursors> = files::read_json(&self.layout.sent(attempt));
-            let streams = before.map(|cursors| cursors.streams.map(|cursor| Cursor { is_anew: true, ..cursor.anew() }));
-            Cursors { streams: streams.unwrap_or_default(), is_complete: false }
+            let is_anew = self.is_rebooted || before.is_some();
+            let streams = before.unwrap_or_default().streams.map(|cursor| Cursor { is_anew, ..cursor.anew() });
+            // Where that could never be written, the numbers begin with those that were used before a reboot.
+            Cursors { streams, is_complete: false }
         })
     }
 

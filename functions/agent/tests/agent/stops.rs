@@ -107,7 +107,11 @@ async fn a_program_whose_start_a_full_disk_forgot_is_adopted() {
     let buffer = tempfile::tempdir().unwrap();
     let starts = buffer.path().join("starts");
     let place = buffer.path().display().to_string();
-    cloud.set(|inner| inner.order.work.as_mut().unwrap().env.insert("TMPDIR".into(), place));
+    cloud.set(|inner| {
+        let env = &mut inner.order.work.as_mut().unwrap().env;
+        // A state of more than a page is not written over in its place.
+        env.extend([("TMPDIR".into(), place), ("LONG".into(), "x".repeat(5000))]);
+    });
     let Some(mut worker) = Worker::with_small_disk(&cloud, Some(buffer.path()), Vec::new()) else { return };
     cloud.until_state(1, WorkerState::Ready).await;
     let filler = std::fs::File::create(worker.home().join("filler")).unwrap();
@@ -153,6 +157,7 @@ async fn an_attempt_that_a_full_disk_forgot_is_adopted_and_not_ended_with_the_on
     let in_buffer = |attempt, run: &str| {
         let mut work = work(attempt, run);
         work.env.insert("TMPDIR".into(), buffer.path().display().to_string());
+        work.env.insert("LONG".into(), "x".repeat(5000));
         Some(work)
     };
     let cloud = Cloud::start(first).await;
