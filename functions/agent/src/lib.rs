@@ -37,6 +37,7 @@ mod state;
 mod steps;
 mod stream;
 
+use std::os::fd::IntoRawFd as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,7 +94,7 @@ pub fn entry(prefix: &[&str], args: AgentArgs) -> anyhow::Result<ExitCode> {
 /// Is the agent until its generation is of no use any more (exit code 0) or somebody ends it ([`EXIT_RESTART`]; the
 /// program lives on).
 ///
-/// A second agent on the same home waits until the first has ended. A crash at any await is made good by the next
+/// A second agent on the same home waits until the process of the first has ended, which is to follow. A crash at any await is made good by the next
 /// agent, which adopts the program that lives.
 ///
 /// # Errors
@@ -106,7 +107,9 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
     let node = Arc::new(metadata.node().await);
     let layout = Layout::new(&config.home, &config.buffer, &node.job, node.generation);
     layout.make().with_context(|| format!("cannot write to {}", config.home.display()))?;
-    let _lock = lock(&layout).await?;
+    // Until the process ends, and not only this: a write of ours that a disk holds up may outlast it, and would put what is old
+    // in the place of what the next agent knows.
+    let _held = lock(&layout).await?.into_raw_fd();
     tracing::info!(job = %node.job, generation = node.generation, worker = node.key.worker, "the agent begins");
 
     let api = Api::new(&node, metadata.clone()).with_context(|| format!("{} is no address", node.api))?;

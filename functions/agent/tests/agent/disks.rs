@@ -137,6 +137,26 @@ async fn a_notice_is_told_while_what_setup_made_is_not_written_down_yet() {
     take(pipe).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_other_agent_acts_while_a_write_of_one_that_leaves_is_under_way() {
+    let cloud = Cloud::start("exec sleep 1000").await;
+    let mut worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    let pipe = hang(&worker, "state.json").await;
+    let lock = worker.home().join("agent.lock");
+    let other = tokio::task::spawn_blocking(move || {
+        let lock = std::fs::File::open(lock).unwrap();
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        // The disk takes what is under way now, if anything is.
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+        std::fs::File::from(rustix::fs::open(&pipe, flags, rustix::fs::Mode::empty()).unwrap())
+    });
+    assert_eq!(worker.terminate_agent().await, 75);
+    let mut written = Vec::new();
+    std::io::Read::read_to_end(&mut other.await.unwrap(), &mut written).unwrap();
+    assert_eq!(String::from_utf8(written).unwrap(), "", "an old state in the place of the other agent's");
+}
+
 /// Holds a lease on a file: whoever opens it waits, as on a disk that hangs.
 struct Lease(std::process::Child);
 
