@@ -29,8 +29,8 @@ pub(crate) enum CallError {
     #[error("api does not know our token: {0}")]
     Unauthorized(String),
     /// It will say the same again, until something changes on its side.
-    #[error("api refuses with {0}")]
-    Refused(String),
+    #[error("api refuses with {1}")]
+    Refused(StatusCode, String),
     /// It is there already, as sent before.
     #[error("api has it already")]
     Conflict,
@@ -46,6 +46,16 @@ pub(crate) struct Answer<T> {
     pub(crate) body: T,
     /// Its clock minus ours; zero if it does not tell the time.
     pub(crate) ahead: SignedDuration,
+}
+
+impl CallError {
+    /// What was asked for has no place there, and will have none: the fault is in itself.
+    // Not so with every refusal: 403 comes while there is no identity token, 404 while a new revision is rolled out.
+    pub(crate) fn is_final(&self) -> bool {
+        use StatusCode as S;
+
+        matches!(self, Self::Refused(S::BAD_REQUEST | S::PAYLOAD_TOO_LARGE | S::URI_TOO_LONG, _))
+    }
 }
 
 /// Which chunk of what an order brought.
@@ -219,7 +229,7 @@ impl Api {
             StatusCode::UNAUTHORIZED => CallError::Unauthorized(told),
             StatusCode::CONFLICT if token.is_some() => CallError::Conflict,
             StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => CallError::Unreachable(told.into()),
-            _ if status.is_client_error() => CallError::Refused(told),
+            _ if status.is_client_error() => CallError::Refused(status, told),
             _ => CallError::Unreachable(told.into()),
         })
     }

@@ -425,7 +425,7 @@ impl Exec {
                 let chunk = ExecChunk { node: &self.node, id, stream, number };
                 match self.api.put_exec(&token, chunk, bytes.clone()).await {
                     Ok(()) | Err(CallError::Conflict) => return,
-                    Err(CallError::Refused(told)) => {
+                    Err(CallError::Refused(_, told)) => {
                         tracing::warn!(order = id, told, "the output of an order is not wanted");
                         return;
                     }

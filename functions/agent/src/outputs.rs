@@ -254,8 +254,8 @@ async fn send_one(
         let Err(error) = sent else { return Ok(()) };
         failures += 1;
         // A name that is too long stays so, and others wait for their turn.
-        let is_refused = matches!(error.downcast_ref(), Some(CallError::Refused(_)));
-        if is_refused || failures == TRIES {
+        let is_final = error.downcast_ref().is_some_and(CallError::is_final);
+        if is_final || failures == TRIES {
             return Err(error);
         }
         tokio::time::sleep(backoff::after(failures, Duration::from_millis(300), Duration::from_secs(5))).await;
@@ -326,6 +326,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use axum::http::StatusCode;
     use rekindle_core::ids::{JobId, WorkerKey};
 
     use super::*;
@@ -427,14 +428,15 @@ mod tests {
         assert_eq!(left_after(max, ended, ended + Duration::from_mins(5)), Duration::ZERO);
     }
 
-    #[tokio::test]
-    async fn a_file_that_has_no_place_is_said_with_the_reason_and_asked_for_once() {
+    /// What is said of a file for which a place is asked, and how often it was: the first is answered with one status, all others
+    /// with that of a name that is too long.
+    async fn asked(first: StatusCode) -> (Vec<String>, u32) {
         let asked = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&asked);
         let answer = async move || {
-            count.fetch_add(1, Ordering::Relaxed);
             let problem = serde_json::json!({"title": "path", "detail": "a name of 1001 bytes, 1000 at most"});
-            (axum::http::StatusCode::BAD_REQUEST, axum::Json(problem))
+            let status = if count.fetch_add(1, Ordering::Relaxed) == 0 { first } else { StatusCode::BAD_REQUEST };
+            (status, axum::Json(problem))
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
@@ -453,8 +455,21 @@ mod tests {
         let api = Api::new(&node, Metadata::new("127.0.0.1:9").unwrap()).unwrap();
         let (_token, token) = watch::channel(Some("t".to_owned()));
         let told = send(&api, &node, &token, (1, Path::new("/")), vec!["long".into()]).await;
+        (told, asked.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test]
+    async fn a_file_that_has_no_place_is_said_with_the_reason_and_asked_for_once() {
         let due =
             "outputs: long could not be sent: api refuses with 400 Bad Request: a name of 1001 bytes, 1000 at most";
-        assert_eq!((told.as_slice(), asked.load(Ordering::Relaxed)), ([due.to_owned()].as_slice(), 1));
+        assert_eq!(asked(StatusCode::BAD_REQUEST).await, (vec![due.to_owned()], 1));
+        assert_eq!(asked(StatusCode::PAYLOAD_TOO_LARGE).await.1, 1);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_that_may_pass_is_not_the_last_word_about_a_file() {
+        for passes in [StatusCode::FORBIDDEN, StatusCode::NOT_FOUND] {
+            assert_eq!(asked(passes).await.1, 2, "{passes}");
+        }
     }
 }

@@ -227,7 +227,7 @@ impl Reporter {
 
     /// After a report that was not taken: how long to wait.
     fn unheard(&self, error: &CallError, failures: u32) -> Duration {
-        if matches!(error, CallError::Refused(_)) {
+        if matches!(error, CallError::Refused(..)) {
             // An older `api` may not know that field of the report.
             self.bell.doubt();
         }
@@ -266,7 +266,7 @@ impl Reporter {
                     tracing::warn!(error = %crate::chain(&error), failures, "hello was not answered");
                     let most = match error {
                         // Somebody else speaks for this worker, or the job is gone: only a person changes that.
-                        CallError::Refused(_) | CallError::Unauthorized(_) | CallError::Conflict => REFUSED_MAX,
+                        CallError::Refused(..) | CallError::Unauthorized(_) | CallError::Conflict => REFUSED_MAX,
                         CallError::Unreachable(_) => RETRY_MAX,
                     };
                     tokio::time::sleep(backoff::after(failures, RETRY_FIRST, most)).await;
