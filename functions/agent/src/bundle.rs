@@ -83,8 +83,21 @@ async fn get(metadata: &Metadata, code: &str, bundle: &Path) -> anyhow::Result<(
     Ok(())
 }
 
+/// Ends the name of a file that is being fetched.
+const PART: &str = ".part";
+
+/// Removes what an agent that was killed was fetching. Nothing of this one is under way yet.
+pub(crate) fn tidy(layout: &Layout) {
+    let entries = std::fs::read_dir(layout.generation()).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().as_encoded_bytes().ends_with(PART.as_bytes())) {
+        if let Err(error) = std::fs::remove_file(entry.path()) {
+            tracing::warn!(path = %entry.path().display(), %error, "cannot remove a piece of a bundle");
+        }
+    }
+}
+
 /// A file of whoever made this value, under a name that nobody else has: two may fetch one bundle at the same time. It goes with
-/// the value, also where its maker was left in the middle, and with what a full disk took of it.
+/// the value, also where its maker was left in the middle (or with [`tidy`], where it was killed), and with what a full disk took of it.
 #[derive(Debug)]
 struct OwnFile(PathBuf);
 
@@ -92,7 +105,7 @@ impl OwnFile {
     fn beside(path: &Path) -> Self {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let mut name = path.as_os_str().to_owned();
-        name.push(format!(".{}.part", MADE.fetch_add(1, Ordering::Relaxed)));
+        name.push(format!(".{}{PART}", MADE.fetch_add(1, Ordering::Relaxed)));
         Self(name.into())
     }
 }

@@ -17,7 +17,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Before something is done that is to be written down first, a disk that hangs is waited for so long.
 const MOMENT: Duration = Duration::from_millis(300);
 
-/// What keeps files. Ends when the last one who brings any is gone and all is written.
+/// What keeps files. Ends when the last one who brings any is gone and all was tried: what a disk refuses then is not written.
 #[derive(Debug, Clone)]
 pub(crate) struct Keeper {
     due: Arc<Mutex<Due>>,

@@ -134,6 +134,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
         closed: Arc::default(),
         activity: Activity::default(),
     };
+    bundle::tidy(&layout);
     let before = State::load(&layout).boot_id;
     let is_rebooted = !before.is_empty() && before != config.boot_id;
     let machine = Machine::new(Parts {

@@ -293,7 +293,7 @@ impl Told {
 /// longer than that. Nothing has two of them, and what is started later, in order to save, has none. Nothing that was there is
 /// killed without one: what has had none by then has it then, and [`LATE_GRACE`]. A process that even
 /// SIGKILL does not end (stuck in the kernel) keeps this waiting for ever: the device is not free. With `is_told` the
-/// program's group has had its SIGTERM before.
+/// program's group has had its SIGTERM before, or none: of an agent that died just then it is not known, and two are worse.
 pub(crate) async fn end(
     programs: Programs,
     is_told: bool,

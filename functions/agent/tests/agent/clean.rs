@@ -44,3 +44,16 @@ async fn a_clean_attempt_finds_an_empty_folder_and_is_set_up_again_once() {
     assert!(found(1).is_err() && found(2).is_err(), "they went with the rest");
     assert_eq!(found(3).unwrap(), "cache\nfound-3\nmade\nsetup.count\n");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_piece_of_a_bundle_that_a_killed_agent_left_is_removed() {
+    let cloud = Cloud::start("exit 0").await;
+    let mut worker = Worker::bare(&cloud);
+    let generation = worker.home().join("jobs/train/g2");
+    std::fs::create_dir_all(&generation).unwrap();
+    let piece = generation.join("order.7.part");
+    std::fs::write(&piece, "half").unwrap();
+    worker.start_agent();
+    cloud.until_state(1, WorkerState::Ready).await;
+    assert!(!piece.exists());
+}

@@ -212,7 +212,7 @@ async fn the_time_of_a_program_that_saves_is_moved_by_the_order_later_and_by_a_n
         let worker = Worker::start_with(&cloud, vec![notice]);
         cloud.until_running(1).await;
         worker.line("up").await;
-        let first = Duration::from_secs(if is_notice { 600 } else { 5 });
+        let first = Duration::from_secs(if is_notice { 600 } else { 15 });
         let kill_at = Timestamp::now() + first;
         cloud.set(|inner| {
             inner.order.want = Want::Stop;
