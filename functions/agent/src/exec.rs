@@ -2,7 +2,8 @@
 //!
 //! **Invariant:** an order is begun at most once, also when the agent restarts: its number is written down before. A
 //! command carries the mark of the attempt's programs, and ends with them; one that is told to end takes with it all that it
-//! started. What it leaves in the background when it ends by itself stays, as after a shell.
+//! started. What it leaves in the background when it ends by itself stays, as after a shell: what that says is read and
+//! thrown away, as long as this agent is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt as _;
@@ -41,6 +42,8 @@ const CHUNK_MAX: usize = 1 << 20;
 const GATHER: Duration = Duration::from_millis(100);
 /// A command that has ended may have left processes that hold its output open; they are read for so long.
 const LEFT_OPEN: Duration = Duration::from_millis(500);
+/// What is left in the background says as much as a pipe holds in this time; more waits in there.
+const THROW_AWAY_EACH: Duration = Duration::from_millis(10);
 /// Between two looks for the end of a command.
 const LOOK_EACH: Duration = Duration::from_millis(20);
 /// Beginning of the name of the file that stands for an order under way, in its attempt's folder.
@@ -363,12 +366,12 @@ impl Exec {
 
     /// Sends what comes through a pipe, until it is closed or the command has ended.
     ///
-    /// Then only what is in the pipe is read, for a moment: what a command leaves in the background may write for ever.
+    /// Then only what is in the pipe is sent, for a moment: what a command leaves in the background may write for ever.
     async fn pump(
         self,
         id: u64,
         stream: &str,
-        mut pipe: impl AsyncRead + Unpin,
+        mut pipe: impl AsyncRead + Unpin + Send + 'static,
         mut is_over: watch::Receiver<Option<Instant>>,
     ) {
         let mut number = 0;
@@ -414,6 +417,7 @@ impl Exec {
                 number += 1;
             }
         }
+        tokio::spawn(throw_away(pipe));
     }
 
     /// Sends one chunk, however long that takes. Nobody waits for an order that is not known any more.
@@ -443,6 +447,14 @@ impl Exec {
         let work = self.layout.work();
         let target: PathBuf = if to.is_empty() { work } else { work.join(to) };
         bundle::unpack_over(&self.layout, &self.metadata, code, &target).await
+    }
+}
+
+/// Reads a pipe to its end: who writes to one that nobody reads is ended by it.
+async fn throw_away(mut pipe: impl AsyncRead + Unpin) {
+    let mut piece = vec![0; 64 << 10];
+    while pipe.read(&mut piece).await.is_ok_and(|read| read > 0) {
+        tokio::time::sleep(THROW_AWAY_EACH).await;
     }
 }
 

@@ -127,11 +127,14 @@ async fn a_command_that_ends_with_its_workspace_says_why() {
 async fn an_order_ends_though_what_it_left_in_the_background_goes_on_writing() {
     let (cloud, worker) = workspace(300).await;
     let text =
-        "(echo $BASHPID >loop; while :; do echo again; sleep 0.05; done) & until [ -s loop ]; do :; done; exit 4";
+        "(while :; do echo again; echo $BASHPID >>loop; sleep 0.05; done) & until [ -s loop ]; do :; done; exit 4";
     let much = "head -c 3000000 /dev/zero | tr '\\0' x";
     cloud.set(|inner| inner.order.exec = vec![run(1, &["bash", "-c", text]), run(2, &["bash", "-c", much])]);
     assert_eq!(end_of(&cloud, 1).await, ExecExit { code: 4, error: None });
-    assert!(is_alive(&worker.line("loop").await), "it stays, as after a shell");
+    // Each of these was written after something that was said.
+    let before = worker.lines("loop", 1).await.len();
+    let after = worker.lines("loop", before + 3).await;
+    assert!(is_alive(&after[0]), "it stays, as after a shell");
     end_of(&cloud, 2).await;
     assert_eq!(said(&cloud, 2).len(), 3_000_000, "all that was said before the end is there");
 }
