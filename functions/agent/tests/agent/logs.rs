@@ -209,6 +209,9 @@ async fn an_exit_that_is_told_before_its_output_says_so_until_all_is_sent() {
     let told = cloud.until_state(1, WorkerState::Exited).await;
     assert_eq!((told.exit.unwrap().evidence.exit, told.has_unsent), (Exit::Code(3), true));
     // The next agent knows it, and the next attempt in place.
+    let state = worker.home().join("jobs/train/g2/state.json");
+    let is_kept = || std::fs::read_to_string(&state).ok()?.contains("\"has_unsent\":true").then_some(());
+    poll("it is written down", is_kept).await;
     worker.kill_agent();
     let before = cloud.set(|inner| inner.reports.len());
     worker.start_agent();
