@@ -107,9 +107,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
     let node = Arc::new(metadata.node().await);
     let layout = Layout::new(&config.home, &config.buffer, &node.job, node.generation);
     layout.make().with_context(|| format!("cannot write to {}", config.home.display()))?;
-    // Until the process ends, and not only this: a write of ours that a disk holds up may outlast it, and would put what is old
-    // in the place of what the next agent knows.
-    let _held = lock(&layout).await?.into_raw_fd();
+    lock(&layout).await?;
     tracing::info!(job = %node.job, generation = node.generation, worker = node.key.worker, "the agent begins");
 
     let api = Api::new(&node, metadata.clone()).with_context(|| format!("{} is no address", node.api))?;
@@ -135,8 +133,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
         activity: Activity::default(),
     };
     bundle::tidy(&layout);
-    let before = State::load(&layout).boot_id;
-    let is_rebooted = !before.is_empty() && before != config.boot_id;
+    let is_rebooted = State::load(&layout).is_of_another_boot(&config.boot_id);
     let machine = Machine::new(Parts {
         config: Arc::clone(&config),
         node: Arc::clone(&node),
@@ -188,13 +185,16 @@ fn first_snapshot() -> Snapshot {
     }
 }
 
-/// Waits to be the only agent that acts. The kernel gives the lock back when its holder dies, however it dies.
-async fn lock(layout: &Layout) -> anyhow::Result<std::fs::File> {
+/// Waits to be the only agent that acts, which this process is until it ends: a write of ours that a disk holds up may outlast
+/// [`run`], and would put what is old in the place of what the next agent knows. The kernel gives the lock back when its holder
+/// dies, however it dies.
+async fn lock(layout: &Layout) -> anyhow::Result<()> {
     let path = layout.lock();
     tokio::task::spawn_blocking(move || {
         let file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
         rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
-        Ok::<_, std::io::Error>(file)
+        let _held = file.into_raw_fd();
+        Ok::<_, std::io::Error>(())
     })
     .await
     .context("waiting for the lock ended")?

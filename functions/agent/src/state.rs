@@ -99,4 +99,9 @@ impl State {
     pub(crate) fn load(layout: &Layout) -> Self {
         files::read_json(&layout.state()).unwrap_or_default()
     }
+
+    /// Something is known, and the machine was started anew since.
+    pub(crate) fn is_of_another_boot(&self, boot_id: &str) -> bool {
+        !self.boot_id.is_empty() && self.boot_id != boot_id
+    }
 }
