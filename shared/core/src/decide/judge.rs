@@ -447,8 +447,10 @@ impl Pass<'_> {
     }
 
     /// Looked at with each tick, like the slice itself. Silence is a loss with a second witness (a fresh look that is not READY and healthy), or past the hard limit.
+    ///
+    /// Also of a worker that prepares itself: `limits.start` may be hours, for a long `setup`.
     fn judge_silence(&mut self) {
-        let Some(a) = self.live_attempt().filter(|a| a.released_at.is_some() && a.stop.is_none()) else { return };
+        let Some(a) = self.live_attempt().filter(|a| a.stop.is_none()) else { return };
         let Some(g) = self.job.generation(a.generation) else { return };
         if self.seen.workers.is_none() || g.lost.is_some() {
             return;

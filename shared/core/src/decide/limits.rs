@@ -27,7 +27,17 @@ impl Pass<'_> {
         let Some(ready) = g.ready_at else { return };
         let (since, silence) = (ready.max(a.created_at).max(a.held_until.unwrap_or(ready)), self.silence_limit(g));
         // A read that failed says nothing of anybody: they may all have given word.
-        if self.seen.workers.is_none() || !self.over_unheard(since, self.job.spec.limits.start) {
+        if self.seen.workers.is_none() {
+            return;
+        }
+        let start = self.job.spec.limits.start;
+        // Who has never given word is as lost as who fell silent: the limit may be hours, for a long `setup`.
+        let hard = self.settings().silence_hard.max(silence);
+        if hard < start && self.without_word(&a) > 0 && self.over_unheard(since, hard) {
+            let text = format!("{} within {} min of READY", self.no_word(&a), hard.as_secs() / 60);
+            return self.end_with(&a, FailureKind::Lost, &text, StopCause::Limit, Reason::StartTimeout, self.now);
+        }
+        if !self.over_unheard(since, start) {
             return;
         }
         // Those that were released late have the time to say that they run.
@@ -42,11 +52,10 @@ impl Pass<'_> {
     /// A worker that prepares itself for too long is slow by the job's own limit; one that gives no word at all is lost.
     fn why_not_started(&self, a: &Attempt) -> (FailureKind, String) {
         let text = "the program did not start within the limit `start`";
-        let reports = self.reports_of(a.number);
-        let all = self.job.generation(a.generation).map_or(0, |g| (g.slices * g.workers) as usize);
-        if reports.len() < all {
-            return (FailureKind::Lost, format!("{text}: {} of {all} workers gave no word", all - reports.len()));
+        if self.without_word(a) > 0 {
+            return (FailureKind::Lost, format!("{text}: {}", self.no_word(a)));
         }
+        let (reports, all) = (self.reports_of(a.number), self.workers_of(a));
         let preparing = reports.iter().filter(|r| r.state == WorkerState::Preparing);
         match preparing.clone().next() {
             Some(first) => {
@@ -56,6 +65,19 @@ impl Pass<'_> {
             }
             None => (FailureKind::Lost, text.to_owned()),
         }
+    }
+
+    fn workers_of(&self, a: &Attempt) -> usize {
+        self.job.generation(a.generation).map_or(0, |g| (g.slices * g.workers) as usize)
+    }
+
+    /// Workers that have never said anything of this attempt.
+    fn without_word(&self, a: &Attempt) -> usize {
+        self.workers_of(a).saturating_sub(self.reports_of(a.number).len())
+    }
+
+    fn no_word(&self, a: &Attempt) -> String {
+        format!("{} of {} workers gave no word", self.without_word(a), self.workers_of(a))
     }
 
     pub(super) fn judge_limits(&mut self) {

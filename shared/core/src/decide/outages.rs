@@ -48,15 +48,15 @@ fn kind(decision: &Decision) -> Option<FailureKind> {
 fn workers_that_could_not_say_hello_are_not_given_up_and_those_that_never_come_are() {
     let job = starting();
     // `api` was away from second 10 to 7200.
-    for (through, secs) in [(10, 1801), (10, 7199)] {
+    for (through, secs) in [(10, 901), (10, 1801), (10, 7199)] {
         assert_eq!(kind(&hears(&job, Vec::new(), (0, through), secs)), None, "second {secs}");
     }
-    for (secs, ended) in [(7200, None), (8999, None), (9000, Some(FailureKind::Lost))] {
+    for (secs, ended) in [(7200, None), (8099, None), (8100, Some(FailureKind::Lost))] {
         let decision = hears(&job, Vec::new(), (7200, secs), secs);
         assert_eq!(kind(&decision), ended, "second {secs}: {:?}", decision.notes);
     }
     // Without an outage: a tick later at most.
-    for (through, secs, ended) in [(1790, 1801, None), (1801, 1850, Some(FailureKind::Lost))] {
+    for (through, secs, ended) in [(890, 901, None), (901, 950, Some(FailureKind::Lost))] {
         assert_eq!(kind(&hears(&job, Vec::new(), (0, through), secs)), ended, "second {secs}");
     }
 }
