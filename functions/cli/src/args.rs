@@ -396,11 +396,15 @@ pub(crate) struct Logs {
     /// Only lines that match this regular expression
     #[arg(long, value_name = "PATTERN")]
     pub(crate) grep: Option<regex::bytes::Regex>,
+    /// Only the last N lines of each worker, of the newest 4 to 16 MiB; with -f also what comes
+    #[arg(long, short = 'n', value_name = "N")]
+    pub(crate) tail: Option<usize>,
 }
 
 const LOGS_EXAMPLES: &str = "\
 Examples:
   rekindle logs train-1 -f
+  rekindle logs train-1 -n 20 -f
   rekindle logs train-1 --worker 3 --attempt 2
   rekindle logs train-1 --since 10m --grep 'loss=nan|Error'";
 

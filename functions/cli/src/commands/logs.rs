@@ -4,21 +4,24 @@ use std::cell::Cell;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use owo_colors::{AnsiColors, OwoColorize as _};
 use rekindle_wire::v1::{JobView, OutputLine};
 use tokio::sync::Mutex;
 
 use super::{Context, job_path, leave, wait, workspace};
 use crate::answers::LogLine;
-use crate::api::{read, typed};
+use crate::api::{Event, Events, read, typed};
 use crate::args::Logs;
 use crate::exit::Exit;
 use crate::fault::Result;
 use crate::printer::Printer;
 
 mod ends;
+mod held;
 
 use ends::Ends;
+use held::Held;
 
 /// One for each worker, over and over.
 const COLOURS: [AnsiColors; 6] = [
@@ -45,12 +48,14 @@ pub(crate) async fn run(context: &Context, options: &Logs) -> Result<()> {
     workspace::tell_follower_of(context, &options.job).await;
     let mut writer = Writer::new(context.printer, options);
     // What is shown as it is has no need of objects.
-    let is_plain = !writer.is_coloured && !context.printer.is_json && options.grep.is_none();
+    let is_changed = writer.is_coloured || options.grep.is_some() || options.tail.is_some();
+    let is_plain = !is_changed && !context.printer.is_json;
     let query = [
         ("attempt", options.attempt.map(|n| n.to_string())),
         ("worker", wanted(&options.worker)),
         ("since", options.since.map(|since| since.to_string())),
         ("form", (!is_plain).then(|| "lines".to_owned())),
+        ("tail", tail(options)),
     ];
     let mut has_output = false;
     let write = |piece: &[u8]| {
@@ -58,6 +63,7 @@ pub(crate) async fn run(context: &Context, options: &Logs) -> Result<()> {
         if is_plain { context.printer.bytes(piece) } else { writer.write(piece) }
     };
     context.api.get_text(&path, &query, write).await?;
+    writer.release()?;
     if !has_output {
         context.printer.talk(&none_of(options));
     }
@@ -79,17 +85,24 @@ fn wanted(worker: &str) -> Option<String> {
     (worker != "all").then(|| worker.to_owned())
 }
 
+/// How many bytes of the newest output are asked for.
+fn tail(options: &Logs) -> Option<String> {
+    options.tail.map(|lines| held::bytes(lines).to_string())
+}
+
 /// Follows all output of a job to its end.
 pub(crate) async fn follow(context: &Context, job: &str) -> Result<()> {
     let (job, worker) = (job.to_owned(), "all".to_owned());
-    follow_as(context, &Logs { job, follow: true, attempt: None, worker, since: None, grep: None }).await
+    follow_as(context, &Logs { job, follow: true, attempt: None, worker, since: None, grep: None, tail: None }).await
 }
 
 /// Follows the output until the job (or the attempt that is asked for) has ended. Beside the output it says how attempts
 /// ended and what is waited for; on a terminal also each change of the phase.
 async fn follow_as(context: &Context, options: &Logs) -> Result<()> {
+    // Before the last lines nothing is told.
+    let since = options.since.or_else(|| options.tail.map(|_| Timestamp::now()));
     let told = Told {
-        ends: Mutex::new(Ends::new(context, &options.job, options.since)),
+        ends: Mutex::new(Ends::new(context, &options.job, since)),
         heard: Cell::new(Instant::now()),
         is_workspace: Cell::new(false),
     };
@@ -152,6 +165,7 @@ async fn output(context: &Context, options: &Logs, told: &Told<'_>) -> Result<()
         ("worker", wanted(&options.worker)),
         ("since", options.since.map(|since| since.to_string())),
         ("form", Some("lines".to_owned())),
+        ("tail", tail(options)),
     ];
     let mut writer = Writer::new(context.printer, options);
     let mut last_id: Option<String> = None;
@@ -162,8 +176,9 @@ async fn output(context: &Context, options: &Logs, told: &Told<'_>) -> Result<()
         breaks.is_known |= opened.is_some();
         let ended = match events {
             Ok(mut events) => loop {
-                match events.next().await {
+                match next(&mut events, &mut writer).await {
                     Ok(Some(event)) if event.kind == "end" => {
+                        writer.release()?;
                         writer.close()?;
                         return end(context, options, told, &mut breaks).await;
                     }
@@ -187,10 +202,27 @@ async fn output(context: &Context, options: &Logs, told: &Told<'_>) -> Result<()
             Err(fault) if !breaks.is_known || fault.exit() != Exit::Unexpected => return Err(fault),
             Err(fault) => Err(fault),
         };
+        if ended.is_err() {
+            writer.release()?;
+        }
         breaks.bear(context, opened, ended)?;
         tokio::time::sleep(breaks.pause).await;
         breaks.pause = (breaks.pause * 2).min(AGAIN_MAX);
     }
+}
+
+/// A stream that has said nothing for so long has told what there was: from then on each line is shown as it comes.
+const CAUGHT_UP: Duration = Duration::from_secs(1);
+
+/// The next event. The lines that are held back for `--tail` are shown when no more come at once.
+async fn next(events: &mut Events, writer: &mut Writer<'_>) -> Result<Option<Event>> {
+    if writer.held.is_some() {
+        if let Ok(event) = tokio::time::timeout(CAUGHT_UP, events.next()).await {
+            return event;
+        }
+        writer.release()?;
+    }
+    events.next().await
 }
 
 /// How a stream that is opened again and again breaks off.
@@ -259,12 +291,15 @@ struct Writer<'a> {
     bar: Option<String>,
     /// The beginning of an object whose end has not come yet.
     partial: Vec<u8>,
+    /// For `--tail`, until the last lines are known.
+    held: Option<Held>,
 }
 
 impl<'a> Writer<'a> {
     fn new(printer: Printer, options: &'a Logs) -> Self {
         let is_coloured = crate::printer::has_colours();
-        Self { printer, is_coloured, options, heading: None, bar: None, partial: Vec::new() }
+        let held = options.tail.map(Held::new);
+        Self { printer, is_coloured, options, heading: None, bar: None, partial: Vec::new(), held }
     }
 
     /// Takes objects, a line each, cut anywhere.
@@ -277,8 +312,28 @@ impl<'a> Writer<'a> {
         lines.try_for_each(|line| self.line(read("a line of output", line)?))
     }
 
-    /// One line; with `--grep` only if it matches, its heading only if something below it does.
+    /// One line; with `--grep` only if it matches, with `--tail` when it is known to be among the last.
     fn line(&mut self, line: OutputLine) -> Result<()> {
+        match &mut self.held {
+            Some(held) => {
+                let grep = self.options.grep.as_ref().zip(line.line.as_ref());
+                if grep.is_none_or(|(grep, said)| grep.is_match(said.as_bytes())) {
+                    held.take(line);
+                }
+                Ok(())
+            }
+            None => self.put(line),
+        }
+    }
+
+    /// Shows the lines that were held back; from then on none is.
+    fn release(&mut self) -> Result<()> {
+        let lines = self.held.take().map_or_else(Vec::new, Held::into_lines);
+        lines.into_iter().try_for_each(|line| self.put(line))
+    }
+
+    /// Shows a line; with `--grep` its heading only if something below it matches.
+    fn put(&mut self, line: OutputLine) -> Result<()> {
         let Some(said) = line.line else {
             self.heading = Some(line.attempt);
             return if self.options.grep.is_none() { self.begin() } else { Ok(()) };
