@@ -58,11 +58,34 @@ pub(super) struct Found {
     pub(super) entries: Vec<Entry>,
     /// What is left out though nobody asked for it, in words.
     pub(super) skipped: Vec<String>,
+    /// How many of each kind.
+    skipped_of: BTreeMap<&'static str, usize>,
     /// Whether a virtual environment is among it.
     pub(super) has_environment: bool,
 }
 
+/// Kinds of what is left out, as they are counted.
+const OUTWARD: &str = "links that lead out of the folder";
+const SPECIAL: &str = "that are neither file, folder nor link";
+/// So many of a kind are named.
+const SKIPPED_SHOWN: usize = 3;
+
 impl Found {
+    /// Notes what is left out. A folder such as `/usr` has hundreds of a kind.
+    fn skip(&mut self, kind: &'static str, what: String) {
+        let count = self.skipped_of.entry(kind).or_default();
+        *count += 1;
+        if *count <= SKIPPED_SHOWN {
+            self.skipped.push(what);
+        }
+    }
+
+    /// Says how many more there were of each kind.
+    fn count_untold(&mut self) {
+        let more = self.skipped_of.iter().filter(|(_, count)| **count > SKIPPED_SHOWN);
+        self.skipped.extend(more.map(|(kind, count)| format!("and {} more {kind}", count - SKIPPED_SHOWN)));
+    }
+
     /// The files whose names say that they hold a secret.
     pub(super) fn secrets(&self) -> Vec<&Path> {
         let files = self.entries.iter().filter(|entry| entry.kind == Kind::File);
@@ -176,14 +199,14 @@ pub(super) fn folder(root: &Path) -> Result<Found> {
         } else if metadata.is_file() {
             Kind::File
         } else {
-            found.skipped.push(format!("{} is neither file, folder nor link; it is not sent", path.display()));
+            found.skip(SPECIAL, format!("{} is neither file, folder nor link; it is not sent", path.display()));
             continue;
         };
         if let Kind::Link(target) = &kind
             && leads_out(path, target)
         {
             let (path, target) = (path.display(), target.display());
-            found.skipped.push(format!("the link {path} leads out of the folder, to {target}, which is not sent"));
+            found.skip(OUTWARD, format!("the link {path} leads out of the folder, to {target}, which is not sent"));
         }
         let size = if kind == Kind::File { metadata.len() } else { 0 };
         let mode = metadata.permissions().mode() & 0o7777;
@@ -195,12 +218,12 @@ pub(super) fn folder(root: &Path) -> Result<Found> {
     if let Some(path) = endless.get() {
         return Err(no_rules(path));
     }
+    found.count_untold();
     for path in environments.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         found.has_environment = true;
         let path = path.strip_prefix(root).unwrap_or(path).display();
-        found
-            .skipped
-            .push(format!("the virtual environment {path} is not sent: let `setup` make one where the job runs"));
+        let what = format!("the virtual environment {path} is not sent");
+        found.skipped.push(format!("{what}: let `setup` make one where the job runs"));
     }
     found.entries.sort_by(|a, b| a.path.as_os_str().as_bytes().cmp(b.path.as_os_str().as_bytes()));
     Ok(found)
@@ -355,6 +378,21 @@ mod tests {
         assert!(found.skipped[1].starts_with("the virtual environment tools/env is not sent"), "{:?}", found.skipped);
         assert_eq!(found.secrets(), [Path::new(".env")]);
         assert!(found.skipped[0].contains("lib/out"), "{:?}", found.skipped);
+    }
+
+    #[test]
+    fn of_many_links_that_lead_out_three_are_named() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "a.py", "");
+        write(root.path(), "env/pyvenv.cfg", "home = /usr/bin");
+        for number in 0..10 {
+            std::os::unix::fs::symlink("/x", root.path().join(format!("link{number}"))).unwrap();
+        }
+        let found = folder(root.path()).unwrap();
+        assert_eq!(found.entries.len(), 11, "they are sent as they are");
+        assert_eq!(found.skipped.len(), 5, "{:?}", found.skipped);
+        assert_eq!(found.skipped[3], "and 7 more links that lead out of the folder");
+        assert!(found.skipped[4].contains("virtual environment"), "{:?}", found.skipped);
     }
 
     #[test]
