@@ -129,6 +129,11 @@ pub(crate) fn tame(text: &str) -> String {
     text.chars().map(|c| if is_unseen(c) && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
+/// The same with a blank for each end of a line.
+pub(crate) fn one_line(text: &str) -> String {
+    tame(&text.trim_end().replace("\r\n", " ").replace('\n', " "))
+}
+
 /// The same of text in lines.
 pub(crate) fn tame_lines(text: &str) -> String {
     text.split('\n').map(tame).collect::<Vec<_>>().join("\n")
@@ -233,6 +238,7 @@ mod tests {
     #[test]
     fn text_of_a_job_turns_no_other_text_around() {
         assert_eq!(tame("a\u{202e}b\tשלום"), "a\u{fffd}b\tשלום");
+        assert_eq!(one_line("a\nb\r\nc\u{1b}\n"), "a b c\u{fffd}");
         assert_eq!(tame_lines("a\u{2066}\nb\r\n"), "a\u{fffd}\nb\u{fffd}\n");
     }
 

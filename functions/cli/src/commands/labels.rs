@@ -29,5 +29,5 @@ async fn change(context: &Context, job: &str, body: &LabelsBody) -> Result<()> {
     let tags = if view.tags.is_empty() { "no tags".to_owned() } else { format!("tags {}", view.tags.join(", ")) };
     let notes = view.spec.get("notes").and_then(serde_json::Value::as_str);
     let notes = notes.map_or_else(|| "no note".to_owned(), |notes| format!("note: {notes}"));
-    context.printer.line(&human::tame(&format!("{job} has {tags}; {notes}")))
+    context.printer.line(&human::one_line(&format!("{job} has {tags}; {notes}")))
 }

@@ -108,7 +108,7 @@ pub(crate) fn text(job: &JobView, now: Timestamp) -> String {
         line("code", code);
     }
     if let Some(notes) = job.spec.get("notes").and_then(Value::as_str) {
-        line("notes", human::tame(notes));
+        line("notes", human::one_line(notes));
     }
     line("owner", owner(job));
     line("submitted", format!("{} ago by {}", human::age(job.created_at, now), human::tame(&job.submitted_by)));
