@@ -28,12 +28,15 @@ pub(crate) fn fault(error: &Error, words: &[String]) -> Option<Fault> {
             // What no help shows is not what was meant; nor is what only shares some letters.
             Some(tip) if hidden().iter().any(|name| tip.contains(&format!("'{name}'"))) => {}
             Some(tip) if is_far(error, tip) => {}
-            Some(tip) if tip.starts_with("to pass '") && is_value(error, words) => {}
+            // No word of ours begins with two dashes, and what stands behind `--` in `run` is the program.
+            Some(tip) if tip.starts_with("to pass '") && (tip.starts_with("to pass '--") || is_value(error, words)) => {
+            }
             Some(tip) => tips.push(tip.to_owned()),
             None => causes.push(line.trim_start_matches("error: ").to_owned()),
         }
     }
     tips.extend(lacks_dashes(error, words));
+    tips.extend(of_program(error, words));
     tips.push(format!("`{} --help` tells what it takes, with examples", command(words)));
     // The number that shells and clap's users expect for it.
     let fault = causes.into_iter().fold(Fault::input(what), Fault::because).exits(Exit::Unexpected);
@@ -75,6 +78,18 @@ fn lacks_dashes(error: &Error, words: &[String]) -> Option<String> {
         let typed = words[at..].join(" ");
         format!("put `--` before the command: `rekindle {} -- {}`", words[..at].join(" "), crate::human::tame(&typed))
     })
+}
+
+/// Where an option goes that is the program's.
+fn of_program(error: &Error, words: &[String]) -> Option<String> {
+    let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else { return None };
+    let whose = match command(words).as_str() {
+        "rekindle run" => "your program",
+        "rekindle exec" => "the command",
+        _ => return None,
+    };
+    let is_option = error.kind() == ErrorKind::UnknownArgument && found.starts_with('-');
+    is_option.then(|| format!("{} belongs after `--` if it is meant for {whose}", crate::human::tame(found)))
 }
 
 /// Whether what was not understood was to be the value of the option before it: behind `--` it would be none.
@@ -128,6 +143,7 @@ mod tests {
             ("exec box", &["arguments were not provided", "<COMMAND>"], "`rekindle exec --help`"),
             ("tag train-1", &["arguments were not provided", "<TAG>"], "`rekindle tag --help`"),
             ("run --tpu", &["a value is required for '--tpu <TYPE>'"], "`rekindle run --help`"),
+            ("ps --phase runing", &["invalid value 'runing' for '--phase", "did you mean running?"], "ps --help`"),
             ("ps --phase walking", &["invalid value 'walking' for '--phase", "pending, provisioning"], "ps --help`"),
             ("ps --within 5x", &["invalid value '5x' for '--within <TIME>'", "like 90s, 30m, 24h"], "ps --help`"),
             ("wait a --timeout 5x", &["invalid value '5x'", "like 90s, 30m, 24h"], "wait --help`"),
@@ -161,6 +177,21 @@ mod tests {
     fn an_option_that_no_help_shows_is_not_proposed() {
         let text = anstream::adapter::strip_str(&found("man --to pages").unwrap().text()).to_string();
         assert!(text.contains("'--to'") && !text.contains("--token"), "{text}");
+    }
+
+    #[test]
+    fn an_option_is_sent_behind_the_dashes_only_where_a_program_takes_it() {
+        let text = |line: &str| anstream::adapter::strip_str(&found(line).unwrap().text()).to_string();
+        for (line, said) in [
+            ("run --lr 0.1", "--lr belongs after `--` if it is meant for your program"),
+            ("run job.yaml --epochs=3", "--epochs belongs after `--` if it is meant for your program"),
+            ("exec dev --lr", "--lr belongs after `--` if it is meant for the command"),
+        ] {
+            assert!(text(line).contains(said) && !text(line).contains("as a value"), "{line}: {}", text(line));
+        }
+        for line in ["ps --lr", "logs a --last 3", "wait a --lr"] {
+            assert!(!text(line).contains("after `--`") && !text(line).contains("as a value"), "{line}: {}", text(line));
+        }
     }
 
     #[test]

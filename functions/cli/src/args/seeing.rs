@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use rekindle_core::job::Phase;
 
-use crate::complete;
+use crate::{complete, project};
 
 /// `ps`.
 #[derive(Debug, Default, Args)]
@@ -68,7 +68,13 @@ fn phase(text: &str) -> Result<Named, String> {
         return Ok(Named::Deleted);
     }
     let names: Vec<&str> = Phase::ALL.iter().map(|phase| phase.as_str()).chain([Named::DELETED]).collect();
-    Phase::parse(&text).map(Named::Phase).ok_or_else(|| format!("phases are {}", names.join(", ")))
+    Phase::parse(&text).map(Named::Phase).ok_or_else(|| {
+        /// Less similar words were not meant.
+        const LEAST: f64 = 0.85;
+        let near = project::nearest(&text, names.iter().copied(), LEAST);
+        let near = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();
+        format!("{near}phases are {}", names.join(", "))
+    })
 }
 
 /// `show`.
