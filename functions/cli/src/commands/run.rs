@@ -28,6 +28,9 @@ pub(crate) async fn run(context: &Context, options: &Run) -> Result<ExitCode> {
         let program = human::tame(&program);
         context.printer.talk(&format!("note: the program behind `--` runs instead of the file's `run` ({program})"));
     }
+    if let Some(told) = message::mixed(&options.command) {
+        context.printer.warn(&told);
+    }
     let folder = folder(options, &project, &message)?;
     if folder.is_some() && !options.is_dry {
         check(context, &message).await?;

@@ -49,7 +49,11 @@ pub(super) const FAULTS: &[(&str, &[&str], &str)] = &[
         &["there is no program for --config.training.learning_rate=1"],
         "give `run` in the job file, or the program behind `--`",
     ),
-    ("$REKINDLE run train.py", &["train.py is no job file"], "`run:`"),
+    (
+        "$REKINDLE run train.py",
+        &["train.py is a Python program, and no job file"],
+        "put it behind `--`: rekindle run --tpu TYPE -- python3 train.py",
+    ),
     (
         "echo '- a' >list.yaml; $REKINDLE run list.yaml",
         &["list.yaml is no job file", "a list"],

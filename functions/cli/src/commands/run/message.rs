@@ -90,7 +90,20 @@ fn from_file(path: &Path) -> Result<Map<String, Value>> {
                 "take out of it what is no part of the job: data belongs into the folder of the program, or a bucket",
             ));
     }
+    if let Some((what, starts)) = program_of(path) {
+        return Err(Fault::input(format!("{name} is {what}, and no job file"))
+            .next(format!("put it behind `--`: rekindle run --tpu TYPE -- {starts} {}", quoted(&name))));
+    }
     parse(std::str::from_utf8(&bytes).map_err(|error| cannot(&error))?, &name)
+}
+
+/// What a program in place of a job file is, by its name, and what starts it.
+fn program_of(path: &Path) -> Option<(&'static str, &'static str)> {
+    match path.extension()?.to_str()? {
+        "py" => Some(("a Python program", "python3")),
+        "sh" => Some(("a shell script", "bash")),
+        _ => None,
+    }
 }
 
 /// What to do where there is no such job file: the one that was meant, and what else the word may have been.
@@ -205,6 +218,21 @@ fn given(words: &[String]) -> Value {
     }
 }
 
+/// What to say of a first word behind `--` that has blanks and others behind it: no program is called so.
+pub(super) fn mixed(words: &[String]) -> Option<String> {
+    let [first, rest @ ..] = words else { return None };
+    let is_mixed = !rest.is_empty() && first.trim().contains(char::is_whitespace) && !Path::new(first).exists();
+    is_mixed.then(|| {
+        let rest = rest.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+        let line = quoted(&format!("{first} {rest}"));
+        human::tame(&format!(
+            "the first word behind `--` is {}, and no program may be called so: write -- {first} {rest} for a program \
+             with arguments, or -- {line} for a line of bash",
+            quoted(first)
+        ))
+    })
+}
+
 fn list(words: &[String]) -> Option<Value> {
     (!words.is_empty()).then(|| json!(words))
 }
@@ -245,7 +273,9 @@ fn set(job: &mut Map<String, Value>, assignment: &str) -> Result<()> {
         let next = "the value is YAML: put quotes around a text with [, {, : or #";
         wrong.causes.into_iter().fold(fault, Fault::because).next(next)
     })?;
-    place(job, field, value)
+    // A variable of the program is text, as it stands there: 1e3 and 0.10 as well.
+    let is_variable = field.starts_with("env.") && (value.is_number() || value.is_boolean());
+    place(job, field, if is_variable { Value::from(text.trim()) } else { value })
 }
 
 /// Puts a value at `a.b.c`, making the maps on the way.
@@ -320,6 +350,37 @@ mod tests {
         assert_eq!(run(&["echo a b $X"]), json!("echo a b $X"));
         assert_eq!(run(&["nproc"]), json!(["nproc"]));
         assert_eq!(run(&["python3", "a b.py"]), json!(["python3", "a b.py"]));
+    }
+
+    #[test]
+    fn a_line_and_words_behind_it_are_told_apart() {
+        let text = mixed(&words(&["echo hi", "--json"])).unwrap();
+        assert!(text.contains("write -- echo hi --json for a program"), "{text}");
+        assert!(text.contains("or -- 'echo hi --json' for a line of bash"), "{text}");
+        for good in [&["echo hi"][..], &["echo", "a b"], &[]] {
+            assert_eq!(mixed(&words(good)), None);
+        }
+    }
+
+    #[test]
+    fn a_variable_that_is_set_is_text_as_it_stands_there() {
+        let set = words(&["env.A=1", "env.B=0.10", "env.C=true", "env.D='2'", "env.E=x y", "priority=60"]);
+        let job = message(&Run { set, command: words(&["a"]), ..Run::default() }, &Project::default()).unwrap();
+        assert_eq!(job["env"], json!({"A": "1", "B": "0.10", "C": "true", "D": "2", "E": "x y"}));
+        assert_eq!(job["priority"], 60);
+    }
+
+    #[test]
+    fn a_program_in_place_of_a_job_file_is_sent_behind_the_dashes() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, said) in [("train.py", "is a Python program"), ("go.sh", "is a shell script")] {
+            let path = folder.path().join(name);
+            std::fs::write(&path, "import os\nx = {'a': [1}\n").unwrap();
+            let fault = from_file(&path).unwrap_err();
+            let text = anstream::adapter::strip_str(&fault.text()).to_string();
+            assert!(text.contains(said) && text.contains("put it behind `--`"), "{text}");
+            assert_eq!(text.lines().count(), 2, "{text}");
+        }
     }
 
     #[test]
