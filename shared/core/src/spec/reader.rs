@@ -234,9 +234,21 @@ pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     (best.0 >= LEAST).then_some(best.1)
 }
 
+/// What other tools call a field of ours.
+const MEANT: [(&str, &str); 7] = [
+    ("retries", "budgets"),
+    ("max_retries", "budgets"),
+    ("retry", "budgets"),
+    ("command", "run"),
+    ("cmd", "run"),
+    ("name", "id"),
+    ("timeout", "limits"),
+];
+
 /// `did you mean X?`, or the known words.
 pub(super) fn advise(word: &str, known: &[&str]) -> String {
-    match nearest(word, known) {
+    let meant = MEANT.iter().find(|(other, ours)| *other == word && known.contains(ours)).map(|(_, ours)| *ours);
+    match meant.or_else(|| nearest(word, known)) {
         Some(nearest) => format!("did you mean `{nearest}`?"),
         None => format!("known here: {}", list(known)),
     }

@@ -7,6 +7,13 @@ use super::{hash, parse_in};
 use crate::fixture::{open_deployment, with};
 use crate::{catalog, placement};
 
+#[test]
+fn what_other_tools_call_a_field_is_told_with_our_word() {
+    for (theirs, ours) in [("retries", "budgets"), ("command", "run"), ("timeout", "limits")] {
+        super::refuses(&with(&[theirs], json!(3)), theirs, &format!("did you mean `{ours}`?"));
+    }
+}
+
 /// Any JSON, with the words of the interface in it more often than chance would bring them.
 fn any_json() -> impl Strategy<Value = Value> {
     let word = prop_oneof![
