@@ -34,9 +34,10 @@ pub struct Explanation {
 
 /// Explains a job at a moment.
 pub fn explain(job: &Job, now: Timestamp) -> Explanation {
-    let mut sentences = vec![standing(job, now)];
+    let cause = cause(job);
+    let mut sentences = vec![standing(job, now, cause.as_deref())];
     sentences.extend(why(job));
-    sentences.extend(job.last_end.as_ref().and_then(|end| last_end(job, end)));
+    sentences.extend(job.last_end.as_ref().and_then(|end| last_end(job, end, cause.as_deref())));
     sentences.extend(what_next(job, now));
     sentences.extend(way_out(job, now));
     sentences.extend(when_next(job, now));
@@ -84,8 +85,30 @@ pub fn waiting_for(job: &Job) -> Option<String> {
     }
 }
 
-/// Where the job stands, since when, on what.
-fn standing(job: &Job, now: Timestamp) -> String {
+/// What a failed job failed by, in the shortest words there are: the line that says it, else the sentence of the end.
+fn cause(job: &Job) -> Option<String> {
+    let end = job.last_end.as_ref().filter(|end| job.outcome == Some(Outcome::Failed) && end_is_told(job, end))?;
+    let ended = &end.ended;
+    let line = ended.verdict.as_ref().and_then(|verdict| verdict.evidence.first()).map(|first| first.line.trim());
+    // A line that the sentence does not hold was not what it was judged by.
+    let line = line.filter(|line| !line.is_empty() && ended.summary.contains(line));
+    let line = line.map(|line| line.strip_prefix(OURS).unwrap_or(line).to_owned());
+    let cause = without_stop(&line.unwrap_or_else(|| without_kind(ended))).to_owned();
+    (!cause.is_empty()).then_some(cause)
+}
+
+/// What agents write into the output of a program begins so.
+const OURS: &str = "rekindle: ";
+
+/// The sentence of an end without its kind, which stands beside it.
+fn without_kind(ended: &Ended) -> String {
+    let Some(kind) = ended.kind else { return ended.summary.clone() };
+    let summary = without_stop(&ended.summary);
+    summary.replacen(&format!(" ({kind})"), "", 1).replacen(&format!("({kind}, "), "(", 1)
+}
+
+/// Where the job stands, since when, on what; of a failed one first its cause.
+fn standing(job: &Job, now: Timestamp, cause: Option<&str>) -> String {
     let since = since(job.phase_since, now);
     let id = &job.id;
     match job.phase {
@@ -108,7 +131,10 @@ fn standing(job: &Job, now: Timestamp) -> String {
         Phase::Recovering => format!("Job {id} is being brought back, for {since}{}.", lost_slice(job)),
         Phase::Stopping => {
             let end = match job.outcome {
-                Some(outcome) => format!("has ended ({})", end_word(job, outcome)),
+                Some(outcome) => match cause {
+                    Some(cause) => format!("has {}: {cause}. It has ended", end_word(job, outcome)),
+                    None => format!("has ended ({})", end_word(job, outcome)),
+                },
                 None => "is being paused".to_owned(),
             };
             match (ending(job), sends(job)) {
@@ -130,8 +156,9 @@ fn standing(job: &Job, now: Timestamp) -> String {
             };
             let attempts = job.last_attempt;
             let (attempt_word, generation_word) = (plural(attempts, "attempt"), plural(job.last_generation, "TPU"));
+            let by = cause.map_or_else(String::new, |cause| format!(": {cause}. It ended"));
             format!(
-                "Job {id} {how} at {:.0} after {attempt_word} on {generation_word}; it owns nothing.",
+                "Job {id} {how}{by} at {:.0} after {attempt_word} on {generation_word}; it owns nothing.",
                 job.phase_since
             )
         }
@@ -181,20 +208,19 @@ fn end_is_told(job: &Job, end: &LastEnd) -> bool {
     end.ended.kind.is_some() && job.outcome != Some(Outcome::Succeeded)
 }
 
-/// The root cause of the last end, its evidence, what was decided and what it was charged to.
-fn last_end(job: &Job, end: &LastEnd) -> Option<String> {
+/// The root cause of the last end, its evidence, what was decided and what it was charged to. `cause` was told before.
+fn last_end(job: &Job, end: &LastEnd, cause: Option<&str>) -> Option<String> {
     if !end_is_told(job, end) {
         return None;
     }
     let kind = end.ended.kind?;
-    let mut text = format!(
-        "Attempt {} on generation {} ended at {:.0} ({kind}): {}.",
-        end.attempt,
-        end.generation,
-        end.ended.at,
-        // Its kind stands before it.
-        without_stop(&end.ended.summary).replacen(&format!(" ({kind})"), "", 1).replacen(&format!("({kind}, "), "(", 1)
-    );
+    let summary = without_kind(&end.ended);
+    let summary = without_stop(&summary);
+    let told = cause.and_then(|cause| summary.strip_suffix(cause)).unwrap_or(summary);
+    let told = told.strip_suffix(OURS).unwrap_or(told).trim_end_matches([':', ' ']);
+    let told = if told.is_empty() { String::new() } else { format!(": {told}") };
+    let (attempt, generation, at) = (end.attempt, end.generation, end.ended.at);
+    let mut text = format!("Attempt {attempt} on generation {generation} ended at {at:.0} ({kind}){told}.");
     if let Some(line) = evidence(&end.ended) {
         let _ = write!(text, " {line}");
     }
@@ -267,7 +293,8 @@ const SINCE: &str = " since the last progress";
 /// What happens next, if nothing else happens.
 fn what_next(job: &Job, now: Timestamp) -> Option<String> {
     match job.phase {
-        Phase::Succeeded | Phase::Failed | Phase::Cancelled => None,
+        Phase::Failed => silent_end(job).then(|| format!("Next: `rekindle logs {}` shows what it printed.", job.id)),
+        Phase::Succeeded | Phase::Cancelled => None,
         Phase::Paused => Some("Next: nothing, until a person says `unpause` (a new TPU, RESUME=1) or `cancel`.".into()),
         Phase::Stopping => {
             let names = resources(job).unwrap_or_else(|| "what is left".to_owned());
@@ -291,6 +318,12 @@ fn what_next(job: &Job, now: Timestamp) -> Option<String> {
             active_next(job, now)
         }
     }
+}
+
+/// No line says why it failed.
+fn silent_end(job: &Job) -> bool {
+    let verdict = job.last_end.as_ref().and_then(|end| end.ended.verdict.as_ref());
+    verdict.is_some_and(|verdict| verdict.evidence.iter().all(|line| line.line.trim().is_empty()))
 }
 
 /// From this on it is odd that machines which are there have not prepared.

@@ -128,11 +128,20 @@ fn signal_reading(worker: &WorkerEvidence, signal: i32, causes: &[Cause]) -> Opt
         },
         // A peer's death makes runtimes abort; it gives nobody a fault of memory or arithmetic.
         SIGSEGV | SIGFPE if causes.iter().all(|cause| cause.kind != FailureKind::InfraGrpc) => {
-            Some((TpuRuntime, strength::CRASHED_FIRST, "crash", "it crashed without saying why"))
+            Some((TpuRuntime, strength::CRASHED_FIRST, "crash", crash(signal)))
         }
-        SIGABRT | SIGSEGV | SIGTRAP | SIGFPE => {
-            Some((TpuRuntime, strength::CRASH, "crash", "it crashed without saying why"))
-        }
+        SIGABRT | SIGSEGV | SIGTRAP | SIGFPE => Some((TpuRuntime, strength::CRASH, "crash", crash(signal))),
         _ => None,
+    }
+}
+
+/// A crash in words.
+const fn crash(signal: i32) -> &'static str {
+    match signal {
+        SIGABRT => "it was killed by SIGABRT, without saying why",
+        SIGFPE => "it was killed by SIGFPE, without saying why",
+        SIGSEGV => "it was killed by SIGSEGV, without saying why",
+        SIGTRAP => "it was killed by SIGTRAP, without saying why",
+        _ => "it crashed without saying why",
     }
 }

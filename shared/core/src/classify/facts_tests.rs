@@ -95,6 +95,22 @@ fn workers_that_we_stopped_ourselves_are_no_cause() {
 }
 
 #[test]
+fn no_worker_is_blamed_for_the_command_line_of_all() {
+    let stopped =
+        |index| WorkerEvidence { signal_sender: Some(SignalSender::Ourselves), ..worker(index, Exit::Signal(15), "") };
+    for (code, tail, said) in [
+        (2, "train.py: error: unrecognized arguments: --lr\n", "The program was called with wrong arguments"),
+        (2, "", "The program refused its arguments"),
+        (127, "rekindle: cannot start \"pyhton3\": No such file\n", "The command or script to run does not exist here"),
+    ] {
+        let told = classify(&of(vec![stopped(0), stopped(1), worker(2, Exit::Code(code), tail), stopped(3)]));
+        assert!(told.summary.starts_with(said), "{}", told.summary);
+    }
+    let crashed = classify(&of(vec![stopped(0), worker(1, Exit::Signal(11), "")]));
+    assert_eq!(crashed.summary, "On worker 1, it was killed by SIGSEGV, without saying why (tpu_runtime).");
+}
+
+#[test]
 fn the_worker_that_ended_by_itself_is_named_and_not_those_that_we_stopped() {
     let stopped = |index, tail: &str| WorkerEvidence {
         signal_sender: Some(SignalSender::Ourselves),

@@ -77,7 +77,7 @@ impl Pass<'_> {
         self.note(format!("attempt {attempt} ended ({kind}): {summary}; {}", describe(action)));
         match action {
             Action::Fail => {
-                let why = if exhausted { format!("{summary}; the budget is used up") } else { end.summary };
+                let why = if exhausted { format!("{summary}; {}", self.used_up(charge)) } else { end.summary };
                 self.fail(kind, why);
             }
             Action::ResumeInPlace => {
@@ -146,6 +146,21 @@ impl Pass<'_> {
                 policy::budget_decides(&self.job.spec.recovery, kind)
                     && budgets.user_failures.is_some_and(|max| spent.user_failures > max)
             }
+        }
+    }
+
+    /// Why an end is not answered whose budget is exceeded.
+    pub(super) fn used_up(&self, charge: Charge) -> String {
+        let budgets = &self.job.spec.budgets;
+        let (name, most) = match charge {
+            Charge::Preemptions => ("preemptions", budgets.preemptions),
+            Charge::Infra => ("infra_failures", budgets.infra_failures),
+            Charge::User => ("user_failures", budgets.user_failures),
+        };
+        match most {
+            Some(0) => format!("it is not tried again: {name} 0"),
+            Some(most) => format!("the budget {name} ({most}) is used up"),
+            None => "the budget is used up".to_owned(),
         }
     }
 

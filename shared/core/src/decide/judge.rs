@@ -194,8 +194,8 @@ impl Pass<'_> {
             }
         }
         if exhausted || (is_open && action == Action::Fail) {
-            let budget = if exhausted { "; the budget is used up" } else { "" };
-            self.fail(kind, format!("{what}{budget}"));
+            let budget = exhausted.then(|| format!("; {}", self.used_up(policy::charge(kind))));
+            self.fail(kind, format!("{what}{}", budget.unwrap_or_default()));
         } else if is_open {
             let scratch = matches!(action, Action::RecreateFromScratch | Action::RestartInPlace);
             let counted = matches!(last.ended.action, Some(Action::Recreate | Action::RecreateFromScratch));

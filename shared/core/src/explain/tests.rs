@@ -383,7 +383,10 @@ fn an_end_says_how_and_of_what() {
     says(
         &job,
         at(900),
-        &["Job train failed at 2026-03-01T12:00:00Z after 2 attempts on 1 TPU; it owns nothing.", "Answer: fail;"],
+        &[
+            "Job train failed: worker 3 lost its connection. It ended at 2026-03-01T12:00:00Z after 2 attempts on 1 TPU; it owns nothing.",
+            "Answer: fail;",
+        ],
     );
     let paragraph = explain(&job, at(900)).paragraph;
     assert_eq!(paragraph.matches("worker 3 lost its connection").count(), 1, "the cause is told once: {paragraph}");
@@ -393,6 +396,49 @@ fn an_end_says_how_and_of_what() {
     job.message = "all workers ended well".into();
     let paragraph = explain(&job, at(900)).paragraph;
     assert!(paragraph.contains("succeeded") && !paragraph.contains("Attempt"), "{paragraph}");
+}
+
+#[test]
+fn the_first_sentence_of_a_failed_job_names_the_cause() {
+    let mut job = job(Phase::Failed, Reason::ProgramFailed, "");
+    job.outcome = Some(Outcome::Failed);
+    (job.last_attempt, job.last_generation) = (1, 1);
+    for (summary, line, first, then) in [
+        (
+            "On every worker, the program ended with an error of its own (user_error): KeyError: 'lr'",
+            "KeyError: 'lr'",
+            "Job train failed: KeyError: 'lr'. It ended at",
+            "(user_error): On every worker, the program ended with an error of its own. Evidence: worker 3",
+        ),
+        (
+            "The command or script to run does not exist here (user_error): rekindle: cannot start \"pyhton3\": No such file",
+            "rekindle: cannot start \"pyhton3\": No such file",
+            "Job train failed: cannot start \"pyhton3\": No such file. It ended at",
+            "(user_error): The command or script to run does not exist here. Evidence: worker 3",
+        ),
+        (
+            "It was killed by SIGSEGV, without saying why (user_error).",
+            "",
+            "Job train failed: It was killed by SIGSEGV, without saying why. It ended at",
+            "(user_error). Evidence: worker 3",
+        ),
+    ] {
+        let mut end = grpc_end(Action::Fail);
+        end.ended.kind = Some(FailureKind::UserError);
+        end.ended.summary = summary.into();
+        if let Some(verdict) = end.ended.verdict.as_mut() {
+            verdict.evidence[0].line = line.into();
+        }
+        job.message = format!("{}; it is not tried again: user_failures 0", without_stop(summary));
+        job.last_end = Some(end);
+        says(&job, at(900), &[first, "Why: it is not tried again: user_failures 0 (program_failed).", then]);
+        let paragraph = explain(&job, at(900)).paragraph;
+        assert_eq!(
+            paragraph.contains("Next: `rekindle logs train` shows what it printed."),
+            line.is_empty(),
+            "{paragraph}"
+        );
+    }
 }
 
 #[test]

@@ -58,6 +58,7 @@ pub(super) const ROWS: &[Row] = &[
         Environment,
         Trust::High,
         &[
+            "rekindle: cannot start",
             "command not found",
             "executable file not found",
             "can't open file",
@@ -70,7 +71,7 @@ pub(super) const ROWS: &[Row] = &[
         r"(?i)^(?:/\S+: |-?(?:ba|da|z)?sh: |\S+\.sh: |sudo: |env: |/usr/bin/env: )?.{0,80}: command not found",
         r"|executable file not found|can't open file|^(?:/\S+/)?(?:-?(?:ba|da|z)?sh|env|python[\d.]*|nohup",
         r"|exec|timeout|\S+\.sh):.*(?:No such file or directory|Exec format error|: not found)",
-        r"|exec format error|Exec format error|: \d+: \S+: not found$",
+        r"|exec format error|Exec format error|: \d+: \S+: not found$|^rekindle: cannot start ",
     ))
     .says(
         "the command or script to run does not exist here",
@@ -78,6 +79,7 @@ pub(super) const ROWS: &[Row] = &[
             "bash: line 1: torchrun: command not found",
             "python3: can't open file '/home/user/train.py': [Errno 2] No such file or directory",
             "/usr/bin/env: 'python': No such file or directory",
+            "rekindle: cannot start \"pyhton3\": No such file or directory (os error 2)",
         ],
         &["FileNotFoundError: [Errno 2] No such file or directory: 'data/train.txt'"],
     ),
