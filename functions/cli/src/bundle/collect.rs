@@ -222,8 +222,8 @@ pub(super) fn folder(root: &Path) -> Result<Found> {
     for path in environments.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         found.has_environment = true;
         let path = path.strip_prefix(root).unwrap_or(path).display();
-        let what = format!("the virtual environment {path} is not sent");
-        found.skipped.push(format!("{what}: let `setup` make one where the job runs"));
+        let told = format!("the virtual environment {path} is not sent");
+        found.skipped.push(format!("{told}: let `setup` make one where the job runs"));
     }
     found.entries.sort_by(|a, b| a.path.as_os_str().as_bytes().cmp(b.path.as_os_str().as_bytes()));
     Ok(found)
