@@ -1,5 +1,8 @@
 //! `GET /v1/jobs/{id}/progress` and `GET /v1/digest`: what people look at who come back.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::response::Response;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -8,14 +11,16 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use rekindle_core::digest::{JobDigest, digest};
-use rekindle_core::job::Job;
-use rekindle_ports::store::StoreError;
+use rekindle_core::ids::JobId;
+use rekindle_core::job::{Job, Phase};
+use rekindle_core::observation::WorkerReport;
+use rekindle_ports::store::{JobFilter, StoreError};
 use rekindle_web::{Caller, NoQuery, Path, Problem, Query, etag};
 use rekindle_wire::seeing::{AttemptProgress, DigestView, ProgressList, WorkerView, attempts_shown};
 
 use crate::Api;
 use crate::access::{Shown, seen};
-use crate::jobs::{counted, job_id, reports, store};
+use crate::jobs::{counted, first_reports, job_id, reports, store};
 use crate::logs::workers_each;
 use crate::streams::Moment;
 
@@ -51,7 +56,7 @@ pub(crate) struct DigestQuery {
     owner: Option<String>,
 }
 
-/// `GET /v1/digest`: jobs that the caller may see and to which something happened since then.
+/// `GET /v1/digest`: jobs that the caller may see and that run, or to which something happened since then.
 pub(crate) async fn since(
     State(api): State<Api>,
     caller: Caller,
@@ -61,8 +66,19 @@ pub(crate) async fn since(
     let Moment(since) = query.since;
     let through = api.engine.ports.clock.now();
     let shown = Shown::new(&api, &caller, query.owner);
-    let (jobs, is_cut) = changed(&api, since, &shown).await.map_err(|error| store(&error))?;
-    let digests = stream::iter(jobs).map(|job| one(&api, job, since)).buffered(AT_ONCE);
+    let (mut jobs, mut is_cut) = changed(&api, since, &shown).await.map_err(|error| store(&error))?;
+    // After the others: a job that ends between the two reads is in the next digest.
+    if !is_cut && since <= through {
+        is_cut = add_running(&api, &mut jobs, &shown).await.map_err(|error| store(&error))?;
+    }
+    // The document is as old as the last pass: of a job that only runs, hours.
+    let told = first_reports(&api, jobs.iter()).await;
+    let digests = stream::iter(jobs)
+        .map(|job| {
+            let report = told.get(&job.id).cloned();
+            one(&api, job, since, report)
+        })
+        .buffered(AT_ONCE);
     let jobs: Vec<Option<JobDigest>> = digests.try_collect().await.map_err(|error| store(&error))?;
     let jobs = jobs.into_iter().flatten().collect();
     Ok(etag::json(&headers, &DigestView { since, through, jobs, is_cut }))
@@ -85,10 +101,45 @@ async fn changed(api: &Api, since: Timestamp, shown: &Shown<'_>) -> Result<(Vec<
     }
 }
 
-async fn one(api: &Api, job: Job, since: Timestamp) -> Result<Option<JobDigest>, StoreError> {
-    let (before, entries) = api.engine.ports.store.history_since(&job, since).await?;
-    if entries.is_empty() {
+/// Adds those that run, though nothing but steps happened to them: they do work, and cost. True when there are too many.
+async fn add_running(api: &Api, jobs: &mut Vec<Job>, shown: &Shown<'_>) -> Result<bool, StoreError> {
+    let filter = JobFilter { phase: Some(Phase::Running), ..JobFilter::default() };
+    let known: BTreeSet<JobId> = jobs.iter().map(|job| job.id.clone()).collect();
+    let mut after = None;
+    let is_cut = loop {
+        let (page, next) = api.engine.ports.store.jobs(&filter, after, PAGE).await?;
+        let wanted = page.into_iter().filter(|at| shown.has(Some(&at.value)) && !known.contains(&at.value.id));
+        jobs.extend(wanted.map(|at| Job::clone(&at.value)));
+        if jobs.len() > JOBS_MAX {
+            jobs.truncate(JOBS_MAX);
+            break true;
+        }
+        after = next;
+        if after.is_none() {
+            break false;
+        }
+    };
+    jobs.sort_by_key(|job| job.changed_at);
+    Ok(is_cut)
+}
+
+/// `told`: what its first worker reported last.
+async fn one(
+    api: &Api,
+    mut job: Job,
+    since: Timestamp,
+    told: Option<Arc<WorkerReport>>,
+) -> Result<Option<JobDigest>, StoreError> {
+    let jobs = &api.engine.ports.store;
+    let (before, entries) = jobs.history_since(&job, since).await?;
+    if entries.is_empty() && job.phase != Phase::Running {
         return Ok(None);
     }
-    Ok(Some(digest(&counted(api, job), before.as_ref(), &entries)))
+    if let Some(report) = told.filter(|report| report.step.is_some() && report.step >= job.step()) {
+        (job.line_step, job.last_loss) = (report.step, report.loss.clone());
+    }
+    let attempts: Vec<u32> = job.attempts.iter().map(|a| a.number).collect();
+    let series = if job.step().is_some() { jobs.progress(&job.id, &attempts).await? } else { Vec::new() };
+    let job = counted(api, job);
+    Ok(Some(digest(&job, before.as_ref(), &entries).with_steps(&job, since, &series)))
 }

@@ -10,6 +10,7 @@ use crate::history::{AttemptEnd, HistoryEntry};
 use crate::ids::JobId;
 use crate::job::{Job, Outcome, Phase};
 use crate::reason::Reason;
+use crate::series::Series;
 
 /// People's commands that a digest names; of more, the newest.
 const COMMANDS_MAX: usize = 5;
@@ -48,6 +49,9 @@ pub struct JobDigest {
     pub by_people: Vec<String>,
     /// Highest step.
     pub step: Option<u64>,
+    /// Steps that it came further since; `None` without any step.
+    #[serde(default)]
+    pub steps: Option<u64>,
     /// Loss there, as the program wrote it.
     pub loss: Option<String>,
     /// Cost so far, in US dollars.
@@ -81,9 +85,26 @@ pub fn digest(job: &Job, before: Option<&HistoryEntry>, entries: &[HistoryEntry]
         last_end: entries.iter().rev().find_map(|entry| entry.ended.clone()),
         by_people: by_people[by_people.len().saturating_sub(COMMANDS_MAX)..].to_vec(),
         step: job.step(),
+        steps: None,
         loss: job.last_loss.clone(),
         cost_usd: job.usage.cost_usd_micros as f64 / 1e6,
         last_at: entries.last().map_or(job.changed_at, |entry| entry.at),
+    }
+}
+
+impl JobDigest {
+    /// With how far it came since: its step now against the one that it had come to by then. `series`: the progress of its
+    /// attempts, oldest first, of which only those of the current checkpoint line count.
+    #[must_use]
+    pub fn with_steps(mut self, job: &Job, since: Timestamp, series: &[(u32, Series)]) -> Self {
+        let of_line: Vec<_> = job.attempts.iter().filter(|a| a.line == job.line).collect();
+        let points = series.iter().filter(|(number, _)| of_line.iter().any(|a| a.number == *number));
+        let points = points.flat_map(|(_, series)| &series.points);
+        let by_then = points.filter(|point| point.at <= since).map(|point| point.step).max();
+        // One that has told no step by then has begun since: where its first attempt did.
+        let began = || of_line.iter().find_map(|a| a.resumed_from).unwrap_or(0);
+        self.steps = self.step.map(|step| step.saturating_sub(by_then.unwrap_or_else(began)));
+        self
     }
 }
 
@@ -156,6 +177,26 @@ mod tests {
         assert!(
             digest(&workspace, None, &[]).is_workspace && !digest(&job(Phase::Cancelled, 1), None, &[]).is_workspace
         );
+    }
+
+    #[test]
+    fn steps_are_counted_from_where_the_line_was_at_that_moment() {
+        let series = |points: &[(i64, u64)]| {
+            let points = points.iter().map(|(secs, step)| crate::series::Point::new(at(*secs), *step, None));
+            Series { gap_ms: 0, points: points.collect() }
+        };
+        let all = [(1, series(&[(10, 100), (20, 200)])), (2, series(&[(40, 150), (50, 250)]))];
+        let mut job = job(Phase::Running, 2);
+        job.attempts = [1, 2].map(|number| crate::fixture::attempt(number, 1)).to_vec();
+        job.line_step = Some(300);
+        let steps = |job: &Job, secs| digest(job, None, &[]).with_steps(job, at(secs), &all).steps;
+        assert_eq!([5, 10, 45, 60].map(|secs| steps(&job, secs)), [Some(300), Some(200), Some(100), Some(50)]);
+        job.attempts[0].resumed_from = Some(90);
+        assert_eq!(steps(&job, 5), Some(210), "what another job did is not its own");
+        (job.line, job.attempts[1].line) = (1, 1);
+        assert_eq!(steps(&job, 30), Some(300), "begun from scratch since");
+        job.line_step = None;
+        assert_eq!(steps(&job, 5), None);
     }
 
     #[test]

@@ -151,6 +151,37 @@ async fn the_digest_tells_what_happened_since_then() {
 }
 
 #[tokio::test]
+async fn the_digest_has_a_job_that_only_runs_with_its_newest_step() {
+    let served = Served::with_job().await;
+    let mut agents = super::agents::running(&served).await;
+    let mut seen = None;
+    for step in [500, 1500_u64] {
+        served.rig.advance(600);
+        for agent in &mut agents {
+            let mut report = agent.report(WorkerState::Running);
+            (report.progress.step, report.progress.loss) = (Some(step), Some(format!("1.{step}")));
+            report.progress.step_at = Some(served.rig.fakes.clock.now());
+            agent.send(&report).await;
+        }
+        seen = seen.or_else(|| Some(served.rig.fakes.clock.now()));
+    }
+    let list = served.get("/v1/jobs").await.json();
+    let digest = served.get(&format!("/v1/digest?since={}", seen.unwrap())).await.json();
+    let job = &digest["jobs"][0];
+    assert_eq!(
+        (&job["id"], &job["phase"], &job["is_new"]),
+        (&json!("train"), &json!("running"), &json!(false)),
+        "{digest}"
+    );
+    assert_eq!((&job["step"], &job["loss"], &job["steps"]), (&json!(1500), &json!("1.1500"), &json!(1000)), "{job}");
+    assert_eq!(job["step"], list["jobs"][0]["progress"]["step"], "as `ps` has it");
+    let all = served.get("/v1/digest?since=2026-11-20T00:00:00Z").await.json();
+    assert_eq!((all["jobs"].as_array().unwrap().len(), &all["jobs"][0]["steps"]), (1, &json!(1500)), "{all}");
+    let others = served.get(&format!("/v1/digest?since={}&owner=bob", seen.unwrap())).await.json();
+    assert_eq!(others["jobs"], json!([]));
+}
+
+#[tokio::test]
 async fn the_workers_of_a_job_are_told_also_when_it_owns_nothing() {
     let served = Served::new().await;
     let mut pair = spec("pair");

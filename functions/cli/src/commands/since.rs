@@ -28,10 +28,13 @@ pub(crate) async fn run(context: &Context, options: &Since) -> Result<()> {
     let zoned = Zoned::now();
     let now = zoned.timestamp();
     let memory = options.time.is_none().then(|| memory(|name| std::env::var_os(name))).flatten();
-    let since = match (&options.time, &memory) {
-        (Some(text), _) => parse(text, &zoned)?,
-        (None, Some(path)) => last(&looks(path)?, context.api.url(), options.owner.as_deref()).unwrap_or(now - FIRST),
-        (None, None) => now - FIRST,
+    let look = match &memory {
+        Some(path) => last(&looks(path)?, context.api.url(), options.owner.as_deref()),
+        None => None,
+    };
+    let since = match &options.time {
+        Some(text) => parse(text, &zoned)?,
+        None => look.unwrap_or(now - FIRST),
     };
     let query = [("since", Some(since.to_string())), ("owner", options.owner.clone())];
     let value = context.api.get("/v1/digest", &query).await?;
@@ -39,7 +42,7 @@ pub(crate) async fn run(context: &Context, options: &Since) -> Result<()> {
     if context.printer.is_json {
         context.printer.json(&value)?;
     } else {
-        show(context, &digest, now)?;
+        show(context, &digest, now, look.is_some())?;
     }
     // Only now: what was not shown has not been seen, and what a program reads no person has.
     match &memory {
@@ -105,11 +108,11 @@ fn remember(context: &Context, path: &Path, owner: Option<&str>, through: Timest
     }
 }
 
-fn show(context: &Context, digest: &DigestView, now: Timestamp) -> Result<()> {
+fn show(context: &Context, digest: &DigestView, now: Timestamp, is_look: bool) -> Result<()> {
     let printer = context.printer;
     let ago = human::age(digest.since, now);
     if digest.jobs.is_empty() {
-        printer.talk(&format!("nothing happened in the last {ago}"));
+        printer.talk(&nothing(digest.since, &ago, is_look));
         return Ok(());
     }
     let mut owners: BTreeMap<&str, Vec<&JobDigest>> = BTreeMap::new();
@@ -128,6 +131,14 @@ fn show(context: &Context, digest: &DigestView, now: Timestamp) -> Result<()> {
         printer.talk(&format!("only the first {}; {next}", human::count(digest.jobs.len() as u64, "job")));
     }
     Ok(())
+}
+
+/// Seconds after a look, its time of day says more than how long ago it was.
+fn nothing(since: Timestamp, ago: &str, is_look: bool) -> String {
+    if is_look {
+        return format!("nothing is new since your last look at {}", since.strftime("%Y-%m-%d %H:%M:%S UTC"));
+    }
+    format!("nothing happened in the last {ago}")
 }
 
 fn table(jobs: &[&JobDigest]) -> Table {
@@ -169,6 +180,13 @@ fn happened(job: &JobDigest) -> String {
     // One command of a person may take several orders.
     let same = job.by_people.chunk_by(|one, next| one == next);
     parts.extend(same.map(|told| times_of(&told[0], told.len() as u64)));
+    if let Some(steps) = job.steps.filter(|steps| *steps > 0) {
+        parts.push(human::count(steps, "step"));
+    }
+    // Nothing but that it ran.
+    if parts.is_empty() && job.phase == Phase::Running {
+        parts.push("runs on".to_owned());
+    }
     let mut text = parts.join(", ");
     let end = match job.outcome.filter(|_| job.has_ended) {
         Some(Outcome::Succeeded) => Some("succeeded".to_owned()),
@@ -265,6 +283,13 @@ mod tests {
         assert!(text.contains(&what), "{text}");
         assert!(text.contains("name a time, such as `rekindle since 24h`, or delete the file"), "{text}");
         assert!(looks(&folder.path().join("none.json")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_second_look_names_the_time_of_the_last() {
+        let since: Timestamp = "2026-11-28T09:00:07.5Z".parse().unwrap();
+        assert_eq!(nothing(since, "0s", true), "nothing is new since your last look at 2026-11-28 09:00:07 UTC");
+        assert_eq!(nothing(since, "1d", false), "nothing happened in the last 1d");
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub(super) async fn digest(Query(query): Query<BTreeMap<String, String>>) -> Res
         let mut digest = json!({
             "id": id, "owner": "research", "is_workspace": false, "phase": "running", "outcome": null, "reason": "running",
             "message": "The program runs on 4 workers.", "is_new": false, "has_ended": false, "attempts": 0,
-            "generations": 0, "ends": {}, "last_end": null, "by_people": [], "step": 1200, "loss": "2.31",
+            "generations": 0, "ends": {}, "last_end": null, "by_people": [], "step": 1200, "steps": 700, "loss": "2.31",
             "cost_usd": 1.234, "last_at": ago(60),
         });
         for (name, value) in change {
@@ -96,10 +96,13 @@ pub(super) async fn digest(Query(query): Query<BTreeMap<String, String>>) -> Res
                 ("message", json!(bad)),
                 ("has_ended", json!(true)),
                 ("is_new", json!(true)),
+                ("steps", json!(1200)),
                 ("attempts", json!(2)),
                 ("ends", json!({"environment": 2})),
             ],
         ),
+        one("long", &[("steps", json!(1000))]),
+        one("quiet", &[("step", Value::Null), ("steps", Value::Null), ("loss", Value::Null)]),
         one(
             "train-1",
             &[
@@ -119,6 +122,7 @@ pub(super) async fn digest(Query(query): Query<BTreeMap<String, String>>) -> Res
                 ("has_ended", json!(true)),
                 ("by_people", json!(["cancel by ada@example.com"])),
                 ("step", Value::Null),
+                ("steps", Value::Null),
                 ("loss", Value::Null),
             ],
         ),
@@ -130,6 +134,7 @@ pub(super) async fn digest(Query(query): Query<BTreeMap<String, String>>) -> Res
                 ("message", json!("No capacity in us-central1-a.")),
                 ("is_new", json!(true)),
                 ("step", Value::Null),
+                ("steps", Value::Null),
                 ("loss", Value::Null),
             ],
         ),
