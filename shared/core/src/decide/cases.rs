@@ -332,34 +332,6 @@ fn a_worker_that_may_run_holds_back_the_next_attempt_whatever_the_api_shows_of_t
 }
 
 #[test]
-fn who_falls_silent_or_never_gives_word_is_lost_long_before_a_long_setup_is_over() {
-    let mut job = running();
-    job.phase = Phase::Starting;
-    job.spec.limits.start = Duration::from_hours(2);
-    (job.attempts[0].released_at, job.attempts[0].started_at) = (None, None);
-    let ended = |count: u32, silent: Option<u32>, secs| {
-        let heard = |n| if silent == Some(n) { at(60) } else { at(secs) };
-        let workers = (0..count)
-            .map(|n| WorkerReport { heard_at: heard(n), ..report(n, WorkerState::Preparing, None) })
-            .collect();
-        let ready = Look::Seen(view(&job, SliceState::Ready, true));
-        let decision = decided(&job, &seen(&job, &ready, Some(workers), secs), secs);
-        let attempt = decision.job.attempts.iter().find(|a| a.number == 1).unwrap();
-        let end = attempt.ended.clone().map(|end| (end.kind.unwrap(), end.summary));
-        end.map(|(kind, text)| (kind, text, decision.job.next.as_ref().map(|next| next.new_generation)))
-    };
-    assert_eq!(ended(4, None, 7000), None, "a long `setup`");
-    assert_eq!(ended(4, Some(2), 800), None);
-    let (kind, text, next) = ended(4, Some(2), 1000).unwrap();
-    assert_eq!((kind, next), (FailureKind::Lost, Some(true)));
-    assert_eq!(text, "worker 2 has been silent for 940 s");
-    assert_eq!(ended(3, None, 840), None);
-    let (kind, text, next) = ended(3, None, 1000).unwrap();
-    assert_eq!((kind, next), (FailureKind::Lost, Some(true)));
-    assert_eq!(text, "1 of 4 workers gave no word within 15 min of READY");
-}
-
-#[test]
 fn a_setup_that_takes_too_long_is_a_limit_and_a_worker_without_a_word_a_loss() {
     let mut job = running();
     job.phase = Phase::Starting;
