@@ -120,7 +120,7 @@ async fn the_budget_of_what_explains_an_end_holds() {
     rig.power_off(1);
     rig.fakes.tpu.vanish(&Rig::name(1));
     let job = rig.until_phase(Phase::Failed, 120).await;
-    assert!(job.message.contains("generation 1 was lost") && job.message.contains("used up"), "{}", job.message);
+    assert!(job.message.contains("generation 1 was lost") && job.message.contains("tried again"), "{}", job.message);
     assert_eq!(rig.creates(), 1);
 }
 
