@@ -8,6 +8,7 @@ use rekindle_core::failure::FailureKind;
 use rekindle_core::ids::JobId;
 use rekindle_core::job::{Attempt, Desired, Ended, Job, LastEnd, Phase, StopCause};
 use rekindle_core::policy::Charge;
+use rekindle_core::settings::Settings;
 
 use super::Broken;
 use crate::exec::lock;
@@ -242,6 +243,10 @@ fn limit_passed(world: &World, before: &Job, after: &Job, end: &LastEnd) -> bool
     };
     match a.started_at {
         Some(started) => after.spec.limits.attempt.is_some_and(|limit| over(started, limit)),
+        // Who gives no word at all is given up when silence would be.
+        None if end.ended.summary.contains("gave no word") => {
+            over(a.created_at, after.spec.limits.start.min(Settings::default().silence_hard))
+        }
         None => over(a.created_at, after.spec.limits.start),
     }
 }
