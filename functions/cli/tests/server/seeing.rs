@@ -69,23 +69,25 @@ pub(super) async fn account(Query(query): Query<BTreeMap<String, String>>) -> Re
     Json(view).into_response()
 }
 
+/// What a digest tells of one job.
+fn one(id: &str, change: &[(&str, Value)]) -> Value {
+    let mut digest = json!({
+        "id": id, "owner": "research", "is_workspace": false, "phase": "running", "outcome": null, "reason": "running",
+        "message": "The program runs on 4 workers.", "is_new": false, "has_ended": false, "attempts": 0,
+        "generations": 0, "ends": {}, "last_end": null, "by_people": [], "step": 1200, "steps": 700, "loss": "2.31",
+        "cost_usd": 1.234, "last_at": ago(60),
+    });
+    for (name, value) in change {
+        digest[*name] = value.clone();
+    }
+    digest
+}
+
 pub(super) async fn digest(Query(query): Query<BTreeMap<String, String>>) -> Response {
     let since: jiff::Timestamp = query["since"].parse().unwrap();
     if query.get("owner").is_some_and(|owner| owner == "idle") {
         return Json(json!({"since": since, "through": ago(0), "jobs": [], "is_cut": false})).into_response();
     }
-    let one = |id: &str, change: &[(&str, Value)]| {
-        let mut digest = json!({
-            "id": id, "owner": "research", "is_workspace": false, "phase": "running", "outcome": null, "reason": "running",
-            "message": "The program runs on 4 workers.", "is_new": false, "has_ended": false, "attempts": 0,
-            "generations": 0, "ends": {}, "last_end": null, "by_people": [], "step": 1200, "steps": 700, "loss": "2.31",
-            "cost_usd": 1.234, "last_at": ago(60),
-        });
-        for (name, value) in change {
-            digest[*name] = value.clone();
-        }
-        digest
-    };
     let bad = "ModuleNotFoundError: No module named 'flax' (environment).";
     let jobs = [
         one(
