@@ -102,7 +102,7 @@ impl JobDigest {
         let points = points.flat_map(|(_, series)| &series.points);
         let by_then = points.filter(|point| point.at <= since).map(|point| point.step).max();
         // One that has told no step by then has begun since: where its first attempt did.
-        let began = || of_line.iter().find_map(|a| a.resumed_from).unwrap_or(0);
+        let began = || of_line.first().and_then(|a| a.resumed_from).unwrap_or(0);
         self.steps = self.step.map(|step| step.saturating_sub(by_then.unwrap_or_else(began)));
         self
     }
@@ -191,8 +191,11 @@ mod tests {
         job.line_step = Some(300);
         let steps = |job: &Job, secs| digest(job, None, &[]).with_steps(job, at(secs), &all).steps;
         assert_eq!([5, 10, 45, 60].map(|secs| steps(&job, secs)), [Some(300), Some(200), Some(100), Some(50)]);
+        job.attempts[1].resumed_from = Some(150);
+        assert_eq!(steps(&job, 5), Some(300), "where the first began, not one that resumed");
         job.attempts[0].resumed_from = Some(90);
         assert_eq!(steps(&job, 5), Some(210), "what another job did is not its own");
+        job.attempts[1].resumed_from = None;
         (job.line, job.attempts[1].line) = (1, 1);
         assert_eq!(steps(&job, 30), Some(300), "begun from scratch since");
         job.line_step = None;
