@@ -448,11 +448,11 @@ impl Pass<'_> {
 
     /// Looked at with each tick, like the slice itself. Silence is a loss with a second witness (a fresh look that is not READY and healthy), or past the hard limit.
     ///
-    /// Also of a worker that prepares itself: `limits.start` may be hours, for a long `setup`.
+    /// Also of a worker that prepares itself: `limits.start` may be hours, for a long `setup`. Of a slice that is deleted already it is no news.
     fn judge_silence(&mut self) {
         let Some(a) = self.live_attempt().filter(|a| a.stop.is_none()) else { return };
         let Some(g) = self.job.generation(a.generation) else { return };
-        if self.seen.workers.is_none() || g.lost.is_some() {
+        if self.seen.workers.is_none() || g.delete.is_some() || g.lost.is_some() {
             return;
         }
         let limit = self.silence_limit(g);

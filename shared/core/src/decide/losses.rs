@@ -482,6 +482,11 @@ fn what_is_not_what_was_asked_for_is_deleted_and_nothing_runs_on_it() {
         assert!(told.is_none_or(|told| decision.notes.concat().contains(told)), "{:?}", decision.notes);
         let counters = &decision.job.counters;
         assert_eq!((counters.preemptions, counters.infra_failures, counters.user_failures), (0, 0, 0));
+        // Nor is it one that its workers fall silent as they go down.
+        let going = Look::Seen(view(&job, SliceState::Deleting, true));
+        let heard = |n| WorkerReport { heard_at: at(60), ..report(n, WorkerState::Ready, None) };
+        let later = decided(&decision.job, &seen(&decision.job, &going, Some((0..4).map(heard).collect()), 260), 260);
+        assert!(told.is_none() || later.job.last_end.is_none(), "{made:?}: {:?}", later.notes);
         // That a read finds it no more is no proof while it is young.
         let job = Job::clone(&decided(&job, &seen(&job, &slice, Some(Vec::new()), 10), 10).job);
         let kept = |secs| decided(&job, &seen(&job, &Look::Absent, Some(Vec::new()), secs), secs).job;
