@@ -351,7 +351,8 @@ pub(crate) async fn explain(
     let workers = reports(&api, &job).await;
     let mut job = counted(&api, job);
     // As `show` has it: the document is as old as the last pass.
-    let ProgressView { step, loss, checkpoint, .. } = JobView::of(&job, &workers).progress;
+    let JobView { progress: ProgressView { step, loss, checkpoint, .. }, counters, .. } = JobView::of(&job, &workers);
+    job.counters.steps_repeated = counters.steps_repeated;
     job.highest_step = job.highest_step.max(step);
     (job.line_step, job.last_loss, job.saved) = (step, loss, checkpoint);
     if let Some(a) = job.attempts.last_mut() {

@@ -42,10 +42,19 @@ pub(crate) async fn progress(
     let job = seen(&api, &caller, &job_id(&id)?).await?;
     let attempts = attempts_shown(job.last_attempt);
     let series = api.engine.ports.store.progress(&job.id, &attempts).await.map_err(|error| store(&error))?;
-    let attempts = series.into_iter().map(|(attempt, series)| AttemptProgress { attempt, points: series.points });
-    let workers = reports(&api, &job).await.iter().map(WorkerView::of).collect();
+    let workers = reports(&api, &job).await;
+    let attempts = series.into_iter().map(|(attempt, series)| {
+        let of = || workers.iter().filter(|report| report.attempt == attempt);
+        let known = job.attempts.iter().find(|a| a.number == attempt);
+        let told = of().filter_map(|report| report.resumed_from).min();
+        let from = told.or_else(|| known?.begins_at());
+        let step = of().filter_map(|report| report.step).max().max(known.and_then(|a| a.step));
+        AttemptProgress { attempt, from, step, points: series.points }
+    });
+    let attempts = attempts.collect();
+    let workers = workers.iter().map(WorkerView::of).collect();
     let (slices, slice_workers) = (job.spec.tpu.slices, workers_each(&job));
-    let list = ProgressList { id: job.id, attempts: attempts.collect(), workers, slices, slice_workers };
+    let list = ProgressList { id: job.id, attempts, workers, slices, slice_workers };
     Ok(etag::json(&headers, &list))
 }
 

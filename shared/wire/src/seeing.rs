@@ -31,6 +31,12 @@ pub struct ProgressList {
 pub struct AttemptProgress {
     /// The attempt.
     pub attempt: u32,
+    /// Step at which it began, if that is known.
+    #[serde(default)]
+    pub from: Option<u64>,
+    /// Highest step that it came to, of which there may be no point yet.
+    #[serde(default)]
+    pub step: Option<u64>,
     /// Points by time, thinned: at most 128.
     pub points: Vec<Point>,
 }

@@ -215,7 +215,7 @@ impl JobView {
                 user_failures: job.counters.user_failures,
                 stockouts: job.counters.stockouts,
                 resumes: job.counters.resumes,
-                steps_repeated: job.counters.steps_repeated,
+                steps_repeated: job.steps_repeated(workers),
             },
             progress: progress(job, workers),
             cost_usd: usage.cost_usd_micros as f64 / MICROS,

@@ -184,10 +184,11 @@ function timeline(all, job, attempts) {
     marks.push(el("rect", { x: x(from), y: row(entry.generation), width: Math.max(x(to) - x(from), 0.5), height: 16, class: kinds[entry.to] ?? "idle" }, el("title", {}, words)));
   });
   for (const attempt of attempts) {
-    const until = repeatedUntil(attempt, attempts);
     const run = entries.findIndex((entry) => entry.to === "running" && entry.attempt === attempt.attempt);
-    if (until === null || run < 0) continue;
+    if (run < 0) continue;
     const from = Date.parse(entries[run].at);
+    const until = repeatedUntil(attempt, attempts, from);
+    if (until === null) continue;
     const words = `attempt ${attempt.attempt} repeats steps for ${span((until - from) / 1000)}`;
     marks.push(el("rect", { x: x(from), y: row(entries[run].generation), width: Math.max(x(until) - x(from), 0.5), height: 16, class: "repeats" }, el("title", {}, words)));
   }
@@ -211,12 +212,21 @@ function timeline(all, job, attempts) {
     el("p", { class: "legend" }, el("span", { class: "runs" }, "runs"), el("span", { class: "make" }, "is made, starts"), el("span", { class: "again" }, "recovers"), el("span", { class: "idle" }, "waits, stops, is paused"), el("span", { class: "repeats" }, "repeats steps"), el("span", { class: "lost" }, "lost")));
 }
 
-/** When an attempt passed the highest step of those before it; null when it repeated nothing. */
-function repeatedUntil(attempt, attempts) {
-  const earlier = attempts.filter((other) => other.attempt < attempt.attempt && other.points.length);
-  const highest = Math.max(...earlier.map((other) => other.points.at(-1).step));
-  if (!earlier.length || !attempt.points.length || attempt.points[0].step > highest) return null;
-  return Date.parse((attempt.points.find((point) => point.step > highest) ?? attempt.points.at(-1)).at);
+/**
+ * When an attempt, which runs since a moment, passed the highest step of those before it; null when it repeated nothing. Between two
+ * points its steps are taken to be of one length, as where chip hours are counted.
+ */
+function repeatedUntil(attempt, attempts, start) {
+  const highestOf = (other) => Math.max(other.points.at(-1)?.step ?? -1, other.step ?? -1);
+  const highest = Math.max(-1, ...attempts.filter((other) => other.attempt < attempt.attempt).map(highestOf));
+  const first = attempt.points[0]?.step;
+  if (first === undefined || (attempt.from ?? first) >= highest) return null;
+  let [known, until] = [attempt.from ?? first, start];
+  for (const { step, at } of attempt.points) {
+    if (step > highest) return until + ((Date.parse(at) - until) * Math.max(0, highest - known)) / Math.max(1, step - known);
+    [known, until] = [step, Date.parse(at)];
+  }
+  return Math.max(start, until);
 }
 
 /** Since when no checkpoint held what an attempt did: a later one began before its last step. 0 for all of it, null when nothing was lost. */

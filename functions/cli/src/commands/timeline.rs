@@ -116,22 +116,27 @@ fn rows(entries: &[HistoryEntry], end: Timestamp) -> Vec<Row> {
     rows
 }
 
-/// From its start to its first step above those of all attempts before, an attempt repeats.
+/// From its start to the highest step of all attempts before, an attempt repeats. Between two points its steps are taken to be
+/// of one length, as where chip hours are counted.
 fn mark_repeated(rows: &mut [Row], progress: &[AttemptProgress]) {
-    let highest_before = |attempt: u32| {
-        let earlier = progress.iter().filter(|of| of.attempt < attempt);
-        earlier.filter_map(|of| of.points.last().map(|point| point.step)).max()
-    };
+    let highest_of = |of: &AttemptProgress| of.points.last().map(|point| point.step).max(of.step);
     for row in rows {
         let Some(of) = progress.iter().find(|of| of.attempt == row.attempt) else { continue };
-        let (Some(highest), Some(first)) = (highest_before(row.attempt), of.points.first()) else { continue };
-        if first.step > highest {
-            continue;
-        }
-        let last = of.points.last().map_or(first.at, |point| point.at);
-        let until = of.points.iter().find(|point| point.step > highest).map_or(last, |point| point.at);
+        let earlier = progress.iter().filter(|of| of.attempt < row.attempt);
+        let (Some(highest), Some(first)) = (earlier.filter_map(highest_of).max(), of.points.first()) else { continue };
+        // An old server does not tell where it began: it tells its first step soon.
+        let began = of.from.unwrap_or(first.step);
         let running = |stretch: &&mut Stretch| stretch.part == Part::In(Phase::Running);
-        let Some(run) = row.stretches.iter_mut().find(running) else { continue };
+        let Some(run) = row.stretches.iter_mut().find(running).filter(|_| began < highest) else { continue };
+        let (mut known, mut until) = (began, run.from);
+        for point in &of.points {
+            if point.step > highest {
+                let share = highest.saturating_sub(known) as f64 / (point.step - known) as f64;
+                until += point.at.duration_since(until).mul_f64(share);
+                break;
+            }
+            (known, until) = (point.step, point.at);
+        }
         let until = until.clamp(run.from, run.to);
         let repeated = Stretch { part: Part::Repeated, from: run.from, to: until };
         run.from = until;
@@ -327,18 +332,32 @@ mod tests {
             let point = |(at, step): &(i64, u64)| {
                 rekindle_core::series::Point::new(Timestamp::from_second(*at).unwrap(), *step, None)
             };
-            AttemptProgress { attempt, points: points.iter().map(point).collect() }
+            AttemptProgress { attempt, from: None, step: None, points: points.iter().map(point).collect() }
         };
         let mut rows = rows(&entries, Timestamp::from_second(100).unwrap());
         mark_repeated(&mut rows, &[of(1, &[(10, 10), (40, 40)]), of(2, &[(55, 21), (75, 41), (95, 61)])]);
         let plain = anstream::adapter::strip_str(&draw(&rows, 20)).to_string();
         assert!(plain.contains("a1 g1    |########xx          | ran 40s\n"), "{plain}");
-        assert!(plain.contains("a2 g2    |          rrrrr#####| ran 50s, 25s repeated, succeeded\n"), "{plain}");
+        assert!(plain.contains("a2 g2    |          rrrrr#####| ran 50s, 24s repeated, succeeded\n"), "{plain}");
         assert!(plain.contains("r repeats"), "{plain}");
         // One that goes on where the last one stopped repeats nothing.
         let mut rows = super::rows(&entries, Timestamp::from_second(100).unwrap());
         let before = rows.clone();
         mark_repeated(&mut rows, &[of(1, &[(10, 10), (40, 40)]), of(2, &[(55, 41)])]);
+        assert_eq!(rows, before);
+        // One that began below tells its first step above, when it was past the last one's highest.
+        let began = AttemptProgress { from: Some(21), ..of(2, &[(60, 61)]) };
+        mark_repeated(&mut rows, &[of(1, &[(10, 10), (30, 30)]), began.clone()]);
+        let plain = |rows: &[Row]| anstream::adapter::strip_str(&draw(rows, 20)).to_string();
+        assert!(plain(&rows).contains("ran 50s, 2s repeated"), "{}", plain(&rows));
+        // Of the last one's highest step there may be no point.
+        let mut rows = super::rows(&entries, Timestamp::from_second(100).unwrap());
+        mark_repeated(&mut rows, &[AttemptProgress { step: Some(41), ..of(1, &[(10, 10), (30, 30)]) }, began]);
+        assert!(plain(&rows).contains("ran 50s, 5s repeated"), "{}", plain(&rows));
+        // One that began where the last one stopped repeats nothing, whatever it tells first.
+        let mut rows = before.clone();
+        let began = AttemptProgress { from: Some(40), ..of(2, &[(55, 40), (60, 50)]) };
+        mark_repeated(&mut rows, &[of(1, &[(10, 10), (40, 40)]), began]);
         assert_eq!(rows, before);
     }
 
@@ -355,7 +374,7 @@ mod tests {
             let point = |(at, step): &(i64, u64)| {
                 rekindle_core::series::Point::new(Timestamp::from_second(*at).unwrap(), *step, None)
             };
-            AttemptProgress { attempt, points: points.iter().map(point).collect() }
+            AttemptProgress { attempt, from: None, step: None, points: points.iter().map(point).collect() }
         };
         let mut rows = rows(&entries, Timestamp::from_second(100).unwrap());
         let progress = [of(1, &[(10, 10), (20, 20), (30, 30), (40, 40)]), of(2, &[(55, 21), (75, 41), (95, 61)])];
@@ -385,7 +404,7 @@ mod tests {
             let point = |(at, step): &(i64, u64)| {
                 rekindle_core::series::Point::new(Timestamp::from_second(*at).unwrap(), *step, None)
             };
-            AttemptProgress { attempt, points: points.iter().map(point).collect() }
+            AttemptProgress { attempt, from: None, step: None, points: points.iter().map(point).collect() }
         };
         let first = of(1, &[(10, 10), (20, 20), (30, 30), (40, 40)]);
         for (third, row) in [

@@ -237,15 +237,16 @@ fn a_new_checkpoint_line_has_no_checkpoint() {
     let job = apply_command(&job, restart, at(100)).unwrap().unwrap();
     let decision = decided(&job, &seen(&job, &ready, Some(workers), 100), 100);
     assert_eq!((decision.job.line, decision.job.saved), (1, None));
-    // Its steps are done again, and nothing of them is shown of the new line.
+    // Its steps are to be done again, and nothing of them is shown of the new line.
     assert_eq!((decision.job.step(), decision.job.highest_step), (None, Some(1010)));
-    assert_eq!((decision.job.counters.steps_repeated, &decision.job.last_loss), (1010, &None));
+    assert_eq!((decision.job.counters.steps_repeated, &decision.job.last_loss), (0, &None));
     let mut next = Job::clone(&decision.job);
-    let attempt = Attempt { line: 1, released_at: Some(at(110)), ..attempt(2, 1) };
+    let attempt = Attempt { line: 1, resume: false, released_at: Some(at(110)), ..attempt(2, 1) };
     (next.attempts, next.next, next.last_attempt) = (vec![attempt], None, 2);
     let made = |n| WorkerReport { attempt: 2, step: Some(7), ..report(n, WorkerState::Running, None) };
     let next = decided(&next, &seen(&next, &ready, Some((0..4).map(made).collect()), 120), 120).job;
     assert_eq!((next.step(), next.highest_step, next.attempts[0].progressed), (Some(7), Some(1010), false));
+    assert_eq!(next.counters.steps_repeated, 7);
     let paused = Job { phase: Phase::Paused, desired: Desired::Pause, ..running() };
     let paused = Job { saved: Some(1000), generations: Vec::new(), attempts: Vec::new(), ..paused };
     let again = apply_command(&paused, restart, at(100)).unwrap().unwrap();

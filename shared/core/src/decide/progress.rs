@@ -62,7 +62,8 @@ fn where_each_saves_its_own_the_smallest_counts_and_an_undisturbed_resume_loses_
     assert_eq!((job.saved, job.savers), (Some(101), 4));
     let (job, notes) = hears(&resumed(job), [from(103), from(101), from(102), from(104)]);
     assert!(!notes.concat().contains("WorkLost"), "{notes:?}");
-    assert_eq!((job.attempts[0].resumed_from, job.counters.steps_repeated), (Some(101), 99));
+    assert_eq!((job.attempts[0].resumed_from, job.counters.steps_repeated), (Some(101), 0));
+    assert!(notes.contains(&"attempt 1 resumed from step 101; 99 steps are repeated".to_owned()), "{notes:?}");
 
     // Taken away after the first of them has saved again.
     let (job, _) = hears(&job, [(Some(103), Some(150)), from(101), from(102), from(104)]);
@@ -80,7 +81,6 @@ fn a_worker_that_begins_below_its_checkpoint_has_lost_work_also_when_it_tells_la
     assert!(notes.contains(&"WorkLost: attempt 1 resumed from 50, below the checkpoint 101".to_owned()), "{notes:?}");
     let more = "attempt 1 resumed from step 50 on another worker, and not 103: 53 more steps are repeated";
     assert!(notes.contains(&more.to_owned()), "{notes:?}");
-    assert_eq!(job.counters.steps_repeated, 150);
     let (job, notes) = hears(&job, [(Some(103), Some(150)), from(50), from(102), from(104)]);
     assert!(!notes.concat().contains("WorkLost"), "told once: {notes:?}");
     let told = |step| (Some(step), Some(60));
@@ -89,6 +89,46 @@ fn a_worker_that_begins_below_its_checkpoint_has_lost_work_also_when_it_tells_la
         Some(60),
         "the newest, not the highest"
     );
+}
+
+/// The job after a pass that hears that its attempt began there and came to this step, and its repeated steps before and after
+/// that pass.
+fn comes_to(job: &Job, began: Option<u64>, step: u64) -> (Job, u64, u64) {
+    let told = |n| WorkerReport { resumed_from: began, step: Some(step), ..report(n, WorkerState::Running, None) };
+    let told: Vec<WorkerReport> = (0..4).map(told).collect();
+    let shown = job.steps_repeated(&told);
+    let ready = Look::Seen(view(job, SliceState::Ready, true));
+    let job = Job::clone(&decided(job, &seen(job, &ready, Some(told), 100), 100).job);
+    let counted = job.counters.steps_repeated;
+    (job, shown, counted)
+}
+
+#[test]
+fn only_steps_that_were_done_again_are_repeated_and_a_person_is_shown_them_at_once() {
+    let (job, _) = hears(&running(), [saves(100), SILENT, SILENT, SILENT]);
+    let mut job = resumed(job);
+    for (began, step, want) in [
+        (Some(103), 104, 1),
+        (Some(103), 110, 7),
+        // A worker that is slower to tell began further back.
+        (Some(50), 110, 60),
+        (Some(50), 150, 100),
+        (Some(50), 260, 150),
+        (Some(50), 400, 150),
+    ] {
+        let (next, shown, counted) = comes_to(&job, began, step);
+        assert_eq!((shown, counted), (want, want), "{began:?} {step}");
+        job = next;
+    }
+    // One that died soon has repeated little.
+    let mut next = resumed(job);
+    next.highest_step = Some(400);
+    (next.attempts[0].step, next.attempts[0].progressed) = (None, false);
+    assert_eq!(comes_to(&next, Some(390), 392).2, 152);
+    // Where nobody knows its begin, it is the first step that it tells.
+    (next.attempts[0].resume, next.attempts[0].saved_before) = (true, None);
+    let (next, _, counted) = comes_to(&next, None, 390);
+    assert_eq!((counted, comes_to(&next, None, 395).2), (150, 155));
 }
 
 #[test]

@@ -84,7 +84,8 @@ fn counted(
         let ran_until = told.silent_since.map_or(until, |at| at.min(until));
         let caught_up = newest.filter(|_| sort == Sort::Repeated).and_then(|a| caught_up_at(job, a, &told, ran_until));
         // An attempt may be over before a pass has seen it beyond the others.
-        let again = caught_up.map_or(ran, |at| whole_secs(from, at).min(ran));
+        // A part of a second counts whole: what was repeated is never told as none.
+        let again = caught_up.map_or(ran, |at| whole_secs(from, at + PART).min(ran));
         let later = |secs| from + std::time::Duration::from_secs(secs);
         count(&mut usage, g, sort, from, again);
         count(&mut usage, g, Sort::Useful, later(again), ran - again);
@@ -93,6 +94,9 @@ fn counted(
     usage.through = Some(through);
     usage
 }
+
+/// What makes the parts of a second a whole one.
+const PART: std::time::Duration = std::time::Duration::from_nanos(999_999_999);
 
 /// The whole seconds between two moments; none, if the second is not after the first.
 fn whole_secs(from: Timestamp, until: Timestamp) -> u64 {
@@ -132,21 +136,16 @@ fn newest_on<'a>(job: &'a Job, g: &Generation) -> Option<&'a Attempt> {
 fn caught_up_at(job: &Job, a: &Attempt, told: &Told, until: Timestamp) -> Option<Timestamp> {
     let (started, highest) = (a.started_at?, job.highest_step?);
     let newest = told.newest.filter(|newest| *newest > highest)?;
-    let from = told.from.or_else(|| resumes_at(a)).unwrap_or(0).min(highest);
+    let from = told.from.or_else(|| a.begins_at()).unwrap_or(0).min(highest);
     let ran = u64::try_from(until.duration_since(started).as_millis()).ok()?;
     let share = u128::from(ran) * u128::from(highest - from) / u128::from(newest - from);
     Some(started + std::time::Duration::from_millis(u64::try_from(share).ok()?))
 }
 
-/// Where an attempt begins: where its workers say, and until they do where the job was saved last.
-fn resumes_at(a: &Attempt) -> Option<u64> {
-    a.resumed_from.or_else(|| a.saved_before.filter(|_| a.resume))
-}
-
 /// Whether an attempt that runs does again what an earlier one has done. Where it resumed is told only with its first steps;
 /// until then it is where the job was saved last.
 fn repeats(job: &Job, a: &Attempt) -> bool {
-    let from = resumes_at(a);
+    let from = a.begins_at();
     let is_behind = match job.highest_step {
         Some(highest) => from.is_none_or(|from| from < highest),
         // What another job has done is not done again.
@@ -203,6 +202,8 @@ mod tests {
             (None, None, Some(200), (30, 30)),
             (Some(80), Some(80), Some(100), (0, 60)),
             (Some(80), Some(80), None, (0, 60)),
+            // A part of a second is told as one.
+            (Some(99), Some(99), Some(1000), (59, 1)),
             // It had more than was known to be saved.
             (Some(80), Some(100), Some(101), (60, 0)),
         ] {

@@ -144,7 +144,11 @@ impl Pass<'_> {
     }
 
     fn fold_progress(&mut self, a: &mut Attempt, of: &[&WorkerReport]) {
-        self.fold_resume(a, of);
+        let from = of.iter().filter_map(|r| r.resumed_from).min();
+        let newest = of.iter().filter_map(|r| r.step).max();
+        // Before they are taken over: what they add to what is known.
+        self.job.counters.steps_repeated += self.job.repeats_more(a, from, newest);
+        self.fold_resume(a, from);
         let best = of.iter().filter_map(|r| r.step.map(|s| (s, r.step_at, &r.loss))).max_by_key(|(s, ..)| *s);
         if let Some((step, at, loss)) = best {
             if a.step.is_none_or(|known| step > known) {
@@ -179,16 +183,15 @@ impl Pass<'_> {
 
     /// Where the attempt began, by the words of its workers: of several the smallest, since the steps above it come
     /// again.
-    fn fold_resume(&mut self, a: &mut Attempt, of: &[&WorkerReport]) {
-        let Some(from) = of.iter().filter_map(|r| r.resumed_from).min() else { return };
+    fn fold_resume(&mut self, a: &mut Attempt, from: Option<u64>) {
+        let Some(from) = from else { return };
         if a.resumed_from.is_some_and(|known| known <= from) {
             return;
         }
         // A worker that is slower to tell may have begun further back than the first.
         let first = a.resumed_from.replace(from);
-        let known = first.or(self.job.step()).unwrap_or(0);
+        let known = first.or(self.job.highest_step).unwrap_or(0);
         let repeated = known.saturating_sub(from);
-        self.job.counters.steps_repeated += repeated;
         let repeats = match repeated {
             1 => "1 step is repeated".to_owned(),
             count => format!("{count} steps are repeated"),

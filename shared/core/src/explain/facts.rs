@@ -102,11 +102,14 @@ fn attempt(job: &Job, a: &Attempt) -> String {
 }
 
 fn progress(job: &Job) -> Option<String> {
-    job.highest_step?;
-    let step = job.step().map_or_else(|| "none yet".to_owned(), |step| step.to_string());
+    let highest = job.highest_step?;
     let saved = job.saved.map_or_else(|| "none reported".to_owned(), |step| format!("at step {step}"));
-    let line = if job.line > 0 { format!(", checkpoint line {}", job.line) } else { String::new() };
-    Some(format!("highest step {step}, last checkpoint {saved}, {} repeated{line}", steps(job.counters.steps_repeated)))
+    let (step, line) = match job.step() {
+        Some(step) if job.line == 0 => (format!("highest step {step}"), String::new()),
+        Some(step) => (format!("highest step {step}"), format!(", checkpoint line {}", job.line)),
+        None => (format!("highest step {highest}"), format!(", no step yet on checkpoint line {}", job.line)),
+    };
+    Some(format!("{step}, last checkpoint {saved}, {} repeated{line}", steps(job.counters.steps_repeated)))
 }
 
 fn counters(job: &Job) -> String {

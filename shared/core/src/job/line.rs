@@ -1,6 +1,15 @@
 //! Checkpoint lines of a job: each begins with nothing.
 
-use super::Job;
+use super::{Attempt, Job};
+use crate::observation::WorkerReport;
+
+impl Attempt {
+    /// Where it begins: where its workers say, and until they do where the job was saved last. `None`: nobody knows.
+    pub fn begins_at(&self) -> Option<u64> {
+        let told = self.resumed_from.or_else(|| self.saved_before.filter(|_| self.resume));
+        told.or_else(|| (!self.resume).then_some(0))
+    }
+}
 
 impl Job {
     /// Highest step of the current line: what its next attempt goes on from, and what people are shown.
@@ -14,10 +23,34 @@ impl Job {
         self.spec.resume && self.line == 0
     }
 
-    /// Begins a new line: checkpoints of earlier lines are never offered again, and their steps are to be done again.
+    /// Begins a new line: checkpoints of earlier lines are never offered again. Their steps count as repeated when they are done again.
     pub(crate) fn begin_line(&mut self) {
-        self.counters.steps_repeated += self.step().unwrap_or(0);
         self.line += 1;
         (self.saved, self.savers, self.line_step, self.last_loss) = (None, 0, None, None);
+    }
+
+    /// Steps that an attempt has done again, beyond those that are counted of it, when it has come to `step` and its workers
+    /// say that it began at `from`: those up to the highest that the job had come to. Only what was done counts, not what is to
+    /// be done.
+    pub fn repeats_more(&self, a: &Attempt, from: Option<u64>, step: Option<u64>) -> u64 {
+        let (Some(highest), Some(step)) = (self.highest_step, step.max(a.step)) else { return 0 };
+        let known = a.begins_at();
+        let Some(counted) = a.step else {
+            // Where nobody knows its begin, it is the first step that it tells.
+            return step.min(highest).saturating_sub(from.or(known).unwrap_or(step));
+        };
+        // Beyond the highest step all is new. A worker that is slower to tell may have begun further back than the first.
+        let again = if a.progressed { 0 } else { step.min(highest).saturating_sub(counted) };
+        let before = known.zip(from).map_or(0, |(known, from)| known.min(highest).saturating_sub(from));
+        again + before
+    }
+
+    /// The steps repeated so far, with what the workers of the current attempt have told since the last pass.
+    pub fn steps_repeated(&self, workers: &[WorkerReport]) -> u64 {
+        let Some(a) = self.attempt() else { return self.counters.steps_repeated };
+        let of = || workers.iter().filter(|report| report.attempt == a.number);
+        let from = of().filter_map(|report| report.resumed_from).min();
+        let step = of().filter_map(|report| report.step).max();
+        self.counters.steps_repeated + self.repeats_more(a, from, step)
     }
 }
