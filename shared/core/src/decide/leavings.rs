@@ -74,6 +74,9 @@ fn a_slice_whose_program_ended_by_itself_is_kept_while_its_output_is_sent() {
             "{:?}",
             decision.notes
         );
+        let told_why =
+            decision.job.message == "waits until the earlier slice has sent the rest of its output and is gone";
+        assert_eq!(told_why, goes_on, "{}", decision.job.message);
         let after = Job::clone(&decision.job);
         let then = |workers, secs| deletes(&decided(&after, &seen(&after, &ready, workers, secs), secs));
         assert!(!then(told(true), 399) && !then(None, 101), "a failed read says nothing");

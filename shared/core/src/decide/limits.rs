@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::Pass;
 use crate::failure::FailureKind;
-use crate::job::{Attempt, Desired, Outcome, StopCause};
+use crate::job::{Attempt, Desired, Generation, Outcome, StopCause};
 use crate::observation::WorkerState;
 use crate::reason::Reason;
 use crate::spec::Limits;
@@ -24,8 +24,8 @@ impl Pass<'_> {
         let Some(g) = self.job.generation(a.generation).filter(|g| g.delete.is_none() && g.lost.is_none()) else {
             return;
         };
-        let Some(ready) = g.ready_at else { return };
-        let (since, silence) = (ready.max(a.created_at).max(a.held_until.unwrap_or(ready)), self.silence_limit(g));
+        let Some(since) = waits_since(&a, g) else { return };
+        let silence = self.silence_limit(g);
         // A read that failed says nothing of anybody: they may all have given word.
         if self.seen.workers.is_none() {
             return;
@@ -175,4 +175,10 @@ impl Pass<'_> {
         self.job.next = None;
         self.job.settling = None;
     }
+}
+
+/// Since when an attempt waits for its workers: its slice is READY, and nothing else holds them back.
+pub(super) fn waits_since(a: &Attempt, g: &Generation) -> Option<Timestamp> {
+    let ready = g.ready_at?;
+    Some(ready.max(a.created_at).max(a.held_until.unwrap_or(ready)))
 }

@@ -85,6 +85,17 @@ fn who_falls_silent_or_never_gives_word_is_lost_long_before_a_long_setup_is_over
     let (kind, text, next) = ended(3, None, 1000).unwrap();
     assert_eq!((kind, next), (FailureKind::Lost, Some(true)));
     assert_eq!(text, "1 of 4 workers gave no word within 15 min of READY");
+    // Until then people are told of whom nothing is heard.
+    let told = |count: u32, heard: i64, secs| {
+        let preparing = |n| WorkerReport { heard_at: at(heard), ..report(n, WorkerState::Preparing, None) };
+        let ready = Look::Seen(view(&job, SliceState::Ready, true));
+        decided(&job, &seen(&job, &ready, Some((0..count).map(preparing).collect()), secs), secs).job.message.clone()
+    };
+    let (few, since) = ("0 of 4 workers are ready", "its slice is given up by 2026-03-01T12");
+    assert_eq!((told(4, 60, 100), told(3, 60, 60)), (few.to_owned(), few.to_owned()));
+    let want = format!("{few}; worker 0 was last heard of at 2026-03-01T12:01:00Z; if it stays silent, {since}:16:00Z");
+    assert_eq!(told(4, 60, 800), want);
+    assert_eq!(told(3, 800, 800), format!("{few}; worker 3 gave no word yet; if none comes, {since}:15:01Z"));
 }
 
 #[test]

@@ -41,7 +41,9 @@ impl Pass<'_> {
             return;
         }
         if !self.may_overlap() {
-            self.waiting = Some((Reason::OwnDelete, "waits until the earlier slice is gone".into()));
+            let sends = self.job.generations.last().is_some_and(|g| self.is_kept_for_output(g));
+            let first = if sends { "has sent the rest of its output and " } else { "" };
+            self.waiting = Some((Reason::OwnDelete, format!("waits until the earlier slice {first}is gone")));
             return;
         }
         let used = self.seen.used.clone().without(&self.given_back());
@@ -125,6 +127,12 @@ impl Pass<'_> {
             .and_then(|l| l.slice.seen())
             .is_some_and(|v| matches!(v.state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped));
         noticed || taken
+    }
+
+    /// Its program is over, and `retire` has not let go of it: that waits for what its workers still send.
+    fn is_kept_for_output(&self, g: &Generation) -> bool {
+        let newest = self.job.attempts.last().filter(|a| a.generation == g.number);
+        g.delete.is_none() && g.lost.is_none() && newest.is_some_and(|a| a.fenced_at.is_some())
     }
 
     fn own_husk_refused(&self) -> bool {

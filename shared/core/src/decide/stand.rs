@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::limits::waits_since;
+use super::workers::keys;
 use super::{Decision, Pass};
 use crate::effect::Effect;
 use crate::job::{Attempt, Create, Desired, Generation, Job, OutEvent, Outcome, Phase};
@@ -141,23 +143,27 @@ impl Pass<'_> {
             let (reason, message) = self.why_waiting();
             return (Phase::Recovering, reason, message);
         }
+        let silent = self.unheard_worker(a, g).map_or_else(String::new, |told| format!("; {told}"));
         if a.started_at.is_some() {
             // Not the step: it moves between two looks, and lists show it beside this.
-            let silent = self.unheard_worker(a, g).map_or_else(String::new, |told| format!("; {told}"));
-            let message = format!("attempt {} runs on generation {}{silent}", a.number, g.number);
-            return (Phase::Running, Reason::Running, message);
+            return (
+                Phase::Running,
+                Reason::Running,
+                format!("attempt {} runs on generation {}{silent}", a.number, g.number),
+            );
         }
         if a.released_at.is_some() {
-            return (Phase::Starting, Reason::Released, format!("attempt {} was released to its workers", a.number));
+            let message = format!("attempt {} was released to its workers{silent}", a.number);
+            return (Phase::Starting, Reason::Released, message);
         }
-        let (reason, message) =
-            self.waiting.clone().unwrap_or((Reason::WorkersPreparing, "the TPU is READY; workers prepare".into()));
-        (Phase::Starting, reason, message)
+        let prepare = || (Reason::WorkersPreparing, "the TPU is READY; workers prepare".into());
+        let (reason, message) = self.waiting.clone().unwrap_or_else(prepare);
+        (Phase::Starting, reason, format!("{message}{silent}"))
     }
 
     /// That a worker is silent beyond the limit, since when, and until when that is borne. The same at each look.
     fn unheard_worker(&self, a: &Attempt, g: &Generation) -> Option<String> {
-        let (silent, report) = self.silent_worker(a)?;
+        let Some((silent, report)) = self.silent_worker(a) else { return self.wordless_worker(a, g) };
         // An outage of ours since then does not count.
         let counts_from = self.seen.liveness.through? - silent;
         let until = counts_from + self.settings().silence_hard.max(self.silence_limit(g));
@@ -165,6 +171,18 @@ impl Pass<'_> {
         Some(format!(
             "worker {worker} {LAST_HEARD} {heard:.0}; if it stays silent, its slice is given up by {until:.0}"
         ))
+    }
+
+    /// That a worker has never given word for longer than silence is borne, and until when that is borne.
+    fn wordless_worker(&self, a: &Attempt, g: &Generation) -> Option<String> {
+        let limit = self.silence_limit(g);
+        let since = waits_since(a, g)?;
+        let silent = self.silent_for(since).filter(|silent| *silent >= limit && self.seen.workers.is_some())?;
+        let reports = self.reports_of(a.number);
+        let key = keys(g).find(|key| !reports.iter().any(|report| report.key == *key))?;
+        let hard = self.settings().silence_hard.max(limit).min(self.job.spec.limits.start);
+        let until = self.seen.liveness.through? - silent + hard;
+        Some(format!("worker {} gave no word yet; if none comes, its slice is given up by {until:.0}", key.worker))
     }
 
     fn why_waiting(&self) -> (Reason, String) {
