@@ -230,12 +230,15 @@ fn draw(rows: &[Row], width: usize) -> String {
 
 /// How long it ran, what of that was in vain, and what ended it.
 fn beside(row: &Row) -> String {
-    let secs = |part: Part| -> i64 {
+    let millis = |part: Part| -> i128 {
         let of = row.stretches.iter().filter(|s| s.part == part);
-        of.map(|s| s.to.duration_since(s.from).as_secs()).sum()
+        of.map(|s| s.to.duration_since(s.from).as_millis()).sum()
     };
-    let (repeated, lost) = (secs(Part::Repeated), secs(Part::Lost));
-    let ran = secs(Part::In(Phase::Running)) + repeated + lost;
+    let whole = |millis: i128| i64::try_from(millis / 1000).unwrap_or(i64::MAX);
+    let (again, lost) = (millis(Part::Repeated), millis(Part::Lost));
+    let ran = whole(millis(Part::In(Phase::Running)) + again + lost);
+    // A part of a second is told as one, as in the chip hours.
+    let (repeated, lost) = (whole(again + 999), whole(lost));
     let has_run = row.stretches.iter().any(|s| {
         let is_run = [Part::In(Phase::Running), Part::Repeated, Part::Lost].contains(&s.part);
         is_run && s.to > s.from
@@ -349,7 +352,7 @@ mod tests {
         let began = AttemptProgress { from: Some(21), ..of(2, &[(60, 61)]) };
         mark_repeated(&mut rows, &[of(1, &[(10, 10), (30, 30)]), began.clone()]);
         let plain = |rows: &[Row]| anstream::adapter::strip_str(&draw(rows, 20)).to_string();
-        assert!(plain(&rows).contains("ran 50s, 2s repeated"), "{}", plain(&rows));
+        assert!(plain(&rows).contains("ran 50s, 3s repeated"), "{}", plain(&rows));
         // Of the last one's highest step there may be no point.
         let mut rows = super::rows(&entries, Timestamp::from_second(100).unwrap());
         mark_repeated(&mut rows, &[AttemptProgress { step: Some(41), ..of(1, &[(10, 10), (30, 30)]) }, began]);
