@@ -19,6 +19,7 @@ use crate::outputs;
 use crate::procs;
 use crate::program::{self, Standing};
 use crate::shim::{Ended, Papers};
+use crate::spool;
 use crate::state::{Attempt, Step};
 use crate::steps::TPU_LOG_DIR;
 use crate::stream::TakenOver;
@@ -141,7 +142,8 @@ impl Machine {
         let (folder, taken_over) = (self.parts.layout.attempt(number), self.taken_over.clone());
         tokio::spawn(async move {
             program::is_written(&folder, &taken_over, None).await;
-            if let Err(error) = std::fs::write(folder.join(CLOSED), "") {
+            // The program may have removed it.
+            if let Err(error) = spool::again(&folder).and_then(|()| std::fs::write(folder.join(CLOSED), "")) {
                 tracing::warn!(%error, "cannot close the attempt's output");
             }
         });
@@ -248,9 +250,15 @@ impl Closing {
         };
         let limit = Instant::now() + LAST_WORD;
         loop {
-            match program::standing(papers) {
+            // Looked at before: it writes before it leaves, also where its papers were removed.
+            let is_kept = self.family.is_some_and(|family| family.shim.is_alive());
+            let standing = program::standing(papers);
+            let is_coming = is_kept || matches!(standing, Standing::Running(_) | Standing::Starting);
+            match standing {
                 Standing::Ended(ended) => return ended,
-                Standing::Running(_) | Standing::Starting if Instant::now() < limit => {
+                Standing::Running(_) | Standing::Starting | Standing::NotStarted | Standing::Lost
+                    if is_coming && Instant::now() < limit =>
+                {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
                 // Its shim is dead, or cannot write. We sent SIGKILL to everything that was left.

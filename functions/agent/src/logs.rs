@@ -4,7 +4,8 @@
 //! **Invariant:** what a chunk holds is written down before it is sent, so a number always stands for the same bytes, also after a
 //! restart in between. The paper for it is made when the attempt begins, so that a full disk takes it. What was sent is freed (a hole in the file), except for its end, which is evidence. What waits is
 //! bounded, over all attempts: above the backlog its oldest part is freed too, and a line with the count of its bytes
-//! stands in its place.
+//! stands in its place. So it is with what waits in a file that somebody removes or empties: the folder is open to the program. What
+//! was written there since the last look is in no count.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -41,6 +42,8 @@ const HOLE_STEP: u64 = 128 << 10;
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// The same while an exit is held back.
 const RETRY_ASKED_MAX: Duration = Duration::from_secs(1);
+/// Why bytes are missing, where the program was not content with its own folders.
+const REMOVED: &str = "somebody removed or emptied the file in which they waited";
 /// Between two looks whether what waits is still within its bound, also while `api` is out of reach.
 const BOUND_EACH: Duration = Duration::from_millis(500);
 /// Names of the streams, of their files and in addresses.
@@ -63,15 +66,24 @@ struct Cursor {
     /// It goes on after a reboot, and nothing was accepted since: the numbers that were used last may be unknown.
     #[serde(default)]
     is_anew: bool,
+    /// Bytes that the file had at the last look.
+    #[serde(default)]
+    seen: u64,
+    /// Bytes before the next chunk that went with their file.
+    #[serde(default)]
+    lost: u64,
 }
 
 /// A chunk whose content is fixed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Pending {
     /// Bytes of the file that were dropped before it.
     dropped: u64,
     /// Length in the file.
     len: u64,
+    /// Bytes before those that were dropped, which went with their file.
+    #[serde(default)]
+    lost: u64,
 }
 
 impl Cursor {
@@ -84,6 +96,23 @@ impl Cursor {
     /// A new file behind what was sent: numbers go on, places in the file begin anew.
     fn anew(&self) -> Self {
         Self { number: self.number + u64::from(self.pending.is_some()), ..Self::default() }
+    }
+
+    /// Where what was seen in the file ends.
+    fn end(&self) -> u64 {
+        self.seen.max(self.waits_from())
+    }
+
+    /// Somebody emptied the file: what waited in it is lost.
+    fn emptied(&self) -> Self {
+        Self { lost: self.lost + self.end() - self.offset, ..self.anew() }
+    }
+
+    /// The file is gone, and what waited in it is lost. If it comes back as it was, it goes on behind that.
+    fn removed(&self) -> Self {
+        let end = self.end();
+        let is_anew = self.is_anew;
+        Self { offset: end, seen: end, freed: self.freed, is_anew, ..self.emptied() }
     }
 }
 
@@ -210,19 +239,26 @@ impl Shipper {
         is_asked: bool,
     ) -> Result<(), Stop> {
         let attempts = self.layout.attempts();
-        known.retain(|attempt, _| attempts.contains(attempt));
+        known.retain(|attempt, cursors| attempts.contains(attempt) || !cursors.is_complete);
         // All of them first: the later ones are bounded also while an earlier one cannot be sent.
-        for attempt in &attempts {
-            known.entry(*attempt).or_insert_with(|| self.begin(*attempt));
-        }
         for attempt in attempts {
+            let cursors = known.entry(attempt).or_insert_with(|| self.load(attempt));
+            // Made while there is room for one, and again where somebody removed it.
+            if !self.layout.attempt(attempt).join(PAPER).exists() {
+                self.save(attempt, cursors);
+            }
+        }
+        let all: Vec<u32> = known.keys().copied().collect();
+        for attempt in &all {
+            let attempt = *attempt;
             if known.get(&attempt).is_none_or(|cursors| cursors.is_complete) {
                 continue;
             }
-            // Looked at before the sizes: nothing is written after it.
-            let is_closed = self.layout.attempt(attempt).join(CLOSED).exists();
+            // Looked at before the sizes: nothing is written after it. A folder that is older and gone nobody makes again.
+            let folder = self.layout.attempt(attempt);
+            let is_closed = folder.join(CLOSED).exists() || (all.last() != Some(&attempt) && !folder.exists());
             // What comes meanwhile waits for the next round, or a stream that never ends would keep the other one here.
-            let until = STREAMS.map(|stream| size_of(&self.layout.attempt(attempt).join(stream)));
+            let until = STREAMS.map(|stream| size_of(&folder.join(stream)));
             let said =
                 known.get(&attempt).map_or(0, |cursors| until[0].saturating_sub(cursors.streams[0].waits_from()));
             // People read them in the order in which they come in. But why a program ended stands in what it said last and least:
@@ -251,6 +287,13 @@ impl Shipper {
         loop {
             self.bound(known);
             let Some(cursors) = known.get_mut(&attempt) else { return Ok(()) };
+            if !path.exists() {
+                // As long as its program runs it is made again.
+                if !is_whole {
+                    return Ok(());
+                }
+                cursors.streams[index] = cursors.streams[index].removed();
+            }
             let Some(pending) = plan(&path, &cursors.streams[index], until, is_whole) else { return Ok(()) };
             cursors.streams[index].pending = Some(pending.clone());
             self.save(attempt, cursors);
@@ -272,6 +315,13 @@ impl Shipper {
                 continue;
             }
             cursor.is_anew = false;
+            if cursor.pending.as_ref() != Some(&pending) {
+                // Its file was emptied meanwhile, and it was counted.
+                cursor.lost = cursor.lost.saturating_sub(pending.dropped + pending.len);
+                self.save(attempt, cursors);
+                continue;
+            }
+            cursor.lost -= pending.lost.min(cursor.lost);
             cursor.offset += pending.dropped + pending.len;
             cursor.number += 1;
             cursor.pending = None;
@@ -295,15 +345,6 @@ impl Shipper {
                 punch(&path, from, until);
             }
         }
-    }
-
-    /// Makes the paper of an attempt that has none, while there is room for one.
-    fn begin(&self, attempt: u32) -> Cursors {
-        let cursors = self.load(attempt);
-        if !self.layout.attempt(attempt).join(PAPER).exists() {
-            self.save(attempt, &cursors);
-        }
-        cursors
     }
 
     fn load(&self, attempt: u32) -> Cursors {
@@ -338,12 +379,17 @@ impl Shipper {
         pending: &Pending,
     ) -> Result<Sent, Stop> {
         let Some(token) = token.borrow().clone() else { return Err(Stop::NoToken) };
-        let mut bytes = read_at(path, cursor.offset + pending.dropped, pending.len).map_err(|error| {
+        let read = || {
+            if pending.len == 0 { Ok(Vec::new()) } else { read_at(path, cursor.offset + pending.dropped, pending.len) }
+        };
+        let mut bytes = read().map_err(|error| {
             tracing::warn!(path = %path.display(), %error, "cannot read output");
             Stop::Later
         })?;
-        if pending.dropped > 0 {
-            bytes.splice(0..0, spool::mark(pending.dropped, "api was out of reach").into_bytes());
+        for (count, why) in [(pending.dropped, "api was out of reach"), (pending.lost, REMOVED)] {
+            if count > 0 {
+                bytes.splice(0..0, spool::mark(count, why).into_bytes());
+            }
         }
         let name = ChunkName { node: &self.node, attempt, stream, number: cursor.number };
         match self.api.put_log(&token, name, bytes).await {
@@ -366,11 +412,12 @@ fn waiting(path: &Path, cursor: &Cursor) -> u64 {
 /// Moves the beginning of what waits so that it is within the bound; which part is dropped by that.
 fn bound(path: &Path, cursor: &mut Cursor, backlog_max: u64) -> Option<(u64, u64)> {
     let size = std::fs::metadata(path).ok()?.len();
-    if size < cursor.waits_from() {
+    if size < cursor.end() {
         // The program has a pipe, but the folder is open to it: somebody emptied the file in there.
         tracing::warn!(path = %path.display(), "somebody emptied an output file");
-        *cursor = cursor.anew();
+        *cursor = cursor.emptied();
     }
+    cursor.seen = size;
     let from = cursor.waits_from();
     if size.saturating_sub(from) <= backlog_max {
         return None;
@@ -388,18 +435,17 @@ fn plan(path: &Path, cursor: &Cursor, until: u64, is_whole: bool) -> Option<Pend
     if cursor.pending.is_some() {
         return cursor.pending.clone();
     }
-    let size = std::fs::metadata(path).ok()?.len().min(until);
-    let from = cursor.waits_from();
-    let (dropped, len) = (from - cursor.offset, size.saturating_sub(from).min(CHUNK_MAX));
+    let (from, lost) = (cursor.waits_from(), cursor.lost);
+    let (dropped, len) = (from - cursor.offset, size_of(path).min(until).saturating_sub(from).min(CHUNK_MAX));
     if len == 0 {
-        return None;
+        return (lost > 0).then_some(Pending { dropped, len, lost });
     }
     if is_whole && len < CHUNK_MAX {
-        return Some(Pending { dropped, len });
+        return Some(Pending { dropped, len, lost });
     }
     let bytes = read_at(path, from, len).ok()?;
     let line_end = bytes.iter().rposition(|b| *b == b'\n').map(|i| i as u64 + 1);
-    Some(Pending { dropped, len: line_end.unwrap_or(len) })
+    Some(Pending { dropped, len: line_end.unwrap_or(len), lost })
 }
 
 fn read_at(path: &Path, offset: u64, len: u64) -> std::io::Result<Vec<u8>> {

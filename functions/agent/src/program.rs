@@ -107,9 +107,12 @@ pub(crate) async fn end_of(papers: Papers, started: Started, reaped: Reaped, tak
     for look in 0_u32.. {
         // The shim's word comes at the end; everything else is only needed for a shim that was killed.
         if paper.exists() || look.is_multiple_of(LOOKS_UNTIL_CLOSER) {
+            // Looked at before: it writes before it leaves. Papers that were removed it makes anew.
+            let is_shim_alive = started.family.shim.is_alive();
             match standing(&papers) {
                 Standing::Ended(ended) => return ended,
                 Standing::Running(_) | Standing::Starting => {}
+                Standing::Lost | Standing::NotStarted if is_shim_alive => {}
                 Standing::Lost | Standing::NotStarted => {
                     // Without its shim, the program is a child of the agent, if it was this agent that started it.
                     let program = started.family.program;

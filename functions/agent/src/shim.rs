@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -33,6 +33,7 @@ use rekindle_core::classify::Exit;
 
 use crate::files;
 use crate::procs::{Birth, Family};
+use crate::spool;
 use crate::stream::{KEPT, Stream};
 
 /// Before the name of a variable that the shim hands on to its program.
@@ -50,6 +51,8 @@ const BLANK: usize = 512;
 const MOMENT: Duration = Duration::from_millis(500);
 /// Its disks have so long to take what `setup` made: one that is out of reach holds nobody up for ever.
 const SYNC_MAX: Duration = Duration::from_secs(20);
+/// Between two looks whether what was made for the program is still there.
+const LOOK_EACH: Duration = Duration::from_secs(1);
 /// Between two tries to write down how a program ended.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -195,26 +198,31 @@ async fn keep(spec: &Spec, me: Birth, papers: &Papers) -> anyhow::Result<()> {
     let (stdout, out) = Stream::new(spec.stdout.clone()).context("cannot make a pipe")?;
     let (stderr, err) = Stream::new(spec.stderr.clone()).context("cannot make a pipe")?;
     let pipes = [stdout.number(), stderr.number()];
-    let kept = Kept { streams: [Arc::new(stdout), Arc::new(stderr)], papers, syncs: spec.syncs };
+    let kept = Kept { streams: [Arc::new(stdout), Arc::new(stderr)], papers, me, spec };
     kept.make_room();
     let started = match start(spec, out, err) {
         Ok(program) => Ok(Started { family: Family { shim: me, program }, at: Timestamp::now(), pipes }),
         Err(error) => {
             kept.streams[1].say(complaint(spec, &error).as_bytes());
-            Err(Exit::Code(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }))
+            Err(Exit::Code(if error.kind() == ErrorKind::NotFound { 127 } else { 126 }))
         }
     };
     let mut ended = None;
     match started {
         Ok(started) => {
             // It may have filled the disk by now.
-            let written = files::replace_json(&papers.started(), &started).or_else(|_| {
+            let write = || kept.stand_again(None).and_then(|()| files::replace_json(&papers.started(), &started));
+            let written = write().or_else(|_| {
                 kept.give_room();
-                files::replace_json(&papers.started(), &started)
+                write()
             });
-            written.context("cannot write down the start")?;
+            match written {
+                // It removes the folder just now, and is told of with the next look.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                written => written.context("cannot write down the start")?,
+            }
             let pumps = kept.streams.clone().map(|stream| tokio::spawn(async move { stream.pump().await }));
-            kept.reap(started.family.program.pid, &mut ends, &mut ended).await?;
+            kept.reap(&started, &mut ends, &mut ended).await?;
             for pump in pumps {
                 pump.abort();
             }
@@ -278,7 +286,8 @@ fn complaint(spec: &Spec, error: &std::io::Error) -> String {
 struct Kept<'a> {
     streams: [Arc<Stream>; 2],
     papers: &'a Papers,
-    syncs: bool,
+    me: Birth,
+    spec: &'a Spec,
 }
 
 impl Kept<'_> {
@@ -299,8 +308,20 @@ impl Kept<'_> {
         let _ = fs::remove_file(self.papers.reserve());
     }
 
+    /// Sees to it that the papers are there. The folder is open to the program, which may have removed it.
+    fn stand_again(&self, started: Option<&Started>) -> std::io::Result<()> {
+        if self.papers.claim().exists() && started.is_none_or(|_| self.papers.started().exists()) {
+            return Ok(());
+        }
+        spool::again(&self.papers.folder)?;
+        files::replace_json(&self.papers.spec(), self.spec)?;
+        files::create_json(&self.papers.claim(), &self.me)?;
+        started.map_or(Ok(()), |started| files::replace_json(&self.papers.started(), started))
+    }
+
     /// Writes down how the program ended, over the blank if there is one.
     fn write_end(&self, ended: &Ended) -> std::io::Result<()> {
+        self.stand_again(None)?;
         let over_blank = || -> std::io::Result<()> {
             let mut bytes = serde_json::to_vec(ended)?;
             bytes.resize(bytes.len().max(BLANK), b' ');
@@ -313,10 +334,11 @@ impl Kept<'_> {
     /// Waits until no descendant is left.
     async fn reap(
         &self,
-        program: i32,
+        started: &Started,
         ends: &mut tokio::signal::unix::Signal,
         untold: &mut Option<Ended>,
     ) -> anyhow::Result<()> {
+        let program = started.family.program.pid;
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == program => {
@@ -328,7 +350,10 @@ impl Kept<'_> {
                     self.tell(untold);
                 }
                 Ok(None) => {
-                    ends.recv().await;
+                    let is_quiet = tokio::time::timeout(LOOK_EACH, ends.recv()).await.is_err();
+                    if is_quiet && self.stand_again(Some(started)).is_ok() {
+                        self.streams.iter().for_each(|stream| stream.look());
+                    }
                 }
                 Err(rustix::io::Errno::CHILD) => return Ok(()),
                 Err(error) => return Err(error).context("cannot wait"),
@@ -344,7 +369,7 @@ impl Kept<'_> {
         out.catch_up();
         err.catch_up();
         tokio::join!(out.settled(MOMENT), err.settled(MOMENT));
-        if self.syncs && exit == Exit::Code(0) {
+        if self.spec.syncs && exit == Exit::Code(0) {
             // It is not run again after a machine has lost power, so what it made, wherever that is, must be there then.
             let synced = tokio::task::spawn_blocking(rustix::fs::sync);
             let _ = tokio::time::timeout(SYNC_MAX, synced).await;
@@ -353,9 +378,10 @@ impl Kept<'_> {
     }
 
     fn tell(&self, untold: &mut Option<Ended>) {
-        if let Some(ended) = untold
-            && self.write_end(ended).is_ok()
-        {
+        let Some(ended) = untold else { return };
+        // Where the folder was is nothing any more that could hold it: nobody looks there.
+        let is_over = self.write_end(ended).map_or_else(|error| error.kind() == ErrorKind::NotFound, |()| true);
+        if is_over {
             *untold = None;
         }
     }

@@ -2,11 +2,13 @@
 //!
 //! **Invariants:** whoever brings output never waits for the disk longer than [`STUCK`]. What was brought stands in the
 //! file in order, or a line with the count of the bytes that are missing stands where they would: in = out + marked.
+//! The folder is open to the program: a file that it removes is made anew, with the same bytes at the same places.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
-use std::path::PathBuf;
+use std::io::{ErrorKind, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -63,6 +65,10 @@ struct Held {
     refused: Option<&'static str>,
     /// Bytes that were written, so that a wait can tell a slow disk from a full one.
     written: u64,
+    /// It is to be looked whether the file is still there.
+    is_look_due: bool,
+    /// Where it was is nothing any more that could hold it.
+    is_lost: bool,
     /// Nothing comes any more.
     is_over: bool,
 }
@@ -73,10 +79,13 @@ impl Held {
     }
 
     fn is_empty(&self) -> bool {
-        self.pieces.is_empty() && self.dropped == 0 && self.writes_since.is_none()
+        self.pieces.is_empty() && self.dropped == 0 && self.writes_since.is_none() && !self.is_look_due
     }
 
     fn push(&mut self, bytes: &[u8]) {
+        if self.is_lost {
+            return;
+        }
         for part in bytes.chunks(PIECE) {
             match self.pieces.back_mut().filter(|piece| piece.len() + part.len() <= PIECE) {
                 Some(piece) => piece.extend_from_slice(part),
@@ -100,9 +109,11 @@ impl Held {
         if self.dropped > 0 {
             return Some(mark(std::mem::take(&mut self.dropped), self.why).into_bytes());
         }
-        let piece = self.pieces.pop_front()?;
-        self.len -= piece.len();
-        Some(piece)
+        if let Some(piece) = self.pieces.pop_front() {
+            self.len -= piece.len();
+            return Some(piece);
+        }
+        std::mem::take(&mut self.is_look_due).then(Vec::new)
     }
 }
 
@@ -124,6 +135,12 @@ impl Spool {
         self.shared.changed.notify_one();
     }
 
+    /// Asks for a look whether the file is still there.
+    pub(crate) fn look(&self) {
+        self.shared.lock().is_look_due = true;
+        self.shared.changed.notify_one();
+    }
+
     /// Waits until there is room for more, or the disk is stuck.
     pub(crate) async fn room(&self) {
         while !self.has_room() {
@@ -136,8 +153,10 @@ impl Spool {
         held.len < HELD_MAX || held.is_stuck()
     }
 
-    /// Waits until everything is written; gives up when the disk has taken nothing for `patience`. True if it is written.
+    /// Waits until everything is written, and is where it is looked for; gives up when the disk has taken nothing for `patience`. True
+    /// if it is written.
     pub(crate) async fn settled(&self, patience: Duration) -> bool {
+        self.look();
         let mut last = (0, Instant::now());
         loop {
             let (is_empty, written) = {
@@ -172,25 +191,37 @@ impl Shared {
 
     fn write_all(&self) {
         // A program that says nothing has said nothing: an empty file, not none.
-        let mut file = self.file().ok();
+        let mut file = self.open(None).ok();
         while let Some(piece) = self.next() {
             let mut rest = piece.as_slice();
-            while !rest.is_empty() {
-                match self.append(&mut file, rest) {
-                    Ok(written) => {
-                        rest = &rest[written..];
-                        let mut held = self.lock();
-                        held.written += written as u64;
-                        (held.refused, held.writes_since) = (None, Some(Instant::now()));
-                    }
-                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                    Err(error) => {
-                        self.lock().refused = Some(why(&error));
-                        std::thread::sleep(RETRY);
-                    }
-                }
-            }
+            while !self.write_some(&mut file, &mut rest) {}
             self.lock().writes_since = None;
+        }
+    }
+
+    /// Writes some of what is left. True when nothing is.
+    fn write_some(&self, file: &mut Option<File>, rest: &mut &[u8]) -> bool {
+        match self.append(file, rest) {
+            Ok(written) => {
+                *rest = &rest[written..];
+                let mut held = self.lock();
+                held.written += written as u64;
+                (held.refused, held.writes_since) = (None, Some(Instant::now()));
+                rest.is_empty()
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => false,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                tracing::warn!(path = %self.path.display(), "what output is written to is gone");
+                let mut held = self.lock();
+                (held.is_lost, held.len, held.dropped) = (true, 0, 0);
+                held.pieces.clear();
+                true
+            }
+            Err(error) => {
+                self.lock().refused = Some(why(&error));
+                std::thread::sleep(RETRY);
+                false
+            }
         }
     }
 
@@ -209,22 +240,67 @@ impl Shared {
         }
     }
 
-    fn file(&self) -> std::io::Result<File> {
-        OpenOptions::new().append(true).create(true).open(&self.path)
+    /// Opens the file. With one that was removed, all that it holds comes first.
+    fn open(&self, removed: Option<&File>) -> std::io::Result<File> {
+        if let Some(folder) = self.path.parent() {
+            again(folder)?;
+        }
+        if let Some(removed) = removed.filter(|file| file.metadata().is_ok_and(|meta| meta.len() > 0)) {
+            // Whole at once: who reads it knows how far it has come in what it held.
+            let whole = self.path.with_extension("again");
+            let file = OpenOptions::new().write(true).create(true).truncate(true).open(&whole)?;
+            let done = copy(removed, &file).and_then(|()| std::fs::rename(&whole, &self.path));
+            done.inspect_err(|_| drop(std::fs::remove_file(&whole)))?;
+        }
+        OpenOptions::new().read(true).append(true).create(true).open(&self.path)
     }
 
     fn append(&self, file: &mut Option<File>, bytes: &[u8]) -> std::io::Result<usize> {
+        let is_removed = |file: &File| file.metadata().is_ok_and(|meta| meta.nlink() == 0);
         let mut open = match file.take() {
-            Some(open) => open,
-            None => self.file()?,
+            Some(open) if !is_removed(&open) => open,
+            // What it holds is nowhere else, so it is not let go before that is where it is looked for.
+            removed => self.open(removed.as_ref()).inspect_err(|_| *file = removed)?,
         };
         let written = open.write(bytes);
         *file = Some(open);
         match written {
-            Ok(0) => Err(std::io::ErrorKind::WriteZero.into()),
+            Ok(0) if !bytes.is_empty() => Err(ErrorKind::WriteZero.into()),
             written => written,
         }
     }
+}
+
+/// Makes a folder that somebody removed, but not what it was in.
+pub(crate) fn again(folder: &Path) -> std::io::Result<()> {
+    match std::fs::create_dir(folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Copies a file into an empty one, holes as holes: what was sent is one.
+fn copy(mut from: &File, to: &File) -> std::io::Result<()> {
+    let len = from.metadata()?.len();
+    let (mut bytes, mut at) = (vec![0; PIECE], 0);
+    to.set_len(len)?;
+    while at < len {
+        match rustix::fs::seek(from, rustix::fs::SeekFrom::Data(at)) {
+            Ok(data) => at = data,
+            // Only a hole is left.
+            Err(rustix::io::Errno::NXIO) => return Ok(()),
+            // The file system knows of none.
+            Err(_) => drop(from.seek(SeekFrom::Start(at))?),
+        }
+        let end = rustix::fs::seek(from, rustix::fs::SeekFrom::Hole(at)).unwrap_or(len);
+        while at < end {
+            let part = usize::try_from(end - at).unwrap_or(PIECE).min(PIECE);
+            from.read_exact_at(&mut bytes[..part], at)?;
+            to.write_all_at(&bytes[..part], at)?;
+            at += part as u64;
+        }
+    }
+    Ok(())
 }
 
 fn why(error: &std::io::Error) -> &'static str {
@@ -268,12 +344,45 @@ mod tests {
     async fn a_file_that_cannot_be_made_yet_gets_everything_once_it_can() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("later/stdout");
+        std::fs::write(folder.path().join("later"), "").unwrap();
         let spool = Spool::open(path.clone()).unwrap();
         spool.push(b"one\n");
-        assert!(!spool.settled(Duration::from_millis(1)).await, "there is no folder");
+        assert!(!spool.settled(Duration::from_millis(1)).await, "no folder can be made there");
         spool.push(b"two");
-        std::fs::create_dir(folder.path().join("later")).unwrap();
+        std::fs::remove_file(folder.path().join("later")).unwrap();
         assert!(spool.settled(Duration::from_mins(1)).await);
         assert_eq!(std::fs::read(path).unwrap(), b"one\ntwo");
+    }
+
+    #[tokio::test]
+    async fn what_a_program_removes_is_there_again_with_its_bytes_where_they_were() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a1/stdout");
+        let spool = Spool::open(path.clone()).unwrap();
+        let long = vec![b'x'; 2 * PIECE];
+        spool.push(&long);
+        assert!(spool.settled(Duration::from_mins(1)).await);
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        let is_freed = rustix::fs::fallocate(&file, hole, 0, PIECE as u64).is_ok();
+        let blocks = file.metadata().unwrap().blocks();
+        std::fs::remove_dir_all(folder.path().join("a1")).unwrap();
+        assert!(spool.settled(Duration::from_mins(1)).await, "nothing more is said");
+        assert_eq!(std::fs::read(&path).unwrap()[PIECE..], long[PIECE..]);
+        assert!(!is_freed || std::fs::metadata(&path).unwrap().blocks() <= blocks, "what is freed stays so");
+        std::fs::remove_file(&path).unwrap();
+        spool.push(b"the end");
+        assert!(spool.settled(Duration::from_mins(1)).await);
+        assert_eq!(std::fs::read(&path).unwrap()[PIECE..], [&long[PIECE..], b"the end"].concat());
+    }
+
+    #[tokio::test]
+    async fn what_has_no_place_any_more_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(folder.path().join("g1/a1/stdout")).unwrap();
+        spool.push(b"one");
+        assert!(spool.settled(Duration::MAX).await, "nobody makes the folder of the generation again");
+        spool.push(b"two");
+        assert!(spool.settled(Duration::MAX).await);
     }
 }

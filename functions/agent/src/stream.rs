@@ -101,6 +101,11 @@ impl Stream {
         self.spool.push(bytes);
     }
 
+    /// Makes the file again, if somebody has removed it.
+    pub(crate) fn look(&self) {
+        self.spool.look();
+    }
+
     /// Waits until everything is in the file; gives up when the disk has taken nothing for `patience`.
     pub(crate) async fn settled(&self, patience: Duration) {
         self.spool.settled(patience).await;

@@ -46,11 +46,15 @@ fn a_chunk_ends_after_a_line_unless_all_is_wanted() {
     let mut cursor = Cursor::default();
     assert_eq!(plan(&path, &cursor, u64::MAX, true), None, "nothing was written yet");
     std::fs::write(&path, "one\ntwo\nthr").unwrap();
-    assert_eq!(plan(&path, &cursor, u64::MAX, false), Some(Pending { dropped: 0, len: 8 }));
-    assert_eq!(plan(&path, &cursor, u64::MAX, true), Some(Pending { dropped: 0, len: 11 }));
+    assert_eq!(plan(&path, &cursor, u64::MAX, false), Some(Pending { len: 8, ..Pending::default() }));
+    assert_eq!(plan(&path, &cursor, u64::MAX, true), Some(Pending { len: 11, ..Pending::default() }));
     cursor.offset = 8;
-    assert_eq!(plan(&path, &cursor, u64::MAX, false), Some(Pending { dropped: 0, len: 3 }), "a bar without an end");
-    cursor.pending = Some(Pending { dropped: 0, len: 2 });
+    assert_eq!(
+        plan(&path, &cursor, u64::MAX, false),
+        Some(Pending { len: 3, ..Pending::default() }),
+        "a bar without an end"
+    );
+    cursor.pending = Some(Pending { len: 2, ..Pending::default() });
     assert_eq!(plan(&path, &cursor, u64::MAX, true), cursor.pending, "what was begun stays the same");
 }
 
@@ -59,13 +63,13 @@ fn a_backlog_is_bounded_and_what_was_sent_is_freed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("stdout");
     std::fs::write(&path, "0123456\n".repeat(1 << 20)).unwrap();
-    let mut cursor = Cursor { pending: Some(Pending { dropped: 0, len: 8 }), ..Cursor::default() };
+    let mut cursor = Cursor { pending: Some(Pending { len: 8, ..Pending::default() }), ..Cursor::default() };
     assert_eq!(bound(&path, &mut cursor, 1 << 20), Some((8, (8 << 20) - (1 << 19))), "8 MiB wait, 1 MiB may");
     assert_eq!(bound(&path, &mut cursor, 1 << 20), None, "once");
     assert_eq!(plan(&path, &cursor, u64::MAX, false), cursor.pending, "what was begun stays the same");
     (cursor.offset, cursor.number, cursor.pending) = (8, 1, None);
     let pending = plan(&path, &cursor, u64::MAX, false).unwrap();
-    assert_eq!(pending, Pending { dropped: (8 << 20) - (1 << 19) - 8, len: CHUNK_MAX });
+    assert_eq!(pending, Pending { dropped: (8 << 20) - (1 << 19) - 8, len: CHUNK_MAX, lost: 0 });
     cursor.offset = 6 << 20;
     let before = std::fs::metadata(&path).unwrap();
     free(&path, &mut cursor);
@@ -84,9 +88,30 @@ fn a_file_that_the_program_emptied_is_read_from_its_beginning() {
     std::fs::write(&path, "new\n").unwrap();
     let mut cursor = Cursor { offset: 100, number: 3, freed: 50, ..Cursor::default() };
     assert_eq!(bound(&path, &mut cursor, 1 << 20), None);
-    assert_eq!(cursor, Cursor { number: 3, ..Cursor::default() });
-    assert_eq!(plan(&path, &cursor, u64::MAX, false), Some(Pending { dropped: 0, len: 4 }));
-    cursor.pending = Some(Pending { dropped: 0, len: 9 });
+    assert_eq!(cursor, Cursor { number: 3, seen: 4, ..Cursor::default() });
+    assert_eq!(plan(&path, &cursor, u64::MAX, false), Some(Pending { len: 4, ..Pending::default() }));
+    cursor.pending = Some(Pending { len: 9, ..Pending::default() });
     assert_eq!(bound(&path, &mut cursor, 1 << 20), None);
-    assert_eq!(cursor, Cursor { number: 4, ..Cursor::default() }, "chunk 3 may have been sent");
+    assert_eq!(cursor, Cursor { number: 4, seen: 4, lost: 9, ..Cursor::default() }, "chunk 3 may have been sent");
+    assert_eq!(plan(&path, &cursor, u64::MAX, false), Some(Pending { dropped: 0, len: 4, lost: 9 }));
+}
+
+#[test]
+fn what_waited_in_a_file_that_is_gone_is_counted_and_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stdout");
+    std::fs::write(&path, "sent\nwaits\n").unwrap();
+    let mut cursor = Cursor { offset: 5, number: 1, ..Cursor::default() };
+    assert_eq!(bound(&path, &mut cursor, 1 << 20), None);
+    cursor.pending = plan(&path, &cursor, u64::MAX, true);
+    std::fs::remove_file(&path).unwrap();
+    cursor = cursor.removed();
+    assert_eq!((cursor.number, cursor.lost, &cursor.pending), (2, 6, &None));
+    assert_eq!(cursor.removed(), cursor, "once");
+    assert_eq!(plan(&path, &cursor, u64::MAX, true), Some(Pending { dropped: 0, len: 0, lost: 6 }));
+    // Its program's shim still had it.
+    std::fs::write(&path, "sent\nwaits\nmore\n").unwrap();
+    assert_eq!(bound(&path, &mut cursor, 1 << 20), None);
+    assert_eq!(plan(&path, &cursor, u64::MAX, true), Some(Pending { dropped: 0, len: 5, lost: 6 }));
+    assert_eq!(Cursor::default().removed(), Cursor::default(), "nothing was written yet");
 }

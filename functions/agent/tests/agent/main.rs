@@ -11,6 +11,7 @@ mod orders;
 mod output;
 mod outputs;
 mod programs;
+mod removed;
 mod secrets;
 mod startup;
 mod stops;

@@ -1,0 +1,78 @@
+//! The folder of an attempt is open to its program, which may remove it.
+
+use rekindle_core::classify::Exit;
+use rekindle_wire::agent::{Want, WorkerState};
+
+use crate::cloud::{Cloud, Inner, Worker, poll};
+
+/// Removes the folder of its attempt.
+const REMOVE: &str = "rm -r \"${REKINDLE_PROGRESS_FILE%/*}\"; touch removed";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_removes_the_folder_of_its_attempt_loses_neither_output_nor_its_exit() {
+    let run = format!("echo one; until [ -e go ]; do sleep 0.02; done; echo two; {REMOVE}; echo three; exit 3");
+    let cloud = Cloud::start(&run).await;
+    let worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    cloud.until("the first", |inner| (inner.output(1, "stdout")? == b"one\n").then_some(())).await;
+    cloud.set(|inner| inner.takes_no_logs = true);
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    poll("the folder is removed", || worker.work().join("removed").exists().then_some(())).await;
+    cloud.set(|inner| inner.takes_no_logs = false);
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(3), false), "its shim lives and tells it");
+    cloud.until("all", |inner| (inner.output(1, "stdout")? == b"one\ntwo\nthree\n").then_some(())).await;
+    cloud
+        .until("nothing is waited for", |inner| {
+            inner.is(1, WorkerState::Exited).filter(|report| !report.has_unsent).map(drop)
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_whose_papers_are_removed_goes_on_and_so_does_its_output() {
+    let run = format!("{REMOVE}; echo one; until [ -e go ]; do sleep 0.02; done; echo two");
+    let cloud = Cloud::start(&run).await;
+    let mut worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    cloud.until("the first", |inner| (inner.output(1, "stdout")? == b"one\n").then_some(())).await;
+    let papers = worker.home().join("jobs/train/g2/a1/run.started.json");
+    poll("its papers are there again", || papers.exists().then_some(())).await;
+    worker.kill_agent();
+    worker.start_agent();
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!(exit.evidence.exit, Exit::Code(0), "the next agent finds it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_in_a_file_that_is_gone_is_a_gap_with_its_count_and_is_not_waited_for() {
+    let cloud = Cloud::start("echo one; until [ -e go ]; do sleep 0.02; done; echo two; exit 3").await;
+    let worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    cloud.until("the first", |inner| (inner.output(1, "stdout")? == b"one\n").then_some(())).await;
+    cloud.set(|inner| inner.takes_no_logs = true);
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    let told = cloud.until("the exit", |inner| inner.is(1, WorkerState::Exited)).await;
+    assert!(told.has_unsent);
+    let folder = worker.home().join("jobs/train/g2/a1");
+    poll("its output is closed", || folder.join("closed").exists().then_some(())).await;
+    std::fs::remove_file(folder.join("stdout")).unwrap();
+    // What was read before is not on its way any more.
+    let is_seen = || std::fs::read_to_string(folder.join("logs.json")).ok()?.contains("\"lost\":4").then_some(());
+    poll("it is seen", is_seen).await;
+    cloud.set(|inner| inner.takes_no_logs = false);
+    let due = "one\n\nrekindle: 4 bytes of output were dropped here: somebody removed or emptied the file in which they waited\n";
+    // The number of the chunk that was not taken stands for its bytes, and is left out.
+    let all = |inner: &Inner| {
+        let chunks = inner.chunks.iter().filter(|((_, stream, _), _)| stream == "stdout");
+        chunks.flat_map(|(_, bytes)| bytes.clone()).collect::<Vec<u8>>()
+    };
+    cloud.until("the gap", |inner| (all(inner) == due.as_bytes()).then_some(())).await;
+    cloud
+        .until("nothing is waited for", |inner| {
+            inner.is(1, WorkerState::Exited).filter(|report| !report.has_unsent).map(drop)
+        })
+        .await;
+    cloud.want(Want::Retire);
+}
