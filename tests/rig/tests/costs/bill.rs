@@ -51,8 +51,20 @@ const FREE_LOG_GIB: f64 = 50.0;
 const IMAGES: f64 = 10.0;
 const FREE_IMAGES: f64 = 0.5;
 
-/// What an idle month costs beside calls, images of that size in it, as rows of the table; and the sums in US dollars, until August 2027 and after it.
-pub(crate) fn standing(month: &Bill, references: u64, image_gb: f64) -> (Vec<String>, [f64; 2]) {
+/// An instance of each service is taken to live all month: probes of the process are billed for their time as requests are.
+const SERVICES: u64 = 3;
+/// A start of an instance is billed, too: taken to last a second, with the second vCPU that the boost adds.
+pub(crate) const COLD_START: f64 = 2.0 * 0.000_024 + 0.5 * 0.000_002_5;
+/// How many of them are taken. Only a real project can show it: an instance that is called each minute is kept, as a rule.
+const COLD_STARTS_AN_HOUR: u64 = 1;
+
+/// What an idle month costs beside calls, images of that size in it and a probe of each service each so many seconds, as rows of the table; and the sums
+/// in US dollars, until August 2027 and after it.
+pub(crate) fn standing(month: &Bill, references: u64, image_gb: f64, probe_secs: u64) -> (Vec<String>, [f64; 2]) {
+    let probes = SERVICES * HOURS_A_MONTH * 3600 / probe_secs;
+    let probing = probes as f64 * QUANTUM * SECOND;
+    let starts = HOURS_A_MONTH * COLD_STARTS_AN_HOUR;
+    let starting = starts as f64 * COLD_START;
     let points = references * HOURS_A_MONTH * POINTS_AN_HOUR;
     let alerts = references as f64 * REFERENCE + points as f64 * POINT;
     let metrics = (HOURS_A_MONTH * 60) as f64 * POINT_MIB;
@@ -61,13 +73,16 @@ pub(crate) fn standing(month: &Bill, references: u64, image_gb: f64) -> (Vec<Str
     let is_free = logs < FREE_LOG_GIB && images < FREE_IMAGES && metrics < FREE_METRIC_MIB;
     assert!(is_free, "what is free is not enough any more: {logs} {images} {metrics}");
     let rows = vec![
+        format!("| probes of the process | {probes} | {probing:.2} | {probing:.2} |"),
+        format!("| cold starts | {starts} | {starting:.2} | {starting:.2} |"),
         format!("| alert conditions on metrics | {references}, and {points} points | 0.00 | {alerts:.2} |"),
         format!("| log-based metrics | {metrics:.2} MiB | 0.00 | 0.00 |"),
         format!("| log writes | {logs:.2} GiB | 0.00 | 0.00 |"),
         format!("| image registry | {images:.2} GB | 0.00 | 0.00 |"),
         "| Cloud NAT | 0 VMs, 0 addresses | 0.00 | 0.00 |".into(),
     ];
-    (rows, [0.0, alerts])
+    let both = probing + starting;
+    (rows, [both, both + alerts])
 }
 
 /// What a call belongs to.

@@ -84,15 +84,28 @@ fn image_gb(readme: &str) -> f64 {
     row.split(" MB").next().unwrap().parse::<f64>().unwrap() / 1000.0
 }
 
+/// How often each instance is probed, in seconds: as Terraform sets it.
+fn probe_secs() -> u64 {
+    let service = include_str!("../../../../infra/modules/service/main.tf");
+    let probe = service.split_once("liveness_probe {").expect("a probe").1;
+    let period = probe.split_once("period_seconds").expect("a period").1;
+    period.lines().next().unwrap().trim_matches([' ', '=']).parse().unwrap()
+}
+
 #[tokio::test]
 async fn an_idle_month_costs_less_than_a_dollar() {
     let month = play::idle_hour().await.times(HOURS_A_MONTH);
     let readme = readme();
-    let (rows, standing) = bill::standing(&month, references(&readme), image_gb(&readme));
+    let (rows, standing) = bill::standing(&month, references(&readme), image_gb(&readme), probe_secs());
     let calls = month.usd() + bill::SCHEDULER;
     let [now, later] = standing.map(|more| calls + more);
     assert!(now < 1.0 && later < 1.0, "{now:.3}, and {later:.3} from September 2027 on: {month:?}");
     assert!(month.requests > 40_000 && month.tpu_calls > 4_000, "the tick runs each minute, and looks now and then");
+    // Of cold starts one an hour is in it: thrice as many leave it below.
+    assert!(later + 2.0 * HOURS_A_MONTH as f64 * bill::COLD_START < 1.0, "{later:.3}");
+    let each = format!("${:.5} each, one an hour", bill::COLD_START);
+    let period = format!("each {} minutes whether it answers", probe_secs() / 60);
+    assert!(readme.contains(&each) && readme.contains(&period), "infra/README.md should say: {each}; {period}");
     let first = format!("| calls, as above, and the tick's job | | {calls:.2} | {calls:.2} |");
     let last = format!("| **an idle month, all of it** | | **{now:.2}** | **{later:.2}** |");
     let rows = [vec![first], rows, vec![last]].concat();
