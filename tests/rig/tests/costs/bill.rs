@@ -17,7 +17,7 @@ pub(crate) const SCHEDULER: f64 = 0.10;
 
 /// A request on Cloud Run with 1 vCPU and 512 MiB, billed by request: for the request itself, and for each second.
 const REQUEST: f64 = 0.40 / 1e6;
-const SECOND: f64 = 0.000_024 + 0.5 * 0.000_002_5;
+pub(crate) const SECOND: f64 = 0.000_024 + 0.5 * 0.000_002_5;
 /// Time is rounded up to this. Handlers without a call of the TPU API are taken to answer within it: a test measures them in the local
 /// system, and in a real project Cloud Run's own `request_latencies` tells.
 pub(crate) const QUANTUM: f64 = 0.1;
@@ -31,8 +31,8 @@ const DELETE: f64 = 0.01 / 1e5;
 const MESSAGE: f64 = 2000.0 * 40.0 / 1_099_511_627_776.0;
 /// Cloud Tasks, above the million that is free.
 const TASK: f64 = 0.40 / 1e6;
-/// Cloud Storage, operations of class A.
-const LIST: f64 = 0.005 / 1000.0;
+/// Cloud Storage, operations of class A: a list, and the write of an object.
+const OBJECT_CALL: f64 = 0.005 / 1000.0;
 
 /// An alert condition's reference to a metric for a month, and each point that its query returns, one each 30 s: from September 2027 on.
 /// Until then alerting is free, and conditions on log lines stay so.
@@ -96,6 +96,8 @@ pub(crate) enum Kind {
     Tick,
     /// People.
     Page,
+    /// What programs print.
+    Output,
 }
 
 /// Counted calls.
@@ -117,6 +119,8 @@ pub(crate) struct Bill {
     pub(crate) requests: u64,
     /// Lists of objects; reads of objects cost a tenth of one.
     pub(crate) lists: u64,
+    /// Objects written.
+    pub(crate) puts: u64,
 }
 
 impl Bill {
@@ -130,6 +134,7 @@ impl Bill {
             tasks: with(self.tasks, other.tasks),
             requests: with(self.requests, other.requests),
             lists: with(self.lists, other.lists),
+            puts: with(self.puts, other.puts),
         }
     }
 
@@ -150,6 +155,11 @@ impl Bill {
         self.requests as f64 * QUANTUM + self.tpu_calls as f64 * TPU_CALL
     }
 
+    /// US dollars for lists alone.
+    pub(crate) fn lists_usd(&self) -> f64 {
+        self.lists as f64 * OBJECT_CALL
+    }
+
     /// US dollars.
     pub(crate) fn usd(&self) -> f64 {
         self.requests as f64 * REQUEST
@@ -159,7 +169,7 @@ impl Bill {
             + self.deletes as f64 * DELETE
             + self.messages as f64 * MESSAGE
             + self.tasks as f64 * TASK
-            + self.lists as f64 * LIST
+            + (self.lists + self.puts) as f64 * OBJECT_CALL
     }
 }
 
@@ -253,6 +263,7 @@ pub(crate) struct CountingObjects {
 #[async_trait]
 impl Objects for CountingObjects {
     async fn put(&self, name: &str, body: Bytes) -> Result<(), WorldError> {
+        self.book.add(Bill { puts: 1, ..Bill::default() });
         self.inner.put(name, body).await
     }
 

@@ -6,11 +6,12 @@ use rekindle_core::job::Phase;
 use rekindle_core::settings::Settings;
 
 use self::bill::{Bill, HOURS_A_MONTH, Kind};
-use self::play::{End, Play};
+use self::play::{End, LINE, News, Play};
 
 mod bill;
 mod entries;
 mod play;
+mod stream;
 
 /// Zones of the catalogue at their spot price: the cheapest worker by its number of chips.
 fn cheapest_worker(chips: u32) -> f64 {
@@ -54,12 +55,50 @@ async fn life(accelerator: &str) -> Play {
     play
 }
 
+/// Sentences of the page that the counts have to bear out.
+fn said(sentences: &[String]) {
+    // Where its lines end is nobody's business.
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let page = words(&readme());
+    let missing: Vec<&String> = sentences.iter().filter(|sentence| !page.contains(&words(sentence))).collect();
+    assert!(missing.is_empty(), "infra/README.md should say:\n{missing:#?}");
+}
+
 #[tokio::test]
 async fn a_jobs_life_with_two_preemptions_costs_less_than_a_tenth_of_a_cent() {
-    // Of one worker: each further one says hello and reports news of its own.
-    let life = life("v5litepod-4").await.bill(&[Kind::Life]);
-    assert!(life.usd() < 0.001, "{:.6}: {life:?}", life.usd());
-    assert!(life.reads > 20 && life.tpu_calls >= 9, "{life:?}");
+    // Of one worker, and without the ticks, which serve all jobs: each further worker says hello and reports news of its own.
+    let play = life("v5litepod-4").await;
+    let bill = play.bill(&[Kind::Life]);
+    assert!(bill.usd() < 0.001, "{:.6}: {bill:?}", bill.usd());
+    assert!(bill.reads > 20 && bill.tpu_calls >= 9, "{bill:?}");
+    let News { entries, hints, looks } = play.news();
+    said(&[format!(
+        "in a life with two preemptions {entries} come, {hints} become hints, and {looks} of those a look"
+    )]);
+}
+
+#[tokio::test]
+async fn and_one_of_four_workers_less_than_half_as_much_again() {
+    let bill = life("v5litepod-16").await.bill(&[Kind::Life]);
+    assert!(bill.usd() < 0.0015, "{:.6}: {bill:?}", bill.usd());
+}
+
+#[tokio::test]
+async fn an_upload_of_output_costs_what_the_page_says() {
+    let mut play = Play::begin("v5litepod-4").await;
+    play.until(Phase::Running).await;
+    play.upload(0).await;
+    let bill = play.upload(LINE.len()).await;
+    let Bill { reads, writes, requests, lists, puts, .. } = bill;
+    assert_eq!((requests, reads, lists, puts, writes), (1, 1, 1, 1, 0), "{bill:?}");
+    let flush = include_str!("../../../../functions/agent/src/config.rs");
+    let flush = flush.split_once(r#""REKINDLE_LOG_FLUSH_MS", default_value_t = "#).expect("how often at most").1;
+    let ms: u64 = flush.split(',').next().unwrap().parse().unwrap();
+    said(&[
+        format!("each upload is a request, a read of the job, a list and a write of an object, ${:.6}", bill.usd()),
+        format!("while a program prints, at most one for each stream each {} s", ms / 1000),
+        format!("a held stream of output (${:.2} an hour", 3600.0 * bill::SECOND),
+    ]);
 }
 
 #[tokio::test]
@@ -69,6 +108,7 @@ async fn handlers_answer_within_the_time_that_is_billed_at_least() {
     let median = times[times.len() / 2];
     // The median alone: a machine that does other things beside may hold up any single one.
     assert!(median.as_secs_f64() < bill::QUANTUM / 2.0, "{median:?} of {}", times.len());
+    said(&[format!("the median of a life's calls is below {} ms", bill::QUANTUM * 500.0)]);
 }
 
 /// The table's own number, which the tests of `infra/` compare with the Terraform files.
@@ -133,6 +173,9 @@ async fn so_does_a_day_with_the_page_of_a_job_that_runs() {
     let day = job_view_day().await;
     assert!(day.usd() < 0.10, "{:.3}: {day:?}", day.usd());
     assert!(day.requests > 10_000 && day.lists > 2_880, "both streams and the looks: {day:?}");
+    let share = day.lists_usd() / day.usd();
+    assert!((0.45..0.55).contains(&share), "{share:.2}: {day:?}");
+    said(&[format!("lists its output's objects, too, {} times a day: half of its dollars", day.lists)]);
 }
 
 fn readme() -> String {
@@ -186,14 +229,11 @@ async fn the_table_in_the_readme_is_what_was_counted() {
         let hour = play.minutes(60).await;
         rows.push(row(&format!("an hour of running, {workers}"), &hour, 0.0));
         let whole = life(accelerator).await.bill(&[Kind::Life]);
-        if workers == "4 workers" {
-            rows.push(format!("one of four workers comes to ${:.4}.", whole.usd()));
-        }
         rows.push(row(&format!("a life with two preemptions, {workers}"), &whole, 0.0));
     }
     let ticks = busy_ticks().await;
     rows.push(row("the ticks of an hour, beyond idle ones, while any job lives", &ticks, 0.0));
-    rows.push(format!("that life has ${:.4} of ticks beside it", 1.75 * ticks.usd()));
+    said(&[format!("that life has ${:.4} of ticks beside it", 1.75 * ticks.usd())]);
     rows.push(row("an idle month", &play::idle_hour().await.times(HOURS_A_MONTH), bill::SCHEDULER));
     rows.push(row("a day with one page open", &play::page_hour().await.times(24), 0.0));
     rows.push(row("a day with the page of a job that runs", &job_view_day().await, 0.0));

@@ -30,6 +30,7 @@ use rekindle_wire::event::JobEvent;
 
 use super::bill::{Bill, Book, Counting, CountingObjects, Kind};
 use super::entries::{self, LAG_SECS, MESSAGES_AN_ENTRY};
+use super::stream::Stream;
 
 /// A create takes three minutes, a delete half of one, a setup a minute and a half.
 const CREATE_SECS: i64 = 180;
@@ -43,6 +44,17 @@ const PATIENCE_SECS: u32 = 3600;
 pub(crate) enum End {
     /// Exit 0.
     Success,
+}
+
+/// What became of entries of the audit log.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct News {
+    /// Entries that came.
+    pub(crate) entries: u64,
+    /// Hints that they became.
+    pub(crate) hints: u64,
+    /// Passes of these that looked at the TPU.
+    pub(crate) looks: u64,
 }
 
 struct Agent {
@@ -72,6 +84,7 @@ pub(crate) struct Play {
     seen: BTreeMap<String, (SliceState, Timestamp)>,
     /// Entries of the audit log that are on their way, and when they come.
     entries: Vec<(Timestamp, Request<Body>)>,
+    news: News,
     workers: u32,
 }
 
@@ -113,7 +126,7 @@ fn tpu_calls(rig: &Rig) -> Bill {
     Bill { tpu_calls: rig.fakes.tpu.take_calls().iter().map(of).sum(), ..Bill::default() }
 }
 
-async fn call(router: &Router, book: &Book, request: Request<Body>) -> Answer {
+pub(crate) async fn call(router: &Router, book: &Book, request: Request<Body>) -> Answer {
     book.add(Bill { requests: 1, ..Bill::default() });
     let began = Instant::now();
     let answer = send(router, request).await;
@@ -146,40 +159,6 @@ pub(crate) async fn idle_hour() -> Bill {
     book.of(&[Kind::Tick]).without(&first)
 }
 
-/// A stream of server-sent events that a page comes back to.
-struct Stream {
-    path: &'static str,
-    last_id: Option<String>,
-    next_at: Timestamp,
-}
-
-impl Stream {
-    fn new(path: &'static str, now: Timestamp) -> Self {
-        Self { path, last_id: None, next_at: now }
-    }
-
-    /// Looks, if it is time to.
-    async fn look(&mut self, router: &Router, book: &Book, now: Timestamp) {
-        if now < self.next_at {
-            return;
-        }
-        let mut request = get(self.path);
-        if let Some(id) = &self.last_id {
-            request.headers_mut().insert("last-event-id", id.parse().unwrap());
-        }
-        let answer = call(router, book, request).await;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        let last = |field: &str| {
-            let lines: Vec<&str> = answer.text().lines().filter_map(|line| line.strip_prefix(field)).collect();
-            lines.last().map(|text| (*text).to_owned())
-        };
-        self.last_id = last("id: ").or(self.last_id.take());
-        let wait = last("retry: ").expect("when to come back").parse::<i64>().unwrap();
-        assert!(wait >= 5000);
-        self.next_at = now + SignedDuration::from_millis(wait);
-    }
-}
-
 /// How often a job's own view asks for what no stream tells: `LOOK_MS` of the page.
 fn look_secs() -> i64 {
     let page = include_str!("../../../../functions/api/src/site/job.js");
@@ -201,6 +180,8 @@ pub(crate) async fn page_hour() -> Bill {
     book.of(&[Kind::Page])
 }
 
+/// What a worker's program prints.
+pub(crate) const LINE: &str = "a line\n";
 const WATCH: &str = "/v1/watch?brief=true";
 
 impl Play {
@@ -219,6 +200,7 @@ impl Play {
             is_heard: false,
             seen: BTreeMap::new(),
             entries: Vec::new(),
+            news: News::default(),
             workers,
         }
     }
@@ -231,6 +213,11 @@ impl Play {
     /// What was counted.
     pub(crate) fn bill(&self, kinds: &[Kind]) -> Bill {
         self.book.of(kinds)
+    }
+
+    /// What became of entries of the audit log.
+    pub(crate) fn news(&self) -> News {
+        self.news
     }
 
     fn now(&self) -> Timestamp {
@@ -264,14 +251,7 @@ impl Play {
     /// An hour in which a page shows the job that runs: its streams, and what it asks for by itself. The first look, which reads the
     /// whole history and all output, is not in it.
     pub(crate) async fn job_view_hour(&mut self) -> Bill {
-        let agent = &self.agents[0];
-        let (attempt, key) = (agent.order.attempt, agent.key);
-        let query = format!("generation={}&instance={}", agent.generation, agent.instance);
-        let path = format!("/agent/v1/logs/train/{attempt}/{}-{}/stdout/0?{query}", key.slice, key.worker);
-        let mut chunk = raw(&path, "", "a line\n");
-        *chunk.method_mut() = http::Method::PUT;
-        chunk.headers_mut().insert("authorization", format!("Bearer {}", agent.token).parse().unwrap());
-        assert_eq!(send(&self.router, chunk).await.status, 204);
+        self.upload(0).await;
         let now = self.now();
         let mut streams = [
             Stream::new(WATCH, now),
@@ -303,6 +283,21 @@ impl Play {
             self.second().await;
         }
         self.bill(&[Kind::Page]).without(&before)
+    }
+
+    /// A chunk of output of the first worker, from that byte on, and what it costs.
+    pub(crate) async fn upload(&mut self, from: usize) -> Bill {
+        self.book.turn(Kind::Output);
+        let before = self.bill(&[Kind::Output]);
+        let agent = &self.agents[0];
+        let (attempt, key) = (agent.order.attempt, agent.key);
+        let query = format!("generation={}&instance={}", agent.generation, agent.instance);
+        let path = format!("/agent/v1/logs/train/{attempt}/{}-{}/stdout/{from}?{query}", key.slice, key.worker);
+        let mut chunk = raw(&path, "", LINE);
+        *chunk.method_mut() = http::Method::PUT;
+        chunk.headers_mut().insert("authorization", format!("Bearer {}", agent.token).parse().unwrap());
+        assert_eq!(call(&self.router, &self.book, chunk).await.status, 204);
+        self.bill(&[Kind::Output]).without(&before)
     }
 
     /// The slice is taken away, with notice.
@@ -373,6 +368,7 @@ impl Play {
         let now = self.now();
         self.book.turn(Kind::Life);
         for (_, entry) in self.entries.extract_if(.., |(at, _)| *at <= now) {
+            self.news.entries += 1;
             self.book.add(Bill { messages: MESSAGES_AN_ENTRY, ..Bill::default() });
             assert_eq!(call(&self.router, &self.book, entry).await.status, 204);
         }
@@ -399,7 +395,12 @@ impl Play {
     async fn pass(&mut self, hint: &Hint) {
         self.book.add(Bill { requests: 1, ..Bill::default() });
         Box::pin(self.rig.engine.pass_for(hint)).await.unwrap();
-        self.book.add(tpu_calls(&self.rig));
+        let calls = tpu_calls(&self.rig);
+        if hint.news.is_some() {
+            self.news.hints += 1;
+            self.news.looks += u64::from(calls.tpu_calls > 0);
+        }
+        self.book.add(calls);
     }
 
     /// Creates and deletes take their time, and the audit log tells of them; READY machines boot.
