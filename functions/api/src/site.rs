@@ -1,4 +1,4 @@
-//! The page: three files within the binary, without anything from elsewhere.
+//! The page: its files within the binary, without anything from elsewhere.
 
 use axum::extract::Request;
 use axum::middleware::Next;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use rekindle_core::spec::fields::Field;
-use rekindle_wire::v1::{ExecWorkerView, VersionView};
+use rekindle_wire::v1::{CandidateView, ExecWorkerView, VersionView};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -32,6 +32,8 @@ pub(crate) struct Sending<'a> {
     /// The paths of the files and links that would go along, within their folder, in order. Bytes that are no UTF-8 are
     /// replaced.
     pub(crate) files: Vec<String>,
+    /// What would be created, where, at what price, in the order in which it would be asked for; `null` where no server answers.
+    pub(crate) candidates: Option<Vec<CandidateView>>,
 }
 
 /// The way to a worker.

@@ -60,7 +60,10 @@ impl Bundle {
         if collect::environment(&folder) == Some(false) {
             printer.warn(&mixed(&folder));
         }
-        let found = collect::folder(&folder)?;
+        let bar = pack::walking(printer);
+        let found = collect::folder(&folder, &bar);
+        bar.finish_and_clear();
+        let found = found?;
         for skipped in &found.skipped {
             printer.warn(&human::tame(skipped));
         }

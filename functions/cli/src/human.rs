@@ -129,6 +129,18 @@ pub(crate) fn tame(text: &str) -> String {
     text.chars().map(|c| if is_unseen(c) && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
+/// A text that begins behind `indent` columns, in lines of at most `width` columns in all. Words stay whole, also longer ones:
+/// they may be commands and names to copy.
+pub(crate) fn hung(text: &str, indent: usize, width: usize) -> String {
+    let blank = " ".repeat(indent);
+    let options = textwrap::Options::new(width)
+        .initial_indent(&blank)
+        .subsequent_indent(&blank)
+        .break_words(false)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    textwrap::fill(text, options).trim_start_matches(' ').to_owned()
+}
+
 /// The same with a blank for each end of a line.
 pub(crate) fn one_line(text: &str) -> String {
     tame(&text.trim_end().replace("\r\n", " ").replace('\n', " "))
@@ -208,6 +220,14 @@ mod tests {
         ] {
             assert_eq!(loss(given), text);
         }
+    }
+
+    #[test]
+    fn a_text_hangs_between_words_and_colours_take_no_room() {
+        assert_eq!(hung("one two three", 4, 11), "one two\n    three");
+        assert_eq!(hung("\u{1b}[31mone\u{1b}[0m two three", 4, 11), "\u{1b}[31mone\u{1b}[0m two\n    three");
+        assert_eq!(hung("rekindle-explain-job x", 2, 8), "rekindle-explain-job\n  x");
+        assert_eq!(hung("", 4, 20), "");
     }
 
     #[test]

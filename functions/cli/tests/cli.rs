@@ -60,10 +60,9 @@ fn faults_say_what_to_do(transcript: &str) {
 }
 
 /// What has no answer for machines, or is compared elsewhere.
-const NO_JSON: [&str; 5] = [
+const NO_JSON: [&str; 4] = [
     // The help is a text.
-    "help", // The terminal is gcloud's.
-    "ssh",  // `bundles`, `demo` and `doctor` beside this file read theirs.
+    "help", // `bundles`, `demo` and `doctor` beside this file read theirs.
     "dev", "demo", "doctor",
 ];
 

@@ -113,8 +113,11 @@ export function loss(written) {
   const before = number === 0 ? 0 : Math.floor(Math.log10(Math.abs(number)));
   return before >= -3 && before < 5 ? number.toFixed(4 - before) : number.toExponential(3).replace("e+", "e");
 }
-/** A sentence, its `commands` set as such. */
-export const sentence = (text) => String(text ?? "").split(/`([^`\n]+)`/).map((part, at) => (at % 2 ? el("code", {}, part) : part));
+/** Moments in a sentence of the server, which are those of UTC. */
+const MOMENT = /\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z(?!\w)/g;
+/** A sentence, its `commands` set as such and its moments as the other times of the page. */
+export const sentence = (text) => String(text ?? "").split(/`([^`\n]+)`/)
+  .map((part, at) => (at % 2 ? el("code", {}, part) : part.replace(MOMENT, clock)));
 /** `restart`, `restart twice`, `restart 3 times`. */
 export const times = (word, count) => (count === 1 ? word : count === 2 ? `${word} twice` : `${word} ${count} times`);
 export const clock = (time) => new Date(time).toLocaleString();

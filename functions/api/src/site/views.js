@@ -1,6 +1,6 @@
 // Jobs, fleet, cost, events.
 
-import { clock, counted, el, get, line, phase, redraw, say, sentence, since, span, step, table, times, usd } from "./parts.js";
+import { amount, clock, counted, el, get, line, phase, redraw, say, sentence, since, span, step, table, times, usd } from "./parts.js";
 import { more } from "./page.js";
 
 const JOBS = [
@@ -131,7 +131,7 @@ export function costView(main) {
   const by = el("select", { id: "by", "aria-label": "Broken down by", onchange: draw }, ways.map(([value, words]) => el("option", { value }, words)));
   const file = el("a", { download: "rekindle-account.csv" }, "as CSV");
   main.append(el("h2", {}, "Chip hours and money"), el("div", { class: "bar" }, "by", by, file), place);
-  const hours = (part) => [part, (row) => row.chip_hours[part].toFixed(2), true];
+  const hours = (part) => [part, (row) => amount(row.chip_hours[part]), true];
   const names = {
     week: ["Week of", (row) => row.week], owner: ["Owner", (row) => row.owner || "-"], tag: ["Tag", (row) => row.tag || "-"],
     job: ["Job", (row) => el("a", { href: `#/job/${encodeURIComponent(row.job)}` }, row.job)],
@@ -144,12 +144,12 @@ export function costView(main) {
       const account = await get(path);
       const columns = [
         ...account.by.map((dimension) => names[dimension]), ["Jobs", (row) => row.jobs, true],
-        ["Chip hours", (row) => row.chip_hours.total.toFixed(2), true], ...["useful", "repeated", "waiting", "idle", "orphan"].map(hours),
+        ["Chip hours", (row) => amount(row.chip_hours.total), true], ...["useful", "repeated", "waiting", "idle", "orphan"].map(hours),
         ["Cost", (row) => usd(row.usd.total), true], ["Wasted", wasted, true],
       ];
       const total = account.total;
       place.replaceChildren(
-        el("p", {}, `${usd(total.usd.total)} for ${total.chip_hours.total.toFixed(2)} chip hours of ${counted(total.jobs, "job")} since ${account.since}, ${wasted(total)} of them wasted.`),
+        el("p", {}, `${usd(total.usd.total)} for ${amount(total.chip_hours.total)} chip hours of ${counted(total.jobs, "job")} since ${account.since}, ${wasted(total)} of them wasted.`),
         table("Chip hours and money", columns, account.rows, { id: "cost" }));
     } catch (error) { place.replaceChildren(el("p", { class: "error" }, error.message)); }
   }
@@ -172,10 +172,10 @@ function happened(job) {
   }
   const parts = [
     job.is_new ? "submitted" : null, starts, ...Object.entries(job.ends).map(([kind, count]) => times(kind, count)),
-    ...people.map(({ told, count }) => times(told, count)),
+    ...people.map(({ told, count }) => times(told, count)), job.steps ? counted(job.steps, "step") : null,
   ].filter(Boolean).join(", ");
   const end = job.has_ended ? phase(job).textContent : null;
-  return [parts, end].filter(Boolean).join("; ");
+  return [parts, end].filter(Boolean).join("; ") || (job.phase === "running" ? "runs on" : "-");
 }
 
 /** Dead letters that are shown, and pages that are looked through for as many: a page may hold none that one may see. */

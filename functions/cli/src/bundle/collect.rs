@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ignore::WalkBuilder;
+use indicatif::ProgressBar;
 
 use super::secret;
 use crate::fault::{Fault, Result};
@@ -157,8 +158,8 @@ pub(super) fn environment(root: &Path) -> Option<bool> {
     root.join(ENVIRONMENT).is_file().then(|| !has_own())
 }
 
-/// Walks a folder.
-pub(super) fn folder(root: &Path) -> Result<Found> {
+/// Walks a folder; `bar` counts what was found.
+pub(super) fn folder(root: &Path, bar: &ProgressBar) -> Result<Found> {
     let mut found = Found::default();
     // What counts above the folder ends at the repository's root, as for git; without one nothing above it counts.
     let is_within = is_within_repository(root);
@@ -211,6 +212,7 @@ pub(super) fn folder(root: &Path) -> Result<Found> {
         let size = if kind == Kind::File { metadata.len() } else { 0 };
         let mode = metadata.permissions().mode() & 0o7777;
         found.entries.push(Entry { path: path.to_owned(), kind, mode, size, changed_at: changed_at(&metadata) });
+        bar.inc(1);
         if found.entries.len() > ENTRIES_MAX {
             return Err(too_many(root));
         }
@@ -303,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_cannot_be_read_or_is_too_full_is_named() {
-        let text = folder(Path::new("/nowhere")).unwrap_err().text();
+        let text = folder(Path::new("/nowhere"), &ProgressBar::hidden()).unwrap_err().text();
         let said =
             ["cannot read the folder /nowhere", "No such file", "make it readable, or name it in .rekindleignore"];
         assert!(said.iter().all(|word| text.contains(word)), "{text}");
@@ -324,7 +326,7 @@ mod tests {
             let below = openat(&at, folder, OFlags::DIRECTORY, Mode::empty()).unwrap();
             at = below;
         }
-        let text = folder(root.path()).unwrap_err().text();
+        let text = folder(root.path(), &ProgressBar::hidden()).unwrap_err().text();
         // Linux takes paths below 4096 bytes.
         let above = root.path().join("data/old").as_os_str().len();
         let (root_is, folders) = (root.path().display(), (4096 - above).div_ceil(251) + 1);
@@ -358,7 +360,7 @@ mod tests {
         }
         std::os::unix::fs::symlink("a.py", root.join("lib/b.py")).unwrap();
         std::os::unix::fs::symlink("../../x", root.join("lib/out")).unwrap();
-        let found = folder(root).unwrap();
+        let found = folder(root, &ProgressBar::hidden()).unwrap();
         let paths: Vec<&str> = found.entries.iter().map(|entry| entry.path.to_str().unwrap()).collect();
         let want = [
             ".env",
@@ -388,7 +390,7 @@ mod tests {
         for number in 0..10 {
             std::os::unix::fs::symlink("/x", root.path().join(format!("link{number}"))).unwrap();
         }
-        let found = folder(root.path()).unwrap();
+        let found = folder(root.path(), &ProgressBar::hidden()).unwrap();
         assert_eq!(found.entries.len(), 11, "they are sent as they are");
         assert_eq!(found.skipped.len(), 5, "{:?}", found.skipped);
         assert_eq!(found.skipped[3], "and 7 more links that lead out of the folder");
@@ -408,15 +410,15 @@ mod tests {
             let rules = root.path().join(rules);
             let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
             rustix::fs::mknodat(rustix::fs::CWD, &rules, kind, mode, 0).unwrap();
-            let text = folder(&root.path().join(from)).unwrap_err().text();
+            let text = folder(&root.path().join(from), &ProgressBar::hidden()).unwrap_err().text();
             assert!(text.contains(&format!("{} is no file", rules.display())) && text.contains("remove it"), "{text}");
             std::fs::remove_file(rules).unwrap();
         }
-        assert!(folder(&root.path().join("repo")).is_ok());
+        assert!(folder(&root.path().join("repo"), &ProgressBar::hidden()).is_ok());
     }
 
     fn taken(root: &Path) -> Vec<String> {
-        let entries = folder(root).unwrap().entries;
+        let entries = folder(root, &ProgressBar::hidden()).unwrap().entries;
         entries.iter().map(|entry| entry.path.to_str().unwrap().to_owned()).collect()
     }
 

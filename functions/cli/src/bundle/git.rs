@@ -70,7 +70,7 @@ mod tests {
     use crate::bundle::{collect, sent};
 
     fn now(folder: &Path) -> Option<State> {
-        state(folder, &sent(&collect::folder(folder).unwrap()))
+        state(folder, &sent(&collect::folder(folder, &indicatif::ProgressBar::hidden()).unwrap()))
     }
 
     fn run(root: &Path, words: &[&str]) {
@@ -118,7 +118,7 @@ mod tests {
         for path in ["sub/run.log", "sub/scratch", "sub/data/x", "sub/__pycache__/train.pyc", "data/y", "new.py"] {
             write(path, "");
         }
-        assert!(!is_dirty(&sub), "{:?}", sent(&collect::folder(&sub).unwrap()));
+        assert!(!is_dirty(&sub), "{:?}", sent(&collect::folder(&sub, &indicatif::ProgressBar::hidden()).unwrap()));
         assert!(is_dirty(root), "new.py is sent from here");
         // Sent, and hidden from a plain `git status`.
         write(".git/info/exclude", "own.py\n");

@@ -34,6 +34,18 @@ pub(super) fn progress(printer: Printer, bytes: u64) -> ProgressBar {
     bar(printer, bytes, "packing", WORTH_IT)
 }
 
+/// Counts what is found in a folder, where somebody looks: it may be a home with a million files.
+pub(super) fn walking(printer: Printer) -> ProgressBar {
+    if !printer.is_talk_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::no_length().with_message("looking through the folder");
+    match ProgressStyle::with_template("{msg}: {human_pos} found, {elapsed}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
 /// A bar of bytes, if there are at least so many and somebody looks.
 pub(super) fn bar(printer: Printer, bytes: u64, word: &'static str, at_least: u64) -> ProgressBar {
     if bytes < at_least || !printer.is_talk_terminal() {
@@ -185,7 +197,7 @@ mod tests {
     }
 
     fn packed(root: &Path) -> Packed {
-        let entries = collect::folder(root).unwrap().entries;
+        let entries = collect::folder(root, &ProgressBar::hidden()).unwrap().entries;
         pack(root, &entries, Times::Fixed, &ProgressBar::hidden()).unwrap()
     }
 
@@ -221,7 +233,7 @@ mod tests {
         File::options().write(true).open(&path).unwrap().set_modified(at).unwrap();
         for (times, want) in [(Times::Kept, 1_700_000_000), (Times::Fixed, MTIME)] {
             for (root, entries) in [
-                (folder.path(), collect::folder(folder.path()).unwrap().entries),
+                (folder.path(), collect::folder(folder.path(), &ProgressBar::hidden()).unwrap().entries),
                 (path.as_path(), vec![collect::file(&path, "model.py").unwrap()]),
             ] {
                 let mut packed = pack(root, &entries, times, &ProgressBar::hidden()).unwrap();
@@ -238,7 +250,7 @@ mod tests {
     fn a_file_that_shrinks_while_it_is_read_is_named() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("log"), "abc").unwrap();
-        let mut entries = collect::folder(folder.path()).unwrap().entries;
+        let mut entries = collect::folder(folder.path(), &ProgressBar::hidden()).unwrap().entries;
         entries[0].size = 10;
         let fault = pack(folder.path(), &entries, Times::Fixed, &ProgressBar::hidden()).err().unwrap();
         assert!(fault.text().contains("cannot bundle log"), "{}", fault.text());

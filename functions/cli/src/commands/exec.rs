@@ -38,6 +38,7 @@ pub(crate) async fn run(context: &Context, options: &Exec) -> Result<ExitCode> {
             .next(format!("write it behind `--`: `rekindle exec {} -- COMMAND`", options.name)));
     }
     let target = Target::of(context, &options.name).await?;
+    let builtin = command_of_shell(&options.command);
     let body = ExecBody { run: Some(command), unpack: None, worker: worker(&options.worker) };
     let mut screen = Screen { context, rest: BTreeMap::new(), has_prefix: false };
     let Carried { view, .. } = carry_out(context, &target, &body, &mut screen).await?;
@@ -55,7 +56,21 @@ pub(crate) async fn run(context: &Context, options: &Exec) -> Result<ExitCode> {
             context.printer.talk(&format!("{} ended with {}", target.label(of), exit.code));
         }
     }
+    if let Some(line) = builtin.filter(|_| worst == NOT_STARTED && !context.printer.is_json) {
+        let name = &options.name;
+        context.printer.talk(&format!("next: a shell runs what is one word: `rekindle exec {name} -- '{line}'`"));
+    }
     Ok(ExitCode::from(u8::try_from(worst).unwrap_or(u8::MAX)))
+}
+
+/// The exit code of a command that could not be started.
+const NOT_STARTED: i32 = 126;
+
+/// Words that only a shell knows, as the one line that it takes.
+fn command_of_shell(words: &[String]) -> Option<String> {
+    const BUILTINS: [&str; 10] = ["cd", "exit", "export", "set", "source", ".", "ulimit", "umask", "unset", "eval"];
+    let [first, _, ..] = words else { return None };
+    BUILTINS.contains(&first.as_str()).then(|| words.join(" "))
 }
 
 /// What `--worker` means for the server.
@@ -385,5 +400,18 @@ impl Sink for Screen<'_> {
         let end = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let whole: Vec<u8> = rest.drain(..end).collect();
         whole.split_inclusive(|byte| *byte == b'\n').try_for_each(|line| self.line(worker, is_error, line))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_only_a_shell_knows_are_one_line_for_it() {
+        let line = |words: &[&str]| command_of_shell(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(line(&["exit", "3"]).as_deref(), Some("exit 3"));
+        assert_eq!(line(&["cd", "/tmp", "&&", "ls"]).as_deref(), Some("cd /tmp && ls"));
+        assert_eq!((line(&["python3", "x.py"]), line(&["exit 3"]), line(&[])), (None, None, None));
     }
 }

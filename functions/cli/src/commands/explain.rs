@@ -19,32 +19,20 @@ pub(crate) async fn run(context: &Context, job: &str) -> Result<()> {
     }
     workspace::tell_follower_of(context, job).await;
     let explained: ExplainView = typed(value)?;
-    context.printer.data(&wrapped(&explained.paragraph, context.printer.width().unwrap_or(PIPE_WIDTH)))?;
+    let width = context.printer.width();
+    context.printer.data(&wrapped(&explained.paragraph, width.unwrap_or(PIPE_WIDTH)))?;
     for fact in &explained.facts {
-        context.printer.line(&format!("  {} {}", "-".dimmed(), human::tame(fact)))?;
+        let text = human::tame(fact);
+        // Who reads a pipe finds each fact on a line.
+        let text = width.map_or_else(|| text.clone(), |width| human::hung(&text, 4, width));
+        context.printer.line(&format!("  {} {text}", "-".dimmed()))?;
     }
     Ok(())
 }
 
 /// Text in lines of at most `width` columns, safe for a terminal.
 pub(super) fn wrapped(text: &str, width: usize) -> String {
-    let mut out = String::new();
-    let mut column = 0;
-    for word in human::tame(text).split_whitespace() {
-        let len = word.chars().count();
-        if column > 0 && column + 1 + len > width {
-            out.push('\n');
-            column = 0;
-        }
-        if column > 0 {
-            out.push(' ');
-            column += 1;
-        }
-        out.push_str(word);
-        column += len;
-    }
-    out.push('\n');
-    out
+    human::hung(&human::tame(text).split_whitespace().collect::<Vec<_>>().join(" "), 0, width) + "\n"
 }
 
 #[cfg(test)]

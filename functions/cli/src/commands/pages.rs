@@ -22,6 +22,11 @@ pub(crate) fn completion(options: &Completion, printer: Printer) -> Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
+/// How many pages are of a command and those below it: `generate_to` leaves hidden ones out.
+fn written(command: &clap::Command) -> usize {
+    1 + command.get_subcommands().filter(|one| !one.is_hide_set()).map(written).sum::<usize>()
+}
+
 /// Writes the main page, or the pages of all commands into a folder.
 pub(crate) fn man(options: &Man, printer: Printer) -> Result<ExitCode> {
     let Some(folder) = &options.folder else {
@@ -41,11 +46,23 @@ pub(crate) fn man(options: &Man, printer: Printer) -> Result<ExitCode> {
     };
     std::fs::create_dir_all(folder).map_err(cannot)?;
     clap_mangen::generate_to(Cli::command(), folder).map_err(cannot)?;
-    let count = std::fs::read_dir(folder).map_err(cannot)?.count();
+    let count = written(&Cli::command());
     if printer.is_json {
         printer.json_line(&ManPages { folder: &folder.to_string_lossy(), pages: count })?;
         return Ok(ExitCode::SUCCESS);
     }
     printer.talk(&format!("{} in {}", crate::human::count(count as u64, "page"), folder.display()));
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pages_that_are_written_are_counted_and_no_others() {
+        let folder = tempfile::tempdir().unwrap();
+        clap_mangen::generate_to(Cli::command(), folder.path()).unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), written(&Cli::command()));
+    }
 }

@@ -23,7 +23,7 @@ pub(crate) async fn run(context: &Context, options: &Show) -> Result<()> {
     let job: JobView = typed(value)?;
     workspace::tell_follower(context, &job).await;
     let now = Timestamp::now();
-    context.printer.data(&text(&job, now))?;
+    context.printer.data(&text(&job, now, context.printer.width()))?;
     context.printer.data(&timeline::of(context, &job, now).await?)?;
     if options.spec {
         context.printer.line(&format!("\n{}", human::json(&job.spec)))?;
@@ -46,8 +46,11 @@ fn defaults(job: &JobView) -> String {
     if out.is_empty() { out } else { format!("\nnot in the spec, and so by this deployment:\n{out}") }
 }
 
-/// The job in lines of `name  value`.
-pub(crate) fn text(job: &JobView, now: Timestamp) -> String {
+/// Columns before a value.
+const INDENT: usize = 13;
+
+/// The job in lines of `name  value`, on a terminal of so many columns.
+pub(crate) fn text(job: &JobView, now: Timestamp, width: Option<usize>) -> String {
     let mut out = String::new();
     let since = match now.as_second() - job.phase_since.as_second() {
         ..1 => "just now".to_owned(),
@@ -55,6 +58,7 @@ pub(crate) fn text(job: &JobView, now: Timestamp) -> String {
     };
     let _ = writeln!(out, "{}  {} {since}", job.id.bold(), human::phase_of(job));
     let mut line = |name: &str, value: String| {
+        let value = width.map_or_else(|| value.clone(), |width| human::hung(&value, INDENT, width));
         let _ = writeln!(out, "  {:<10} {value}", name.dimmed());
     };
     line("why", format!("{} ({})", human::tame(&job.message), job.reason.name()));

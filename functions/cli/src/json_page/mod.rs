@@ -54,6 +54,7 @@ const SOURCES: &[(&str, &[&str])] = &[
             "ProgressView",
             "ChipHoursView",
             "EndView",
+            "CandidateView",
             "CatalogEntry",
             "CatalogZone",
             "Catalog",

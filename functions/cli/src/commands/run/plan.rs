@@ -14,8 +14,8 @@ use crate::table::{Table, number, text};
 /// Places that are shown.
 const PLACES_SHOWN: usize = 12;
 
-/// Shows the plan: the job on stdout, the rest beside it; `has_files`: also each file that would be sent, in JSON in a
-/// [`Sending`].
+/// Shows the plan: the job on stdout, the rest beside it; `has_files`: also each file that would be sent. In JSON the job alone,
+/// which may be sent as it is; with files a [`Sending`].
 pub(super) async fn show(
     context: &Context,
     mut message: Map<String, Value>,
@@ -51,7 +51,7 @@ pub(super) async fn show(
     let plan = if is_known { ask(context, &message).await? } else { None };
     if printer.is_json && has_files {
         let files = bundle.map(|bundle| bundle.paths().collect()).unwrap_or_default();
-        return printer.json_line(&Sending { job: &message, files });
+        return printer.json_line(&Sending { job: &message, files, candidates: plan.map(|plan| plan.candidates) });
     }
     if printer.is_json {
         return printer.json_line(&message);

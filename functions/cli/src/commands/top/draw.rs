@@ -15,6 +15,7 @@ use ratatui_widgets::table::{Row, Table, TableState};
 use rekindle_core::job::Phase;
 use rekindle_wire::seeing::ProgressList;
 use rekindle_wire::v1::{FleetEntry, JobView, Owner};
+use unicode_width::UnicodeWidthStr as _;
 
 use super::super::workspace;
 use super::JOBS;
@@ -32,7 +33,17 @@ const WIDTH_WIDE: u16 = 90;
 /// Levels of a sparkline's bars.
 const LEVELS: u64 = 64;
 
-const KEYS: &str = "↑↓ select  Tab panes  ←→ workers  l logs  e explain  c cancel  ? keys  q quit";
+/// What the keys do, with how soon each is left out where it is narrow: `?` tells them all.
+const KEYS: [(&str, usize); 8] = [
+    ("↑↓ select", 2),
+    ("Tab panes", 1),
+    ("←→ workers", 0),
+    ("l logs", 5),
+    ("e explain", 4),
+    ("c cancel", 3),
+    ("? keys", 7),
+    ("q quit", 6),
+];
 const HELP: [&str; 12] = [
     "↑ ↓ k j      select a job; in a text: scroll",
     "PgUp PgDn    ten at once",
@@ -58,7 +69,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     }
     let [head, body, foot] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)]).areas(area);
-    frame.render_widget(header(state), head);
+    frame.render_widget(header(state, usize::from(head.width)), head);
     match &state.view {
         View::Logs(pane) | View::Explain(pane) => text(frame, body, pane, matches!(state.view, View::Logs(_))),
         View::Main | View::Help | View::Ask { .. } => main(frame, body, state),
@@ -72,16 +83,16 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
         }
         View::Main | View::Logs(_) | View::Explain(_) => {}
     }
-    frame.render_widget(footer(state), foot);
+    frame.render_widget(footer(state, usize::from(foot.width)), foot);
 }
 
-fn header(state: &State) -> Paragraph<'_> {
+fn header(state: &State, width: usize) -> Paragraph<'_> {
     let count = |phases: &[Phase]| state.jobs.values().filter(|job| phases.contains(&job.phase)).count();
     let waits = count(&[Phase::Pending, Phase::Provisioning, Phase::Starting]);
     // Older ones are not asked for.
     let newest = if state.jobs.len() < JOBS { "" } else { "the newest " };
     let jobs = if state.is_known { human::count(state.jobs.len() as u64, "job") } else { "…loading".to_owned() };
-    let mut text = format!("rekindle {}  {newest}{jobs}", state.server);
+    let mut text = format!("{newest}{jobs}");
     for (number, word) in [
         (count(&[Phase::Running]), "running"),
         (waits, "waiting"),
@@ -97,10 +108,23 @@ fn header(state: &State) -> Paragraph<'_> {
         let usd: f64 = fleet.resources.iter().filter_map(|entry| entry.usd_per_hour).sum();
         let _ = write!(text, "  {} an hour", human::usd(usd));
     }
-    Paragraph::new(text).style(Style::new().add_modifier(Modifier::BOLD))
+    // Whose jobs these are is known; how they are is the news.
+    let heads = [format!("rekindle {}  ", state.server), "rekindle  ".to_owned(), String::new()];
+    let fits = |head: &&String| head.width() + text.width() <= width;
+    let head = heads.iter().find(fits).map_or("", String::as_str);
+    Paragraph::new(format!("{head}{text}")).style(Style::new().add_modifier(Modifier::BOLD))
 }
 
-fn footer(state: &State) -> Paragraph<'_> {
+/// As many keys as there is room for, the most useful ones.
+fn keys(width: usize) -> String {
+    let told = |from: usize| {
+        let shown = KEYS.iter().filter(|(_, rank)| *rank >= from).map(|(text, _)| *text);
+        shown.collect::<Vec<_>>().join("  ")
+    };
+    (0..KEYS.len()).map(told).find(|text| text.width() <= width).unwrap_or_default()
+}
+
+fn footer(state: &State, width: usize) -> Paragraph<'_> {
     let warn = Style::new().add_modifier(Modifier::REVERSED);
     match (&state.down, &state.said, &state.view) {
         (Some(down), _, _) => {
@@ -108,7 +132,7 @@ fn footer(state: &State) -> Paragraph<'_> {
         }
         (None, Some(said), _) => Paragraph::new(human::tame(said)).style(warn),
         (None, None, View::Logs(_) | View::Explain(_)) => Paragraph::new("↑↓ scroll  G newest  Esc back"),
-        (None, None, View::Main | View::Help | View::Ask { .. }) => Paragraph::new(KEYS),
+        (None, None, View::Main | View::Help | View::Ask { .. }) => Paragraph::new(keys(width)),
     }
 }
 

@@ -282,7 +282,10 @@ impl State {
 
     fn select_something(&mut self) {
         if self.job().is_none() {
-            self.selected = self.order().first().map(|job| job.id.to_string());
+            // What runs is what is looked at; else the newest.
+            let order = self.order();
+            let runs = order.iter().find(|job| job.phase == Phase::Running).or(order.first());
+            self.selected = runs.map(|job| job.id.to_string());
             (self.progress, self.workers_from) = (None, 0);
         }
     }

@@ -85,6 +85,8 @@ fn state() -> State {
         job("train-1", "running", 5000, "The program runs on 4 workers."),
         job("waits", "pending", 100, "No capacity in us-central1-a."),
     ]);
+    assert_eq!(state.selected.as_deref(), Some("train-1"), "what runs is looked at first, and not what is newest");
+    state.selected = Some("waits".into());
     state
 }
 
@@ -267,6 +269,29 @@ fn a_good_end_is_said_once_losses_are_short_and_no_fleet_costs_nothing() {
     assert!(text.contains("attempt 1 ended: It succeeded: all 4") && !text.contains("ended: ended"), "{text}");
     assert!(text.contains("loss 15.3695 → 3.5e-12"), "{text}");
     assert!(text.contains("  $0.00 an hour"), "{text}");
+}
+
+#[test]
+fn where_it_is_narrow_whole_keys_are_left_out_and_the_counts_stay() {
+    let mut state = state();
+    state.fleet = Some(fleet_of("ORPHAN"));
+    for (width, head, foot) in [
+        (
+            140,
+            "rekindle http://127.0.0.1:8080  3 jobs, 1 running, 1 waiting  $7.84 an hour",
+            "↑↓ select  Tab panes  ←→ workers  l logs",
+        ),
+        (60, "rekindle  3 jobs, 1 running, 1 waiting  $7.84 an hour", "l logs  e explain  c cancel  ? keys  q quit"),
+        (44, "3 jobs, 1 running, 1 waiting  $7.84 an hour", "l logs  e explain  c cancel  ? keys  q quit"),
+        (30, "3 jobs, 1 running, 1 waiting  $", "l logs  ? keys  q quit"),
+    ] {
+        let text = screen(&state, width, 12);
+        assert!(
+            text.lines().next().is_some_and(|line| line.starts_with(&head[..head.len().min(usize::from(width))])),
+            "{text}"
+        );
+        assert!(text.lines().last().is_some_and(|line| line.contains(foot)), "{width}: {text}");
+    }
 }
 
 #[test]

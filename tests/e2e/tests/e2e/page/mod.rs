@@ -84,14 +84,17 @@ async fn asks(dev: &Dev, page: &Browser) -> Result<()> {
     page.client.find(Locator::Css("nav a[href='#/fleet']")).await?.click().await?;
     page.sees("main", "an empty fleet", |text| text.contains("No TPU")).await?;
     page.click("nav a[href='#/cost']").await?;
-    page.sees("#cost", "this week's cost", |text| text.contains('$') && text.contains("useful")).await?;
+    page.sees("#cost", "this week's cost", |text| {
+        ["$", "useful", "Week of", "Owner", "Wasted"].iter().all(|word| text.contains(word))
+    })
+    .await?;
     page.script("const by = document.getElementById('by'); by.value = 'job'; by.dispatchEvent(new Event('change'))")
         .await?;
     page.sees("#cost tbody", "the job's cost", |text| text.contains("live")).await?;
     page.shot("cost").await?;
     page.click("nav a[href='#/events']").await?;
     page.sees("#digest", "what happened", |text| {
-        text.contains("preempted, cancel by ") && text.contains("; cancelled")
+        text.contains("preempted, cancel by ") && text.contains(" step") && text.contains("; cancelled")
     })
     .await?;
     page.shot("events").await

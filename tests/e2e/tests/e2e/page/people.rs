@@ -133,8 +133,10 @@ pub(super) async fn refused(dev: &Dev, page: &Browser) -> Result<()> {
     page.client.goto(&dev.url).await?;
     page.view("#/job/runs", "runs on generation 1").await?;
     page.script(MAY_NOT).await?;
-    for action in ["cancel", "pause"] {
+    for action in ["cancel", "pause", "restart"] {
         page.click(&format!("[data-action={action}]")).await?;
+        page.sees("#ask-title", "the question", |text| text.to_lowercase().contains(&format!("{action} runs?")))
+            .await?;
         page.click("#ask-yes").await?;
         let told = format!("{action}: 403: the policy does not let eve do this to jobs of ada");
         page.sees("#live", "the refusal", |text| text == told).await?;
@@ -142,7 +144,7 @@ pub(super) async fn refused(dev: &Dev, page: &Browser) -> Result<()> {
         ensure!(page.script(&may).await? == true, "{action} can be tried again, when the policy has changed");
     }
     let asked = page.script("return window.asked").await?;
-    ensure!(asked == json!(["/v1/jobs/runs/cancel", "/v1/jobs/runs/pause"]), "{asked}");
+    ensure!(asked == json!(["/v1/jobs/runs/cancel", "/v1/jobs/runs/pause", "/v1/jobs/runs/restart"]), "{asked}");
     page.reads("the job as it was", |text| text.contains("runs on generation 1")).await?;
     page.client.goto("about:blank").await?;
     Ok(())
