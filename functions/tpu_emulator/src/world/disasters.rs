@@ -23,7 +23,7 @@ pub(crate) struct PreemptOrder {
     /// What the node shows then. Default PREEMPTED; the node of a queued resource is deleted whatever is asked for,
     /// but for READY, and the queued resource is SUSPENDED, or with FAILED (for such a node alone) FAILED.
     pub leave: Leave,
-    /// With READY: after so long it shows PREEMPTED after all. Absent: never.
+    /// With READY, which a node that is being created cannot be left: after so long it shows PREEMPTED after all. Absent: never.
     #[serde(rename = "for")]
     pub shows_after: Option<Span>,
 }
@@ -79,6 +79,11 @@ impl World {
             return Err(ApiError::invalid("only a queued resource is left FAILED, and this node belongs to none"));
         }
         if node.state == NodeState::Creating {
+            if order.leave == Leave::Ready {
+                let text =
+                    "a node that is being created has no machines yet and cannot be left READY: its create fails";
+                return Err(ApiError::invalid(text));
+            }
             self.preempt_creating(moment, key, order.leave);
             return Ok(moment.now);
         }

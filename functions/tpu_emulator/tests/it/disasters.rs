@@ -54,6 +54,10 @@ async fn a_loss_can_show_late() {
 async fn a_node_preempted_while_creating_fails_its_operation_and_stays() {
     let bench = Bench::with(|config| config.speed = 0.01).await;
     let operation = bench.create("n1", spot("v5litepod-8", "")).await.1;
+    let (status, refused) = bench.post("emulator/v1/nodes/n1/preempt", json!({"leave": "READY"})).await;
+    assert_eq!(status, 400, "it has no machines: {refused}");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("cannot be left READY"), "{refused}");
+    assert_eq!(bench.node("n1").await.1["state"], "CREATING");
     bench.admin("nodes/n1/preempt", json!({})).await;
     let done = bench.done(&operation).await;
     assert_eq!(done["error"]["code"], 3);
