@@ -25,7 +25,7 @@ use crate::human;
 const DISK_FREE_MIN: u64 = 1 << 30;
 /// Tokens and the order of events bear this much; a person's own clock that is further off confuses what is shown.
 const CLOCK_OFF_MAX: SignedDuration = SignedDuration::from_secs(30);
-/// Webhooks that failed before that are no concern any more.
+/// What was given up before that is no concern any more.
 const LETTERS_SINCE: SignedDuration = SignedDuration::from_hours(24);
 /// An answer that takes longer makes every command feel slow.
 const ANSWER_SLOW: Duration = Duration::from_secs(1);
@@ -145,17 +145,32 @@ async fn server(context: &Context, options: &Doctor) -> Vec<Check> {
         Err(fault) => bad("rights", fault.what().to_owned(), "`gcloud auth login`, or ask an administrator"),
     });
     checks.extend(match api.get("/v1/dead-letters", &[("page_size", Some("100".to_owned()))]).await {
-        Ok(value) => typed::<DeadLetterList>(value).ok().map(|list| webhooks(&list.letters, Timestamp::now())),
+        Ok(value) => {
+            typed::<DeadLetterList>(value).map_or_else(|_| Vec::new(), |list| dead(&list.letters, Timestamp::now()))
+        }
         // What keeps it from being read is told above.
-        Err(_) => None,
+        Err(_) => Vec::new(),
     });
     checks
 }
 
-/// Webhooks that fail now, or were given up lately.
-fn webhooks(letters: &[DeadLetterView], now: Timestamp) -> Check {
-    let is_late = |letter: &&DeadLetterView| now.duration_since(letter.at) < LETTERS_SINCE;
-    let failed: Vec<&DeadLetterView> = letters.iter().filter(|l| l.function == "notify").filter(is_late).collect();
+/// What was given up lately, webhooks and messages.
+fn dead(letters: &[DeadLetterView], now: Timestamp) -> Vec<Check> {
+    let late = letters.iter().filter(|letter| now.duration_since(letter.at) < LETTERS_SINCE);
+    let (failed, unused): (Vec<_>, Vec<_>) = late.partition(|letter| letter.function == "notify");
+    vec![webhooks(&failed, now), messages(&unused, now)]
+}
+
+/// Messages that could not be used.
+fn messages(unused: &[&DeadLetterView], now: Timestamp) -> Check {
+    let Some(newest) = unused.first() else { return good("messages", "all could be used in the last day") };
+    let (count, function) = (human::count(unused.len() as u64, "message"), human::tame(&newest.function));
+    let found = format!("{count} not used in the last day; the newest, from {function}: {}", letters::why(newest, now));
+    warning("messages", found, "`rekindle dead-letters` shows each and why; mend it and publish it anew")
+}
+
+/// Webhooks that fail now, or were given up.
+fn webhooks(failed: &[&DeadLetterView], now: Timestamp) -> Check {
     let Some(newest) = failed.first() else { return good("webhooks", "none has failed in the last day") };
     let events = human::count(failed.len() as u64, "event");
     let found = format!("{events} not told in the last day; the newest: {}", letters::why(newest, now));

@@ -29,10 +29,18 @@ fn every_fault_names_a_command_that_mends_it() {
         "tried_until": now + SignedDuration::from_secs(300),
     }))
     .unwrap();
-    let failing = webhooks(&[letter.clone(), letter.clone()], now);
+    let message = DeadLetterView {
+        function: "jobs".into(),
+        tried_until: None,
+        reason: "tpu: is missing".into(),
+        ..letter.clone()
+    };
+    let [failing, unused]: [Check; 2] = dead(&[letter.clone(), message, letter.clone()], now).try_into().ok().unwrap();
+    assert_eq!(unused.found, "1 message not used in the last day; the newest, from jobs: tpu: is missing");
     let told = "2 events not told in the last day; the newest: hooks.example.com:8443: it answered 503; tried again for another 5m";
     assert_eq!(failing.found, told);
-    assert_eq!(webhooks(&[letter], now + SignedDuration::from_hours(25)).verdict, Verdict::Good);
+    let later = dead(&[letter], now + SignedDuration::from_hours(25));
+    assert!(later.iter().all(|check| check.verdict == Verdict::Good));
     let checks = [
         answers("http://s", ANSWER_SLOW * 2),
         same_version(&server),
@@ -47,6 +55,7 @@ fn every_fault_names_a_command_that_mends_it() {
         state(Path::new("/x"), Ok(STORE_ROOM_MIN - 1)),
         state(Path::new("/x"), Err(none())),
         failing,
+        unused,
     ];
     let tree = rekindle_infra_tests::gcloud::tree();
     for check in &checks {

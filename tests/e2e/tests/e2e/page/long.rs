@@ -14,8 +14,9 @@ fn to_scale(drawn: &Value) -> Result<()> {
         ("runs", 50.0, 60.0, 2),
         ("again", 60.0, 70.0, 2),
         ("runs", 70.0, 100.0, 3),
-        // Attempt 3 began with step 21 of 40, and passed it at second 95; after step 20, at second 20, nothing was kept.
-        ("repeats", 70.0, 95.0, 3),
+        // Attempt 3 began with step 21, at second 80, and had made 19 of its 30 steps until second 95 when it passed step 40;
+        // after step 20, at second 20, nothing was kept.
+        ("repeats", 70.0, 89.5, 3),
         ("lost", 20.0, 40.0, 1),
     ];
     let drawn: Vec<(String, f64, f64, f64)> = serde_json::from_value(drawn.clone())?;

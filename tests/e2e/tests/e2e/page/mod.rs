@@ -53,8 +53,9 @@ async fn lives(dev: &Dev, page: &Browser) -> Result<()> {
     dev.job_until("live", "attempt 2 runs", |job| job["phase"] == "running" && job["attempt"] == 2).await?;
     page.sees("h2", "that it runs again", |text| text.contains("running")).await?;
     page.sees("#log", "both attempts", |text| text.contains("== attempt 2 ==")).await?;
-    let label = page.client.find(Locator::Css("#timeline")).await?.attr("aria-label").await?;
-    ensure!(label.is_some_and(|label| label.starts_with("2 TPUs and 2 attempts")), "the timeline");
+    // The page draws it anew as the job goes on: found and read in one go.
+    let label = page.script("return document.querySelector('#timeline').getAttribute('aria-label')").await?;
+    ensure!(label.as_str().is_some_and(|label| label.starts_with("2 TPUs and 2 attempts")), "the timeline: {label}");
     until("the plot of both attempts", LONG, async || {
         let Ok(plot) = page.client.find(Locator::Css("#plot")).await else { return Ok(None) };
         let label = plot.attr("aria-label").await.unwrap_or_default().unwrap_or_default();
