@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::files::infra;
-use crate::plan::{Plan, Planned, example};
+use crate::plan::{Plan, Planned, bootstrap, example};
 
 /// A line of the file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -25,6 +25,13 @@ fn listed() -> Vec<Edge> {
 
 fn text<'a>(planned: &'a Planned, name: &str) -> &'a str {
     planned.values[name].as_str().unwrap_or_else(|| panic!("{} has no {name}", planned.address))
+}
+
+/// What both root modules would make: an edge may stand in either.
+fn everything() -> Plan {
+    let mut plan = example();
+    plan.resources.extend(bootstrap().resources);
+    plan
 }
 
 /// The example's further worker account, one for all that there may be.
@@ -81,7 +88,8 @@ fn resource(planned: &Planned) -> String {
 }
 
 fn planned(plan: &Plan) -> Vec<(Edge, &Planned)> {
-    let is_edge = |r: &&Planned| r.ty.contains("_iam_") && r.ty != "google_project_iam_custom_role";
+    let lets_in = |ty: &str| ["_iam_", "_acl", "access_control"].iter().any(|part| ty.contains(part));
+    let is_edge = |r: &&Planned| lets_in(&r.ty) && r.ty != "google_project_iam_custom_role";
     let edge = |r| Edge {
         principal: principal(text(r, "member")),
         role: role(text(r, "role")),
@@ -93,7 +101,7 @@ fn planned(plan: &Plan) -> Vec<(Edge, &Planned)> {
 
 #[test]
 fn every_edge_is_listed_and_every_listed_edge_is_there() {
-    let plan = example();
+    let plan = everything();
     let there: BTreeSet<Edge> = planned(&plan).into_iter().map(|(edge, _)| edge).collect();
     let listed_with_why = listed();
     let listed: BTreeSet<Edge> = listed_with_why.iter().map(|e| Edge { why: String::new(), ..e.clone() }).collect();
@@ -128,7 +136,7 @@ const PREDEFINED: &[&str] = &[
 
 #[test]
 fn only_reconcile_holds_rights_on_tpus() {
-    let plan = example();
+    let plan = everything();
     let roles = custom_roles(&plan);
     let mut holders = BTreeSet::new();
     for (edge, planned) in planned(&plan) {
@@ -203,7 +211,7 @@ const CUSTOM: &[(&str, &[(&str, &str)])] = &[
 
 #[test]
 fn custom_roles_hold_what_is_called_and_no_more() {
-    let roles = custom_roles(&example());
+    let roles = custom_roles(&everything());
     let names = |holds: &[(&str, &str)]| holds.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>();
     let wanted: BTreeMap<String, Vec<String>> =
         CUSTOM.iter().map(|(role, holds)| ((*role).to_owned(), names(holds))).collect();
@@ -219,7 +227,7 @@ fn custom_roles_hold_what_is_called_and_no_more() {
 
 #[test]
 fn rights_on_the_project_and_the_bucket_are_bounded() {
-    let plan = example();
+    let plan = everything();
     let roles = custom_roles(&plan);
     for (edge, planned) in planned(&plan) {
         let condition = planned.values["condition"][0]["expression"].as_str();
@@ -260,7 +268,7 @@ fn rights_on_the_project_and_the_bucket_are_bounded() {
 
 #[test]
 fn workers_call_only_api_and_write_only_below_jobs() {
-    let plan = example();
+    let plan = everything();
     let roles = custom_roles(&plan);
     let writes = |role: &str| {
         roles
@@ -285,7 +293,7 @@ fn workers_call_only_api_and_write_only_below_jobs() {
 
 #[test]
 fn a_worker_account_reads_the_secrets_that_are_lent_to_whoever_may_name_it() {
-    let plan = example();
+    let plan = everything();
     let of = |account: &str| -> BTreeSet<String> {
         let edges = plan.of("google_secret_manager_secret_iam_member").filter(|r| text(r, "member").ends_with(account));
         edges.map(|r| text(r, "secret_id").to_owned()).collect()
@@ -314,7 +322,7 @@ fn each_worker_account_has_every_edge_of_the_usual_one() {
 
 #[test]
 fn nobody_is_let_in_without_an_account() {
-    let plan = example();
+    let plan = everything();
     for r in &plan.resources {
         let text = r.values.to_string();
         assert!(!text.contains("allUsers") && !text.contains("allAuthenticatedUsers"), "{}", r.address);

@@ -109,6 +109,18 @@ pub(crate) fn example() -> Plan {
     plan(&infra().join("envs/example"), &example_variables())
 }
 
+/// What must be there before the example: its own root module.
+pub(crate) fn bootstrap() -> Plan {
+    let variables = tfvars(
+        r#"
+        project          = "my-project"
+        region           = "us-central1"
+        bucket_locations = ["us-central1", "us-west1"]
+    "#,
+    );
+    plan(&infra().join("envs/example/bootstrap"), &variables)
+}
+
 /// The variables of `example.tfvars`, of a release, and of every optional list.
 pub(crate) fn example_variables() -> Map<String, Value> {
     let mut variables = tfvars(&std::fs::read_to_string(infra().join("envs/example/example.tfvars")).unwrap());
@@ -391,14 +403,7 @@ fn the_example_can_be_planned() {
 
 #[test]
 fn bootstrap_can_be_planned() {
-    let variables = tfvars(
-        r#"
-        project          = "my-project"
-        region           = "us-central1"
-        bucket_locations = ["us-central1", "us-west1"]
-    "#,
-    );
-    let plan = plan(&infra().join("envs/example/bootstrap"), &variables);
+    let plan = bootstrap();
     let data = plan.named("google_storage_bucket", "my-project-rekindle");
     assert_eq!(data.values["location"], "US");
     assert_eq!(
