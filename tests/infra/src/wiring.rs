@@ -6,6 +6,7 @@ use hcl::Value as Hcl;
 use regex::Regex;
 use rekindle_core::catalog;
 use rekindle_core::settings::Settings;
+use rekindle_web::layers::AT_ONCE_MAX;
 use serde_json::{Value, json};
 
 use crate::files::{Module, attribute, infra, label, sources, text};
@@ -167,7 +168,9 @@ fn the_services_run_one_image_each_as_itself() {
         assert_eq!(template["service_account"], format!("rekindle-{name}@my-project.iam.gserviceaccount.com"));
         assert_eq!(template["scaling"][0]["min_instance_count"], 0);
         assert!(template["scaling"][0]["max_instance_count"].as_u64().unwrap() > 0);
-        assert!(template["max_instance_request_concurrency"].as_u64().unwrap() > 1);
+        // More than the process takes at once it answers with 503.
+        let at_once = template["max_instance_request_concurrency"].as_u64().unwrap();
+        assert!(at_once > 1 && at_once <= AT_ONCE_MAX as u64, "{name}: {at_once} at once, of {AT_ONCE_MAX}");
         assert!(seconds(&template["timeout"]) > settings.handler_deadline.as_secs());
         for probe in ["startup_probe", "liveness_probe"] {
             let path = container[probe][0]["http_get"][0]["path"].as_str().unwrap();
