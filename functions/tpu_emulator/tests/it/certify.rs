@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
 use regex::Regex;
+use rekindle_core::catalog;
 use rekindle_tpu_emulator::Scenario;
 
 use crate::bench::{Bench, ZONE};
@@ -244,6 +245,14 @@ fn the_shares_of_time_are_within_half_an_hour() {
     assert_eq!(sections.len(), 7, "{sections:?}");
     assert!(sections.iter().sum::<u64>() <= limit, "no section takes another's time: {sections:?}");
     assert!(limit + cleaning <= 1800, "{limit} + {cleaning}");
+    // And for less than two dollars: one TPU at a time, at the dearest place that has it.
+    let name =
+        Regex::new(r"(?m)^accelerator=.*:-([a-z0-9-]+)\}").unwrap().captures(&text).expect("a TPU")[1].to_owned();
+    let chips = catalog::accelerator(&name).unwrap().chips;
+    let zones = catalog::zones_offering(&name);
+    let dearest = zones.iter().filter_map(|zone| catalog::price_in_zone(&name, zone, true)).fold(0.0, f64::max);
+    let dollars = dearest * f64::from(chips) * (limit + cleaning) as f64 / 3600.0;
+    assert!(dollars > 0.1 && dollars < 2.0, "{name}: {dollars}");
     // Nothing waits by another clock, and each request has an end.
     assert_eq!(text.matches("curl -").count(), text.matches("--max-time").count());
     for (at, line) in text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("while ")) {
