@@ -77,6 +77,7 @@ impl Template {
 }
 
 /// What keeps HTTP clients from everything beyond the slice, as a network without NAT does: a proxy that nobody serves.
+/// Sockets that heed no proxy get out.
 fn no_way_out(node: &Node) -> impl Iterator<Item = (String, String)> + use<> {
     const NOBODY: &str = "http://127.0.0.1:9";
     // Neighbours and metadata servers are reached as ever.
