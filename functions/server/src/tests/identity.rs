@@ -22,7 +22,8 @@ use crate::doors::OidcDoors;
 use crate::{Parts, Role, routers};
 
 const URL: &str = "https://svc.example.app";
-const GCLOUD: &str = "gcloud.apps.example.com";
+/// The audience of tokens that gcloud prints for people.
+pub(super) const GCLOUD: &str = "gcloud.apps.example.com";
 /// The workers' account.
 pub(super) const WORKER: &str = "worker@p.iam.gserviceaccount.com";
 
@@ -96,8 +97,9 @@ impl World {
         if self.mode == Mode::Platform { without_signature(&signed) } else { signed }
     }
 
-    fn token_with(&self, email: &str, name: &str, value: Value) -> String {
-        let mut claims = self.claims(email);
+    /// The token of somebody with one claim changed.
+    pub(super) fn token_with(&self, claims: &Value, name: &str, value: Value) -> String {
+        let mut claims = claims.clone();
         claims[name] = value;
         self.token(&claims)
     }
@@ -115,28 +117,27 @@ impl World {
         self.send(call, &bearer(&self.token(&self.claims(email)))).await
     }
 
-    /// Every token that must be refused, for whoever may call: name, token, what the log says. All are 401.
-    fn bad(&self, email: &str) -> Vec<(&'static str, Option<String>, &'static str)> {
-        let claims = self.claims(email);
+    /// Every token that must be refused, of whoever may call with these claims: name, token, what the log says. All are 401.
+    pub(super) fn bad(&self, claims: &Value) -> Vec<(&'static str, Option<String>, &'static str)> {
         let header = |kid: &str, alg: &str| json!({"alg": alg, "kid": kid, "typ": "JWT"});
         let secret = jsonwebtoken::EncodingKey::from_secret(&KEY.public_der());
         let mut hs256 = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::HS256);
         hs256.kid = Some("k1".into());
-        let with = |name: &str, value: Value| Some(self.token_with(email, name, value));
-        let rs256 = |key: &TokenKey, kid: &str| Some(key.sign(&header(kid, "RS256"), &claims));
+        let with = |name: &str, value: Value| Some(self.token_with(claims, name, value));
+        let rs256 = |key: &TokenKey, kid: &str| Some(key.sign(&header(kid, "RS256"), claims));
         // What Cloud Run lets through to a service that verifies for itself, and what it never would.
         let stripped = if self.mode == Mode::Platform {
             ("no claims behind a signature taken off", Some(without_signature("e30.e30")), "malformed")
         } else {
-            ("a signature taken off", Some(without_signature(&sign(&claims))), "took its signature off")
+            ("a signature taken off", Some(without_signature(&sign(claims))), "took its signature off")
         };
         vec![
             ("no token", None, "no identity token"),
             ("no JWT", Some("abc".into()), "cannot be read"),
             ("another audience", with("aud", json!("https://other.example.app")), "audience"),
             ("another issuer", with("iss", json!("https://evil.example.com")), "issuer"),
-            ("the algorithm none", Some(format!("{}.", unsigned(&header("k1", "none"), &claims))), "cannot be read"),
-            ("HS256 with the public key", jsonwebtoken::encode(&hs256, &claims, &secret).ok(), "RS256"),
+            ("the algorithm none", Some(format!("{}.", unsigned(&header("k1", "none"), claims))), "cannot be read"),
+            ("HS256 with the public key", jsonwebtoken::encode(&hs256, claims, &secret).ok(), "RS256"),
             ("an unknown key", rs256(&KEY, "k9"), "unknown key"),
             ("another key's signature", rs256(&OTHER_KEY, "k1"), "signature"),
             stripped,
@@ -207,7 +208,7 @@ async fn bad_tokens_are_refused(mode: Mode) {
     let before = world.rig.fakes.docs.dump();
     assert_eq!(world.rig.fakes.hints.take().len(), 1);
     for (email, call) in doors() {
-        for (name, token, told) in world.bad(email) {
+        for (name, token, told) in world.bad(&world.claims(email)) {
             log.take();
             let answer = world.send(&call, &token.as_deref().map(bearer).unwrap_or_default()).await;
             assert_eq!(answer.status, 401, "{name} at {}", call.path);
@@ -239,11 +240,11 @@ async fn bad_tokens_are_refused(mode: Mode) {
 async fn gclouds_own_audience_is_for_people_who_are_named_and_for_nothing_else() {
     let world = World::new().await;
     for (email, call) in doors() {
-        let answer = world.send(&call, &bearer(&world.token_with(email, "aud", json!(GCLOUD)))).await;
+        let answer = world.send(&call, &bearer(&world.token_with(&world.claims(email), "aud", json!(GCLOUD)))).await;
         let is_person = email == "ann@example.com";
         assert_eq!(answer.status == 401, !is_person, "{email} at {}: {}", call.path, answer.text());
     }
-    let eve = world.token_with("eve@example.com", "aud", json!(GCLOUD));
+    let eve = world.token_with(&world.claims("eve@example.com"), "aud", json!(GCLOUD));
     assert_eq!(world.send(&submit(), &bearer(&eve)).await.status, 403);
 }
 

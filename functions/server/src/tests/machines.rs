@@ -10,11 +10,11 @@ use rekindle_engine::tokens;
 use rekindle_gcp::oidc::Mode;
 use rekindle_ports::docs::Doc;
 use rekindle_ports::kinds::Kind;
-use rekindle_ports::world::Clock as _;
+use rekindle_ports::world::{Clock as _, Objects as _};
 use rekindle_rig::{Answer, Log, spec};
 use rekindle_wire::agent::{Hello, Progress, Report};
 
-use super::identity::{Call, WORKER, World, sign};
+use super::identity::{Call, GCLOUD, WORKER, World, sign};
 
 const INSTANCE: &str = "t1v-n-1-w-0";
 
@@ -153,6 +153,56 @@ fn changed(report: &Report, change: impl FnOnce(&mut Report)) -> Call {
 }
 
 #[tokio::test]
+async fn every_bad_token_of_a_machine_is_refused_at_every_path_of_agents_and_changes_nothing() {
+    bad_machines_are_refused(Mode::Verify).await;
+}
+
+#[tokio::test]
+async fn so_it_is_where_the_platform_has_verified_the_machines() {
+    bad_machines_are_refused(Mode::Platform).await;
+}
+
+async fn bad_machines_are_refused(mode: Mode) {
+    let world = awaited(mode).await;
+    let (zone, nonce, now) = (world.zone().await, world.nonce(), world.now());
+    let machine = world.machine(&zone, INSTANCE, now);
+    let welcome = world.agent(&hello(&nonce, INSTANCE), Some(&machine), None).await.json();
+    let own = welcome["token"].as_str().unwrap();
+    let calls = [
+        (hello(&nonce, INSTANCE), None),
+        (changed(&exit_report(now), |_| {}), Some(own)),
+        (log_chunk(INSTANCE), Some(own)),
+        (exec_chunk("train", 1, 0, INSTANCE), Some(own)),
+        (output("train", 1, 0, INSTANCE), Some(own)),
+    ];
+    world.rig.fakes.hints.take();
+    let before = (world.rig.fakes.docs.dump(), world.rig.fakes.objects.list("", None, 100).await.unwrap());
+    let of_gcloud = world.token_with(&machine, "aud", json!(GCLOUD));
+    let mut bad = world.bad(&machine);
+    // People's own audience is for their door alone.
+    bad.push(("gcloud's audience", Some(of_gcloud), "audience"));
+    for (call, own) in &calls {
+        for (name, identity, told) in &bad {
+            let of_machine = identity.as_ref().map(|token| ("x-serverless-authorization", format!("Bearer {token}")));
+            let of_agent = own.map(|token| ("authorization", format!("Bearer {token}")));
+            let headers: Vec<_> = of_machine.into_iter().chain(of_agent).collect();
+            let answer = world.send(call, &headers).await;
+            assert_eq!(answer.status, 401, "{name} at {}: {}", call.path, answer.text());
+            // Without one of its machine, an agent's own token is in its place.
+            let is_told = identity.is_none() || answer.json()["detail"].as_str().unwrap().contains(told);
+            assert!(is_told, "{name} at {}: {}", call.path, answer.text());
+        }
+    }
+    let after = (world.rig.fakes.docs.dump(), world.rig.fakes.objects.list("", None, 100).await.unwrap());
+    assert_eq!(after, before);
+    assert!(world.rig.fakes.hints.take().is_empty());
+    for (call, own) in &calls {
+        let answer = world.agent(call, Some(&machine), *own).await;
+        assert!(![401, 403].contains(&answer.status.as_u16()), "{}: {}", call.path, answer.text());
+    }
+}
+
+#[tokio::test]
 async fn an_agents_token_is_of_one_job_one_generation_one_worker_and_one_vm() {
     agents_tokens_are_bound(Mode::Verify).await;
 }
@@ -160,6 +210,12 @@ async fn an_agents_token_is_of_one_job_one_generation_one_worker_and_one_vm() {
 #[tokio::test]
 async fn so_it_is_where_the_platform_has_verified_its_machines() {
     agents_tokens_are_bound(Mode::Platform).await;
+}
+
+/// Output of the program.
+fn log_chunk(instance: &str) -> Call {
+    let path = format!("/agent/v1/logs/train/1/0-0/stdout/0?generation=1&instance={instance}");
+    Call { method: "PUT", path, body: "line\n".into() }
 }
 
 /// Output of an order to run something beside the program.
@@ -216,13 +272,8 @@ async fn agents_tokens_are_bound(mode: Mode) {
     assert_eq!(world.agent(&same, None, Some(token)).await.status, 401, "without its machine's token");
     assert_eq!(world.agent(&same, Some(&machine), None).await.status, 401, "without its own");
     other_attempts_are_answered(&world, &report, &machine, token).await;
-    let chunk = |instance: &str| Call {
-        method: "PUT",
-        path: format!("/agent/v1/logs/train/1/0-0/stdout/0?generation=1&instance={instance}"),
-        body: "line\n".into(),
-    };
-    assert_eq!(world.agent(&chunk(INSTANCE), None, Some(token)).await.status, 401);
-    assert_eq!(world.agent(&chunk("t1v-n-2-w-0"), Some(&machine), Some(token)).await.status, 403);
+    assert_eq!(world.agent(&log_chunk(INSTANCE), None, Some(token)).await.status, 401);
+    assert_eq!(world.agent(&log_chunk("t1v-n-2-w-0"), Some(&machine), Some(token)).await.status, 403);
     for of in [exec_chunk, output] {
         let own = of("train", 1, 0, INSTANCE);
         for (name, call) in [
@@ -256,7 +307,7 @@ async fn agents_tokens_are_bound(mode: Mode) {
     assert!(!first.is_empty());
     assert_eq!(world.agent(&same, Some(&machine), Some(token)).await.status, 200);
     assert_eq!(workers(&world), first, "a replayed report changes nothing");
-    assert_eq!(world.agent(&chunk(INSTANCE), Some(&machine), Some(token)).await.status, 204);
+    assert_eq!(world.agent(&log_chunk(INSTANCE), Some(&machine), Some(token)).await.status, 204);
 }
 
 #[tokio::test]
