@@ -22,7 +22,7 @@ pub use body::{BODY_MAX, Deliveries, Json, Messages, PUSH_MAX, Raw};
 pub use caller::{Caller, Door, Machine, Refused, Verifier};
 pub use extract::{NoQuery, Path, Query, faulty_query};
 pub use problem::{Problem, problem};
-pub use serve::serve;
+pub use serve::{serve, serve_here};
 
 #[cfg(test)]
 mod tests;

@@ -10,16 +10,18 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use axum::serve::Listener;
 use futures::StreamExt as _;
-use http::header;
+use http::{HeaderMap, HeaderName, StatusCode, header};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+
+use crate::problem;
 
 /// Most headers of a request; more are 431.
 // Google's front ends add about fifteen, callers send a dozen. An unwrapped push has one more for each attribute, and
@@ -30,9 +32,17 @@ pub const HEADERS_MAX: usize = 100;
 // The longest token that is looked at has 16 KiB, a trace's headers some hundred bytes.
 pub const HEAD_MAX: usize = 64 * 1024;
 
-/// A connection on which no head has come to its end for so long is closed.
+/// Behind a load balancer, a connection on which no head has come to its end for so long is closed.
 // Google's load balancers keep an idle connection for 600 s, and close it first: one that is closed under them may cost a request.
 pub const HEAD_FOR: Duration = Duration::from_secs(620);
+
+/// The same on a person's own machine, where nothing stands before the server.
+// Programs send a head at once, and open another connection where an idle one was closed. More would let whoever begins heads hold
+// the descriptors of this process for as long.
+pub const HEAD_FOR_HERE: Duration = Duration::from_secs(30);
+
+/// Headers by which it is decided who may call: who looks at the first and who looks at the last must see the same.
+const ONCE: [HeaderName; 2] = [header::HOST, header::ORIGIN];
 
 /// Serves `router`. Once `stop` ends, no new connection is taken, streams of server-sent events end, and this returns when the
 /// requests that are under way have been answered. Dropped before that, it cuts them.
@@ -40,10 +50,16 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
     serve_heads(listener, router, stop, HEAD_FOR).await;
 }
 
+/// [`serve`] on a person's own machine.
+pub async fn serve_here(listener: TcpListener, router: Router, stop: impl Future<Output = ()> + Send) {
+    serve_heads(listener, router, stop, HEAD_FOR_HERE).await;
+}
+
 async fn serve_heads(listener: TcpListener, router: Router, stop: impl Future<Output = ()> + Send, head_for: Duration) {
     let mut listener = crate::listen::prompt(listener);
     let (close, closing) = watch::channel(());
     let router = router.layer(middleware::from_fn_with_state(closing.clone(), end_streams));
+    let router = router.layer(middleware::from_fn(refuse_twice));
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
     loop {
@@ -59,6 +75,17 @@ async fn serve_heads(listener: TcpListener, router: Router, stop: impl Future<Ou
     drop((listener, close));
     tracing::info!("no new connections are taken");
     while connections.join_next().await.is_some() {}
+}
+
+/// A header that may be there once, and is there more often.
+pub fn twice(headers: &HeaderMap) -> Option<HeaderName> {
+    ONCE.into_iter().find(|name| headers.get_all(name).iter().nth(1).is_some())
+}
+
+async fn refuse_twice(request: Request, next: Next) -> Response {
+    let Some(name) = twice(request.headers()) else { return next.run(request).await };
+    let why = format!("a request has one header `{name}`, and this one has more");
+    problem(StatusCode::BAD_REQUEST, "header", why).into_response()
 }
 
 /// A stream of events lasts as long as its reader likes, and its reader comes back with the last id: it is not waited for.

@@ -129,6 +129,9 @@ impl Proxy {
 }
 
 async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response {
+    if rekindle_web::serve::twice(request.headers()).is_some() {
+        return (StatusCode::BAD_REQUEST, "a request has one Host and one Origin\n").into_response();
+    }
     if let Some(answer) = proxy.admitted(&request) {
         return answer;
     }
@@ -235,6 +238,8 @@ mod tests {
         let mut rebound = get("/v1/jobs", &[("cookie", "rekindle=k")]);
         rebound.headers_mut().insert("host", HeaderValue::from_static("evil.example"));
         assert_eq!(proxy.clone().oneshot(rebound).await.unwrap().status(), StatusCode::FORBIDDEN);
+        let two = get("/v1/jobs", &[("cookie", "rekindle=k"), ("host", "evil.example")]);
+        assert_eq!(proxy.clone().oneshot(two).await.unwrap().status(), StatusCode::BAD_REQUEST);
         assert_eq!(proxy.oneshot(get("/?key=wrong", &[])).await.unwrap().status(), StatusCode::FORBIDDEN);
     }
 }

@@ -135,7 +135,7 @@ impl Stack {
         let stopping = Arc::new(AtomicBool::new(false));
         let router = routes::all(engine, &objects, Arc::clone(&stopping));
         let (stop, stopped) = oneshot::channel();
-        let server = tokio::spawn(rekindle_web::serve(listener, router, async { drop(stopped.await) }));
+        let server = tokio::spawn(rekindle_web::serve_here(listener, router, async { drop(stopped.await) }));
         let period = TICK.div_f64(options.speed).max(Duration::from_millis(100));
         let ticker = LocalTicker::start(format!("{url}/functions/tick"), period, clock);
         let ticker = ticker.map_err(|error| broken("the ticker", &error))?;

@@ -21,6 +21,10 @@ pub(super) async fn check(request: Request, next: Next) -> Response {
 }
 
 fn is_from_here(uri: &Uri, headers: &HeaderMap) -> bool {
+    // Who looks at the first and who looks at the last must see the same.
+    if [header::HOST, header::ORIGIN].iter().any(|name| headers.get_all(name).iter().nth(1).is_some()) {
+        return false;
+    }
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let host = text(header::HOST).or_else(|| uri.authority().map(http::uri::Authority::as_str)).unwrap_or_default();
     let name = match host.rsplit_once(':') {
@@ -64,6 +68,13 @@ mod tests {
                 headers.insert(header::ORIGIN, origin.parse().unwrap());
             }
             assert_eq!(is_from_here(&Uri::from_static("/v2/"), &headers), want, "{host:?} {origin:?}");
+        }
+        for twice in [header::HOST, header::ORIGIN] {
+            let mut headers = HeaderMap::from_iter([(header::HOST, "127.0.0.1:8470".parse().unwrap())]);
+            headers.insert(header::ORIGIN, "http://127.0.0.1:8470".parse().unwrap());
+            assert!(is_from_here(&Uri::from_static("/v2/"), &headers));
+            headers.append(&twice, headers[&twice].clone());
+            assert!(!is_from_here(&Uri::from_static("/v2/"), &headers), "{twice} twice");
         }
         assert!(is_from_here(&Uri::from_static("http://127.0.0.1:8470/v2/"), &HeaderMap::new()), "HTTP/2");
     }

@@ -72,6 +72,23 @@ async fn heads_have_a_limit_in_number_and_in_size() {
 }
 
 #[tokio::test]
+async fn who_calls_and_whom_is_said_once() {
+    let (at, _stop, _ended) = start().await;
+    for (more, status) in [
+        ("", "200 OK"),
+        ("origin: http://here\r\n", "200 OK"),
+        ("cookie: a=1\r\ncookie: b=2\r\n", "200 OK"),
+        ("host: here\r\n", "400 Bad Request"),
+        ("Host: elsewhere\r\n", "400 Bad Request"),
+        ("origin: http://here\r\norigin: http://elsewhere\r\n", "400 Bad Request"),
+    ] {
+        let mut stream = TcpStream::connect(at).await.unwrap();
+        let head = head(4, 0).replacen("content-length", &format!("{more}content-length"), 1);
+        assert_eq!(told(&mut stream, &(head + "{}")).await, format!("HTTP/1.1 {status}"), "{more}");
+    }
+}
+
+#[tokio::test]
 async fn trailers_have_them_too() {
     let (at, _stop, _ended) = start().await;
     let chunked = |trailer: usize| {
@@ -94,6 +111,7 @@ async fn a_head_that_does_not_end_is_not_waited_for_and_neither_is_the_next_one(
     let mut rest = Vec::new();
     idle.read_to_end(&mut rest).await.unwrap();
     assert!(HEAD_FOR > Duration::from_mins(10), "later than the load balancers");
+    assert!(HEAD_FOR_HERE <= Duration::from_secs(30), "where there are none");
 }
 
 #[tokio::test]
