@@ -26,6 +26,7 @@ mod state;
 mod table;
 mod usage;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -65,8 +66,22 @@ fn refused(error: &clap::Error) -> ExitCode {
     // What was parsed of it is lost; behind `--` are words of another program.
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let words: Vec<String> = words.take_while(|word| word != "--").collect();
-    let Some(fault) = usage::fault(error, &words) else { error.exit() };
+    let Some(fault) = usage::fault(error, &words) else { return shown(error) };
     let is_json = words.iter().any(|word| word == "--json");
     Printer::new(is_json, anstream::ColorChoice::Auto).fault(&fault);
     fault.exit().into()
+}
+
+/// Shows the help or the version that was asked for. As with all data: where it cannot be written, that is a fault.
+fn shown(error: &clap::Error) -> ExitCode {
+    match error.print().and_then(|()| std::io::stdout().flush()) {
+        Err(refused) if !error.use_stderr() => {
+            let fault = fault::Fault::from(refused);
+            Printer::new(false, anstream::ColorChoice::Auto).fault(&fault);
+            fault.exit().into()
+        }
+        // Nobody who listens to talk is no fault.
+        Ok(()) | Err(_) if error.use_stderr() => exit::Exit::Unexpected.into(),
+        Ok(()) | Err(_) => exit::Exit::Done.into(),
+    }
 }

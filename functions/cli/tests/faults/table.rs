@@ -317,6 +317,15 @@ pub(super) const FAULTS: &[(&str, &[&str], &str)] = &[
         &["cannot write the output", "No space left on device"],
         "see that whatever takes the output is there, and that its disk has room",
     ),
+    (
+        "$REKINDLE --help >/dev/full",
+        &["cannot write the output", "No space left on device"],
+        "see that whatever takes the output is there, and that its disk has room",
+    ),
+    ("$REKINDLE ps --help >/dev/full", &["cannot write the output", "No space left on device"], "see that whatever"),
+    ("$REKINDLE --version >/dev/full", &["cannot write the output", "No space left on device"], "see that whatever"),
+    ("$REKINDLE completion bash >/dev/full", &["cannot write the output", "No space left"], "see that whatever"),
+    ("$REKINDLE man >/dev/full", &["cannot write the output", "No space left on device"], "see that whatever"),
     ("ulimit -n 4; exec $REKINDLE ps", &["cannot start", "Too many open files"], "rekindle doctor"),
     // Servers that are none, or whose words break off.
     (
