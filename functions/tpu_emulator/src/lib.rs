@@ -62,8 +62,13 @@ pub enum StartError {
     #[error("another emulator uses the state folder {0}")]
     InUse(PathBuf),
     /// The stored state is of another version, or damaged.
-    #[error("the state in {0} cannot be read; delete the folder to begin anew")]
-    State(PathBuf),
+    #[error("the state in {} cannot be read: {why}; without its folder everything begins anew", file.display())]
+    State {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// A file or socket could not be made.
     #[error("cannot set up {what}")]
     Io {
@@ -232,8 +237,12 @@ fn load(state_dir: &Path, config: &Config) -> Result<World, StartError> {
         let seed = config.seed.unwrap_or_else(|| rand::rng().random());
         return Ok(World::new(seed, config.scenario.clone().unwrap_or_default()));
     }
-    let stored: Option<World> = vm::read_json(&file);
-    let mut world = stored.filter(World::is_current).ok_or_else(|| StartError::State(state_dir.to_owned()))?;
+    let damaged = |why: String| StartError::State { file: file.clone(), why };
+    let bytes = std::fs::read(&file).map_err(|error| damaged(error.to_string()))?;
+    let mut world: World = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+    if !world.is_current() {
+        return Err(damaged("it is of another version".to_owned()));
+    }
     if let Some(scenario) = &config.scenario
         && *scenario != world.scenario
     {

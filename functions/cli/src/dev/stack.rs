@@ -14,7 +14,7 @@ use rekindle_core::settings::Settings;
 use rekindle_engine::Engine;
 use rekindle_local::{
     FileObjects, HttpProbe, LocalDeadLetters, LocalEvents, LocalHints, LocalTicker, LocalTopic, LocalWakeups,
-    RandomIds, RedbDocs, Subscription, SystemClock, UdpBells,
+    OpenError, RandomIds, RedbDocs, Subscription, SystemClock, UdpBells,
 };
 use rekindle_ports::docs::Docs;
 use rekindle_ports::store::Store;
@@ -172,6 +172,14 @@ pub(super) fn broken(what: &str, error: &(dyn std::error::Error + 'static)) -> F
         .next("`rekindle doctor` checks this machine; a new folder for --state starts from nothing")
 }
 
+/// What is stored here cannot be read.
+fn damaged(what: &str, error: &(dyn std::error::Error + 'static), places: &Places) -> Fault {
+    broken(what, error).next(format!(
+        "put a good copy of the file in its place; or remove all of {} to begin anew, or name another folder with --state",
+        places.root().display()
+    ))
+}
+
 async fn emulator(options: &Options, binary: &Path, url: &str, last_port: u16) -> Result<Emulator> {
     let supervisor = vec![binary.as_os_str().to_owned(), OsString::from(embedded::SUPERVISE)];
     let config = |port: u16| Config {
@@ -191,13 +199,20 @@ async fn emulator(options: &Options, binary: &Path, url: &str, last_port: u16) -
         return Ok(emulator);
     }
     Emulator::start(config(options.tpu_port)).await.map_err(|error| {
-        let asked = options.tpu_port;
+        let fault = broken("the Cloud TPU emulator", &error);
         if matches!(&error, StartError::Io { source, .. } if source.kind() == ErrorKind::AddrInUse) {
-            return broken("the Cloud TPU emulator", &error)
+            let asked = options.tpu_port;
+            return fault
                 .next(format!("end what uses port {asked}, or take another with --tpu-port (0 takes a free one)"));
         }
-        broken("the Cloud TPU emulator", &error)
-            .next("another `rekindle dev` may run on this state folder; name another with --state and --tpu-port")
+        if matches!(error, StartError::InUse(_)) {
+            return fault
+                .next("another `rekindle dev` runs on this state folder; name another with --state and --tpu-port");
+        }
+        if matches!(error, StartError::State { .. }) {
+            return damaged("the Cloud TPU emulator", &error, &options.places);
+        }
+        fault
     })
 }
 
@@ -220,11 +235,22 @@ async fn docs(options: &Options) -> Result<Arc<dyn Docs>> {
     }
     let path = options.places.store();
     let opened = tokio::task::spawn_blocking(move || RedbDocs::open(path)).await;
-    let opened = opened.map_err(|error| broken("the store", &error))?;
-    Ok(Arc::new(opened.map_err(|error| {
-        broken("the store", &error)
-            .next("another `rekindle dev` may run on this state folder; name another with --state")
-    })?))
+    // What is no store at all may be more than its reader can bear.
+    let opened = opened.map_err(|error| {
+        damaged("the store", &error, &options.places).because(options.places.store().display().to_string())
+    })?;
+    Ok(Arc::new(opened.map_err(|error| not_open(&error, &options.places))?))
+}
+
+fn not_open(error: &OpenError, places: &Places) -> Fault {
+    match error {
+        OpenError::InUse(_) => broken("the store", error)
+            .next("another `rekindle dev` runs on this state folder; name another with --state"),
+        OpenError::Newer { .. } => {
+            broken("the store", error).next("start the version that wrote it, or name another folder with --state")
+        }
+        OpenError::Broken { .. } => damaged("the store", error, places),
+    }
 }
 
 /// Puts this program into the object store under its digest; answers the node metadata by which workers find it.
@@ -275,6 +301,30 @@ mod tests {
             "`rekindle doctor` checks this machine; a new folder for --state starts from nothing",
         ];
         assert!(said.iter().all(|word| text.contains(word)), "{text}");
+    }
+
+    #[test]
+    fn of_a_store_that_is_not_opened_nobody_is_blamed_but_its_cause() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = Places::open(folder.path()).unwrap();
+        let path = || places.store().display().to_string();
+        for (error, cause, next) in [
+            (OpenError::InUse(path()), "is in use by another process", "another `rekindle dev` runs on"),
+            (
+                OpenError::Newer { path: path(), found: 9 },
+                "has layout 9",
+                "start the version that wrote it, or name another folder with --state",
+            ),
+            (
+                OpenError::Broken { path: path(), why: "odd".into() },
+                "store.redb: odd",
+                "put a good copy of the file in",
+            ),
+        ] {
+            let text = not_open(&error, &places).text();
+            assert!(text.contains(cause) && text.contains(next), "{text}");
+            assert_eq!(text.contains("another `rekindle dev`"), matches!(error, OpenError::InUse(_)), "{text}");
+        }
     }
 
     #[test]

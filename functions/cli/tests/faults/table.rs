@@ -427,12 +427,32 @@ pub(super) const FAULTS: &[(&str, &[&str], &str)] = &[
     (
         "mkdir -p s/tpu/lock/x; $REKINDLE dev --state s --port 0 --tpu-port 0",
         &["cannot start the Cloud TPU emulator", "the lock of the state folder"],
-        "another `rekindle dev` may run on this state folder; name another with --state and --tpu-port",
+        "a new folder for --state starts from nothing",
+    ),
+    (
+        "mkdir -p s/tpu; exec 9>s/tpu/lock; flock 9; $REKINDLE dev --state s --port 0 --tpu-port 0",
+        &["cannot start the Cloud TPU emulator", "another emulator uses the state folder /"],
+        "another `rekindle dev` runs on this state folder; name another with --state and --tpu-port",
+    ),
+    (
+        "mkdir -p s/tpu; echo '{' >s/tpu/world.json; $REKINDLE dev --state s --port 0 --tpu-port 0",
+        &["cannot start the Cloud TPU emulator", "the state in /", "/s/tpu/world.json cannot be read: EOF"],
+        "put a good copy of the file in its place; or remove all of /",
     ),
     (
         "mkdir -p s/store.redb; $REKINDLE dev --state s --port 0 --tpu-port 0",
-        &["cannot start the store"],
-        "another `rekindle dev` may run on this state folder; name another with --state",
+        &["cannot start the store", "cannot open /", "/s/store.redb: "],
+        "to begin anew, or name another folder with --state",
+    ),
+    (
+        "mkdir s; head -c 100000 /dev/urandom >s/store.redb; $REKINDLE dev --state s --port 0 --tpu-port 0",
+        &["cannot start the store", "cannot open /", "/s/store.redb: "],
+        "put a good copy of the file in its place; or remove all of /",
+    ),
+    (
+        "mkdir s; touch s/store.redb; flock s/store.redb $REKINDLE dev --state s --port 0 --tpu-port 0",
+        &["cannot start the store", "/s/store.redb is in use by another process"],
+        "another `rekindle dev` runs on this state folder; name another with --state",
     ),
     (
         "mkdir -p s/bin/rekindle-$(sha256sum $REKINDLE | head -c 16)/x; $REKINDLE dev --state s --port 0 --tpu-port 0",
