@@ -1,4 +1,4 @@
-//! The pages below `infra/`, and the commands in their shell blocks.
+//! The pages below `infra/`, and the commands in their shell blocks; and those of our own command line in the root README.
 
 use std::path::{Path, PathBuf};
 
@@ -85,6 +85,29 @@ pub fn all_lines() -> Vec<(String, String)> {
         found.extend(lines(&std::fs::read_to_string(&page).expect("a page")).into_iter().map(|l| (name.clone(), l)));
     }
     found
+}
+
+/// How a line of the root README calls our command line: installed, or from the clone.
+const OURS: [&str; 2] = ["rekindle ", "cargo run --release -- "];
+
+/// The calls of our command line in the shell blocks of the root README, each as `rekindle` and its words.
+pub fn ours() -> Vec<Vec<String>> {
+    let page = std::fs::read_to_string(root().join("README.md")).expect("the README");
+    lines(&page).iter().filter_map(|line| our_call(line)).collect()
+}
+
+/// The words of a line that calls our command line, without the remark behind them.
+pub fn our_call(line: &str) -> Option<Vec<String>> {
+    let call = OURS.iter().find_map(|begin| line.strip_prefix(begin))?;
+    let call = call.split_once("  #").map_or(call, |(call, _)| call);
+    commands(&format!("rekindle {call}")).into_iter().next()
+}
+
+/// The lines of a page that call our command line where none of its shell blocks has them: nobody parses those.
+pub fn strays(page: &str) -> Vec<String> {
+    let seen = lines(page);
+    let calls = page.lines().filter(|line| OURS.iter().any(|begin| line.starts_with(begin)));
+    calls.filter(|line| !seen.iter().any(|one| one == line)).map(str::to_owned).collect()
 }
 
 /// The commands of a line, as words: those inside `$(…)` too.
