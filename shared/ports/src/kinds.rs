@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::Placement;
 
-/// Version of the stored shapes. Readers accept the previous one.
+/// Version of the stored shapes. There was none before the first; from the second on readers have to accept the previous one, too.
 pub const SCHEMA: u32 = 1;
 
 /// The kinds, each with its path.

@@ -1,4 +1,4 @@
-//! Documents as versions wrote them: those of the first one are read by this one, and what a later one adds is passed over, so that an
+//! Documents as versions wrote them: those of this shape and of the one before are read by this version, and what a later one adds is passed over, so that an
 //! upgrade can be taken back.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::Phase;
 use rekindle_core::observation::{Notice, NoticeKind, WorkerState};
 use rekindle_ports::docs::{Content, Docs as _, Index, Precondition, Write};
-use rekindle_ports::kinds::Kind;
+use rekindle_ports::kinds::{Kind, SCHEMA};
 use rekindle_ports::store::{DeadDoc, InstanceDoc};
 use rekindle_ports::world::Clock as _;
 use rekindle_rig::Rig;
@@ -17,8 +17,10 @@ use rekindle_rig::Rig;
 use super::Served;
 use super::agents::running;
 
-/// What the first version left in the store in the middle of a preemption. Written once, never changed.
-const FIRST: &str = include_str!("../../../../tests/samples/documents/v1.json");
+/// What the first version with that shape left in the store in the middle of a preemption. Written once, never changed.
+fn sample(schema: u32) -> String {
+    format!("{}/../../tests/samples/documents/v{schema}.json", env!("CARGO_MANIFEST_DIR"))
+}
 
 /// The documents of a job whose four workers run and have just been told that their slice goes.
 async fn middle_of_a_preemption() -> Vec<Value> {
@@ -92,18 +94,25 @@ async fn is_understood(docs: &[Value]) {
 }
 
 #[tokio::test]
-async fn documents_of_the_first_version_are_read() {
+async fn documents_of_this_shape_and_of_the_one_before_are_read() {
     if std::env::var_os("REKINDLE_WRITE_SAMPLES").is_some() {
         let lines: Vec<String> = middle_of_a_preemption().await.iter().map(Value::to_string).collect();
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/samples/documents/v1.json");
-        std::fs::write(path, format!("[\n{}\n]\n", lines.join(",\n"))).unwrap();
+        std::fs::write(sample(SCHEMA), format!("[\n{}\n]\n", lines.join(",\n"))).unwrap();
     }
-    let docs: Vec<Value> = serde_json::from_str(FIRST).unwrap();
-    let kinds = ["meta/installation", "meta/freeze", "meta/fleet", "jobs/train", "instances/", "limits/", "dead/"];
-    for kind in kinds {
-        assert!(docs.iter().any(|doc| doc["path"].as_str().unwrap().starts_with(kind)), "none of {kind}");
+    for schema in (1..=SCHEMA).rev().take(2) {
+        let text =
+            std::fs::read_to_string(sample(schema)).unwrap_or_else(|error| panic!("{}: {error}", sample(schema)));
+        let docs: Vec<Value> = serde_json::from_str(&text).unwrap();
+        assert!(docs.iter().all(|doc| doc["body"]["schema"] == schema), "each document of {} says so", sample(schema));
+        let kinds = ["meta/installation", "meta/freeze", "meta/fleet", "jobs/train", "instances/", "limits/", "dead/"];
+        for kind in kinds {
+            assert!(docs.iter().any(|doc| doc["path"].as_str().unwrap().starts_with(kind)), "none of {kind}");
+        }
+        is_understood(&docs).await;
     }
-    is_understood(&docs).await;
+    // What is said of upgrades: no shape was ever before the first.
+    let page = include_str!("../../../../infra/runbooks/upgrade.md");
+    assert_eq!(page.contains("There has been one shape so far"), SCHEMA == 1, "infra/runbooks/upgrade.md");
 }
 
 #[tokio::test]
