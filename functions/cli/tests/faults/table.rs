@@ -318,6 +318,16 @@ pub(super) const FAULTS: &[(&str, &[&str], &str)] = &[
         "see that whatever takes the output is there, and that its disk has room",
     ),
     (
+        "printf 'run: [python3, 010]\\nenv: {A: 1}\\n' >n.yaml; $REKINDLE run n.yaml",
+        &[
+            "n.yaml has a number or a truth where a job has text",
+            "run[1]: 010 is to be",
+            "write \"010\"",
+            "write \"1\"",
+        ],
+        "put it in quotes: the program is given what stands between them",
+    ),
+    (
         "$REKINDLE --help >/dev/full",
         &["cannot write the output", "No space left on device"],
         "see that whatever takes the output is there, and that its disk has room",

@@ -349,8 +349,7 @@ fn env(top: &Object<'_>, faults: &mut Faults) -> BTreeMap<String, String> {
                 }
             }
         } else {
-            // Not turned into text here: 1e-3 would arrive as 0.001.
-            faults.add(path, format!("must be text; it is {}: put it in quotes", reader::sort_of(value)));
+            faults.add(path, reader::no_text(value));
         }
     }
     env

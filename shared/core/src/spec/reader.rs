@@ -123,8 +123,7 @@ pub(super) struct Word {
 /// The value as text that is not blank and has no NUL.
 pub(super) fn text<'a>(value: &'a Value, path: &str, faults: &mut Faults) -> Option<&'a str> {
     let Value::String(text) = value else {
-        let hint = if value.is_number() || value.is_boolean() { format!("; write \"{value}\"") } else { String::new() };
-        faults.add(path, format!("must be text; it is {}{}", sort_of(value), shorten(&hint, 60)));
+        faults.add(path, no_text(value));
         return None;
     };
     if text.trim().is_empty() {
@@ -136,6 +135,17 @@ pub(super) fn text<'a>(value: &'a Value, path: &str, faults: &mut Faults) -> Opt
         return None;
     }
     Some(text)
+}
+
+/// What is wrong with a value that is to be text.
+// It is not turned into text here: 1e-3 would arrive as 0.001, and of 010 nothing but 10.0 is left.
+pub(super) fn no_text(value: &Value) -> String {
+    let advice = match value {
+        Value::Number(number) if number.is_f64() => "; put it in quotes as you wrote it".to_owned(),
+        Value::Number(_) | Value::Bool(_) => format!("; write \"{value}\", in quotes"),
+        Value::Null | Value::String(_) | Value::Array(_) | Value::Object(_) => String::new(),
+    };
+    format!("must be text; it is {}{advice}", sort_of(value))
 }
 
 /// The value as one word or a list of words. Duplicates are dropped.
@@ -274,4 +284,23 @@ fn shorten(text: &str, most: usize) -> String {
         return text.to_owned();
     }
     text.chars().take(most).chain(std::iter::once('…')).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_text_is_advised_with_nothing_that_was_not_written() {
+        for (value, advised) in [
+            (json!(1), "a number; write \"1\", in quotes"),
+            (json!(true), "true or false; write \"true\", in quotes"),
+            (json!(10.0), "a number; put it in quotes as you wrote it"),
+            (json!(["a"]), "a list"),
+        ] {
+            assert_eq!(no_text(&value), format!("must be text; it is {advised}"));
+        }
+    }
 }

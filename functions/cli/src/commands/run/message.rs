@@ -26,7 +26,7 @@ pub(in crate::commands) fn message(options: &Run, project: &Project) -> Result<M
 pub(super) fn whole(options: &Run, project: &Project) -> Result<(Map<String, Value>, Option<String>)> {
     let (file, pairs) = words(&options.words);
     let mut job = match file {
-        Some(path) => from_file(Path::new(path))?,
+        Some(path) => from_file(Path::new(path), !options.command.is_empty())?,
         None => Map::new(),
     };
     if file.is_none() && options.command.is_empty() && !options.is_workspace {
@@ -72,7 +72,8 @@ fn words(all: &[String]) -> (Option<&str>, &[String]) {
     }
 }
 
-fn from_file(path: &Path) -> Result<Map<String, Value>> {
+/// The job file. Where the command line has a program, the file's does not run.
+fn from_file(path: &Path, has_program: bool) -> Result<Map<String, Value>> {
     let name = if path == Path::new("-") { "stdin".to_owned() } else { path.display().to_string() };
     let cannot =
         |error: &(dyn std::error::Error + 'static)| Fault::input(format!("cannot read {name}")).caused_by(error);
@@ -94,7 +95,15 @@ fn from_file(path: &Path) -> Result<Map<String, Value>> {
         return Err(Fault::input(format!("{name} is {what}, and no job file"))
             .next(format!("put it behind `--`: rekindle run --tpu TYPE -- {starts} {}", quoted(&name))));
     }
-    parse(std::str::from_utf8(&bytes).map_err(|error| cannot(&error))?, &name)
+    let text = std::str::from_utf8(&bytes).map_err(|error| cannot(&error))?;
+    let job = parse(text, &name)?;
+    let unquoted = yaml::unquoted(text, &job, has_program);
+    if unquoted.is_empty() {
+        return Ok(job);
+    }
+    let fault = Fault::input(format!("{name} has a number or a truth where a job has text"));
+    let told = unquoted.iter().map(|(field, written)| format!("{field}: {written} is to be text: write \"{written}\""));
+    Err(told.fold(fault, Fault::because).next("put it in quotes: the program is given what stands between them"))
 }
 
 /// What a program in place of a job file is, by its name, and what starts it.
@@ -376,7 +385,7 @@ mod tests {
         for (name, said) in [("train.py", "is a Python program"), ("go.sh", "is a shell script")] {
             let path = folder.path().join(name);
             std::fs::write(&path, "import os\nx = {'a': [1}\n").unwrap();
-            let fault = from_file(&path).unwrap_err();
+            let fault = from_file(&path, false).unwrap_err();
             let text = anstream::adapter::strip_str(&fault.text()).to_string();
             assert!(text.contains(said) && text.contains("put it behind `--`"), "{text}");
             assert_eq!(text.lines().count(), 2, "{text}");
@@ -437,9 +446,13 @@ mod tests {
         let file = folder.path().join("job.yaml");
         let filled = |bytes: usize| format!("#{}\nrun: [a]\n", "é".repeat((bytes - 11) / 2));
         std::fs::write(&file, filled(1024 * 1024 - 1)).unwrap();
-        assert_eq!(from_file(&file).unwrap()["run"], json!(["a"]), "what is within the bound is read to its end");
+        assert_eq!(
+            from_file(&file, false).unwrap()["run"],
+            json!(["a"]),
+            "what is within the bound is read to its end"
+        );
         std::fs::write(&file, filled(2 * 1024 * 1024 + 1)).unwrap();
-        let text = from_file(&file).unwrap_err().text();
+        let text = from_file(&file, false).unwrap_err().text();
         assert!(text.contains("job.yaml is too large for a job file"), "{text}");
         assert!(text.contains("it has 2097153 bytes, and at most 1048576 are read"), "{text}");
         assert!(
@@ -448,6 +461,17 @@ mod tests {
             ),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_number_that_is_to_be_text_is_told_as_it_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("job.yaml");
+        std::fs::write(&file, "run: [python3, 010]\nenv: {A: 1}\n").unwrap();
+        let text = from_file(&file, false).unwrap_err().text();
+        for said in ["run[1]: 010 is to be text: write \"010\"", "env.A: 1 is to be text: write \"1\"", "in quotes"] {
+            assert!(text.contains(said), "{text}");
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! YAML that a person wrote: read, and where it cannot be, the place to mend in plain words.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
 use serde_saphyr::{Error, UserMessageFormatter};
 
 /// Why a text is no YAML.
@@ -18,6 +20,37 @@ pub(super) struct Wrong {
 pub(super) fn read(text: &str, name: &str) -> Result<Value, Wrong> {
     let options = serde_saphyr::options! { strict_booleans: true };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| wrong(&error, text, name))
+}
+
+/// Where a number or a truth stands in place of a text of the program, and how it is written there: `010` is 10 to YAML.
+pub(super) fn unquoted(text: &str, job: &Map<String, Value>, has_program: bool) -> Vec<(String, String)> {
+    let is_no_text = |value: &Value| value.is_number() || value.is_boolean();
+    let mut found = Vec::new();
+    if let (Some(Value::Array(words)), false) = (job.get("run"), has_program)
+        && let Ok(Words { run }) = serde_saphyr::from_str(text)
+    {
+        let all = words.iter().zip(run).enumerate().filter(|(_, (word, _))| is_no_text(word));
+        found.extend(all.map(|(at, (_, written))| (format!("run[{at}]"), written)));
+    }
+    if let Some(Value::Object(variables)) = job.get("env")
+        && let Ok(Variables { env }) = serde_saphyr::from_str(text)
+    {
+        let all = env.into_iter().filter(|(name, _)| variables.get(name).is_some_and(is_no_text));
+        found.extend(all.map(|(name, written)| (format!("env.{name}"), written)));
+    }
+    found
+}
+
+/// The words of a program, each as it is written.
+#[derive(serde::Deserialize)]
+struct Words {
+    run: Vec<String>,
+}
+
+/// The variables, each as it is written.
+#[derive(serde::Deserialize)]
+struct Variables {
+    env: BTreeMap<String, String>,
 }
 
 fn wrong(error: &Error, text: &str, name: &str) -> Wrong {
@@ -89,6 +122,24 @@ mod tests {
                 assert!(!told.contains(word), "{told}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_no_text_is_found_as_it_is_written() {
+        let found = |text: &str, has_program| {
+            let Value::Object(job) = read(text, "job.yaml").unwrap() else { panic!("{text}") };
+            unquoted(text, &job, has_program)
+        };
+        let text = "run: [a, 010, '010', 1e-3, true, no]\nenv: {A: 1, B: '1', C: 0x10, D: false}\ntpu: {slices: 2}\n";
+        let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+            pairs.iter().map(|(field, written)| ((*field).to_owned(), (*written).to_owned())).collect()
+        };
+        let env = [("env.A", "1"), ("env.C", "0x10"), ("env.D", "false")];
+        let run = [("run[1]", "010"), ("run[3]", "1e-3"), ("run[4]", "true")];
+        assert_eq!(found(text, false), pairs(&[run, env].concat()));
+        assert_eq!(found(text, true), pairs(&env), "that program does not run");
+        assert_eq!(found("run: python3 train.py 010\n", false), []);
+        assert_eq!(found("run: [a, [1]]\nenv: {A: {b: 1}}\n", false), [], "the server tells what is wrong");
     }
 
     #[test]
