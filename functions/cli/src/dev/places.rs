@@ -65,6 +65,18 @@ impl Places {
         self.root.join("store.redb")
     }
 
+    /// What an earlier start has left here beside a store that is gone, or empty: of its jobs nobody knows any more then.
+    pub(crate) fn left_without_store(&self) -> Option<PathBuf> {
+        let has_store = fs::metadata(self.store()).is_ok_and(|found| found.len() > 0);
+        if has_store { None } else { self.left() }
+    }
+
+    /// What is made here once there is a store: our own program for the workers, what jobs have saved, and machines.
+    pub(crate) fn left(&self) -> Option<PathBuf> {
+        let holds = |folder: &PathBuf| fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+        [self.bucket().join("agent"), self.bucket().join("jobs"), self.tpu().join("vms")].into_iter().find(holds)
+    }
+
     /// Objects, and by default checkpoints: as one bucket in the cloud.
     pub(crate) fn bucket(&self) -> PathBuf {
         self.root.join("bucket")

@@ -17,7 +17,8 @@ use rekindle_local::{
     OpenError, RandomIds, RedbDocs, Subscription, SystemClock, UdpBells,
 };
 use rekindle_ports::docs::Docs;
-use rekindle_ports::store::Store;
+use rekindle_ports::kinds::Kind;
+use rekindle_ports::store::{Installation, Store};
 use rekindle_ports::world::{Clock, DeadLetters, Events, Hints, Objects as _};
 use rekindle_tpu_emulator::{Config, Emulator, Scenario, StartError, Vms};
 use tokio::sync::oneshot;
@@ -89,6 +90,7 @@ impl Stack {
     /// Starts everything; returns once it answers. State of an earlier start on the same folder goes on.
     pub(crate) async fn start(options: Options) -> Result<Self> {
         let places = &options.places;
+        remembers(&options)?;
         let last = places.last_ports();
         let listener = listen(options.port, last.api).await?;
         let address = listener.local_addr().map_err(Fault::from)?;
@@ -98,7 +100,7 @@ impl Stack {
         let tpu_url = emulator.endpoint();
         places.remember(Ports { api: address.port(), tpu: emulator.local_addr().port() })?;
 
-        let store = Store::new(docs(&options).await?);
+        let store = store(&options).await?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let installation = rekindle_server::installation::load(&store, clock.as_ref(), &RandomIds).await;
         let installation = installation.map_err(|error| broken("the store", &error))?;
@@ -172,6 +174,16 @@ pub(super) fn broken(what: &str, error: &(dyn std::error::Error + 'static)) -> F
         .next("`rekindle doctor` checks this machine; a new folder for --state starts from nothing")
 }
 
+/// A store that forgot what is still here: begun anew, it would take the TPUs for somebody else's, and leave them to run.
+fn forgotten(places: &Places, left: &Path) -> Fault {
+    Fault::input(format!("the store {} is gone, or empty", places.store().display()))
+        .because(format!("{} holds what belongs to it", left.display()))
+        .next(format!(
+            "put it back there; or remove all of {} to begin anew, without its jobs",
+            places.root().display()
+        ))
+}
+
 /// What is stored here cannot be read.
 fn damaged(what: &str, error: &(dyn std::error::Error + 'static), places: &Places) -> Fault {
     broken(what, error).next(format!(
@@ -227,6 +239,26 @@ fn worker_env(speed: f64, log_backlog: Option<u64>) -> BTreeMap<String, String> 
         ("REKINDLE_OUTPUTS_MS".to_owned(), millis(240_000.0, 0.0)),
     ];
     waits.into_iter().chain(bound).collect()
+}
+
+/// Refuses a store file that is gone, or empty, before another is made in its place. With the emulator of Firestore the store is
+/// elsewhere.
+fn remembers(options: &Options) -> Result<()> {
+    match options.places.left_without_store().filter(|_| options.firestore.is_none()) {
+        Some(left) => Err(forgotten(&options.places, &left)),
+        None => Ok(()),
+    }
+}
+
+async fn store(options: &Options) -> Result<Store> {
+    let store = Store::new(docs(options).await?);
+    let known = store.read::<Installation>(&Kind::Installation).await;
+    let is_new = known.map_err(|error| broken("the store", &error))?.is_none();
+    // Also where the file is whole, and holds nothing.
+    match options.places.left().filter(|_| is_new && options.firestore.is_none()) {
+        Some(left) => Err(forgotten(&options.places, &left)),
+        None => Ok(store),
+    }
 }
 
 async fn docs(options: &Options) -> Result<Arc<dyn Docs>> {

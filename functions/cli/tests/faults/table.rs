@@ -465,6 +465,17 @@ pub(super) const FAULTS: &[(&str, &[&str], &str)] = &[
         "another `rekindle dev` runs on this state folder; name another with --state",
     ),
     (
+        "mkdir -p s/bucket/agent/x; $REKINDLE dev --state s --port 0 --tpu-port 0; CODE=$?
+        ls s | grep -v bin | grep -v bucket | grep -v tpu && exit 9; exit $CODE",
+        &["the store /", "/s/store.redb is gone, or empty", "/s/bucket/agent holds what belongs to it"],
+        "put it back there; or remove all of /",
+    ),
+    (
+        "mkdir -p s/tpu/vms/x; touch s/store.redb; $REKINDLE dev --state s --port 0 --tpu-port 0",
+        &["/s/store.redb is gone, or empty", "/s/tpu/vms holds what belongs to it"],
+        "to begin anew, without its jobs",
+    ),
+    (
         "mkdir -p s/bin/rekindle-$(sha256sum $REKINDLE | head -c 16)/x; $REKINDLE dev --state s --port 0 --tpu-port 0",
         &["cannot copy this program"],
         "name a folder on a disk with room with --state",
