@@ -166,7 +166,9 @@ fn messages(unused: &[&DeadLetterView], now: Timestamp) -> Check {
     let Some(newest) = unused.first() else { return good("messages", "all could be used in the last day") };
     let (count, function) = (human::count(unused.len() as u64, "message"), human::tame(&newest.function));
     let found = format!("{count} not used in the last day; the newest, from {function}: {}", letters::why(newest, now));
-    warning("messages", found, "`rekindle dead-letters` shows each and why; mend it and publish it anew")
+    // What comes from the platform nobody publishes anew.
+    let then = if newest.function == "jobs" { "; mend it and publish it anew" } else { "" };
+    warning("messages", found, format!("`rekindle dead-letters` shows each and why{then}"))
 }
 
 /// Webhooks that fail now, or were given up.

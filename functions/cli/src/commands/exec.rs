@@ -70,7 +70,12 @@ const NOT_STARTED: i32 = 126;
 fn command_of_shell(words: &[String]) -> Option<String> {
     const BUILTINS: [&str; 10] = ["cd", "exit", "export", "set", "source", ".", "ulimit", "umask", "unset", "eval"];
     let [first, _, ..] = words else { return None };
-    BUILTINS.contains(&first.as_str()).then(|| words.join(" "))
+    let line = || {
+        // What has a blank in it stays one word of the shell's; what is one of its signs was meant as such.
+        let quoted = |word: &String| if word.contains(' ') { shlex::try_quote(word).ok() } else { Some(word.into()) };
+        words.iter().map(quoted).collect::<Option<Vec<_>>>().map(|words| words.join(" "))
+    };
+    BUILTINS.contains(&first.as_str()).then(line).flatten()
 }
 
 /// What `--worker` means for the server.

@@ -132,6 +132,18 @@ fn only_steps_that_were_done_again_are_repeated_and_a_person_is_shown_them_at_on
 }
 
 #[test]
+fn a_pass_that_sees_only_more_repeated_steps_decides_nothing() {
+    let (job, _) = hears(&running(), [saves(100), SILENT, SILENT, SILENT]);
+    let mut job = resumed(job);
+    job = comes_to(&job, Some(103), 104).0;
+    let told = |n| WorkerReport { resumed_from: Some(103), step: Some(150), ..report(n, WorkerState::Running, None) };
+    let ready = Look::Seen(view(&job, SliceState::Ready, true));
+    let decision = decided(&job, &seen(&job, &ready, Some((0..4).map(told).collect()), 100), 100);
+    assert!(decision.job.counters.steps_repeated > job.counters.steps_repeated);
+    assert!(!decision.changed, "{:?}", decision.notes);
+}
+
+#[test]
 fn what_was_saved_on_an_earlier_line_does_not_count() {
     let (job, _) = hears(&running(), [saves(100), SILENT, SILENT, SILENT]);
     let job = Job { line: 1, saved: None, savers: 0, ..job };

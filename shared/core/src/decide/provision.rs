@@ -132,7 +132,10 @@ impl Pass<'_> {
     /// Its program is over, and `retire` has not let go of it: that waits for what its workers still send.
     fn is_kept_for_output(&self, g: &Generation) -> bool {
         let newest = self.job.attempts.last().filter(|a| a.generation == g.number);
-        g.delete.is_none() && g.lost.is_none() && newest.is_some_and(|a| a.fenced_at.is_some())
+        g.delete.is_none()
+            && g.lost.is_none()
+            && !g.is_somebody_elses()
+            && newest.is_some_and(|a| a.fenced_at.is_some())
     }
 
     fn own_husk_refused(&self) -> bool {

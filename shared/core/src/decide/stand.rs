@@ -9,7 +9,7 @@ use super::limits::waits_since;
 use super::workers::keys;
 use super::{Decision, Pass};
 use crate::effect::Effect;
-use crate::job::{Attempt, Create, Desired, Generation, Job, OutEvent, Outcome, Phase};
+use crate::job::{Attempt, Counters, Create, Desired, Generation, Job, OutEvent, Outcome, Phase};
 use crate::limits::{Share, Vacated};
 use crate::observation::{Look, SliceState, SliceView, WorkerState};
 use crate::reason::Reason;
@@ -451,7 +451,7 @@ fn is_significant(before: &Job, after: &Job) -> bool {
         && all_alike(attempts, &after.attempts, is_like_attempt);
     let same_counts = (*last_generation, *last_attempt, *line, *sequence)
         == (after.last_generation, after.last_attempt, after.line, after.sequence)
-        && *counters == after.counters
+        && is_like_count(counters, &after.counters)
         && *spent == after.spent
         && (barred, unqueueable) == (&after.barred, &after.unqueueable)
         && *vacated == after.vacated
@@ -466,6 +466,11 @@ fn is_significant(before: &Job, after: &Job) -> bool {
 
 fn all_alike<T>(known: &[T], now: &[T], is_like: impl Fn(&T, &T) -> bool) -> bool {
     known.len() == now.len() && known.iter().zip(now).all(|(known, now)| is_like(known, now))
+}
+
+/// The same but for what goes on with each step: of the attempt that makes them it is known again from the workers.
+fn is_like_count(known: &Counters, now: &Counters) -> bool {
+    *known == Counters { steps_repeated: known.steps_repeated, ..now.clone() }
 }
 
 /// The same but for the clockwork.

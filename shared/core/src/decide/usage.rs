@@ -84,8 +84,7 @@ fn counted(
         let ran_until = told.silent_since.map_or(until, |at| at.min(until));
         let caught_up = newest.filter(|_| sort == Sort::Repeated).and_then(|a| caught_up_at(job, a, &told, ran_until));
         // An attempt may be over before a pass has seen it beyond the others.
-        // A part of a second counts whole: what was repeated is never told as none.
-        let again = caught_up.map_or(ran, |at| whole_secs(from, at + PART).min(ran));
+        let again = caught_up.map_or(ran, |at| whole_secs(from, at).min(ran));
         let later = |secs| from + std::time::Duration::from_secs(secs);
         count(&mut usage, g, sort, from, again);
         count(&mut usage, g, Sort::Useful, later(again), ran - again);
@@ -132,14 +131,15 @@ fn newest_on<'a>(job: &'a Job, g: &Generation) -> Option<&'a Attempt> {
 }
 
 /// When an attempt that came beyond the job's highest step by `until` had done again what was done before: its steps are taken
-/// to be of one length. `None`: it has not.
+/// to be of one length. A part of a second counts whole: what was repeated is never told as none. `None`: it has not.
 fn caught_up_at(job: &Job, a: &Attempt, told: &Told, until: Timestamp) -> Option<Timestamp> {
     let (started, highest) = (a.started_at?, job.highest_step?);
     let newest = told.newest.filter(|newest| *newest > highest)?;
     let from = told.from.or_else(|| a.begins_at()).unwrap_or(0).min(highest);
     let ran = u64::try_from(until.duration_since(started).as_millis()).ok()?;
     let share = u128::from(ran) * u128::from(highest - from) / u128::from(newest - from);
-    Some(started + std::time::Duration::from_millis(u64::try_from(share).ok()?))
+    let part = if share > 0 { PART } else { std::time::Duration::ZERO };
+    Some(started + std::time::Duration::from_millis(u64::try_from(share).ok()?) + part)
 }
 
 /// Whether an attempt that runs does again what an earlier one has done. Where it resumed is told only with its first steps;
@@ -181,9 +181,15 @@ mod tests {
 
     /// The chip-seconds (useful, repeated) of an attempt that started at second 2, after others had come to step 100, and of
     /// which a pass hears first at second 62: it resumed there, and is at that step.
-    fn after_a_minute(saved: Option<u64>, resumed_from: Option<u64>, step: Option<u64>) -> (u64, u64) {
+    fn after_a_minute(
+        started: jiff::Timestamp,
+        saved: Option<u64>,
+        resumed_from: Option<u64>,
+        step: Option<u64>,
+    ) -> (u64, u64) {
         let mut job = Job { highest_step: Some(100), saved, ..running() };
         job.usage.through = Some(at(2));
+        job.attempts[0].started_at = Some(started);
         (job.attempts[0].resume, job.attempts[0].saved_before) = (saved.is_some(), saved);
         let of = |n| WorkerReport { step, resumed_from, ..report(n, WorkerState::Running, None) };
         let ready = Look::Seen(view(&job, SliceState::Ready, true));
@@ -196,6 +202,9 @@ mod tests {
 
     #[test]
     fn of_an_attempt_that_no_pass_saw_amid_its_steps_the_new_ones_are_useful() {
+        // It had more than was known to be saved, and began between two seconds.
+        let late = at(2) + std::time::Duration::from_millis(500);
+        assert_eq!(after_a_minute(late, Some(80), Some(100), Some(101)), (60, 0));
         for (saved, resumed_from, step, want) in [
             (Some(80), Some(80), Some(140), (40, 20)),
             (Some(80), None, Some(140), (40, 20)),
@@ -207,7 +216,7 @@ mod tests {
             // It had more than was known to be saved.
             (Some(80), Some(100), Some(101), (60, 0)),
         ] {
-            assert_eq!(after_a_minute(saved, resumed_from, step), want, "{saved:?} {resumed_from:?} {step:?}");
+            assert_eq!(after_a_minute(at(2), saved, resumed_from, step), want, "{saved:?} {resumed_from:?} {step:?}");
         }
     }
 

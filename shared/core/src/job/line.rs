@@ -36,7 +36,7 @@ impl Job {
         let (Some(highest), Some(step)) = (self.highest_step, step.max(a.step)) else { return 0 };
         let known = a.begins_at();
         let Some(counted) = a.step else {
-            // Where nobody knows its begin, it is the first step that it tells.
+            // Where nobody knows its begin, it is the first step that a pass sees.
             return step.min(highest).saturating_sub(from.or(known).unwrap_or(step));
         };
         // Beyond the highest step all is new. A worker that is slower to tell may have begun further back than the first.
