@@ -193,13 +193,7 @@ pub(super) fn folder(root: &Path, bar: &ProgressBar) -> Result<Found> {
             unreadable(&format!("{} in {}", path.display(), root.display()), &error)
         };
         let metadata = step.path().symlink_metadata().map_err(cannot)?;
-        let kind = if metadata.is_dir() {
-            Kind::Folder
-        } else if metadata.is_symlink() {
-            Kind::Link(std::fs::read_link(step.path()).map_err(cannot)?)
-        } else if metadata.is_file() {
-            Kind::File
-        } else {
+        let Some(kind) = kind_of(step.path(), &metadata).map_err(cannot)? else {
             found.skip(SPECIAL, format!("{} is neither file, folder nor link; it is not sent", path.display()));
             continue;
         };
@@ -229,6 +223,17 @@ pub(super) fn folder(root: &Path, bar: &ProgressBar) -> Result<Found> {
     }
     found.entries.sort_by(|a, b| a.path.as_os_str().as_bytes().cmp(b.path.as_os_str().as_bytes()));
     Ok(found)
+}
+
+/// What an entry is; `None`: a pipe, a socket or a device.
+fn kind_of(path: &Path, metadata: &std::fs::Metadata) -> io::Result<Option<Kind>> {
+    Ok(if metadata.is_dir() {
+        Some(Kind::Folder)
+    } else if metadata.is_symlink() {
+        Some(Kind::Link(std::fs::read_link(path)?))
+    } else {
+        metadata.is_file().then_some(Kind::File)
+    })
 }
 
 fn unreadable(what: &str, error: &(dyn std::error::Error + 'static)) -> Fault {

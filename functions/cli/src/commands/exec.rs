@@ -70,12 +70,13 @@ const NOT_STARTED: i32 = 126;
 fn command_of_shell(words: &[String]) -> Option<String> {
     const BUILTINS: [&str; 10] = ["cd", "exit", "export", "set", "source", ".", "ulimit", "umask", "unset", "eval"];
     let [first, _, ..] = words else { return None };
-    let line = || {
-        // What has a blank in it stays one word of the shell's; what is one of its signs was meant as such.
-        let quoted = |word: &String| if word.contains(' ') { shlex::try_quote(word).ok() } else { Some(word.into()) };
-        words.iter().map(quoted).collect::<Option<Vec<_>>>().map(|words| words.join(" "))
+    // What has a blank in it stays one word of the shell's; what is one of its signs was meant as such.
+    let quoted = |word: &String| match shlex::try_quote(word) {
+        Ok(quoted) if word.contains(' ') => quoted.into_owned(),
+        _ => word.clone(),
     };
-    BUILTINS.contains(&first.as_str()).then(line).flatten()
+    let line = || words.iter().map(quoted).collect::<Vec<_>>().join(" ");
+    BUILTINS.contains(&first.as_str()).then(line)
 }
 
 /// What `--worker` means for the server.
@@ -417,6 +418,7 @@ mod tests {
         let line = |words: &[&str]| command_of_shell(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         assert_eq!(line(&["exit", "3"]).as_deref(), Some("exit 3"));
         assert_eq!(line(&["cd", "/tmp", "&&", "ls"]).as_deref(), Some("cd /tmp && ls"));
+        assert_eq!(line(&["export", "A=x y"]).as_deref(), Some("export 'A=x y'"));
         assert_eq!((line(&["python3", "x.py"]), line(&["exit 3"]), line(&[])), (None, None, None));
     }
 }
