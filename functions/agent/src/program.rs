@@ -103,7 +103,11 @@ pub(crate) async fn start(
 /// Waits until a program has ended, and says how. Its output is taken over meanwhile, if its shim dies.
 pub(crate) async fn end_of(papers: Papers, started: Started, reaped: Reaped, taken_over: TakenOver) -> Ended {
     let paper = papers.ended();
-    let mut is_kept = true;
+    let program = started.family.program;
+    let (mut is_kept, mut dead_since) = (true, None);
+    // It lives as long as anything that the program left: without a place for it, its word may never come.
+    let mut is_word_due =
+        || program.is_alive() || dead_since.get_or_insert_with(Instant::now).elapsed() < papers.told_within();
     for look in 0_u32.. {
         // The shim's word comes at the end; everything else is only needed for a shim that was killed.
         if paper.exists() || look.is_multiple_of(LOOKS_UNTIL_CLOSER) {
@@ -112,10 +116,9 @@ pub(crate) async fn end_of(papers: Papers, started: Started, reaped: Reaped, tak
             match standing(&papers) {
                 Standing::Ended(ended) => return ended,
                 Standing::Running(_) | Standing::Starting => {}
-                Standing::Lost | Standing::NotStarted if is_shim_alive => {}
+                Standing::Lost | Standing::NotStarted if is_shim_alive && is_word_due() => {}
                 Standing::Lost | Standing::NotStarted => {
                     // Without its shim, the program is a child of the agent, if it was this agent that started it.
-                    let program = started.family.program;
                     if let Some(exit) = reaped.get(program.pid) {
                         return Ended { exit, at: Timestamp::now() };
                     }

@@ -32,6 +32,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use rekindle_core::classify::Exit;
 
 use crate::files;
+use crate::machine::Name;
 use crate::procs::{Birth, Family};
 use crate::spool;
 use crate::stream::{KEPT, Stream};
@@ -49,6 +50,9 @@ const RESERVE: u64 = 512 << 10;
 const BLANK: usize = 512;
 /// The end of a program is told so long after it at most, where the disk does not take its last words.
 const MOMENT: Duration = Duration::from_millis(500);
+/// Where nobody knows whether its end can be told, that is waited for so much longer: a machine may be loaded.
+// With it the others of a failed worker still know within 5 s.
+const SPARE: Duration = Duration::from_secs(2);
 /// Its disks have so long to take what `setup` made: one that is out of reach holds nobody up for ever.
 const SYNC_MAX: Duration = Duration::from_secs(20);
 /// Between two looks whether what was made for the program is still there.
@@ -120,6 +124,13 @@ impl Papers {
     /// [`Ended`], once it has ended.
     pub(crate) fn ended(&self) -> PathBuf {
         self.folder.join(format!("{}.ended.json", self.name))
+    }
+
+    /// After the program has ended, its shim has so long to say so.
+    pub(crate) fn told_within(&self) -> Duration {
+        // Only what `setup` made is brought to the disks before.
+        let syncs = if self.name == Name::Setup.as_str() { SYNC_MAX } else { Duration::ZERO };
+        MOMENT + syncs + SPARE
     }
 
     /// Room on the disk for its end.

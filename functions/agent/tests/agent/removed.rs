@@ -3,7 +3,7 @@
 use rekindle_core::classify::Exit;
 use rekindle_wire::agent::{Want, WorkerState};
 
-use crate::cloud::{Cloud, Inner, Worker, poll};
+use crate::cloud::{Cloud, Inner, Worker, is_alive, poll};
 
 /// Removes the folder of its attempt.
 const REMOVE: &str = "rm -r \"${REKINDLE_PROGRESS_FILE%/*}\"; touch removed";
@@ -75,4 +75,27 @@ async fn what_waits_in_a_file_that_is_gone_is_a_gap_with_its_count_and_is_not_wa
         })
         .await;
     cloud.want(Want::Retire);
+}
+
+/// A machine whose output waits in a folder of this one, as beside others in `/dev/shm`.
+fn with_memory(cloud: &Cloud, memory: &tempfile::TempDir) -> Worker {
+    let buffer = memory.path().join("rekindle").display().to_string();
+    Worker::start_with(cloud, vec![("REKINDLE_BUFFER_DIR", buffer)])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_whose_end_cannot_be_told_by_its_shim_has_ended_all_the_same() {
+    let memory = tempfile::tempdir().unwrap();
+    let run = "sleep 1000 & echo $! >child; until [ -e go ]; do sleep 0.02; done
+        generation=\"${REKINDLE_PROGRESS_FILE%/*/*}\"
+        until [ -f \"$generation\" ]; do rm -rf \"$generation\"; touch \"$generation\"; done; exit 3";
+    let cloud = Cloud::start(run).await;
+    let worker = with_memory(&cloud, &memory);
+    cloud.until_running(1).await;
+    let child = worker.line("child").await;
+    assert!(is_alive(&child));
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Silent, false), "nobody could tell");
+    assert!(!is_alive(&child));
 }
