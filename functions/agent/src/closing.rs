@@ -140,10 +140,12 @@ impl Machine {
     /// Closes the output of an attempt: once what its shim still holds, where the disk is full, is written.
     pub(crate) fn close_output(&self, number: u32) {
         let (folder, taken_over) = (self.parts.layout.attempt(number), self.taken_over.clone());
+        let has_buffer = self.parts.layout.has_buffer();
         tokio::spawn(async move {
             program::is_written(&folder, &taken_over, None).await;
             // The program may have removed it.
-            if let Err(error) = spool::again(&folder).and_then(|()| std::fs::write(folder.join(CLOSED), "")) {
+            if let Err(error) = spool::again(&folder, has_buffer).and_then(|()| std::fs::write(folder.join(CLOSED), ""))
+            {
                 tracing::warn!(%error, "cannot close the attempt's output");
             }
         });

@@ -31,7 +31,7 @@ impl Layout {
     /// Makes the folders that do not come and go.
     pub(crate) fn make(&self) -> io::Result<()> {
         fs::create_dir_all(&self.generation)?;
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.buffer)
+        make_private(&self.buffer)
     }
 
     /// A machine of its own, whose output waits in memory, which a reboot empties; else a person's or a test's, whose disks are
@@ -113,6 +113,11 @@ pub(crate) fn make_folder(folder: &Path) {
     if let Err(error) = fs::create_dir_all(folder) {
         tracing::error!(path = %folder.display(), %error, "cannot make a folder of the attempt");
     }
+}
+
+/// Makes a folder of the buffer, and what it is in; only their owner may look into them.
+pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 /// Replaces a file as a whole; only its owner may read it.

@@ -223,6 +223,7 @@ impl Machine {
         let reaped = parts.exec.reaped.clone();
         let state = State::load(&parts.layout);
         let mut machine = Self {
+            taken_over: TakenOver::new(parts.layout.has_buffer()),
             parts,
             devices,
             state,
@@ -232,7 +233,6 @@ impl Machine {
             doing: Doing::Nothing,
             live: None,
             reaped,
-            taken_over: TakenOver::default(),
             forgotten: None,
             events,
             lows: Lows::default(),

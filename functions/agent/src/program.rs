@@ -272,6 +272,7 @@ mod tests {
             cwd: folder.path().into(),
             boot_id: String::new(),
             syncs: false,
+            has_buffer: false,
             stdout: folder.path().join("stdout"),
             stderr: folder.path().join("stderr"),
         };

@@ -82,6 +82,9 @@ pub(crate) struct Spec {
     /// What it made is brought to the disks before its end is told.
     #[serde(default)]
     pub(crate) syncs: bool,
+    /// Its folders lie in a buffer ([`spool::again`]).
+    #[serde(default)]
+    pub(crate) has_buffer: bool,
     /// Standard output is appended here.
     pub(crate) stdout: PathBuf,
     /// Standard error is appended here.
@@ -206,8 +209,8 @@ async fn keep(spec: &Spec, me: Birth, papers: &Papers) -> anyhow::Result<()> {
     // early takes the exit status with it. Handlers, unlike ignored signals, are not inherited by the program.
     let _held = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?];
     let mut ends = signal(SignalKind::child())?;
-    let (stdout, out) = Stream::new(spec.stdout.clone()).context("cannot make a pipe")?;
-    let (stderr, err) = Stream::new(spec.stderr.clone()).context("cannot make a pipe")?;
+    let (stdout, out) = Stream::new(spec.stdout.clone(), spec.has_buffer).context("cannot make a pipe")?;
+    let (stderr, err) = Stream::new(spec.stderr.clone(), spec.has_buffer).context("cannot make a pipe")?;
     let pipes = [stdout.number(), stderr.number()];
     let kept = Kept { streams: [Arc::new(stdout), Arc::new(stderr)], papers, me, spec };
     kept.make_room();
@@ -324,7 +327,7 @@ impl Kept<'_> {
         if self.papers.claim().exists() && started.is_none_or(|_| self.papers.started().exists()) {
             return Ok(());
         }
-        spool::again(&self.papers.folder)?;
+        spool::again(&self.papers.folder, self.spec.has_buffer)?;
         files::replace_json(&self.papers.spec(), self.spec)?;
         files::create_json(&self.papers.claim(), &self.me)?;
         started.map_or(Ok(()), |started| files::replace_json(&self.papers.started(), started))
@@ -391,7 +394,9 @@ impl Kept<'_> {
     fn tell(&self, untold: &mut Option<Ended>) {
         let Some(ended) = untold else { return };
         // Where the folder was is nothing any more that could hold it: nobody looks there.
-        let is_over = self.write_end(ended).map_or_else(|error| error.kind() == ErrorKind::NotFound, |()| true);
+        let is_gone = || spool::is_gone(&self.papers.folder, self.spec.has_buffer);
+        let is_over =
+            self.write_end(ended).map_or_else(|error| error.kind() == ErrorKind::NotFound && is_gone(), |()| true);
         if is_over {
             *untold = None;
         }
@@ -419,5 +424,44 @@ pub(crate) fn exit_of(status: rustix::process::WaitStatus) -> Exit {
         (Some(code), _) => Exit::Code(code),
         (None, Some(signal)) => Exit::Signal(signal),
         (None, None) => Exit::Silent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_end_is_kept_until_it_can_be_told_and_no_longer_than_there_is_a_place_for_it() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("g1/a1");
+        let spec = Spec {
+            argv: Vec::new(),
+            env: BTreeMap::new(),
+            secrets: Vec::new(),
+            cwd: home.path().into(),
+            boot_id: String::new(),
+            syncs: false,
+            has_buffer: false,
+            stdout: home.path().join("stdout"),
+            stderr: home.path().join("stderr"),
+        };
+        let streams = [&spec.stdout, &spec.stderr].map(|path| Arc::new(Stream::new(path.clone(), false).unwrap().0));
+        let (papers, me) = (Papers::new(&folder, "run"), Birth { pid: 0, start: 0 });
+        let kept = Kept { streams, papers: &papers, me, spec: &spec };
+        let ended = Some(Ended { exit: Exit::Code(3), at: Timestamp::now() });
+        let mut untold = ended;
+        fs::create_dir(home.path().join("g1")).unwrap();
+        // There already for who makes a folder, and not there for who makes a file in it.
+        std::os::unix::fs::symlink("nowhere", &folder).unwrap();
+        kept.tell(&mut untold);
+        assert_eq!(untold, ended, "its folder is removed just now");
+        fs::remove_file(&folder).unwrap();
+        kept.tell(&mut untold);
+        assert_eq!((untold, files::read_json(&papers.ended())), (None, ended));
+        fs::remove_dir_all(home.path().join("g1")).unwrap();
+        untold = ended;
+        kept.tell(&mut untold);
+        assert_eq!(untold, None, "nobody looks there");
     }
 }

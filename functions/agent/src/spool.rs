@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::files;
+
 /// Most bytes of one stream that are held while the disk takes nothing. Above it the oldest half is dropped.
 // The stack traces of all threads of a program that dies of a full disk are some 100 KiB; with two streams, 32 MiB on a
 // machine that has at least 16 GiB. Too small loses what a chatty program says while a disk is cleaned up.
@@ -46,6 +48,7 @@ pub(crate) struct Spool {
 #[derive(Debug)]
 struct Shared {
     path: PathBuf,
+    has_buffer: bool,
     held: Mutex<Held>,
     changed: Condvar,
 }
@@ -118,12 +121,12 @@ impl Held {
 }
 
 impl Spool {
-    /// Appends to the file at `path`, which is made when the disk lets it be.
+    /// Appends to the file at `path`, which is made when the disk lets it be, and made [`again`] when it is removed.
     ///
     /// # Errors
     /// If no thread can be started.
-    pub(crate) fn open(path: PathBuf) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared { path, held: Mutex::default(), changed: Condvar::new() });
+    pub(crate) fn open(path: PathBuf, has_buffer: bool) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared { path, has_buffer, held: Mutex::default(), changed: Condvar::new() });
         let writer = Arc::clone(&shared);
         std::thread::Builder::new().name("output".into()).stack_size(STACK).spawn(move || writer.write_all())?;
         Ok(Self { shared })
@@ -210,7 +213,7 @@ impl Shared {
                 rest.is_empty()
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => false,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(error) if error.kind() == ErrorKind::NotFound && self.is_gone() => {
                 tracing::warn!(path = %self.path.display(), "what output is written to is gone");
                 let mut held = self.lock();
                 (held.is_lost, held.len, held.dropped) = (true, 0, 0);
@@ -240,10 +243,14 @@ impl Shared {
         }
     }
 
+    fn is_gone(&self) -> bool {
+        self.path.parent().is_none_or(|folder| is_gone(folder, self.has_buffer))
+    }
+
     /// Opens the file. With one that was removed, all that it holds comes first.
     fn open(&self, removed: Option<&File>) -> std::io::Result<File> {
         if let Some(folder) = self.path.parent() {
-            again(folder)?;
+            again(folder, self.has_buffer)?;
         }
         if let Some(removed) = removed.filter(|file| file.metadata().is_ok_and(|meta| meta.len() > 0)) {
             // Whole at once: who reads it knows how far it has come in what it held.
@@ -271,12 +278,21 @@ impl Shared {
     }
 }
 
-/// Makes a folder that somebody removed, but not what it was in.
-pub(crate) fn again(folder: &Path) -> std::io::Result<()> {
+/// Makes a folder that somebody removed, and what it was in where that is a buffer. Where it is a home folder, it went as the disk
+/// of a machine goes in an emulator, and must not come back.
+pub(crate) fn again(folder: &Path, has_buffer: bool) -> std::io::Result<()> {
+    if has_buffer && let Some(above) = folder.parent() {
+        files::make_private(above)?;
+    }
     match std::fs::create_dir(folder) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// True where a folder can never be made [`again`]. While it is removed, it may be missing for a moment in which it can.
+pub(crate) fn is_gone(folder: &Path, has_buffer: bool) -> bool {
+    !has_buffer && folder.parent().is_none_or(|above| matches!(above.try_exists(), Ok(false)))
 }
 
 /// Copies a file into an empty one, holes as holes: what was sent is one.
@@ -345,7 +361,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("later/stdout");
         std::fs::write(folder.path().join("later"), "").unwrap();
-        let spool = Spool::open(path.clone()).unwrap();
+        let spool = Spool::open(path.clone(), false).unwrap();
         spool.push(b"one\n");
         assert!(!spool.settled(Duration::from_millis(1)).await, "no folder can be made there");
         spool.push(b"two");
@@ -358,7 +374,7 @@ mod tests {
     async fn what_a_program_removes_is_there_again_with_its_bytes_where_they_were() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a1/stdout");
-        let spool = Spool::open(path.clone()).unwrap();
+        let spool = Spool::open(path.clone(), false).unwrap();
         let long = vec![b'x'; 2 * PIECE];
         spool.push(&long);
         assert!(spool.settled(Duration::from_mins(1)).await);
@@ -379,10 +395,41 @@ mod tests {
     #[tokio::test]
     async fn what_has_no_place_any_more_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
-        let spool = Spool::open(folder.path().join("g1/a1/stdout")).unwrap();
+        let spool = Spool::open(folder.path().join("g1/a1/stdout"), false).unwrap();
         spool.push(b"one");
         assert!(spool.settled(Duration::MAX).await, "nobody makes the folder of the generation again");
         spool.push(b"two");
         assert!(spool.settled(Duration::MAX).await);
+    }
+
+    #[tokio::test]
+    async fn a_buffer_is_made_again_with_all_that_it_was_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rekindle/g1/a1/stdout");
+        let spool = Spool::open(path.clone(), true).unwrap();
+        spool.push(b"one\n");
+        assert!(spool.settled(Duration::from_mins(1)).await);
+        std::fs::remove_dir_all(folder.path().join("rekindle")).unwrap();
+        spool.push(b"two\n");
+        assert!(spool.settled(Duration::from_mins(1)).await);
+        assert_eq!(std::fs::read(&path).unwrap(), b"one\ntwo\n");
+        let mode = std::fs::metadata(folder.path().join("rekindle/g1")).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o700, "nobody else reads it");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_made_while_its_folder_is_removed_gets_everything_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("g1/a1/stdout");
+        std::fs::create_dir(folder.path().join("g1")).unwrap();
+        // There already for who makes a folder, and not there for who makes a file in it.
+        std::os::unix::fs::symlink("nowhere", folder.path().join("g1/a1")).unwrap();
+        let spool = Spool::open(path.clone(), false).unwrap();
+        spool.push(b"one\n");
+        assert!(!spool.settled(Duration::from_millis(1)).await);
+        spool.push(b"two");
+        std::fs::remove_file(folder.path().join("g1/a1")).unwrap();
+        assert!(spool.settled(Duration::from_mins(1)).await);
+        assert_eq!(std::fs::read(path).unwrap(), b"one\ntwo");
     }
 }

@@ -155,6 +155,7 @@ impl Machine {
             cwd: layout.work(),
             boot_id: self.parts.config.boot_id.clone(),
             syncs: name == Name::Setup && layout.has_buffer(),
+            has_buffer: layout.has_buffer(),
             stdout: folder.join("stdout"),
             stderr: folder.join("stderr"),
         };

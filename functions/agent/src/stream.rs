@@ -38,22 +38,22 @@ impl Stream {
     ///
     /// # Errors
     /// If there are no more descriptors or threads.
-    pub(crate) fn new(path: PathBuf) -> std::io::Result<(Self, OwnedFd)> {
+    pub(crate) fn new(path: PathBuf, has_buffer: bool) -> std::io::Result<(Self, OwnedFd)> {
         let (end, pipe) = pipe::pipe()?;
         let end = end.into_blocking_fd()?;
         // Without /proc the program has the one direction that it needs.
         let both = OpenOptions::new().read(true).write(true).open(format!("/proc/self/fd/{}", end.as_raw_fd()));
         let end = both.map_or(end, OwnedFd::from);
-        Ok((Self { pipe, spool: Spool::open(path)? }, end))
+        Ok((Self { pipe, spool: Spool::open(path, has_buffer)? }, end))
     }
 
     /// The stream whose pipe has this number, as long as any process holds it.
-    async fn of_pipe(number: u64, path: PathBuf) -> anyhow::Result<Self> {
+    async fn of_pipe(number: u64, path: PathBuf, has_buffer: bool) -> anyhow::Result<Self> {
         let held = tokio::task::spawn_blocking(move || holder(number)).await?;
         let held = held.context("no process holds it any more")?;
         let pipe = pipe::OpenOptions::new().open_receiver(&held);
         let pipe = pipe.with_context(|| format!("cannot open {}", held.display()))?;
-        Ok(Self { pipe, spool: Spool::open(path)? })
+        Ok(Self { pipe, spool: Spool::open(path, has_buffer)? })
     }
 
     /// The number by which the kernel knows the pipe; 0 if it does not tell.
@@ -122,17 +122,25 @@ fn holder(number: u64) -> Option<PathBuf> {
 }
 
 /// The streams that the agent keeps itself, since their shim was killed.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct TakenOver(Arc<AtomicUsize>);
+#[derive(Debug, Clone)]
+pub(crate) struct TakenOver {
+    count: Arc<AtomicUsize>,
+    has_buffer: bool,
+}
 
 impl TakenOver {
+    /// None yet. `has_buffer`: their files lie in a buffer ([`spool::again`]).
+    pub(crate) fn new(has_buffer: bool) -> Self {
+        Self { count: Arc::default(), has_buffer }
+    }
+
     /// Takes over the streams of a program, standard output first, by the numbers of their pipes.
     pub(crate) fn begin(&self, pipes: [u64; 2], folder: &Path) {
         for (number, name) in pipes.into_iter().zip(STREAMS).filter(|(number, _)| *number != 0) {
-            let (path, count) = (folder.join(name), Arc::clone(&self.0));
+            let (path, count, has_buffer) = (folder.join(name), Arc::clone(&self.count), self.has_buffer);
             count.fetch_add(1, Ordering::SeqCst);
             tokio::spawn(async move {
-                match Stream::of_pipe(number, path).await {
+                match Stream::of_pipe(number, path, has_buffer).await {
                     Ok(stream) => {
                         stream.say(CUT.as_bytes());
                         stream.pump().await;
@@ -147,6 +155,6 @@ impl TakenOver {
 
     /// True while anything is kept.
     pub(crate) fn is_any(&self) -> bool {
-        self.0.load(Ordering::SeqCst) > 0
+        self.count.load(Ordering::SeqCst) > 0
     }
 }

@@ -99,3 +99,21 @@ async fn a_program_whose_end_cannot_be_told_by_its_shim_has_ended_all_the_same()
     assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Silent, false), "nobody could tell");
     assert!(!is_alive(&child));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_empties_the_memory_of_the_machine_loses_neither_output_nor_its_exit() {
+    let memory = tempfile::tempdir().unwrap();
+    let run = "echo one; until [ -e go ]; do sleep 0.02; done; echo two; rm -rf $MEMORY/*; touch removed
+        echo three; exit 3";
+    let cloud = Cloud::start(&run.replace("$MEMORY", &memory.path().display().to_string())).await;
+    let worker = with_memory(&cloud, &memory);
+    cloud.until_running(1).await;
+    cloud.until("the first", |inner| (inner.output(1, "stdout")? == b"one\n").then_some(())).await;
+    cloud.set(|inner| inner.takes_no_logs = true);
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    poll("all is removed", || worker.work().join("removed").exists().then_some(())).await;
+    cloud.set(|inner| inner.takes_no_logs = false);
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(3), false));
+    cloud.until("all", |inner| (inner.output(1, "stdout")? == b"one\ntwo\nthree\n").then_some(())).await;
+}
