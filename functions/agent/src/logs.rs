@@ -110,6 +110,10 @@ impl Cursor {
 
     /// The file is gone, and what waited in it is lost. If it comes back as it was, it goes on behind that.
     fn removed(&self) -> Self {
+        if self.pending.as_ref().is_some_and(|pending| pending.len == 0) {
+            // It needs no file. It may have been taken, so it keeps its number.
+            return self.clone();
+        }
         let end = self.end();
         let is_anew = self.is_anew;
         Self { offset: end, seen: end, freed: self.freed, is_anew, ..self.emptied() }
