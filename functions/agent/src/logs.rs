@@ -118,6 +118,19 @@ impl Cursor {
         let is_anew = self.is_anew;
         Self { offset: end, seen: end, freed: self.freed, is_anew, ..self.emptied() }
     }
+
+    /// This chunk has its place where it is sent to.
+    fn taken(&mut self, chunk: &Pending) {
+        if self.pending.as_ref() == Some(chunk) {
+            self.lost = self.lost.saturating_sub(chunk.lost);
+            self.offset += chunk.dropped + chunk.len;
+            self.number += 1;
+            self.pending = None;
+        } else {
+            // Its file was emptied meanwhile, and all that it stands for was counted.
+            self.lost = self.lost.saturating_sub(chunk.lost + chunk.dropped + chunk.len);
+        }
+    }
 }
 
 /// How far the streams of one attempt were sent.
@@ -319,16 +332,7 @@ impl Shipper {
                 continue;
             }
             cursor.is_anew = false;
-            if cursor.pending.as_ref() != Some(&pending) {
-                // Its file was emptied meanwhile, and it was counted.
-                cursor.lost = cursor.lost.saturating_sub(pending.dropped + pending.len);
-                self.save(attempt, cursors);
-                continue;
-            }
-            cursor.lost -= pending.lost.min(cursor.lost);
-            cursor.offset += pending.dropped + pending.len;
-            cursor.number += 1;
-            cursor.pending = None;
+            cursor.taken(&pending);
             // Written down before it is gone: an agent that began between the two would send zeros under this number.
             self.save(attempt, cursors);
             free(&path, &mut cursors.streams[index]);

@@ -118,3 +118,17 @@ fn what_waited_in_a_file_that_is_gone_is_counted_and_not_waited_for() {
     assert_eq!(plan(&path, &cursor, u64::MAX, true), Some(Pending { dropped: 0, len: 5, lost: 6 }));
     assert_eq!(Cursor::default().removed(), Cursor::default(), "nothing was written yet");
 }
+
+#[test]
+fn what_was_taken_while_its_file_was_emptied_is_in_no_gap() {
+    let pending = Pending { dropped: 3, len: 4, lost: 9 };
+    let sending =
+        Cursor { offset: 5, number: 1, lost: 9, seen: 20, pending: Some(pending.clone()), ..Cursor::default() };
+    let mut cursor = sending.clone();
+    cursor.taken(&pending);
+    assert_eq!(cursor, Cursor { offset: 12, number: 2, seen: 20, ..Cursor::default() });
+    cursor = sending.emptied();
+    assert_eq!((cursor.number, cursor.lost), (2, 9 + 15));
+    cursor.taken(&pending);
+    assert_eq!(cursor, Cursor { number: 2, lost: 8, ..Cursor::default() }, "the 8 bytes behind what was taken");
+}
