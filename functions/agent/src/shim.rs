@@ -19,7 +19,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
@@ -352,7 +352,7 @@ impl Kept<'_> {
         ends: &mut tokio::signal::unix::Signal,
         untold: &mut Option<Ended>,
     ) -> anyhow::Result<()> {
-        let program = started.family.program.pid;
+        let (program, mut looked) = (started.family.program.pid, Instant::now());
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == program => {
@@ -364,8 +364,13 @@ impl Kept<'_> {
                     self.tell(untold);
                 }
                 Ok(None) => {
-                    let is_quiet = tokio::time::timeout(LOOK_EACH, ends.recv()).await.is_err();
-                    if is_quiet && self.stand_again(Some(started)).is_ok() {
+                    let _ = tokio::time::timeout(LOOK_EACH.saturating_sub(looked.elapsed()), ends.recv()).await;
+                    // Also where something ends all the time.
+                    if looked.elapsed() < LOOK_EACH {
+                        continue;
+                    }
+                    looked = Instant::now();
+                    if self.stand_again(Some(started)).is_ok() {
                         self.streams.iter().for_each(|stream| stream.look());
                     }
                 }

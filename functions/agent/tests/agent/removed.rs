@@ -117,3 +117,16 @@ async fn a_program_that_empties_the_memory_of_the_machine_loses_neither_output_n
     assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(3), false));
     cloud.until("all", |inner| (inner.output(1, "stdout")? == b"one\ntwo\nthree\n").then_some(())).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_papers_are_there_again_also_where_something_of_the_program_ends_all_the_time() {
+    let ends = "(while :; do (sleep 0.3 & ) ; sleep 0.1; done) &";
+    let run = format!("{ends} until [ -e go ]; do sleep 0.02; done; {REMOVE}; wait");
+    let cloud = Cloud::start(&run).await;
+    let worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    poll("the folder is removed", || worker.work().join("removed").exists().then_some(())).await;
+    let papers = worker.home().join("jobs/train/g2/a1/run.started.json");
+    poll("its papers are there again", || papers.exists().then_some(())).await;
+}
