@@ -2,10 +2,10 @@
 //!
 //! **Invariants:** whoever brings output never waits for the disk longer than [`STUCK`]. What was brought stands in the
 //! file in order, or a line with the count of the bytes that are missing stands where they would: in = out + marked.
-//! The folder is open to the program: a file that it removes is made anew, with the same bytes at the same places.
+//! The folder is open to the program: a file that it removes or moves is made anew, with the same bytes at the same places.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -247,12 +247,14 @@ impl Shared {
         self.path.parent().is_none_or(|folder| is_gone(folder, self.has_buffer))
     }
 
-    /// Opens the file. With one that was removed, all that it holds comes first.
+    /// Opens the file. With one that was removed, or moved, all that it holds comes first.
     fn open(&self, removed: Option<&File>) -> std::io::Result<File> {
         if let Some(folder) = self.path.parent() {
             again(folder, self.has_buffer)?;
         }
-        if let Some(removed) = removed.filter(|file| file.metadata().is_ok_and(|meta| meta.len() > 0)) {
+        // Two shims may have it: of `setup`, as long as what that left lives, and of the program. One makes it again.
+        let here = std::fs::metadata(&self.path).map_or(0, |meta| meta.len());
+        if let Some(removed) = removed.filter(|file| file.metadata().is_ok_and(|meta| meta.len() > here)) {
             // Whole at once: who reads it knows how far it has come in what it held.
             let whole = self.path.with_extension("again");
             let file = OpenOptions::new().write(true).create(true).truncate(true).open(&whole)?;
@@ -263,9 +265,8 @@ impl Shared {
     }
 
     fn append(&self, file: &mut Option<File>, bytes: &[u8]) -> std::io::Result<usize> {
-        let is_removed = |file: &File| file.metadata().is_ok_and(|meta| meta.nlink() == 0);
         let mut open = match file.take() {
-            Some(open) if !is_removed(&open) => open,
+            Some(open) if is_at(&open, &self.path) => open,
             // What it holds is nowhere else, so it is not let go before that is where it is looked for.
             removed => self.open(removed.as_ref()).inspect_err(|_| *file = removed)?,
         };
@@ -276,6 +277,12 @@ impl Shared {
             written => written,
         }
     }
+}
+
+/// True if the open file is the one at this path, where it is looked for.
+fn is_at(file: &File, path: &Path) -> bool {
+    let is_same = |open: Metadata, there: Metadata| (open.dev(), open.ino()) == (there.dev(), there.ino());
+    file.metadata().is_ok_and(|open| std::fs::metadata(path).is_ok_and(|there| is_same(open, there)))
 }
 
 /// Makes a folder that somebody removed, and what it was in where that is a buffer. Where it is a home folder, it went as the disk
@@ -431,5 +438,23 @@ mod tests {
         std::fs::remove_file(folder.path().join("g1/a1")).unwrap();
         assert!(spool.settled(Duration::from_mins(1)).await);
         assert_eq!(std::fs::read(path).unwrap(), b"one\ntwo");
+    }
+
+    #[tokio::test]
+    async fn what_a_program_moves_elsewhere_is_there_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a1/stdout");
+        let spool = Spool::open(path.clone(), false).unwrap();
+        spool.push(b"one\n");
+        assert!(spool.settled(Duration::from_mins(1)).await);
+        std::fs::rename(folder.path().join("a1"), folder.path().join("elsewhere")).unwrap();
+        assert!(spool.settled(Duration::from_mins(1)).await);
+        assert_eq!(std::fs::read(&path).unwrap(), b"one\n");
+        // The keeper of what `setup` left writes to it too, and has made it again.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "one\nof setup\n").unwrap();
+        spool.push(b"two\n");
+        assert!(spool.settled(Duration::from_mins(1)).await);
+        assert_eq!(std::fs::read(&path).unwrap(), b"one\nof setup\ntwo\n");
     }
 }
