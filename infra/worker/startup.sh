@@ -21,7 +21,8 @@ fi
 export REKINDLE_HOME="${REKINDLE_HOME:-/var/lib/rekindle}"
 BIN="$REKINDLE_HOME/bin"
 
-say() { echo "rekindle: $*" >&2; }
+# On a full disk nothing is said, and all goes on: there may be room later.
+say() { echo "rekindle: $*" >&2 || true; }
 has() { command -v "$1" >/dev/null 2>&1; }
 
 # fetch_plain URL FILE HEADER: HTTP/1.0 over bash's own sockets, for machines that have no other client.

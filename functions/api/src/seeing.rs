@@ -147,7 +147,7 @@ async fn one(
     if let Some(report) = told.filter(|report| report.step.is_some() && report.step >= job.step()) {
         (job.line_step, job.last_loss) = (report.step, report.loss.clone());
     }
-    let attempts: Vec<u32> = job.attempts.iter().map(|a| a.number).collect();
+    let attempts = attempts_shown(job.last_attempt);
     let series = if job.step().is_some() { jobs.progress(&job.id, &attempts).await? } else { Vec::new() };
     let job = counted(api, job);
     Ok(Some(digest(&job, before.as_ref(), &entries).with_steps(&job, since, &series)))

@@ -89,7 +89,10 @@ fn of_program(error: &Error, words: &[String]) -> Option<String> {
         _ => return None,
     };
     let is_option = error.kind() == ErrorKind::UnknownArgument && found.starts_with('-');
-    is_option.then(|| format!("{} belongs after `--` if it is meant for {whose}", crate::human::tame(found)))
+    let found = crate::human::tame(found);
+    is_option.then(|| {
+        format!("{found} belongs after `--` if it is meant for {whose}, with the whole command: `-- COMMAND {found}`")
+    })
 }
 
 /// Whether what was not understood was to be the value of the option before it: behind `--` it would be none.

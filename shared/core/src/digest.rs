@@ -98,11 +98,17 @@ impl JobDigest {
     #[must_use]
     pub fn with_steps(mut self, job: &Job, since: Timestamp, series: &[(u32, Series)]) -> Self {
         let of_line: Vec<_> = job.attempts.iter().filter(|a| a.line == job.line).collect();
-        let points = series.iter().filter(|(number, _)| of_line.iter().any(|a| a.number == *number));
-        let points = points.flat_map(|(_, series)| &series.points);
-        let by_then = points.filter(|point| point.at <= since).map(|point| point.step).max();
+        // The job remembers its newest attempts alone. Where there is one line, all are of it.
+        let is_of_line = |number: u32| job.line == 0 || of_line.iter().any(|a| a.number == number);
+        let points = series.iter().filter(|(number, _)| is_of_line(*number)).flat_map(|(_, series)| &series.points);
+        let by_then = points.clone().filter(|point| point.at <= since).map(|point| point.step).max();
         // One that has told no step by then has begun since: where its first attempt did.
-        let began = || of_line.first().and_then(|a| a.resumed_from).unwrap_or(0);
+        let began = || match of_line.first() {
+            Some(first) if job.line > 0 || first.number == 1 => first.resumed_from.unwrap_or(0),
+            // What another job did is not its own.
+            _ if job.spec.resume => points.map(|point| point.step).min().unwrap_or(0),
+            _ => 0,
+        };
         self.steps = self.step.map(|step| step.saturating_sub(by_then.unwrap_or_else(began)));
         self
     }
@@ -195,6 +201,13 @@ mod tests {
         assert_eq!(steps(&job, 5), Some(300), "where the first began, not one that resumed");
         job.attempts[0].resumed_from = Some(90);
         assert_eq!(steps(&job, 5), Some(210), "what another job did is not its own");
+        // Of the first nothing is remembered but its series.
+        let newest = Job { attempts: vec![job.attempts[1].clone()], ..job.clone() };
+        assert_eq!([5, 30, 45].map(|secs| steps(&newest, secs)), [Some(300), Some(100), Some(100)]);
+        let mut spec = crate::spec::JobSpec::clone(&newest.spec);
+        spec.resume = true;
+        let goes_on = Job { spec: spec.into(), ..newest };
+        assert_eq!(steps(&goes_on, 5), Some(200), "another job's steps are those below the first that is known");
         job.attempts[1].resumed_from = None;
         (job.line, job.attempts[1].line) = (1, 1);
         assert_eq!(steps(&job, 30), Some(300), "begun from scratch since");

@@ -28,7 +28,8 @@ pub(crate) async fn run(context: &Context, options: &Run) -> Result<ExitCode> {
         let program = human::tame(&program);
         context.printer.talk(&format!("note: the program behind `--` runs instead of the file's `run` ({program})"));
     }
-    if let Some(told) = message::mixed(&options.command) {
+    let in_file = || message::line_in_list(message.get("run").filter(|_| options.command.is_empty()));
+    if let Some(told) = message::mixed(&options.command).or_else(in_file) {
         context.printer.warn(&told);
     }
     let folder = folder(options, &project, &message)?;

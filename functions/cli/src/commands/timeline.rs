@@ -20,9 +20,9 @@ use crate::human;
 const ROWS_MAX: usize = 12;
 /// Width of the bars where there is no terminal, and at most.
 const WIDTH: usize = 60;
-const WIDTH_MIN: usize = 20;
-/// Columns beside the bar.
-const BESIDE: usize = 32;
+const WIDTH_MIN: usize = 12;
+/// Columns before a bar, and its frame.
+const BEFORE: usize = 15;
 
 /// How the steps look that an earlier attempt had done already.
 const REPEATED: char = 'r';
@@ -70,7 +70,6 @@ pub(super) async fn of(context: &Context, job: &JobView, now: Timestamp) -> Resu
     let progress = context.api.get(&job_path(job.id.as_str(), "/progress")?, &[]).await;
     // A server of an earlier version has none: then nothing is known to be repeated.
     let progress = progress.and_then(typed::<ProgressList>).map(|list| list.attempts).unwrap_or_default();
-    let width = context.printer.width().map_or(WIDTH, |width| width.saturating_sub(BESIDE).clamp(WIDTH_MIN, WIDTH));
     let mut rows = rows(&entries, end);
     if workspace::is_deleted(job) {
         let cancelled = rows.iter_mut().filter(|row| row.over == Some(Phase::Cancelled.as_str()));
@@ -78,7 +77,10 @@ pub(super) async fn of(context: &Context, job: &JobView, now: Timestamp) -> Resu
     }
     mark_repeated(&mut rows, &progress);
     mark_lost(&mut rows, &progress);
-    Ok(draw(&rows, width))
+    let columns = context.printer.width();
+    let longest = rows.iter().map(|row| beside(row).chars().count()).max().unwrap_or(0);
+    let width = columns.map_or(WIDTH, |all| all.saturating_sub(BEFORE + longest).clamp(WIDTH_MIN, WIDTH));
+    Ok(draw(&rows, width, columns))
 }
 
 /// The history cut into attempts. Waiting for a TPU belongs to the attempt that it is for.
@@ -186,7 +188,8 @@ const fn mark(part: Part) -> char {
     }
 }
 
-fn draw(rows: &[Row], width: usize) -> String {
+/// `columns`: of the terminal, where there is one.
+fn draw(rows: &[Row], width: usize, columns: Option<usize>) -> String {
     let shown = &rows[rows.len().saturating_sub(ROWS_MAX)..];
     let stretches = || shown.iter().flat_map(|row| &row.stretches);
     let (Some(first), Some(last)) = (stretches().map(|s| s.from).min(), stretches().map(|s| s.to).max()) else {
@@ -224,7 +227,8 @@ fn draw(rows: &[Row], width: usize) -> String {
             legend.push(format!("{} {word}", painted(part)));
         }
     }
-    let _ = writeln!(out, "    {:<9} {}", "", legend.join("  "));
+    let legend = human::hung(&legend.join("  "), BEFORE - 1, columns.unwrap_or(usize::MAX));
+    let _ = writeln!(out, "    {:<9} {legend}", "");
     out
 }
 
@@ -237,8 +241,8 @@ fn beside(row: &Row) -> String {
     let whole = |millis: i128| i64::try_from(millis / 1000).unwrap_or(i64::MAX);
     let (again, lost) = (millis(Part::Repeated), millis(Part::Lost));
     let ran = whole(millis(Part::In(Phase::Running)) + again + lost);
-    // A part of a second is told as one, as in the chip hours.
-    let (repeated, lost) = (whole(again + 999), whole(lost));
+    // A part of a second is told as one, as in the chip hours, but no more than it ran.
+    let (repeated, lost) = (whole(again + 999).min(ran), whole(lost));
     let has_run = row.stretches.iter().any(|s| {
         let is_run = [Part::In(Phase::Running), Part::Repeated, Part::Lost].contains(&s.part);
         is_run && s.to > s.from
@@ -296,7 +300,7 @@ mod tests {
             entry(100, "succeeded", 2, 2),
         ];
         let rows = rows(&entries, Timestamp::from_second(100).unwrap());
-        let text = draw(&rows, 20);
+        let text = draw(&rows, 20, None);
         let plain = anstream::adapter::strip_str(&text).to_string();
         let want = "  timeline   100s in all
     a1 g1    |..--==######x       | ran 30s
@@ -339,7 +343,7 @@ mod tests {
         };
         let mut rows = rows(&entries, Timestamp::from_second(100).unwrap());
         mark_repeated(&mut rows, &[of(1, &[(10, 10), (40, 40)]), of(2, &[(55, 21), (75, 41), (95, 61)])]);
-        let plain = anstream::adapter::strip_str(&draw(&rows, 20)).to_string();
+        let plain = anstream::adapter::strip_str(&draw(&rows, 20, None)).to_string();
         assert!(plain.contains("a1 g1    |########xx          | ran 40s\n"), "{plain}");
         assert!(plain.contains("a2 g2    |          rrrrr#####| ran 50s, 24s repeated, succeeded\n"), "{plain}");
         assert!(plain.contains("r repeats"), "{plain}");
@@ -351,7 +355,7 @@ mod tests {
         // One that began below tells its first step above, when it was past the last one's highest.
         let began = AttemptProgress { from: Some(21), ..of(2, &[(60, 61)]) };
         mark_repeated(&mut rows, &[of(1, &[(10, 10), (30, 30)]), began.clone()]);
-        let plain = |rows: &[Row]| anstream::adapter::strip_str(&draw(rows, 20)).to_string();
+        let plain = |rows: &[Row]| anstream::adapter::strip_str(&draw(rows, 20, None)).to_string();
         assert!(plain(&rows).contains("ran 50s, 3s repeated"), "{}", plain(&rows));
         // Of the last one's highest step there may be no point.
         let mut rows = super::rows(&entries, Timestamp::from_second(100).unwrap());
@@ -383,7 +387,7 @@ mod tests {
         let progress = [of(1, &[(10, 10), (20, 20), (30, 30), (40, 40)]), of(2, &[(55, 21), (75, 41), (95, 61)])];
         mark_repeated(&mut rows, &progress);
         mark_lost(&mut rows, &progress);
-        let plain = anstream::adapter::strip_str(&draw(&rows, 20)).to_string();
+        let plain = anstream::adapter::strip_str(&draw(&rows, 20, None)).to_string();
         assert!(plain.contains("a1 g1    |####llllxx          | ran 40s, 20s lost, lost\n"), "{plain}");
         assert!(plain.contains("r repeats  l lost"), "{plain}");
         // What the next attempt went on from is not lost.
@@ -416,7 +420,7 @@ mod tests {
         ] {
             let mut rows = rows(&entries, Timestamp::from_second(100).unwrap());
             mark_lost(&mut rows, &[first.clone(), of(2, &[]), of(3, third)]);
-            let plain = anstream::adapter::strip_str(&draw(&rows, 20)).to_string();
+            let plain = anstream::adapter::strip_str(&draw(&rows, 20, None)).to_string();
             assert!(plain.contains(row), "{plain}");
             assert!(plain.contains("a2 g2    |          ##xx      | ran 10s\n"), "no step of it is known: {plain}");
         }
@@ -427,14 +431,14 @@ mod tests {
         let entries: Vec<HistoryEntry> =
             (1..=15).map(|attempt| entry(i64::from(attempt) * 10, "running", attempt, attempt)).collect();
         let rows = rows(&entries, Timestamp::from_second(160).unwrap());
-        let plain = anstream::adapter::strip_str(&draw(&rows, 20)).to_string();
+        let plain = anstream::adapter::strip_str(&draw(&rows, 20, None)).to_string();
         assert!(plain.starts_with("  timeline   2m, the newest 12 of 15 attempts\n    a4 g4"), "{plain}");
         assert_eq!(plain.matches(" g").count(), 12, "{plain}");
     }
 
     #[test]
     fn a_job_that_has_just_begun_has_no_timeline() {
-        assert_eq!(draw(&rows(&[entry(0, "pending", 0, 0)], Timestamp::from_second(0).unwrap()), 20), "");
-        assert_eq!(draw(&[], 20), "");
+        assert_eq!(draw(&rows(&[entry(0, "pending", 0, 0)], Timestamp::from_second(0).unwrap()), 20, None), "");
+        assert_eq!(draw(&[], 20, None), "");
     }
 }

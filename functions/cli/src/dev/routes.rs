@@ -72,7 +72,8 @@ async fn from_here(request: Request, next: Next) -> Response {
 fn is_from_here(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let host = text(header::HOST).unwrap_or_default();
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let is_port = |text: &str| text.parse::<u16>().is_ok();
+    let name = host.rsplit_once(':').map_or(host, |(name, port)| if is_port(port) { name } else { "" });
     let is_loopback =
         name == "localhost" || name.trim_matches(['[', ']']).parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
     let is_own = |origin: &str| origin.strip_prefix("http://").is_some_and(|origin| origin == host);
@@ -119,6 +120,8 @@ mod tests {
             ("127.0.0.1:8080", Some("null"), false),
             ("evil.example:8080", None, false),
             ("127.0.0.1.evil.example:8080", None, false),
+            ("127.0.0.1:8080, evil.example", None, false),
+            ("localhost", None, true),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, host.parse().unwrap());

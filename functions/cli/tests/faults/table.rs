@@ -50,6 +50,16 @@ pub(super) const FAULTS: &[(&str, &[&str], &str)] = &[
         "give `run` in the job file, or the program behind `--`",
     ),
     (
+        "$REKINDLE run job.yaml -- --lr=3",
+        &["--lr=3 behind `--` is an option, and no program"],
+        "rekindle run job.yaml -- python3 train.py --lr=3",
+    ),
+    (
+        "$REKINDLE run --tpu v5litepod-8 -- --lr=3",
+        &["--lr=3 behind `--` is an option, and no program"],
+        "write the whole command: rekindle run --tpu v5litepod-8 -- python3 train.py --lr=3",
+    ),
+    (
         "$REKINDLE run train.py",
         &["train.py is a Python program, and no job file"],
         "put it behind `--`: rekindle run --tpu TYPE -- python3 train.py",

@@ -34,6 +34,9 @@ pub(super) fn whole(options: &Run, project: &Project) -> Result<(Map<String, Val
             "name a job file, or put the program behind `--`: rekindle run --tpu v5litepod-8 -- python3 train.py",
         ));
     }
+    if let Some(option) = options.command.first().filter(|word| word.starts_with('-') && !Path::new(word).exists()) {
+        return Err(no_program(option, file));
+    }
     for name in &options.preset {
         match project.preset(name)? {
             Some(part) => join(&mut job, part),
@@ -51,6 +54,31 @@ pub(super) fn whole(options: &Run, project: &Project) -> Result<(Map<String, Val
         return Err(not_a_map("tpu", text));
     }
     Ok((job, replaced))
+}
+
+/// An option where a program was to be.
+fn no_program(option: &str, file: Option<&str>) -> Fault {
+    let fault = Fault::input(format!("{} behind `--` is an option, and no program", quoted(option)));
+    match file {
+        Some(file) => fault.next(human::tame(&format!(
+            "give it to the program of {file} as KEY=VALUE before the `--` (an alias: `lr=0.1`), or write the whole command behind it: \
+             rekindle run {file} -- python3 train.py {option}"
+        ))),
+        None => fault.next(human::tame(&format!("write the whole command: rekindle run --tpu v5litepod-8 -- python3 train.py {option}"))),
+    }
+}
+
+/// What is wrong with a list of words whose first is a whole line, for the person who wrote it into a job file.
+pub(super) fn line_in_list(run: Option<&Value>) -> Option<String> {
+    let first = run?.as_array()?.first()?.as_str()?;
+    let is_line = first.trim().contains(char::is_whitespace) && !Path::new(first).exists();
+    is_line.then(|| {
+        human::tame(&format!(
+            "the first word of the list `run` is {}, and no program may be called so: write each word as an element of its own, or the \
+             line alone as a text, for bash",
+            quoted(first)
+        ))
+    })
 }
 
 /// A program on one line.
@@ -320,6 +348,15 @@ mod tests {
 
     fn words(list: &[&str]) -> Vec<String> {
         list.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_line_that_stands_as_a_word_in_a_list_is_told() {
+        let told = |run: Value| line_in_list(Some(&run)).is_some();
+        assert!(told(json!(["python3 train.py"])) && told(json!(["echo a; sleep 1", "x"])));
+        assert!(
+            !told(json!(["python3", "train.py a"])) && !told(json!("python3 train.py")) && line_in_list(None).is_none()
+        );
     }
 
     #[test]
