@@ -261,7 +261,13 @@ impl Machine {
         self.doing = Doing::Nothing;
         self.is_dirty = true;
         let papers = self.papers(name);
-        let started: Option<Started> = files::read_json(&papers.started());
+        // The program may have removed its papers since they were looked at.
+        let started: Option<Started> = match &standing {
+            Ok(Standing::Running(started)) => Some(*started),
+            Ok(Standing::Ended(_) | Standing::Lost | Standing::NotStarted | Standing::Starting) | Err(_) => {
+                files::read_json(&papers.started())
+            }
+        };
         if let (Name::Run, Some(started), Some(attempt)) = (name, started, self.state.attempt.as_mut()) {
             attempt.started_at = Some(started.at);
         }
