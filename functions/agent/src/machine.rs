@@ -102,7 +102,7 @@ pub(crate) enum Event {
     /// A program was not started: it was called off before.
     CalledOff(Name),
     /// A program ended by itself or by us; what it left behind may still live.
-    Ended(Name, Ended),
+    Ended { attempt: u32, name: Name, ended: Ended },
     /// Nothing lives any more. Without an attempt there is no exit.
     Closed(Option<Closed>),
     /// What this attempt's program left is collected, as far as it can be; with `true` all that was said of it is sent.
@@ -344,7 +344,12 @@ impl Machine {
             Event::SetUp(is_done) => self.on_set_up(is_done),
             Event::Started(name, standing) => self.on_started(name, standing),
             Event::CalledOff(name) => self.on_called_off(name),
-            Event::Ended(name, ended) => self.on_ended(name, ended),
+            // Of an attempt that was ended meanwhile all is told: it is not the end of the one after it.
+            Event::Ended { attempt, name, ended } => {
+                if self.state.attempt.as_ref().is_some_and(|current| current.number == attempt) {
+                    self.on_ended(name, ended);
+                }
+            }
             Event::Closed(closed) => self.on_closed(closed),
             Event::Collected(number, is_sent) => self.on_collected(number, is_sent),
             Event::Sent => self.on_sent(),

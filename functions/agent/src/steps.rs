@@ -277,10 +277,11 @@ impl Machine {
             (Ok(Standing::Running(started)), _) | (Ok(Standing::Lost), Some(started)) => {
                 tracing::info!(program = name.as_str(), pid = started.family.program.pid, "runs");
                 self.live = Some(Live { name, started });
+                let attempt = self.state.attempt.as_ref().map_or(0, |attempt| attempt.number);
                 let (events, reaped, taken_over) = (self.events.clone(), self.reaped.clone(), self.taken_over.clone());
                 tokio::spawn(async move {
                     let ended = program::end_of(papers, started, reaped, taken_over).await;
-                    let _ = events.send(Event::Ended(name, ended)).await;
+                    let _ = events.send(Event::Ended { attempt, name, ended }).await;
                 });
             }
             (Ok(Standing::Ended(ended)), _) => {
