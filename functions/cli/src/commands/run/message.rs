@@ -68,11 +68,15 @@ fn no_program(option: &str, file: Option<&str>) -> Fault {
     }
 }
 
+/// A whole line where the name of a program was to be.
+fn is_line(first: &str) -> bool {
+    first.trim().contains(char::is_whitespace) && !Path::new(first).exists()
+}
+
 /// What is wrong with a list of words whose first is a whole line, for the person who wrote it into a job file.
 pub(super) fn line_in_list(run: Option<&Value>) -> Option<String> {
     let first = run?.as_array()?.first()?.as_str()?;
-    let is_line = first.trim().contains(char::is_whitespace) && !Path::new(first).exists();
-    is_line.then(|| {
+    is_line(first).then(|| {
         human::tame(&format!(
             "the first word of the list `run` is {}, and no program may be called so: write each word as an element of its own, or the \
              line alone as a text, for bash",
@@ -258,7 +262,7 @@ fn given(words: &[String]) -> Value {
 /// What to say of a first word behind `--` that has blanks and others behind it: no program is called so.
 pub(super) fn mixed(words: &[String]) -> Option<String> {
     let [first, rest @ ..] = words else { return None };
-    let is_mixed = !rest.is_empty() && first.trim().contains(char::is_whitespace) && !Path::new(first).exists();
+    let is_mixed = !rest.is_empty() && is_line(first);
     is_mixed.then(|| {
         let rest = rest.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
         let line = quoted(&format!("{first} {rest}"));
