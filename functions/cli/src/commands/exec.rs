@@ -8,6 +8,7 @@ use rekindle_core::spec::CommandLine;
 use rekindle_wire::v1::{ExecBody, ExecView, ExecWorkerView, worker_key, worker_label};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::run::arguments::quoted;
 use super::{Context, job_path, workspace};
 use crate::answers::{ExecEnd, ExecLine};
 use crate::api::{new_key, typed};
@@ -71,11 +72,8 @@ fn command_of_shell(words: &[String]) -> Option<String> {
     const BUILTINS: [&str; 10] = ["cd", "exit", "export", "set", "source", ".", "ulimit", "umask", "unset", "eval"];
     let [first, _, ..] = words else { return None };
     // What has a blank in it stays one word of the shell's; what is one of its signs was meant as such.
-    let quoted = |word: &String| match shlex::try_quote(word) {
-        Ok(quoted) if word.contains(' ') => quoted.into_owned(),
-        _ => word.clone(),
-    };
-    let line = || words.iter().map(quoted).collect::<Vec<_>>().join(" ");
+    let told = |word: &String| if word.contains(' ') { quoted(word) } else { word.clone() };
+    let line = || words.iter().map(told).collect::<Vec<_>>().join(" ");
     BUILTINS.contains(&first.as_str()).then(line)
 }
 
