@@ -199,6 +199,12 @@ code=0
 trap '[[ -n "$child" ]] && kill -TERM "$child" 2>/dev/null; stopped=1' TERM INT
 stopped=
 while [[ -z "$stopped" ]]; do
+  # A program may have removed it, with all that is the agent's.
+  if [[ ! -x "$AGENT" ]] && ! { mkdir -p "$BIN" && get_agent; }; then
+    say "fetching the agent again failed; next try in 5 s"
+    sleep 5
+    continue
+  fi
   "$AGENT" ${words[@]+"${words[@]}"} &
   child=$!
   code=0

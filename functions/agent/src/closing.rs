@@ -140,12 +140,11 @@ impl Machine {
     /// Closes the output of an attempt: once what its shim still holds, where the disk is full, is written.
     pub(crate) fn close_output(&self, number: u32) {
         let (folder, taken_over) = (self.parts.layout.attempt(number), self.taken_over.clone());
-        let has_buffer = self.parts.layout.has_buffer();
+        let root = self.parts.layout.root().to_owned();
         tokio::spawn(async move {
             program::is_written(&folder, &taken_over, None).await;
             // The program may have removed it.
-            if let Err(error) = spool::again(&folder, has_buffer).and_then(|()| std::fs::write(folder.join(CLOSED), ""))
-            {
+            if let Err(error) = spool::again(&folder, &root).and_then(|()| std::fs::write(folder.join(CLOSED), "")) {
                 tracing::warn!(%error, "cannot close the attempt's output");
             }
         });
@@ -302,7 +301,10 @@ impl Closing {
     fn report_with(mut self, ended: Ended, disks: Disks) -> ExitReport {
         let attempt = &self.attempt;
         let ordered = attempt.stop.is_some();
-        let said = evidence::tail(&self.folder.join("stdout"), &self.folder.join("stderr"), attempt.since);
+        let mut said = evidence::tail(&self.folder.join("stdout"), &self.folder.join("stderr"), attempt.since);
+        if !self.folder.is_dir() {
+            said.push_str(&gone(&self.folder));
+        }
         let ours: Vec<i32> = self.family.map(|f| f.shim.pid).into_iter().chain([std::process::id() as i32]).collect();
         let sender = if ordered { Some(SignalSender::Ourselves) } else { evidence::sender_in(&said, &ours) };
         self.watch.pids.extend(self.family.map(|f| f.program.pid));
@@ -352,6 +354,12 @@ impl Closing {
         let since = started.checked_sub(Duration::from_millis(100)).unwrap_or(started);
         Some((own.unwrap_or_else(|| self.tpu_logs.clone()), since.into()))
     }
+}
+
+/// Where all that could hold the output of a program is gone, and its end with it.
+fn gone(folder: &Path) -> String {
+    let folder = folder.display();
+    format!("rekindle: {folder} is gone, and cannot be made again: the program, or somebody else, has removed it\n")
 }
 
 /// What the disks of the machine tell at an end.

@@ -19,13 +19,15 @@ pub(crate) struct Layout {
     home: PathBuf,
     generation: PathBuf,
     buffer: PathBuf,
+    root: PathBuf,
 }
 
 impl Layout {
     /// The layout of a generation. `buffer` may be `home`.
     pub(crate) fn new(home: &Path, buffer: &Path, job: &JobId, generation: u32) -> Self {
         let of = |root: &Path| root.join("jobs").join(job.as_str()).join(format!("g{generation}"));
-        Self { home: home.to_owned(), generation: of(home), buffer: of(buffer) }
+        let root = buffer.parent().unwrap_or(buffer).to_owned();
+        Self { home: home.to_owned(), generation: of(home), buffer: of(buffer), root }
     }
 
     /// Makes the folders that do not come and go.
@@ -38,6 +40,12 @@ impl Layout {
     /// not to be waited for.
     pub(crate) fn has_buffer(&self) -> bool {
         self.buffer != self.generation
+    }
+
+    /// What the buffer was made in, which is not ours: whatever of ours a program removes below it is made again
+    /// ([`crate::spool::again`]), as long as it is there itself. It goes with the disk of the machine, in an emulator.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
     }
 
     /// Held by the one agent that acts.

@@ -223,7 +223,7 @@ impl Machine {
         let reaped = parts.exec.reaped.clone();
         let state = State::load(&parts.layout);
         let mut machine = Self {
-            taken_over: TakenOver::new(parts.layout.has_buffer()),
+            taken_over: TakenOver::new(parts.layout.root().to_owned()),
             parts,
             devices,
             state,

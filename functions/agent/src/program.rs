@@ -78,7 +78,10 @@ pub(crate) async fn start(
         let log =
             std::fs::OpenOptions::new().append(true).create(true).open(log).context("cannot open the shim's log")?;
         // The child is not waited for here: the agent reaps whatever ends below it (`reap`).
-        let mut command = Command::new(binary);
+        // A program that removed all that is the agent's took that too, and the agent is still what it was started from.
+        let myself = Path::new("/proc/self/exe");
+        let mut command =
+            Command::new(if Path::new(binary).exists() { binary.as_os_str() } else { myself.as_os_str() });
         command
             .args(arguments)
             .arg(papers.spec())
@@ -272,7 +275,7 @@ mod tests {
             cwd: folder.path().into(),
             boot_id: String::new(),
             syncs: false,
-            has_buffer: false,
+            root: folder.path().to_owned(),
             stdout: folder.path().join("stdout"),
             stderr: folder.path().join("stderr"),
         };

@@ -82,9 +82,9 @@ pub(crate) struct Spec {
     /// What it made is brought to the disks before its end is told.
     #[serde(default)]
     pub(crate) syncs: bool,
-    /// Its folders lie in a buffer ([`spool::again`]).
+    /// Below this its folders are made again, where they are removed ([`spool::again`]).
     #[serde(default)]
-    pub(crate) has_buffer: bool,
+    pub(crate) root: PathBuf,
     /// Standard output is appended here.
     pub(crate) stdout: PathBuf,
     /// Standard error is appended here.
@@ -209,8 +209,8 @@ async fn keep(spec: &Spec, me: Birth, papers: &Papers) -> anyhow::Result<()> {
     // early takes the exit status with it. Handlers, unlike ignored signals, are not inherited by the program.
     let _held = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?];
     let mut ends = signal(SignalKind::child())?;
-    let (stdout, out) = Stream::new(spec.stdout.clone(), spec.has_buffer).context("cannot make a pipe")?;
-    let (stderr, err) = Stream::new(spec.stderr.clone(), spec.has_buffer).context("cannot make a pipe")?;
+    let (stdout, out) = Stream::new(spec.stdout.clone(), &spec.root).context("cannot make a pipe")?;
+    let (stderr, err) = Stream::new(spec.stderr.clone(), &spec.root).context("cannot make a pipe")?;
     let pipes = [stdout.number(), stderr.number()];
     let kept = Kept { streams: [Arc::new(stdout), Arc::new(stderr)], papers, me, spec };
     kept.make_room();
@@ -327,7 +327,7 @@ impl Kept<'_> {
         if self.papers.claim().exists() && started.is_none_or(|_| self.papers.started().exists()) {
             return Ok(());
         }
-        spool::again(&self.papers.folder, self.spec.has_buffer)?;
+        spool::again(&self.papers.folder, &self.spec.root)?;
         files::replace_json(&self.papers.spec(), self.spec)?;
         files::create_json(&self.papers.claim(), &self.me)?;
         started.map_or(Ok(()), |started| files::replace_json(&self.papers.started(), started))
@@ -398,11 +398,9 @@ impl Kept<'_> {
 
     fn tell(&self, untold: &mut Option<Ended>) {
         let Some(ended) = untold else { return };
-        // Where the folder was is nothing any more that could hold it: nobody looks there.
-        let is_gone = || spool::is_gone(&self.papers.folder, self.spec.has_buffer);
-        let is_over =
-            self.write_end(ended).map_or_else(|error| error.kind() == ErrorKind::NotFound && is_gone(), |()| true);
-        if is_over {
+        // Where all that could hold it is gone nobody looks for it.
+        let written = self.write_end(ended);
+        if written.map_or_else(|error| spool::is_nowhere(&error, &self.spec.root), |()| true) {
             *untold = None;
         }
     }
@@ -439,7 +437,8 @@ mod tests {
     #[tokio::test]
     async fn an_end_is_kept_until_it_can_be_told_and_no_longer_than_there_is_a_place_for_it() {
         let home = tempfile::tempdir().unwrap();
-        let folder = home.path().join("g1/a1");
+        let root = home.path().join("vm");
+        let folder = root.join("g1/a1");
         let spec = Spec {
             argv: Vec::new(),
             env: BTreeMap::new(),
@@ -447,16 +446,17 @@ mod tests {
             cwd: home.path().into(),
             boot_id: String::new(),
             syncs: false,
-            has_buffer: false,
+            root: root.clone(),
             stdout: home.path().join("stdout"),
             stderr: home.path().join("stderr"),
         };
-        let streams = [&spec.stdout, &spec.stderr].map(|path| Arc::new(Stream::new(path.clone(), false).unwrap().0));
+        let streams =
+            [&spec.stdout, &spec.stderr].map(|path| Arc::new(Stream::new(path.clone(), &spec.root).unwrap().0));
         let (papers, me) = (Papers::new(&folder, "run"), Birth { pid: 0, start: 0 });
         let kept = Kept { streams, papers: &papers, me, spec: &spec };
         let ended = Some(Ended { exit: Exit::Code(3), at: Timestamp::now() });
         let mut untold = ended;
-        fs::create_dir(home.path().join("g1")).unwrap();
+        fs::create_dir_all(root.join("g1")).unwrap();
         // There already for who makes a folder, and not there for who makes a file in it.
         std::os::unix::fs::symlink("nowhere", &folder).unwrap();
         kept.tell(&mut untold);
@@ -464,7 +464,11 @@ mod tests {
         fs::remove_file(&folder).unwrap();
         kept.tell(&mut untold);
         assert_eq!((untold, files::read_json(&papers.ended())), (None, ended));
-        fs::remove_dir_all(home.path().join("g1")).unwrap();
+        fs::remove_dir_all(root.join("g1")).unwrap();
+        untold = ended;
+        kept.tell(&mut untold);
+        assert_eq!((untold, files::read_json(&papers.ended())), (None, ended), "it is made again");
+        fs::remove_dir_all(&root).unwrap();
         untold = ended;
         kept.tell(&mut untold);
         assert_eq!(untold, None, "nobody looks there");

@@ -7,12 +7,10 @@
 use std::collections::VecDeque;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-use crate::files;
 
 /// Most bytes of one stream that are held while the disk takes nothing. Above it the oldest half is dropped.
 // The stack traces of all threads of a program that dies of a full disk are some 100 KiB; with two streams, 32 MiB on a
@@ -48,7 +46,7 @@ pub(crate) struct Spool {
 #[derive(Debug)]
 struct Shared {
     path: PathBuf,
-    has_buffer: bool,
+    root: PathBuf,
     held: Mutex<Held>,
     changed: Condvar,
 }
@@ -121,12 +119,13 @@ impl Held {
 }
 
 impl Spool {
-    /// Appends to the file at `path`, which is made when the disk lets it be, and made [`again`] when it is removed.
+    /// Appends to the file at `path`, which is made when the disk lets it be, and made [`again`] below `root` when it is removed.
     ///
     /// # Errors
     /// If no thread can be started.
-    pub(crate) fn open(path: PathBuf, has_buffer: bool) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared { path, has_buffer, held: Mutex::default(), changed: Condvar::new() });
+    pub(crate) fn open(path: PathBuf, root: &Path) -> std::io::Result<Self> {
+        let (root, held) = (root.to_owned(), Mutex::default());
+        let shared = Arc::new(Shared { path, root, held, changed: Condvar::new() });
         let writer = Arc::clone(&shared);
         std::thread::Builder::new().name("output".into()).stack_size(STACK).spawn(move || writer.write_all())?;
         Ok(Self { shared })
@@ -213,7 +212,7 @@ impl Shared {
                 rest.is_empty()
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => false,
-            Err(error) if error.kind() == ErrorKind::NotFound && self.is_gone() => {
+            Err(error) if is_nowhere(&error, &self.root) => {
                 tracing::warn!(path = %self.path.display(), "what output is written to is gone");
                 let mut held = self.lock();
                 (held.is_lost, held.len, held.dropped) = (true, 0, 0);
@@ -243,14 +242,10 @@ impl Shared {
         }
     }
 
-    fn is_gone(&self) -> bool {
-        self.path.parent().is_none_or(|folder| is_gone(folder, self.has_buffer))
-    }
-
     /// Opens the file. With one that was removed, or moved, all that it holds comes first.
     fn open(&self, removed: Option<&File>) -> std::io::Result<File> {
         if let Some(folder) = self.path.parent() {
-            again(folder, self.has_buffer)?;
+            again(folder, &self.root)?;
         }
         // Two shims may have it: of `setup`, as long as what that left lives, and of the program. One makes it again.
         let here = std::fs::metadata(&self.path).map_or(0, |meta| meta.len());
@@ -285,21 +280,31 @@ fn is_at(file: &File, path: &Path) -> bool {
     file.metadata().is_ok_and(|open| std::fs::metadata(path).is_ok_and(|there| is_same(open, there)))
 }
 
-/// Makes a folder that somebody removed, and what it was in where that is a buffer. Where it is a home folder, it went as the disk
-/// of a machine goes in an emulator, and must not come back.
-pub(crate) fn again(folder: &Path, has_buffer: bool) -> std::io::Result<()> {
-    if has_buffer && let Some(above) = folder.parent() {
-        files::make_private(above)?;
-    }
-    match std::fs::create_dir(folder) {
+/// Makes a folder that somebody removed, and what it was in below `root`. Where that is gone too, it went as the disk of a machine
+/// goes in an emulator, and nothing must come back.
+pub(crate) fn again(folder: &Path, root: &Path) -> std::io::Result<()> {
+    // Only their owner may look into what is made: in `/dev/shm` there are others.
+    let make = || std::fs::DirBuilder::new().mode(0o700).create(folder);
+    let made = match (make(), folder.parent()) {
+        (Err(error), Some(above))
+            if error.kind() == ErrorKind::NotFound && above != root && above.starts_with(root) =>
+        {
+            again(above, root)?;
+            make()
+        }
+        (made, _) => made,
+    };
+    match made {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-/// True where a folder can never be made [`again`]. While it is removed, it may be missing for a moment in which it can.
-pub(crate) fn is_gone(folder: &Path, has_buffer: bool) -> bool {
-    !has_buffer && folder.parent().is_none_or(|above| matches!(above.try_exists(), Ok(false)))
+/// True if something could not be written since nothing can be made [`again`]. While a folder is removed, it may be missing for a
+/// moment in which it can.
+pub(crate) fn is_nowhere(error: &std::io::Error, root: &Path) -> bool {
+    let is_missing = |error: &std::io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+    is_missing(error) && std::fs::metadata(root).map_or_else(|error| is_missing(&error), |root| !root.is_dir())
 }
 
 /// Copies a file into an empty one, holes as holes: what was sent is one.
@@ -335,126 +340,4 @@ fn why(error: &std::io::Error) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_dropped_is_the_oldest_and_is_counted_where_it_would_stand() {
-        let mut held = Held { refused: Some("the worker's disk was full"), ..Held::default() };
-        let piece = vec![b'x'; PIECE];
-        for _ in 0..HELD_MAX / PIECE {
-            held.push(&piece);
-        }
-        assert_eq!((held.len, held.dropped), (HELD_MAX, 0), "up to the bound nothing is");
-        held.push(b"the end");
-        held.refused = None;
-        let dropped = HELD_MAX as u64 / 2 + PIECE as u64;
-        let due = mark(dropped, "the worker's disk was full");
-        assert_eq!(held.next().unwrap(), due.into_bytes(), "also when the disk takes bytes again");
-        let rest: Vec<u8> = std::iter::from_fn(|| held.next()).flatten().collect();
-        assert_eq!((rest.len() as u64 + dropped, held.len), (HELD_MAX as u64 + 7, 0), "in = out + marked");
-        assert!(rest.ends_with(b"xthe end"));
-    }
-
-    #[test]
-    fn a_disk_that_takes_bytes_is_waited_for() {
-        let mut held = Held::default();
-        held.push(&vec![0; 2 * HELD_MAX]);
-        assert_eq!((held.len, held.dropped), (2 * HELD_MAX, 0));
-    }
-
-    #[tokio::test]
-    async fn a_file_that_cannot_be_made_yet_gets_everything_once_it_can() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("later/stdout");
-        std::fs::write(folder.path().join("later"), "").unwrap();
-        let spool = Spool::open(path.clone(), false).unwrap();
-        spool.push(b"one\n");
-        assert!(!spool.settled(Duration::from_millis(1)).await, "no folder can be made there");
-        spool.push(b"two");
-        std::fs::remove_file(folder.path().join("later")).unwrap();
-        assert!(spool.settled(Duration::from_mins(1)).await);
-        assert_eq!(std::fs::read(path).unwrap(), b"one\ntwo");
-    }
-
-    #[tokio::test]
-    async fn what_a_program_removes_is_there_again_with_its_bytes_where_they_were() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a1/stdout");
-        let spool = Spool::open(path.clone(), false).unwrap();
-        let long = vec![b'x'; 2 * PIECE];
-        spool.push(&long);
-        assert!(spool.settled(Duration::from_mins(1)).await);
-        let file = OpenOptions::new().write(true).open(&path).unwrap();
-        let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-        let is_freed = rustix::fs::fallocate(&file, hole, 0, PIECE as u64).is_ok();
-        let blocks = file.metadata().unwrap().blocks();
-        std::fs::remove_dir_all(folder.path().join("a1")).unwrap();
-        assert!(spool.settled(Duration::from_mins(1)).await, "nothing more is said");
-        assert_eq!(std::fs::read(&path).unwrap()[PIECE..], long[PIECE..]);
-        assert!(!is_freed || std::fs::metadata(&path).unwrap().blocks() <= blocks, "what is freed stays so");
-        std::fs::remove_file(&path).unwrap();
-        spool.push(b"the end");
-        assert!(spool.settled(Duration::from_mins(1)).await);
-        assert_eq!(std::fs::read(&path).unwrap()[PIECE..], [&long[PIECE..], b"the end"].concat());
-    }
-
-    #[tokio::test]
-    async fn what_has_no_place_any_more_is_not_waited_for() {
-        let folder = tempfile::tempdir().unwrap();
-        let spool = Spool::open(folder.path().join("g1/a1/stdout"), false).unwrap();
-        spool.push(b"one");
-        assert!(spool.settled(Duration::MAX).await, "nobody makes the folder of the generation again");
-        spool.push(b"two");
-        assert!(spool.settled(Duration::MAX).await);
-    }
-
-    #[tokio::test]
-    async fn a_buffer_is_made_again_with_all_that_it_was_in() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("rekindle/g1/a1/stdout");
-        let spool = Spool::open(path.clone(), true).unwrap();
-        spool.push(b"one\n");
-        assert!(spool.settled(Duration::from_mins(1)).await);
-        std::fs::remove_dir_all(folder.path().join("rekindle")).unwrap();
-        spool.push(b"two\n");
-        assert!(spool.settled(Duration::from_mins(1)).await);
-        assert_eq!(std::fs::read(&path).unwrap(), b"one\ntwo\n");
-        let mode = std::fs::metadata(folder.path().join("rekindle/g1")).unwrap().mode();
-        assert_eq!(mode & 0o777, 0o700, "nobody else reads it");
-    }
-
-    #[tokio::test]
-    async fn a_file_that_cannot_be_made_while_its_folder_is_removed_gets_everything_later() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("g1/a1/stdout");
-        std::fs::create_dir(folder.path().join("g1")).unwrap();
-        // There already for who makes a folder, and not there for who makes a file in it.
-        std::os::unix::fs::symlink("nowhere", folder.path().join("g1/a1")).unwrap();
-        let spool = Spool::open(path.clone(), false).unwrap();
-        spool.push(b"one\n");
-        assert!(!spool.settled(Duration::from_millis(1)).await);
-        spool.push(b"two");
-        std::fs::remove_file(folder.path().join("g1/a1")).unwrap();
-        assert!(spool.settled(Duration::from_mins(1)).await);
-        assert_eq!(std::fs::read(path).unwrap(), b"one\ntwo");
-    }
-
-    #[tokio::test]
-    async fn what_a_program_moves_elsewhere_is_there_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a1/stdout");
-        let spool = Spool::open(path.clone(), false).unwrap();
-        spool.push(b"one\n");
-        assert!(spool.settled(Duration::from_mins(1)).await);
-        std::fs::rename(folder.path().join("a1"), folder.path().join("elsewhere")).unwrap();
-        assert!(spool.settled(Duration::from_mins(1)).await);
-        assert_eq!(std::fs::read(&path).unwrap(), b"one\n");
-        // The keeper of what `setup` left writes to it too, and has made it again.
-        std::fs::remove_file(&path).unwrap();
-        std::fs::write(&path, "one\nof setup\n").unwrap();
-        spool.push(b"two\n");
-        assert!(spool.settled(Duration::from_mins(1)).await);
-        assert_eq!(std::fs::read(&path).unwrap(), b"one\nof setup\ntwo\n");
-    }
-}
+mod tests;

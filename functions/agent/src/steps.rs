@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use jiff::Timestamp;
 use tokio::sync::{oneshot, watch};
 
@@ -23,7 +24,7 @@ use crate::program::{self, Standing};
 use crate::shim::{Ended, Spec, Started};
 use crate::state::Step;
 use crate::stream::CUT;
-use crate::{bundle, logs, procs};
+use crate::{bundle, logs, procs, spool};
 
 /// What an older attempt left alive gets so long between SIGTERM and SIGKILL.
 const STALE_GRACE: Duration = Duration::from_secs(5);
@@ -125,7 +126,10 @@ impl Machine {
     /// Adds a line of ours to the program's standard error, where people and the classifier look.
     pub(crate) fn say(&self, message: &str) {
         let Some(attempt) = &self.state.attempt else { return };
-        let path = self.parts.layout.attempt(attempt.number).join("stderr");
+        let folder = self.parts.layout.attempt(attempt.number);
+        let path = folder.join("stderr");
+        // The program may have removed it.
+        let _ = spool::again(&folder, self.parts.layout.root());
         if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
             let _ = writeln!(file, "{message}");
         }
@@ -155,7 +159,7 @@ impl Machine {
             cwd: layout.work(),
             boot_id: self.parts.config.boot_id.clone(),
             syncs: name == Name::Setup && layout.has_buffer(),
-            has_buffer: layout.has_buffer(),
+            root: layout.root().to_owned(),
             stdout: folder.join("stdout"),
             stderr: folder.join("stderr"),
         };
@@ -345,6 +349,9 @@ pub(crate) fn flush(flushes: &logs::Flushes) {
 
 /// Brings the working directory to what the attempt is to find there.
 async fn lay_out(layout: &Layout, metadata: &Metadata, work: &Work, is_to_clean: bool) -> anyhow::Result<()> {
+    // An earlier program may have removed them.
+    let made = layout.clone();
+    tokio::task::spawn_blocking(move || made.make()).await?.context("cannot make the folders of the job")?;
     if is_to_clean {
         bundle::empty(layout).await?;
         tracing::info!("the working directory was emptied");

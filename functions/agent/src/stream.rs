@@ -34,26 +34,26 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// A stream to the file at `path`, and the end that the program gets.
+    /// A stream to the file at `path`, which is made again below `root`, and the end that the program gets.
     ///
     /// # Errors
     /// If there are no more descriptors or threads.
-    pub(crate) fn new(path: PathBuf, has_buffer: bool) -> std::io::Result<(Self, OwnedFd)> {
+    pub(crate) fn new(path: PathBuf, root: &Path) -> std::io::Result<(Self, OwnedFd)> {
         let (end, pipe) = pipe::pipe()?;
         let end = end.into_blocking_fd()?;
         // Without /proc the program has the one direction that it needs.
         let both = OpenOptions::new().read(true).write(true).open(format!("/proc/self/fd/{}", end.as_raw_fd()));
         let end = both.map_or(end, OwnedFd::from);
-        Ok((Self { pipe, spool: Spool::open(path, has_buffer)? }, end))
+        Ok((Self { pipe, spool: Spool::open(path, root)? }, end))
     }
 
     /// The stream whose pipe has this number, as long as any process holds it.
-    async fn of_pipe(number: u64, path: PathBuf, has_buffer: bool) -> anyhow::Result<Self> {
+    async fn of_pipe(number: u64, path: PathBuf, root: &Path) -> anyhow::Result<Self> {
         let held = tokio::task::spawn_blocking(move || holder(number)).await?;
         let held = held.context("no process holds it any more")?;
         let pipe = pipe::OpenOptions::new().open_receiver(&held);
         let pipe = pipe.with_context(|| format!("cannot open {}", held.display()))?;
-        Ok(Self { pipe, spool: Spool::open(path, has_buffer)? })
+        Ok(Self { pipe, spool: Spool::open(path, root)? })
     }
 
     /// The number by which the kernel knows the pipe; 0 if it does not tell.
@@ -125,22 +125,22 @@ fn holder(number: u64) -> Option<PathBuf> {
 #[derive(Debug, Clone)]
 pub(crate) struct TakenOver {
     count: Arc<AtomicUsize>,
-    has_buffer: bool,
+    root: PathBuf,
 }
 
 impl TakenOver {
-    /// None yet. `has_buffer`: their files lie in a buffer ([`spool::again`]).
-    pub(crate) fn new(has_buffer: bool) -> Self {
-        Self { count: Arc::default(), has_buffer }
+    /// None yet. Below `root` their files are made again ([`crate::spool::again`]).
+    pub(crate) fn new(root: PathBuf) -> Self {
+        Self { count: Arc::default(), root }
     }
 
     /// Takes over the streams of a program, standard output first, by the numbers of their pipes.
     pub(crate) fn begin(&self, pipes: [u64; 2], folder: &Path) {
         for (number, name) in pipes.into_iter().zip(STREAMS).filter(|(number, _)| *number != 0) {
-            let (path, count, has_buffer) = (folder.join(name), Arc::clone(&self.count), self.has_buffer);
+            let (path, count, root) = (folder.join(name), Arc::clone(&self.count), self.root.clone());
             count.fetch_add(1, Ordering::SeqCst);
             tokio::spawn(async move {
-                match Stream::of_pipe(number, path, has_buffer).await {
+                match Stream::of_pipe(number, path, &root).await {
                     Ok(stream) => {
                         stream.say(CUT.as_bytes());
                         stream.pump().await;

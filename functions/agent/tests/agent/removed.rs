@@ -3,7 +3,7 @@
 use rekindle_core::classify::Exit;
 use rekindle_wire::agent::{Want, WorkerState};
 
-use crate::cloud::{Cloud, Inner, Worker, is_alive, poll};
+use crate::cloud::{Cloud, Inner, Worker, is_alive, order, poll, work};
 
 /// Removes the folder of its attempt.
 const REMOVE: &str = "rm -r \"${REKINDLE_PROGRESS_FILE%/*}\"; touch removed";
@@ -87,9 +87,8 @@ fn with_memory(cloud: &Cloud, memory: &tempfile::TempDir) -> Worker {
 async fn a_program_whose_end_cannot_be_told_by_its_shim_has_ended_all_the_same() {
     let memory = tempfile::tempdir().unwrap();
     let run = "sleep 1000 & echo $! >child; until [ -e go ]; do sleep 0.02; done
-        generation=\"${REKINDLE_PROGRESS_FILE%/*/*}\"
-        until [ -f \"$generation\" ]; do rm -rf \"$generation\"; touch \"$generation\"; done; exit 3";
-    let cloud = Cloud::start(run).await;
+        until [ -f $MEMORY ]; do rm -rf $MEMORY; touch $MEMORY; done; exit 3";
+    let cloud = Cloud::start(&run.replace("$MEMORY", &memory.path().display().to_string())).await;
     let worker = with_memory(&cloud, &memory);
     cloud.until_running(1).await;
     let child = worker.line("child").await;
@@ -97,6 +96,7 @@ async fn a_program_whose_end_cannot_be_told_by_its_shim_has_ended_all_the_same()
     std::fs::write(worker.work().join("go"), "").unwrap();
     let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
     assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Silent, false), "nobody could tell");
+    assert!(exit.evidence.tail.contains("is gone, and cannot be made again"), "{:?}", exit.evidence.tail);
     assert!(!is_alive(&child));
 }
 
@@ -129,4 +129,44 @@ async fn the_papers_are_there_again_also_where_something_of_the_program_ends_all
     poll("the folder is removed", || worker.work().join("removed").exists().then_some(())).await;
     let papers = worker.home().join("jobs/train/g2/a1/run.started.json");
     poll("its papers are there again", || papers.exists().then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_removes_what_its_folder_lies_in_loses_neither_output_nor_its_exit() {
+    for above in ["${REKINDLE_PROGRESS_FILE%/*/*}", "${REKINDLE_PROGRESS_FILE%/*/*/*/*}"] {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let run = "echo one; until [ -e $MARK/go ]; do sleep 0.02; done; echo two; rm -rf $ABOVE; touch $MARK/removed
+            echo three; exit 3";
+        let run = run.replace("$MARK", &elsewhere.path().display().to_string()).replace("$ABOVE", above);
+        let cloud = Cloud::start(&run).await;
+        let _worker = Worker::start(&cloud);
+        cloud.until_running(1).await;
+        cloud.until("the first", |inner| (inner.output(1, "stdout")? == b"one\n").then_some(())).await;
+        cloud.set(|inner| inner.takes_no_logs = true);
+        std::fs::write(elsewhere.path().join("go"), "").unwrap();
+        poll("all is removed", || elsewhere.path().join("removed").exists().then_some(())).await;
+        cloud.set(|inner| inner.takes_no_logs = false);
+        let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+        assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(3), false), "{above}");
+        cloud.until("all", |inner| (inner.output(1, "stdout")? == b"one\ntwo\nthree\n").then_some(())).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_program_that_removes_all_that_is_the_agents_another_attempt_runs() {
+    let cloud = Cloud::start("rm -rf \"${REKINDLE_PROGRESS_FILE%/*/*/*/*/*}\"; exit 3").await;
+    let mut worker = Worker::bare(&cloud);
+    // As the startup script does it.
+    let binary = worker.home().join("rekindle-agent");
+    std::fs::copy(env!("CARGO_BIN_EXE_rekindle-agent"), &binary).unwrap();
+    worker.start_agent_at(&binary);
+    cloud.until_state(1, WorkerState::Ready).await;
+    cloud.want(Want::Run);
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(3), false));
+    assert!(!binary.exists());
+    cloud.set(|inner| inner.order = order(2, Want::Run, Some(work(2, "echo again"))));
+    let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!(exit.evidence.exit, Exit::Code(0), "{:?}", exit.evidence.tail);
+    assert_eq!(cloud.set(|inner| inner.output(2, "stdout")).unwrap(), b"again\n");
 }

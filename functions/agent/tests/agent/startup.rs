@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rekindle_core::classify::Exit;
 use rekindle_wire::agent::{Want, WorkerState};
 use sha2::{Digest as _, Sha256};
 
@@ -16,7 +17,14 @@ use crate::evidence::skipped;
 const TOOLS: [&str; 10] = ["bash", "cat", "chmod", "cp", "mkdir", "mv", "rm", "sha256sum", "sleep", "env"];
 
 async fn bring_up(path: Option<&Path>, cuts: usize) {
-    let cloud = Cloud::start("exit 0").await;
+    let downloads = bring_up_for("exit 0", Exit::Code(0), path, cuts).await;
+    let goes_on = downloads.windows(2).all(|pair| pair[0] < pair[1]);
+    assert!(downloads.len() == cuts + 1 && downloads[0] == 0 && goes_on, "where the last was cut: {downloads:?}");
+}
+
+/// The script runs until its program has ended so. Where each download began.
+async fn bring_up_for(run: &str, exit: Exit, path: Option<&Path>, cuts: usize) -> Vec<usize> {
+    let cloud = Cloud::start(run).await;
     let worker = Worker::bare(&cloud);
     let binary = std::fs::read(env!("CARGO_BIN_EXE_rekindle-agent")).unwrap();
     cloud.set(|inner| {
@@ -26,7 +34,7 @@ async fn bring_up(path: Option<&Path>, cuts: usize) {
         ];
         inner.values.extend(values.map(|(key, value)| (key.to_owned(), value)));
         (inner.binary, inner.cuts) = (binary, cuts);
-        inner.order = order(1, Want::Run, Some(work(1, "exit 0")));
+        inner.order = order(1, Want::Run, Some(work(1, run)));
     });
     let mut command = Command::new("bash");
     command.arg("-c").arg(rekindle_agent::STARTUP_SCRIPT).env("TPU_EMULATOR", "1");
@@ -35,14 +43,13 @@ async fn bring_up(path: Option<&Path>, cuts: usize) {
         command.env("PATH", path);
     }
     let mut script = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    cloud.until_state(1, WorkerState::Exited).await;
+    let told = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((told.evidence.exit, told.evidence.rebooted), (exit, false));
     cloud.want(Want::Retire);
     let ended = tokio::task::spawn_blocking(move || script.wait().unwrap());
     let status = tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the script ends").unwrap();
     assert_eq!(status.code(), Some(0));
-    let downloads = cloud.set(|inner| inner.downloads.clone());
-    let goes_on = downloads.windows(2).all(|pair| pair[0] < pair[1]);
-    assert!(downloads.len() == cuts + 1 && downloads[0] == 0 && goes_on, "where the last was cut: {downloads:?}");
+    cloud.set(|inner| inner.downloads.clone())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -53,6 +60,15 @@ async fn the_startup_script_brings_up_the_agent() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_download_that_is_cut_goes_on_where_it_was() {
     bring_up(None, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_was_removed_is_fetched_again_once_it_is_to_be_started() {
+    // Its shim makes the papers again, and is a child of the agent.
+    let run = "rm -rf \"${REKINDLE_PROGRESS_FILE%/*/*/*/*/*}\"
+        until [ -e \"${REKINDLE_PROGRESS_FILE%/*}/run.started.json\" ]; do sleep 0.02; done
+        read -r pid name state agent rest </proc/$PPID/stat; kill -9 $agent; exit 3";
+    assert_eq!(bring_up_for(run, Exit::Code(3), None, 0).await, [0, 0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -85,9 +85,14 @@ impl Worker {
 
     /// Starts an agent.
     pub(crate) fn start_agent(&mut self) {
+        self.start_agent_at(Path::new(env!("CARGO_BIN_EXE_rekindle-agent")));
+    }
+
+    /// Starts an agent whose file lies there.
+    pub(crate) fn start_agent_at(&mut self, binary: &Path) {
         assert!(self.agent.is_none());
         let log = std::fs::OpenOptions::new().append(true).create(true).open(self.home().join("agent.log")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rekindle-agent"));
+        let mut command = Command::new(binary);
         self.environment(&mut command);
         self.agent = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
     }
