@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::IntErrorKind;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use http::{HeaderMap, StatusCode, header};
@@ -201,6 +202,7 @@ fn pause(headers: &HeaderMap, now: i64) -> Option<i64> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     let secs = match text.parse::<u64>() {
         Ok(secs) => i64::try_from(secs).unwrap_or(i64::MAX),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => i64::MAX,
         Err(_) => jiff::fmt::rfc2822::parse(text).ok()?.timestamp().as_second() - now,
     };
     (secs > 0).then(|| secs.min(PAUSE_MAX))

@@ -243,7 +243,9 @@ async fn a_webhook_that_asks_for_a_pause_is_not_called_before_its_end_nor_left_a
     let hook = Hook::start().await;
     let ask = |text: Option<String>| *hook.retry_after.lock().unwrap() = text;
     let train = JobId::parse("train").unwrap();
-    let cases = [("120", 120), ("DATE", 120), ("86400", 300), ("18446744073709551615", 300), ("0", 0), ("soon", 0)];
+    let (largest, larger) = ("18446744073709551615", "99999999999999999999");
+    let cases =
+        [("120", 120), ("DATE", 120), ("86400", 300), (largest, 300), (larger, 300), ("0", 0), ("-1", 0), ("soon", 0)];
     for (status, (asked, pause)) in cases.into_iter().flat_map(|case| [(429, case), (503, case)]) {
         let (rig, router) = rig(true, &[(&hook.url, &[])]).await;
         let date = (rig.fakes.clock.now() + jiff::SignedDuration::from_secs(120)).to_zoned(jiff::tz::TimeZone::UTC);
