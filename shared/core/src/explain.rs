@@ -416,10 +416,10 @@ fn running_next(job: &Job, now: Timestamp) -> String {
     if job.spec.workspace {
         // What brings it back is somebody's use.
         return match job.spec.limits.idle {
-            Some(idle) => format!(
-                "Next: it stays until it is paused or deleted, or until nobody has used it for {} min.",
-                idle.as_secs() / 60
-            ),
+            Some(idle) => {
+                let idle = span(idle);
+                format!("Next: it stays until it is paused or deleted, or until nobody has used it for {idle}.")
+            }
             None => "Next: it stays until it is paused or deleted.".into(),
         };
     }
@@ -531,7 +531,7 @@ fn gap(at: Timestamp, now: Timestamp) -> Duration {
 }
 
 /// `2h 5m`: the two largest units, which is as exact as a person wants it.
-fn span(duration: Duration) -> String {
+pub(crate) fn span(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let rounded = match seconds {
         0 => return "less than a second".to_owned(),

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::Pass;
 use super::charge::End;
 use crate::classify;
+use crate::explain::span;
 use crate::failure::FailureKind;
 use crate::idle;
 use crate::job::{Attempt, Desired, StopCause};
@@ -43,7 +44,7 @@ impl Pass<'_> {
         if self.job.desired == Desired::Run && self.over(since, idle) {
             self.job.desired = Desired::Pause;
             self.job.reason = Reason::PauseRequested;
-            self.job.message = format!("nobody has used it for {} s: `up` brings it back", idle.as_secs());
+            self.job.message = format!("nobody has used it for {}: `up` brings it back", span(idle));
             let message = self.job.message.clone();
             self.note(format!("the workspace pauses: {message}"));
         }

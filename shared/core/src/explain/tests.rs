@@ -330,6 +330,16 @@ fn stopping_names_what_is_still_there() {
 }
 
 #[test]
+fn a_workspace_says_after_how_long_without_use_it_goes() {
+    let mut job = running();
+    job.spec.workspace = true;
+    for (secs, words) in [(30, "30s"), (90, "1m 30s"), (8 * 3600, "8h"), (2 * 86_400 + 3600, "2days 1h")] {
+        job.spec.limits.idle = Some(Duration::from_secs(secs));
+        says(&job, at(700), &[&format!("or until nobody has used it for {words}.")]);
+    }
+}
+
+#[test]
 fn stopping_says_that_it_waits_for_what_runs() {
     let mut job = running();
     (job.phase, job.reason, job.message) = (Phase::Stopping, Reason::PauseRequested, "paused by ann".into());
