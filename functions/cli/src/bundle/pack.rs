@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -121,7 +122,8 @@ fn append<W: Write>(
             header.set_entry_type(tar::EntryType::Symlink);
             // Links have no permissions of their own; systems show different ones.
             header.set_mode(0o777);
-            tar.append_link(&mut header, &entry.path, target)
+            set_target(tar, &mut header, target.as_os_str().as_bytes()).map_err(|error| cannot(&error))?;
+            tar.append_data(&mut header, &entry.path, io::empty())
         }
         Kind::File => {
             header.set_entry_type(tar::EntryType::Regular);
@@ -131,6 +133,23 @@ fn append<W: Write>(
         }
     }
     .map_err(|error| cannot(&error))
+}
+
+/// Where a link leads, byte for byte: what writes whole links in the crate makes `//` of `/`, and `/usr/bin` of `//usr//bin`.
+fn set_target<W: Write>(tar: &mut tar::Builder<W>, header: &mut tar::Header, target: &[u8]) -> io::Result<()> {
+    const LONG: &[u8] = b"././@LongLink";
+    if target.len() <= header.as_old().linkname.len() {
+        return header.set_link_name_literal(target);
+    }
+    // As GNU tar and the crate write it: an entry before, which ends with a zero.
+    let mut long = tar::Header::new_gnu();
+    long.as_old_mut().name[..LONG.len()].copy_from_slice(LONG);
+    long.set_mode(0o644);
+    (long.set_uid(0), long.set_gid(0), long.set_mtime(0));
+    long.set_size(target.len() as u64 + 1);
+    long.set_entry_type(tar::EntryType::GNULongLink);
+    long.set_cksum();
+    tar.append(&long, target.chain(&b"\0"[..]))
 }
 
 /// Exactly so many bytes: a file that grows meanwhile is cut, one that shrinks is an error, since the archive has
@@ -222,6 +241,31 @@ mod tests {
         assert_eq!(mode & 0o7777, 0o750);
         std::fs::write(other.path().join("bin/go.sh"), "#!/bin/sh\necho ho\n").unwrap();
         assert_ne!(packed(other.path()).digest, packed(one.path()).digest);
+    }
+
+    #[test]
+    fn links_lead_where_they_led_byte_for_byte() {
+        let long = |end: &str| format!("//usr/./{}//{end}", "deep/".repeat(30));
+        // The last one has room in a header if it is written shorter.
+        let edge = format!("//{}//b", "a".repeat(96));
+        let targets =
+            ["/", "//", "//usr//bin", "./a/../b/", "a/./b", "..", &long("b"), &long(""), &"a".repeat(100), &edge];
+        let folder = tempfile::tempdir().unwrap();
+        for (number, target) in targets.iter().enumerate() {
+            std::os::unix::fs::symlink(target, folder.path().join(number.to_string())).unwrap();
+            // With a long path of its own, too.
+            std::os::unix::fs::symlink(target, folder.path().join(format!("{number}{}", "-".repeat(150)))).unwrap();
+        }
+        let mut packed = packed(folder.path());
+        packed.file.seek(io::SeekFrom::Start(0)).unwrap();
+        let to = tempfile::tempdir().unwrap();
+        tar::Archive::new(zstd::Decoder::new(packed.file).unwrap()).unpack(to.path()).unwrap();
+        for (number, target) in targets.iter().enumerate() {
+            for name in [number.to_string(), format!("{number}{}", "-".repeat(150))] {
+                let found = std::fs::read_link(to.path().join(&name)).unwrap();
+                assert_eq!(found.as_os_str().as_bytes(), target.as_bytes(), "{name}");
+            }
+        }
     }
 
     #[test]
