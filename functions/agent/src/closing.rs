@@ -11,7 +11,6 @@ use rekindle_wire::agent::ExitReport;
 
 use crate::devices::{self, Devices, Holder};
 use crate::evidence;
-use crate::files::CLOSED;
 use crate::kernel::{Kernel, Watch};
 use crate::logs;
 use crate::machine::{Event, Machine};
@@ -19,7 +18,6 @@ use crate::outputs;
 use crate::procs;
 use crate::program::{self, Standing};
 use crate::shim::{Ended, Papers};
-use crate::spool;
 use crate::state::{Attempt, Step};
 use crate::steps::TPU_LOG_DIR;
 use crate::stream::TakenOver;
@@ -140,11 +138,10 @@ impl Machine {
     /// Closes the output of an attempt: once what its shim still holds, where the disk is full, is written.
     pub(crate) fn close_output(&self, number: u32) {
         let (folder, taken_over) = (self.parts.layout.attempt(number), self.taken_over.clone());
-        let root = self.parts.layout.root().to_owned();
+        let layout = self.parts.layout.clone();
         tokio::spawn(async move {
             program::is_written(&folder, &taken_over, None).await;
-            // The program may have removed it.
-            if let Err(error) = spool::again(&folder, &root).and_then(|()| std::fs::write(folder.join(CLOSED), "")) {
+            if let Err(error) = layout.close(number) {
                 tracing::warn!(%error, "cannot close the attempt's output");
             }
         });
@@ -157,7 +154,7 @@ impl Machine {
         let last = if is_current_over { attempt.number + 1 } else { attempt.number };
         let layout = &self.parts.layout;
         for number in layout.attempts().into_iter().filter(|number| *number < last) {
-            if !layout.attempt(number).join(CLOSED).exists() {
+            if !layout.is_closed(number) {
                 self.close_output(number);
             }
         }
@@ -253,17 +250,27 @@ impl Closing {
         loop {
             // Looked at before: it writes before it leaves, also where its papers were removed.
             let is_kept = self.family.is_some_and(|family| family.shim.is_alive());
+            if let Some(ended) = self.family.and_then(|family| papers.end(family.shim)) {
+                return ended;
+            }
             let standing = program::standing(papers);
             let is_coming = is_kept || matches!(standing, Standing::Running(_) | Standing::Starting);
             match standing {
-                Standing::Ended(ended) => return ended,
-                Standing::Running(_) | Standing::Starting | Standing::NotStarted | Standing::Lost
+                Standing::Ended(_)
+                | Standing::Running(_)
+                | Standing::Starting
+                | Standing::NotStarted
+                | Standing::Lost
                     if is_coming && Instant::now() < limit =>
                 {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
                 // Its shim is dead, or cannot write. We sent SIGKILL to everything that was left.
-                Standing::Running(_) | Standing::Starting | Standing::NotStarted | Standing::Lost => {
+                Standing::Ended(_)
+                | Standing::Running(_)
+                | Standing::Starting
+                | Standing::NotStarted
+                | Standing::Lost => {
                     return Ended { exit: Exit::Signal(SIGKILL), at: Timestamp::now() };
                 }
             }

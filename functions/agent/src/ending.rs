@@ -11,7 +11,7 @@ use crate::outputs::{self, When};
 use crate::shim::Ended;
 use crate::state::{Attempt, Step, Stop};
 use crate::steps::flush;
-use crate::{files, keep, logs, procs, program};
+use crate::{keep, logs, procs, program};
 
 /// A full disk has forgotten it, and no order has brought it since.
 const UNKNOWN: &str = "rekindle: outputs: none is collected: what the job asks for is not known here any more";
@@ -76,7 +76,7 @@ impl Machine {
             Doing::Preparing(task) => task.abort(),
             Doing::Nothing => {}
         }
-        let ended = self.live.and_then(|live| files::read_json::<Ended>(&self.papers(live.name).ended()));
+        let ended = self.live.and_then(|live| self.papers(live.name).end(live.started.family.shim));
         match self.state.attempt.as_mut() {
             Some(attempt) if attempt.exit.is_some() => {
                 self.doing = Doing::Nothing;

@@ -10,6 +10,8 @@ use serde::de::DeserializeOwned;
 
 use rekindle_core::ids::JobId;
 
+use crate::spool;
+
 /// The folders of one generation of one job, under the agent's home.
 ///
 /// What a program writes and what is known of its processes lies in the buffer: in memory on a TPU VM, so that neither a
@@ -43,7 +45,7 @@ impl Layout {
     }
 
     /// What the buffer was made in, which is not ours: whatever of ours a program removes below it is made again
-    /// ([`crate::spool::again`]), as long as it is there itself. It goes with the disk of the machine, in an emulator.
+    /// ([`spool::again`]), as long as it is there itself. It goes with the disk of the machine, in an emulator.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
@@ -88,6 +90,27 @@ impl Layout {
         self.buffer.join(format!("a{number}"))
     }
 
+    /// True once nothing will be written to the folder of an attempt any more.
+    pub(crate) fn is_closed(&self, number: u32) -> bool {
+        fs::read_link(self.attempt(number).join(CLOSED)).is_ok_and(|said| said == Path::new(&closed(number)))
+    }
+
+    /// Says that nothing will be written there any more.
+    pub(crate) fn close(&self, number: u32) -> io::Result<()> {
+        let folder = self.attempt(number);
+        if self.is_closed(number) {
+            return Ok(());
+        }
+        // The program may have removed it.
+        spool::again(&folder, &self.root)?;
+        let path = folder.join(CLOSED);
+        if fs::symlink_metadata(&path).is_ok() {
+            put_aside(&path)?;
+        }
+        // It takes no room on a full disk, and no program makes such a thing by chance.
+        std::os::unix::fs::symlink(closed(number), path)
+    }
+
     /// How far the output of an attempt was sent, for an agent that finds the buffer empty after a reboot.
     pub(crate) fn sent(&self, number: u32) -> PathBuf {
         self.generation.join(format!("a{number}.sent.json"))
@@ -110,11 +133,38 @@ impl Layout {
     }
 }
 
-/// Name of the file, in an attempt's folder, that says that nothing will be written there any more.
-pub(crate) const CLOSED: &str = "closed";
+/// Name of the link, in an attempt's folder, that says that nothing will be written there any more.
+const CLOSED: &str = "closed";
+
+/// Where it leads, which is nowhere.
+fn closed(number: u32) -> String {
+    format!("rekindle: attempt {number} is over")
+}
 
 /// Smallest piece of a disk, and of memory.
 const PAGE: usize = 4096;
+
+/// The regular file at a path itself. A program may have put something else there.
+pub(crate) fn file_at(path: &Path) -> Option<fs::Metadata> {
+    fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)
+}
+
+/// Moves what a program put in the place of a file or folder of ours to a name beside it, where only the last such thing is kept.
+pub(crate) fn put_aside(path: &Path) -> io::Result<()> {
+    let is_folder = fs::symlink_metadata(path)?.is_dir();
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(if is_folder { ".folder" } else { ".aside" });
+    let aside = path.with_file_name(name);
+    tracing::warn!(path = %path.display(), aside = %aside.display(), "somebody put something else in the place of what is ours");
+    // Of the same kind as what was seen there: what another keeper has put right meanwhile cannot take its place.
+    if is_folder {
+        let _ = fs::remove_dir_all(&aside);
+        fs::create_dir(&aside)?;
+    } else {
+        fs::OpenOptions::new().append(true).create(true).open(&aside)?;
+    }
+    fs::rename(path, aside)
+}
 
 /// Makes a folder of an attempt.
 pub(crate) fn make_folder(folder: &Path) {
@@ -136,8 +186,14 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     let done = file.write_all(bytes);
     drop(file);
+    let put = || match fs::rename(&new, path) {
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+            put_aside(path).and_then(|()| fs::rename(&new, path))
+        }
+        put => put,
+    };
     // A full disk is not made fuller.
-    done.and_then(|()| fs::rename(&new, path)).inspect_err(|_| drop(fs::remove_file(&new)))
+    done.and_then(|()| put()).inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
 /// [`replace`] with JSON.
@@ -185,6 +241,8 @@ pub(crate) fn create_json<T: Serialize>(path: &Path, value: &T) -> io::Result<bo
 
 /// Reads JSON. A file that is missing or damaged (a machine that lost power) is `None`.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    // A pipe would be waited for.
+    file_at(path)?;
     let bytes = fs::read(path).ok()?;
     match serde_json::from_slice(&bytes) {
         Ok(value) => Some(value),

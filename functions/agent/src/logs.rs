@@ -5,7 +5,8 @@
 //! restart in between. The paper for it is made when the attempt begins, so that a full disk takes it. What was sent is freed (a hole in the file), except for its end, which is evidence. What waits is
 //! bounded, over all attempts: above the backlog its oldest part is freed too, and a line with the count of its bytes
 //! stands in its place. So it is with what waits in a file that somebody removes or empties: the folder is open to the program. What
-//! was written there since the last look is in no count.
+//! was written there since the last look is in no count: the shim, which knows how much it wrote, does not know how much of that was sent
+//! when it was emptied, and two shims may write to one file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,10 +23,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::api::{Api, CallError, ChunkName};
 use crate::backoff;
 use crate::evidence::TAIL_MAX;
-use crate::files::{self, CLOSED, Layout};
+use crate::files::{self, Layout};
 use crate::keep::Keeper;
 use crate::metadata::Node;
 use crate::spool;
+
+mod cursor;
+
+use cursor::{Cursor, Pending};
 
 /// In an attempt's folder: how far its output was sent.
 const PAPER: &str = "logs.json";
@@ -48,90 +53,6 @@ const REMOVED: &str = "somebody removed or emptied the file in which they waited
 const BOUND_EACH: Duration = Duration::from_millis(500);
 /// Names of the streams, of their files and in addresses.
 pub(crate) const STREAMS: [&str; 2] = ["stdout", "stderr"];
-
-/// How far one stream was sent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Cursor {
-    /// Everything before this was accepted, or dropped.
-    offset: u64,
-    /// Number of the next chunk.
-    number: u64,
-    /// The chunk under way.
-    pending: Option<Pending>,
-    /// Behind the chunk under way, everything before this was dropped.
-    #[serde(default)]
-    drop_to: u64,
-    /// Freed on the disk up to here.
-    freed: u64,
-    /// It goes on after a reboot, and nothing was accepted since: the numbers that were used last may be unknown.
-    #[serde(default)]
-    is_anew: bool,
-    /// Bytes that the file had at the last look.
-    #[serde(default)]
-    seen: u64,
-    /// Bytes before the next chunk that went with their file.
-    #[serde(default)]
-    lost: u64,
-}
-
-/// A chunk whose content is fixed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Pending {
-    /// Bytes of the file that were dropped before it.
-    dropped: u64,
-    /// Length in the file.
-    len: u64,
-    /// Bytes before those that were dropped, which went with their file.
-    #[serde(default)]
-    lost: u64,
-}
-
-impl Cursor {
-    /// Where what is not under way and not dropped begins.
-    fn waits_from(&self) -> u64 {
-        let under_way = self.pending.as_ref().map_or(0, |p| p.dropped + p.len);
-        self.drop_to.max(self.offset + under_way)
-    }
-
-    /// A new file behind what was sent: numbers go on, places in the file begin anew.
-    fn anew(&self) -> Self {
-        Self { number: self.number + u64::from(self.pending.is_some()), ..Self::default() }
-    }
-
-    /// Where what was seen in the file ends.
-    fn end(&self) -> u64 {
-        self.seen.max(self.waits_from())
-    }
-
-    /// Somebody emptied the file: what waited in it is lost.
-    fn emptied(&self) -> Self {
-        Self { lost: self.lost + self.end() - self.offset, ..self.anew() }
-    }
-
-    /// The file is gone, and what waited in it is lost. If it comes back as it was, it goes on behind that.
-    fn removed(&self) -> Self {
-        if self.pending.as_ref().is_some_and(|pending| pending.len == 0) {
-            // It needs no file. It may have been taken, so it keeps its number.
-            return self.clone();
-        }
-        let end = self.end();
-        let is_anew = self.is_anew;
-        Self { offset: end, seen: end, freed: self.freed, is_anew, ..self.emptied() }
-    }
-
-    /// This chunk has its place where it is sent to.
-    fn taken(&mut self, chunk: &Pending) {
-        if self.pending.as_ref() == Some(chunk) {
-            self.lost = self.lost.saturating_sub(chunk.lost);
-            self.offset += chunk.dropped + chunk.len;
-            self.number += 1;
-            self.pending = None;
-        } else {
-            // Its file was emptied meanwhile, and all that it stands for was counted.
-            self.lost = self.lost.saturating_sub(chunk.lost + chunk.dropped + chunk.len);
-        }
-    }
-}
 
 /// How far the streams of one attempt were sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,6 +106,8 @@ enum Stop {
     NoToken,
     /// Try again later.
     Later,
+    /// Its bytes cannot be read, though they are there.
+    Unreadable,
 }
 
 /// When the next look is due.
@@ -204,7 +127,7 @@ impl Rhythm {
                 began + self.flush
             }
             Err(Stop::NoToken) => now + self.flush.min(Duration::from_millis(200)),
-            Err(Stop::Later) => {
+            Err(Stop::Later | Stop::Unreadable) => {
                 self.failures += 1;
                 // Somebody waits with the end of a program.
                 let most = if is_asked { RETRY_ASKED_MAX } else { RETRY_MAX };
@@ -273,7 +196,7 @@ impl Shipper {
             }
             // Looked at before the sizes: nothing is written after it. A folder that is older and gone nobody makes again.
             let folder = self.layout.attempt(attempt);
-            let is_closed = folder.join(CLOSED).exists() || (all.last() != Some(&attempt) && !folder.exists());
+            let is_closed = self.layout.is_closed(attempt) || (all.last() != Some(&attempt) && !folder.exists());
             // What comes meanwhile waits for the next round, or a stream that never ends would keep the other one here.
             let until = STREAMS.map(|stream| size_of(&folder.join(stream)));
             let said =
@@ -304,7 +227,7 @@ impl Shipper {
         loop {
             self.bound(known);
             let Some(cursors) = known.get_mut(&attempt) else { return Ok(()) };
-            if !path.exists() {
+            if files::file_at(&path).is_none() {
                 // As long as its program runs it is made again.
                 if !is_whole {
                     return Ok(());
@@ -319,12 +242,21 @@ impl Shipper {
             tokio::pin!(call);
             let sent = loop {
                 tokio::select! {
-                    sent = &mut call => break sent?,
+                    sent = &mut call => break sent,
                     () = tokio::time::sleep(BOUND_EACH) => self.bound(known),
                 }
             };
             let Some(cursors) = known.get_mut(&attempt) else { return Ok(()) };
             let cursor = &mut cursors.streams[index];
+            let sent = match sent {
+                // Nobody holds up an end for what the program may still put right.
+                Err(Stop::Unreadable) if is_whole => {
+                    *cursor = cursor.removed();
+                    continue;
+                }
+                Err(Stop::Unreadable) => return Ok(()),
+                sent => sent?,
+            };
             if sent == Sent::NumberTaken && cursor.is_anew {
                 // By what was said before the reboot: the same bytes have the next one.
                 cursor.number += 1;
@@ -392,7 +324,7 @@ impl Shipper {
         };
         let mut bytes = read().map_err(|error| {
             tracing::warn!(path = %path.display(), %error, "cannot read output");
-            Stop::Later
+            Stop::Unreadable
         })?;
         for (count, why) in [(pending.dropped, "api was out of reach"), (pending.lost, REMOVED)] {
             if count > 0 {
@@ -414,12 +346,12 @@ impl Shipper {
 
 /// Bytes that wait behind the chunk under way.
 fn waiting(path: &Path, cursor: &Cursor) -> u64 {
-    std::fs::metadata(path).map_or(0, |meta| meta.len().saturating_sub(cursor.waits_from()))
+    size_of(path).saturating_sub(cursor.waits_from())
 }
 
 /// Moves the beginning of what waits so that it is within the bound; which part is dropped by that.
 fn bound(path: &Path, cursor: &mut Cursor, backlog_max: u64) -> Option<(u64, u64)> {
-    let size = std::fs::metadata(path).ok()?.len();
+    let size = files::file_at(path)?.len();
     if size < cursor.end() {
         // The program has a pipe, but the folder is open to it: somebody emptied the file in there.
         tracing::warn!(path = %path.display(), "somebody emptied an output file");
@@ -435,7 +367,7 @@ fn bound(path: &Path, cursor: &mut Cursor, backlog_max: u64) -> Option<(u64, u64
 }
 
 fn size_of(path: &Path) -> u64 {
-    std::fs::metadata(path).map_or(0, |meta| meta.len())
+    files::file_at(path).map_or(0, |meta| meta.len())
 }
 
 /// The next chunk of a stream, up to a place. Without `is_whole`, it ends after a line where it can.
@@ -451,7 +383,7 @@ fn plan(path: &Path, cursor: &Cursor, until: u64, is_whole: bool) -> Option<Pend
     if is_whole && len < CHUNK_MAX {
         return Some(Pending { dropped, len, lost });
     }
-    let bytes = read_at(path, from, len).ok()?;
+    let Ok(bytes) = read_at(path, from, len) else { return is_whole.then_some(Pending { dropped, len, lost }) };
     let line_end = bytes.iter().rposition(|b| *b == b'\n').map(|i| i as u64 + 1);
     Some(Pending { dropped, len: line_end.unwrap_or(len), lost })
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -44,17 +44,21 @@ pub(crate) enum Standing {
 
 /// Looks at the files of a program.
 pub(crate) fn standing(papers: &Papers) -> Standing {
-    let started: Option<Started> = files::read_json(&papers.started());
-    let claim = || files::read_json::<Birth>(&papers.claim());
-    let is_shim_alive = match (&started, claim()) {
-        (Some(started), _) => started.family.shim.is_alive(),
-        (None, Some(claim)) => claim.is_alive(),
+    let started = papers.begun();
+    let shim = match (&started, papers.claimed()) {
+        (Some(started), _) => started.family.shim,
+        (None, Some(claim)) => claim,
         // Damaged, or made just after the first look. It is there as a whole or not at all, so a second look tells.
-        (None, None) if papers.claim().exists() => claim().is_some_and(Birth::is_alive),
+        (None, None) if papers.claim().exists() => match papers.claimed() {
+            // Its shim lives, and will put its own there.
+            None if papers.is_of_another() => return Standing::Starting,
+            claim => claim.unwrap_or(NOBODY),
+        },
         (None, None) => return Standing::NotStarted,
     };
+    let is_shim_alive = shim.is_alive();
     // Read last: a shim writes this before it leaves.
-    match (files::read_json::<Ended>(&papers.ended()), started, is_shim_alive) {
+    match (papers.end(shim), started, is_shim_alive) {
         (Some(ended), _, _) => Standing::Ended(ended),
         (None, Some(started), true) => Standing::Running(started),
         (None, None, true) => Standing::Starting,
@@ -116,11 +120,17 @@ pub(crate) async fn end_of(papers: Papers, started: Started, reaped: Reaped, tak
         if paper.exists() || look.is_multiple_of(LOOKS_UNTIL_CLOSER) {
             // Looked at before: it writes before it leaves. Papers that were removed it makes anew.
             let is_shim_alive = started.family.shim.is_alive();
+            if let Some(ended) = papers.end(started.family.shim) {
+                return ended;
+            }
             match standing(&papers) {
-                Standing::Ended(ended) => return ended,
-                Standing::Running(_) | Standing::Starting => {}
-                Standing::Lost | Standing::NotStarted if is_shim_alive && is_word_due() => {}
-                Standing::Lost | Standing::NotStarted => {
+                Standing::Running(_) | Standing::Starting if is_shim_alive => {}
+                Standing::Ended(_) | Standing::Lost | Standing::NotStarted if is_shim_alive && is_word_due() => {}
+                Standing::Ended(_)
+                | Standing::Lost
+                | Standing::NotStarted
+                | Standing::Running(_)
+                | Standing::Starting => {
                     // Without its shim, the program is a child of the agent, if it was this agent that started it.
                     if let Some(exit) = reaped.get(program.pid) {
                         return Ended { exit, at: Timestamp::now() };
@@ -143,9 +153,9 @@ pub(crate) async fn end_of(papers: Papers, started: Started, reaped: Reaped, tak
 /// if that is so before `limit`.
 pub(crate) async fn is_written(folder: &Path, taken_over: &TakenOver, limit: Option<Duration>) -> bool {
     let limit = limit.map(|limit| Instant::now() + limit);
-    let claims = [Name::Setup, Name::Run].map(|name| claim_in(folder, name));
+    let papers = of(folder);
     let is_writing = || {
-        let mut shims = claims.iter().filter_map(|claim| files::read_json::<Birth>(claim));
+        let mut shims = papers.iter().filter_map(Papers::claimed);
         taken_over.is_any() || shims.any(Birth::is_alive)
     };
     while is_writing() {
@@ -158,21 +168,21 @@ pub(crate) async fn is_written(folder: &Path, taken_over: &TakenOver, limit: Opt
 }
 
 /// In the place of a shim's claim: no shim may start the program any more. It is no process, so none that lives.
-const NOBODY: Birth = Birth { pid: 0, start: 0 };
+pub(crate) const NOBODY: Birth = Birth { pid: 0, start: 0 };
 
 /// Sees to it that no program of the attempt in this folder is started from now on, however late its shim comes. A shim that is
 /// on the way to a start is ended; answers the families that it may have begun, for who ends all that lives.
 pub(crate) async fn forbid(folder: &Path) -> Vec<Family> {
     let mut begun = Vec::new();
-    for papers in [Name::Setup, Name::Run].map(|name| Papers::new(folder, name.as_str())) {
-        if let Err(error) = files::create_json(&papers.claim(), &NOBODY) {
+    for papers in of(folder) {
+        if let Err(error) = files::create_json(&papers.claim(), &papers.paper(NOBODY)) {
             // Where the disk is full, a second name for a paper that is there needs less.
             let linked = std::fs::hard_link(papers.spec(), papers.claim());
             tracing::warn!(%error, is_linked = linked.is_ok(), "cannot claim a program");
         }
-        let Some(shim) = files::read_json::<Birth>(&papers.claim()).filter(|claim| *claim != NOBODY) else { continue };
-        let started = || files::read_json::<Started>(&papers.started()).map(|started| started.family);
-        if started().is_some() && !shim.is_alive() || papers.ended().exists() {
+        let Some(shim) = papers.claimed().filter(|claim| *claim != NOBODY) else { continue };
+        let started = || papers.begun().map(|started| started.family);
+        if started().is_some() && !shim.is_alive() || papers.end(shim).is_some() {
             continue;
         }
         while started().is_none() && shim.is_alive() {
@@ -188,20 +198,20 @@ pub(crate) async fn forbid(folder: &Path) -> Vec<Family> {
 /// The shims that were begun on this slice, by this agent or an earlier one.
 pub(crate) fn shims(layout: &Layout) -> Vec<Birth> {
     let folders = layout.attempts().into_iter().map(|attempt| layout.attempt(attempt));
-    let claims = folders.flat_map(|folder| [Name::Setup, Name::Run].map(|name| claim_in(&folder, name)));
-    claims.filter_map(|claim| files::read_json(&claim)).filter(|claim| *claim != NOBODY).collect()
+    let claims = folders.flat_map(|folder| of(&folder)).filter_map(|papers| papers.claimed());
+    claims.filter(|claim| *claim != NOBODY).collect()
 }
 
-fn claim_in(folder: &Path, name: Name) -> PathBuf {
-    Papers::new(folder, name.as_str()).claim()
+/// The papers of both programs of an attempt.
+fn of(folder: &Path) -> [Papers; 2] {
+    [Name::Setup, Name::Run].map(|name| Papers::new(folder, name.as_str()))
 }
 
 /// Takes back [`forbid`].
 pub(crate) fn allow(folder: &Path) {
-    let papers = [Name::Setup, Name::Run].map(|name| Papers::new(folder, name.as_str()));
-    for paper in papers {
-        if files::read_json(&paper.claim()) == Some(NOBODY) {
-            let _ = std::fs::remove_file(paper.claim());
+    for papers in of(folder) {
+        if papers.claimed() == Some(NOBODY) {
+            let _ = std::fs::remove_file(papers.claim());
         }
     }
 }
@@ -256,7 +266,7 @@ mod tests {
         let me = Birth::of(std::process::id().cast_signed()).unwrap();
         for _ in 0..500 {
             let claims = std::thread::scope(|scope| {
-                scope.spawn(|| files::create_json(&papers.claim(), &me).unwrap());
+                scope.spawn(|| files::create_json(&papers.claim(), &papers.paper(me)).unwrap());
                 std::iter::repeat_with(|| standing(&papers)).find(|s| *s != Standing::NotStarted)
             });
             assert_eq!(claims, Some(Standing::Starting), "the shim, which is this process, lives");

@@ -26,6 +26,7 @@ use jiff::Timestamp;
 use procfs::process::Process;
 use rustix::fs::FallocateFlags;
 use rustix::process::{WaitOptions, set_child_subreaper, setsid, wait};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -34,6 +35,7 @@ use rekindle_core::classify::Exit;
 use crate::files;
 use crate::machine::Name;
 use crate::procs::{Birth, Family};
+use crate::program::NOBODY;
 use crate::spool;
 use crate::stream::{KEPT, Stream};
 
@@ -124,7 +126,41 @@ impl Papers {
         self.folder.join(format!("{}.started.json", self.name))
     }
 
-    /// [`Ended`], once it has ended.
+    /// How it ended, by the word of this shim.
+    pub(crate) fn end(&self, shim: Birth) -> Option<Ended> {
+        self.read::<Word>(&self.ended()).filter(|word| word.shim == shim).map(|word| word.ended)
+    }
+
+    /// The shim that has claimed the program.
+    pub(crate) fn claimed(&self) -> Option<Birth> {
+        self.read(&self.claim())
+    }
+
+    /// What was told of its start.
+    pub(crate) fn begun(&self) -> Option<Started> {
+        self.read(&self.started())
+    }
+
+    /// True if the program has copied the claim of another attempt here.
+    pub(crate) fn is_of_another(&self) -> bool {
+        files::read_json::<Paper<Birth>>(&self.claim()).is_some_and(|claim| claim.attempt != self.attempt())
+    }
+
+    /// What is written down for this attempt.
+    pub(crate) fn paper<T>(&self, said: T) -> Paper<T> {
+        Paper { attempt: self.attempt(), said }
+    }
+
+    fn read<T: DeserializeOwned>(&self, path: &Path) -> Option<T> {
+        files::read_json::<Paper<T>>(path).filter(|paper| paper.attempt == self.attempt()).map(|paper| paper.said)
+    }
+
+    fn attempt(&self) -> u32 {
+        let name = self.folder.file_name().and_then(|name| name.to_str());
+        name.and_then(|name| name.strip_prefix('a')?.parse().ok()).unwrap_or_default()
+    }
+
+    /// A [`Word`], once it has ended.
     pub(crate) fn ended(&self) -> PathBuf {
         self.folder.join(format!("{}.ended.json", self.name))
     }
@@ -184,6 +220,24 @@ pub(crate) struct Ended {
     pub(crate) at: Timestamp,
 }
 
+/// What a shim writes down, and of which attempt that is: a paper of another, which the program copied, says nothing.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Paper<T> {
+    attempt: u32,
+    #[serde(flatten)]
+    said: T,
+}
+
+/// [`Ended`] as its shim writes it down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Word {
+    /// How.
+    #[serde(flatten)]
+    ended: Ended,
+    /// Who says so: one that the program made itself says nothing.
+    shim: Birth,
+}
+
 /// Runs the shim of one program to its end.
 ///
 /// # Errors
@@ -192,7 +246,7 @@ pub(crate) fn run(spec_path: &Path) -> anyhow::Result<ExitCode> {
     let papers = Papers::of_spec(spec_path).context("this is no file of the agent")?;
     let spec: Spec = files::read_json(spec_path).context("cannot read what to start")?;
     let me = Birth::of(std::process::id() as i32).context("cannot find this process in /proc")?;
-    if !files::create_json(&papers.claim(), &me).context("cannot claim the program")? {
+    if !files::create_json(&papers.claim(), &papers.paper(me)).context("cannot claim the program")? {
         // Another shim has this program: an agent that was killed between two steps started it.
         return Ok(ExitCode::SUCCESS);
     }
@@ -225,7 +279,8 @@ async fn keep(spec: &Spec, me: Birth, papers: &Papers) -> anyhow::Result<()> {
     match started {
         Ok(started) => {
             // It may have filled the disk by now.
-            let write = || kept.stand_again(None).and_then(|()| files::replace_json(&papers.started(), &started));
+            let write =
+                || kept.stand_again(None).and_then(|()| files::replace_json(&papers.started(), &papers.paper(started)));
             let written = write().or_else(|_| {
                 kept.give_room();
                 write()
@@ -324,25 +379,31 @@ impl Kept<'_> {
 
     /// Sees to it that the papers are there. The folder is open to the program, which may have removed it.
     fn stand_again(&self, started: Option<&Started>) -> std::io::Result<()> {
-        if self.papers.claim().exists() && started.is_none_or(|_| self.papers.started().exists()) {
+        // By what they say: it may have written others in their place, too.
+        let is_claimed = self.papers.claimed().is_some_and(|claim| claim == self.me || claim == NOBODY);
+        let is_told = started.is_none_or(|started| self.papers.begun() == Some(*started));
+        if is_claimed && is_told {
             return Ok(());
         }
         spool::again(&self.papers.folder, &self.spec.root)?;
-        files::replace_json(&self.papers.spec(), self.spec)?;
-        files::create_json(&self.papers.claim(), &self.me)?;
-        started.map_or(Ok(()), |started| files::replace_json(&self.papers.started(), started))
+        if !is_claimed {
+            files::replace_json(&self.papers.spec(), self.spec)?;
+            files::replace_json(&self.papers.claim(), &self.papers.paper(self.me))?;
+        }
+        started.map_or(Ok(()), |started| files::replace_json(&self.papers.started(), &self.papers.paper(started)))
     }
 
     /// Writes down how the program ended, over the blank if there is one.
     fn write_end(&self, ended: &Ended) -> std::io::Result<()> {
         self.stand_again(None)?;
+        let word = self.papers.paper(Word { ended: *ended, shim: self.me });
         let over_blank = || -> std::io::Result<()> {
-            let mut bytes = serde_json::to_vec(ended)?;
+            let mut bytes = serde_json::to_vec(&word)?;
             bytes.resize(bytes.len().max(BLANK), b' ');
             fs::OpenOptions::new().write(true).open(self.papers.blank())?.write_all(&bytes)?;
             fs::rename(self.papers.blank(), self.papers.ended())
         };
-        over_blank().or_else(|_| files::replace_json(&self.papers.ended(), ended))
+        over_blank().or_else(|_| files::replace_json(&self.papers.ended(), &word))
     }
 
     /// Waits until no descendant is left.
@@ -456,19 +517,21 @@ mod tests {
         let kept = Kept { streams, papers: &papers, me, spec: &spec };
         let ended = Some(Ended { exit: Exit::Code(3), at: Timestamp::now() });
         let mut untold = ended;
-        fs::create_dir_all(root.join("g1")).unwrap();
-        // There already for who makes a folder, and not there for who makes a file in it.
-        std::os::unix::fs::symlink("nowhere", &folder).unwrap();
+        // A way that leads nowhere: nobody knows whether it is gone.
+        std::os::unix::fs::symlink(&root, &root).unwrap();
         kept.tell(&mut untold);
-        assert_eq!(untold, ended, "its folder is removed just now");
-        fs::remove_file(&folder).unwrap();
+        assert_eq!(untold, ended, "it cannot be told now");
+        let (disk, there) = (home.path().join("disk"), home.path().join("there"));
+        fs::create_dir(&disk).unwrap();
+        std::os::unix::fs::symlink(&disk, &there).unwrap();
+        fs::rename(there, &root).unwrap();
         kept.tell(&mut untold);
-        assert_eq!((untold, files::read_json(&papers.ended())), (None, ended));
+        assert_eq!((untold, papers.end(me)), (None, ended));
         fs::remove_dir_all(root.join("g1")).unwrap();
         untold = ended;
         kept.tell(&mut untold);
-        assert_eq!((untold, files::read_json(&papers.ended())), (None, ended), "it is made again");
-        fs::remove_dir_all(&root).unwrap();
+        assert_eq!((untold, papers.end(me)), (None, ended), "it is made again");
+        fs::remove_dir_all(&disk).unwrap();
         untold = ended;
         kept.tell(&mut untold);
         assert_eq!(untold, None, "nobody looks there");

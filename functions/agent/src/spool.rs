@@ -9,8 +9,11 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::files;
 
 /// Most bytes of one stream that are held while the disk takes nothing. Above it the oldest half is dropped.
 // The stack traces of all threads of a program that dies of a full disk are some 100 KiB; with two streams, 32 MiB on a
@@ -247,11 +250,14 @@ impl Shared {
         if let Some(folder) = self.path.parent() {
             again(folder, &self.root)?;
         }
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|there| !there.is_file()) {
+            files::put_aside(&self.path)?;
+        }
         // Two shims may have it: of `setup`, as long as what that left lives, and of the program. One makes it again.
-        let here = std::fs::metadata(&self.path).map_or(0, |meta| meta.len());
+        let here = files::file_at(&self.path).map_or(0, |meta| meta.len());
         if let Some(removed) = removed.filter(|file| file.metadata().is_ok_and(|meta| meta.len() > here)) {
             // Whole at once: who reads it knows how far it has come in what it held.
-            let whole = self.path.with_extension("again");
+            let whole = unique(&self.path);
             let file = OpenOptions::new().write(true).create(true).truncate(true).open(&whole)?;
             let done = copy(removed, &file).and_then(|()| std::fs::rename(&whole, &self.path));
             done.inspect_err(|_| drop(std::fs::remove_file(&whole)))?;
@@ -274,10 +280,17 @@ impl Shared {
     }
 }
 
+/// A name beside a path that nobody else has: another shim may make the same file again at this moment.
+fn unique(path: &Path) -> PathBuf {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    path.with_extension(format!("again.{}.{number}", std::process::id()))
+}
+
 /// True if the open file is the one at this path, where it is looked for.
 fn is_at(file: &File, path: &Path) -> bool {
     let is_same = |open: Metadata, there: Metadata| (open.dev(), open.ino()) == (there.dev(), there.ino());
-    file.metadata().is_ok_and(|open| std::fs::metadata(path).is_ok_and(|there| is_same(open, there)))
+    file.metadata().is_ok_and(|open| files::file_at(path).is_some_and(|there| is_same(open, there)))
 }
 
 /// Makes a folder that somebody removed, and what it was in below `root`. Where that is gone too, it went as the disk of a machine
@@ -287,17 +300,25 @@ pub(crate) fn again(folder: &Path, root: &Path) -> std::io::Result<()> {
     let make = || std::fs::DirBuilder::new().mode(0o700).create(folder);
     let made = match (make(), folder.parent()) {
         (Err(error), Some(above))
-            if error.kind() == ErrorKind::NotFound && above != root && above.starts_with(root) =>
+            if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+                && above != root
+                && above.starts_with(root) =>
         {
             again(above, root)?;
             make()
         }
         (made, _) => made,
     };
+    let is_there = |error: &std::io::Error| error.kind() == ErrorKind::AlreadyExists && folder.is_dir();
     match made {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
-        Ok(()) | Err(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && !folder.is_dir() => {
+            // What else is there the program put there.
+            files::put_aside(folder)?;
+            make()
+        }
+        made => made,
     }
+    .or_else(|error| if is_there(&error) { Ok(()) } else { Err(error) })
 }
 
 /// True if something could not be written since nothing can be made [`again`]. While a folder is removed, it may be missing for a

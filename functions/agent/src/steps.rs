@@ -269,7 +269,7 @@ impl Machine {
         let started: Option<Started> = match &standing {
             Ok(Standing::Running(started)) => Some(*started),
             Ok(Standing::Ended(_) | Standing::Lost | Standing::NotStarted | Standing::Starting) | Err(_) => {
-                files::read_json(&papers.started())
+                papers.begun()
             }
         };
         if let (Name::Run, Some(started), Some(attempt)) = (name, started, self.state.attempt.as_mut()) {

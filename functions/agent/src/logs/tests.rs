@@ -92,8 +92,12 @@ fn a_file_that_the_program_emptied_is_read_from_its_beginning() {
     assert_eq!(plan(&path, &cursor, u64::MAX, false), Some(Pending { len: 4, ..Pending::default() }));
     cursor.pending = Some(Pending { len: 9, ..Pending::default() });
     assert_eq!(bound(&path, &mut cursor, 1 << 20), None);
-    assert_eq!(cursor, Cursor { number: 4, seen: 4, lost: 9, ..Cursor::default() }, "chunk 3 may have been sent");
-    assert_eq!(plan(&path, &cursor, u64::MAX, false), Some(Pending { dropped: 0, len: 4, lost: 9 }));
+    let count = Pending { lost: 9, ..Pending::default() };
+    let due = Cursor { number: 3, seen: 4, lost: 9, pending: Some(count.clone()), ..Cursor::default() };
+    assert_eq!(cursor, due, "chunk 3 may have been sent, and then its number is taken");
+    assert_eq!(plan(&path, &cursor, u64::MAX, false).as_ref(), Some(&count));
+    cursor.taken(&count);
+    assert_eq!(plan(&path, &cursor, u64::MAX, false), Some(Pending { len: 4, ..Pending::default() }));
 }
 
 #[test]
@@ -106,16 +110,16 @@ fn what_waited_in_a_file_that_is_gone_is_counted_and_not_waited_for() {
     cursor.pending = plan(&path, &cursor, u64::MAX, true);
     std::fs::remove_file(&path).unwrap();
     cursor = cursor.removed();
-    assert_eq!((cursor.number, cursor.lost, &cursor.pending), (2, 6, &None));
-    assert_eq!(cursor.removed(), cursor, "once");
-    cursor.pending = plan(&path, &cursor, u64::MAX, true);
-    assert_eq!(cursor.pending, Some(Pending { dropped: 0, len: 0, lost: 6 }));
+    let count = Pending { dropped: 0, len: 0, lost: 6 };
+    assert_eq!((cursor.number, cursor.lost, &cursor.pending), (1, 6, &Some(count.clone())));
+    assert_eq!(plan(&path, &cursor, u64::MAX, true), cursor.pending);
     assert_eq!(cursor.removed(), cursor, "once, also where the answer to it is lost");
-    cursor.pending = None;
+    cursor.taken(&count);
+    assert_eq!((cursor.number, cursor.lost, cursor.removed()), (2, 0, cursor.clone()), "once");
     // Its program's shim still had it.
     std::fs::write(&path, "sent\nwaits\nmore\n").unwrap();
     assert_eq!(bound(&path, &mut cursor, 1 << 20), None);
-    assert_eq!(plan(&path, &cursor, u64::MAX, true), Some(Pending { dropped: 0, len: 5, lost: 6 }));
+    assert_eq!(plan(&path, &cursor, u64::MAX, true), Some(Pending { len: 5, ..Pending::default() }));
     assert_eq!(Cursor::default().removed(), Cursor::default(), "nothing was written yet");
 }
 
@@ -128,7 +132,16 @@ fn what_was_taken_while_its_file_was_emptied_is_in_no_gap() {
     cursor.taken(&pending);
     assert_eq!(cursor, Cursor { offset: 12, number: 2, seen: 20, ..Cursor::default() });
     cursor = sending.emptied();
-    assert_eq!((cursor.number, cursor.lost), (2, 9 + 15));
+    assert_eq!((cursor.number, cursor.lost), (1, 9 + 15));
+    let behind = Cursor { number: 2, lost: 8, ..Cursor::default() };
+    let again = cursor.pending.clone().unwrap();
+    let mut asked_again = cursor.clone();
+    asked_again.taken(&again);
+    assert_eq!(asked_again, behind, "the number is taken, whatever came first");
     cursor.taken(&pending);
-    assert_eq!(cursor, Cursor { number: 2, lost: 8, ..Cursor::default() }, "the 8 bytes behind what was taken");
+    assert_eq!(cursor, behind, "the 8 bytes behind what was taken");
+    // Once more before the answer to the count.
+    cursor = sending.emptied().emptied();
+    cursor.taken(&pending);
+    assert_eq!(cursor, behind);
 }

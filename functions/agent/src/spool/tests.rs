@@ -99,19 +99,40 @@ async fn a_folder_is_made_again_with_all_that_it_was_in() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_made_while_its_folder_is_removed_gets_everything_later() {
+async fn what_a_program_puts_in_the_place_of_a_file_or_a_folder_is_put_aside() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("g1/a1/stdout");
-    std::fs::create_dir(folder.path().join("g1")).unwrap();
-    // There already for who makes a folder, and not there for who makes a file in it.
-    std::os::unix::fs::symlink("nowhere", folder.path().join("g1/a1")).unwrap();
+    let (generation, attempt) = (folder.path().join("g1"), folder.path().join("g1/a1"));
+    let path = attempt.join("stdout");
+    let link = |to: &str, at: &Path| std::os::unix::fs::symlink(to, at).unwrap();
+    let instead: [&dyn Fn(); 6] = [
+        &|| link("/dev/null", &path),
+        &|| std::fs::create_dir_all(path.join("deep")).unwrap(),
+        &|| std::fs::create_dir_all(path.join("again")).unwrap(),
+        &|| std::fs::remove_dir_all(&attempt).and_then(|()| std::fs::write(&attempt, "a file")).unwrap(),
+        &|| std::fs::remove_dir_all(&attempt).map(|()| link("nowhere", &attempt)).unwrap(),
+        &|| std::fs::remove_dir_all(&generation).and_then(|()| std::fs::write(&generation, "a file")).unwrap(),
+    ];
+    std::fs::create_dir_all(&attempt).unwrap();
+    link("/dev/null", &path);
     let spool = Spool::open(path.clone(), folder.path()).unwrap();
-    spool.push(b"one\n");
-    assert!(!spool.settled(Duration::from_millis(1)).await);
-    spool.push(b"two");
-    std::fs::remove_file(folder.path().join("g1/a1")).unwrap();
-    assert!(spool.settled(Duration::from_mins(1)).await);
-    assert_eq!(std::fs::read(path).unwrap(), b"one\ntwo");
+    let mut due = Vec::new();
+    for (count, put) in (0_u8..).zip(instead) {
+        due.push(count);
+        spool.push(&[count]);
+        assert!(spool.settled(Duration::from_mins(1)).await);
+        let _ = std::fs::remove_file(&path);
+        put();
+        assert!(spool.settled(Duration::from_mins(1)).await);
+        assert_eq!(std::fs::read(&path).unwrap(), due);
+    }
+    assert_eq!(std::fs::read(folder.path().join("g1.aside")).unwrap(), b"a file");
+}
+
+#[test]
+fn two_that_make_a_file_again_at_the_same_time_do_it_each_in_its_own() {
+    let path = Path::new("a1/stdout");
+    assert_ne!(unique(path), unique(path));
+    assert_eq!(unique(path).parent(), path.parent());
 }
 
 #[tokio::test]

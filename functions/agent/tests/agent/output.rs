@@ -128,7 +128,7 @@ async fn who_holds_a_stream_open_holds_up_no_end() {
     let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
     assert_eq!(exit.evidence.exit, Exit::Code(0));
     assert_eq!(output(&cloud, "stdout", 19).await, b"from elsewhere\nbye\n");
-    poll("the output is closed", || worker.home().join("jobs/train/g2/a1/closed").exists().then_some(())).await;
+    poll("the output is closed", || worker.home().join("jobs/train/g2/a1/closed").is_symlink().then_some(())).await;
     cloud.want(Want::Retire);
     assert_eq!(worker.agent_exit().await, 0);
     drop(held);

@@ -1,9 +1,11 @@
 //! The folder of an attempt is open to its program, which may remove it.
 
+use std::path::Path;
+
 use rekindle_core::classify::Exit;
 use rekindle_wire::agent::{Want, WorkerState};
 
-use crate::cloud::{Cloud, Inner, Worker, is_alive, order, poll, work};
+use crate::cloud::{Cloud, Worker, is_alive, order, poll, work};
 
 /// Removes the folder of its attempt.
 const REMOVE: &str = "rm -r \"${REKINDLE_PROGRESS_FILE%/*}\"; touch removed";
@@ -47,6 +49,19 @@ async fn a_program_whose_papers_are_removed_goes_on_and_so_does_its_output() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_waits_in_a_file_that_is_gone_is_a_gap_with_its_count_and_is_not_waited_for() {
+    gone_is_a_gap(|file| std::fs::remove_file(file).unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_where_a_folder_is_instead_is_a_gap_with_its_count_and_is_not_waited_for() {
+    gone_is_a_gap(|file| {
+        std::fs::remove_file(file).unwrap();
+        std::fs::create_dir_all(file.join("in_it")).unwrap();
+    })
+    .await;
+}
+
+async fn gone_is_a_gap(remove: impl FnOnce(&Path)) {
     let cloud = Cloud::start("echo one; until [ -e go ]; do sleep 0.02; done; echo two; exit 3").await;
     let worker = Worker::start(&cloud);
     cloud.until_running(1).await;
@@ -56,19 +71,14 @@ async fn what_waits_in_a_file_that_is_gone_is_a_gap_with_its_count_and_is_not_wa
     let told = cloud.until("the exit", |inner| inner.is(1, WorkerState::Exited)).await;
     assert!(told.has_unsent);
     let folder = worker.home().join("jobs/train/g2/a1");
-    poll("its output is closed", || folder.join("closed").exists().then_some(())).await;
-    std::fs::remove_file(folder.join("stdout")).unwrap();
+    poll("its output is closed", || folder.join("closed").is_symlink().then_some(())).await;
+    remove(&folder.join("stdout"));
     // What was read before is not on its way any more.
     let is_seen = || std::fs::read_to_string(folder.join("logs.json")).ok()?.contains("\"lost\":4").then_some(());
     poll("it is seen", is_seen).await;
     cloud.set(|inner| inner.takes_no_logs = false);
     let due = "one\n\nrekindle: 4 bytes of output were dropped here: somebody removed or emptied the file in which they waited\n";
-    // The number of the chunk that was not taken stands for its bytes, and is left out.
-    let all = |inner: &Inner| {
-        let chunks = inner.chunks.iter().filter(|((_, stream, _), _)| stream == "stdout");
-        chunks.flat_map(|(_, bytes)| bytes.clone()).collect::<Vec<u8>>()
-    };
-    cloud.until("the gap", |inner| (all(inner) == due.as_bytes()).then_some(())).await;
+    cloud.until("the gap", |inner| (inner.output(1, "stdout")? == due.as_bytes()).then_some(())).await;
     cloud
         .until("nothing is waited for", |inner| {
             inner.is(1, WorkerState::Exited).filter(|report| !report.has_unsent).map(drop)
@@ -169,4 +179,81 @@ async fn after_a_program_that_removes_all_that_is_the_agents_another_attempt_run
     let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
     assert_eq!(exit.evidence.exit, Exit::Code(0), "{:?}", exit.evidence.tail);
     assert_eq!(cloud.set(|inner| inner.output(2, "stdout")).unwrap(), b"again\n");
+}
+
+/// Says `one` and, when it is told to go, `two`; does this, says `three` and fails.
+async fn loses_nothing(does: &str) {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let run = format!(
+        "echo one; until [ -e $MARK/go ]; do sleep 0.02; done; folder=\"${{REKINDLE_PROGRESS_FILE%/*}}\"; echo two
+        {does}; touch $MARK/done; echo three; exit 3"
+    );
+    let cloud = Cloud::start(&run.replace("$MARK", &elsewhere.path().display().to_string())).await;
+    let _worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    cloud.until("the first", |inner| (inner.output(1, "stdout")? == b"one\n").then_some(())).await;
+    cloud.set(|inner| inner.takes_no_logs = true);
+    std::fs::write(elsewhere.path().join("go"), "").unwrap();
+    poll("it is done", || elsewhere.path().join("done").exists().then_some(())).await;
+    cloud.set(|inner| inner.takes_no_logs = false);
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(3), false), "{does}");
+    cloud.until("all", |inner| (inner.output(1, "stdout")? == b"one\ntwo\nthree\n").then_some(())).await;
+    cloud
+        .until("nothing is waited for", |inner| {
+            inner.is(1, WorkerState::Exited).filter(|report| !report.has_unsent).map(drop)
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_in_the_place_of_a_folder_costs_neither_output_nor_the_exit() {
+    for place in ["$folder", "${folder%/*}"] {
+        loses_nothing(&format!("until [ -f \"{place}\" ]; do rm -rf \"{place}\"; touch \"{place}\"; done")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_in_the_place_of_a_file_costs_neither_output_nor_the_exit() {
+    let papers =
+        "stdout stderr logs.json run.blank run.ended.json run.started.json run.claim.json run.spec.json closed";
+    let each = "until [ -e \"$folder/$one/in_it\" ]; do rm -rf \"$folder/$one\"; mkdir -p \"$folder/$one/in_it\"; done";
+    loses_nothing(&format!("for one in {papers}; do {each}; done")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_by_which_the_program_seems_to_say_that_all_is_said_says_nothing() {
+    let run = "touch \"${REKINDLE_PROGRESS_FILE%/*}/closed\"; echo one; until [ -e go ]; do sleep 0.02; done; echo two";
+    let cloud = Cloud::start(run).await;
+    let worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    cloud.until("the first", |inner| (inner.output(1, "stdout")? == b"one\n").then_some(())).await;
+    let paper = worker.home().join("jobs/train/g2/a1/logs.json");
+    // In the round in which it is sent it would be taken for the last.
+    poll("it is written down", || std::fs::read_to_string(&paper).ok()?.contains("\"offset\":4").then_some(())).await;
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    cloud.until("the last", |inner| (inner.output(1, "stdout")? == b"one\ntwo\n").then_some(())).await;
+    let closed = worker.home().join("jobs/train/g2/a1/closed");
+    poll("the output is closed", || closed.is_symlink().then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn papers_of_another_attempt_say_nothing_of_this_one() {
+    let cloud = Cloud::start("exit 0").await;
+    let worker = Worker::start(&cloud);
+    cloud.until_state(1, WorkerState::Ready).await;
+    cloud.want(Want::Run);
+    cloud.until_state(1, WorkerState::Exited).await;
+    let copy =
+        "a1=\"${REKINDLE_PROGRESS_FILE%/*/*}/a1\"; cp -a \"$a1/.\" \"${REKINDLE_PROGRESS_FILE%/*}\"; touch copied
+        until [ -e go ]; do sleep 0.02; done; exit 3";
+    cloud.set(|inner| inner.order = order(2, Want::Run, Some(work(2, copy))));
+    cloud.until_state(2, WorkerState::Running).await;
+    poll("they are copied", || worker.work().join("copied").exists().then_some(())).await;
+    let folder = worker.home().join("jobs/train/g2");
+    let claim = |attempt: &str| std::fs::read(folder.join(attempt).join("run.claim.json")).ok();
+    poll("its shim has put its own there", || (claim("a1")? != claim("a2")?).then_some(())).await;
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(3), false));
 }

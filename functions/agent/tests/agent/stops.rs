@@ -93,7 +93,7 @@ async fn a_shim_that_is_on_the_way_to_a_start_lives_no_longer_than_the_attempt()
         (words.get(3) == Some(&pid)).then_some(words)
     })
     .await;
-    let claim = format!(r#"{{"pid":{pid},"start":{}}}"#, stat[19]);
+    let claim = format!(r#"{{"attempt":1,"pid":{pid},"start":{}}}"#, stat[19]);
     std::fs::write(worker.home().join("jobs/train/g2/a1/setup.claim.json"), claim).unwrap();
     cloud.want(Want::Stop);
     cloud.until_state(1, WorkerState::Exited).await;
