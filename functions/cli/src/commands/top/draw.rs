@@ -104,8 +104,7 @@ fn header(state: &State, width: usize) -> Paragraph<'_> {
             let _ = write!(text, ", {number} {word}");
         }
     }
-    if let Some(fleet) = &state.fleet {
-        let usd: f64 = fleet.resources.iter().filter_map(|entry| entry.usd_per_hour).sum();
+    if let Some(usd) = state.usd_per_hour() {
         let _ = write!(text, "  {} an hour", human::usd(usd));
     }
     // Whose jobs these are is known; how they are is the news.
@@ -380,7 +379,7 @@ fn workers(frame: &mut Frame<'_>, area: Rect, list: Option<&ProgressList>, state
 }
 
 fn fleet(frame: &mut Frame<'_>, area: Rect, state: &State) {
-    let entries = state.fleet.as_ref().map(|fleet| fleet.resources.as_slice()).unwrap_or_default();
+    let entries = state.resources();
     let whose = |entry: &FleetEntry| match &entry.owner {
         Some(Owner::Job(job)) => job.to_string(),
         Some(Owner::Orphan) => "ORPHAN".to_owned(),
@@ -390,7 +389,7 @@ fn fleet(frame: &mut Frame<'_>, area: Rect, state: &State) {
     };
     // Below the title. What costs money for nothing must be seen, however many there are.
     let room = usize::from(area.height.saturating_sub(1));
-    let mut order: Vec<&FleetEntry> = entries.iter().collect();
+    let mut order = entries.clone();
     order.sort_by_key(|entry| (!matches!(entry.owner, Some(Owner::Orphan)), entry.idle.is_none()));
     let more = if order.len() > room { order.len() - room.saturating_sub(1) } else { 0 };
     order.truncate(order.len() - more);

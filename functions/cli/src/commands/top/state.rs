@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use rekindle_core::job::Phase;
 use rekindle_wire::seeing::ProgressList;
-use rekindle_wire::v1::{Fleet, JobView, OutputLine};
+use rekindle_wire::v1::{Fleet, FleetEntry, JobView, OutputLine, Owner};
 
 use super::super::explain::wrapped;
 use crate::human;
@@ -232,6 +232,34 @@ impl State {
         let mut jobs: Vec<&JobView> = self.jobs.values().collect();
         jobs.sort_by_key(|job| (job.phase.is_terminal(), Reverse(job.created_at), job.id.clone()));
         jobs
+    }
+
+    /// What the fleet has, as far as is known now: the list is asked for seldom, and the jobs tell at once when a slice of theirs is gone.
+    pub(super) fn resources(&self) -> Vec<&FleetEntry> {
+        let is_there = |entry: &&FleetEntry| match self.owner_of(entry) {
+            Some(job) => job.resources.iter().any(|resource| Some(resource.generation) == entry.generation),
+            None => true,
+        };
+        self.fleet.iter().flat_map(|fleet| &fleet.resources).filter(is_there).collect()
+    }
+
+    /// What all of it costs an hour; `None` before the first list. Of the jobs that are listed it is what they hold themselves, which is as fresh as
+    /// they are; of others, of orphans and of what is foreign only the fleet tells.
+    pub(super) fn usd_per_hour(&self) -> Option<f64> {
+        let fleet = self.fleet.as_ref()?;
+        let others = fleet.resources.iter().filter(|entry| self.owner_of(entry).is_none());
+        // What is only asked for costs nothing yet.
+        let held = self.jobs.values().flat_map(|job| &job.resources).filter(|resource| resource.ready_at.is_some());
+        let others: f64 = others.filter_map(|entry| entry.usd_per_hour).sum();
+        Some(others + held.map(|resource| resource.usd_per_hour).sum::<f64>())
+    }
+
+    /// The job in the list that holds this.
+    fn owner_of(&self, entry: &FleetEntry) -> Option<&JobView> {
+        match &entry.owner {
+            Some(Owner::Job(job)) => self.jobs.get(job.as_str()),
+            Some(Owner::Orphan | Owner::Foreign) | None => None,
+        }
     }
 
     /// The job that is selected, if it is still there.

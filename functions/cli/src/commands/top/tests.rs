@@ -23,15 +23,17 @@ fn ago(secs: i64) -> Timestamp {
 }
 
 fn job(id: &str, phase: &str, age: i64, message: &str) -> JobView {
+    let held = json!([{
+        "generation": 2, "name": format!("rk-abc123-{id}-g2"), "kind": "node", "zone": "us-central1-a",
+        "accelerator": "v5litepod-16", "capacity": "spot", "slices": 1, "workers": 4, "chips": 16,
+        "state": "ready", "created_at": ago(1690), "ready_at": ago(1570), "notice_deadline": null,
+        "usd_per_hour": 3.92,
+    }]);
+    let resources = if phase == "running" { held } else { json!([]) };
     serde_json::from_value(json!({
         "id": id, "phase": phase, "phase_since": ago(90), "outcome": null, "reason": "running", "message": message,
         "desired": "run", "attempt": 2, "generation": 2, "waiting_for": null, "next_wake_at": null,
-        "resources": [{
-            "generation": 2, "name": format!("rk-abc123-{id}-g2"), "kind": "node", "zone": "us-central1-a",
-            "accelerator": "v5litepod-16", "capacity": "spot", "slices": 1, "workers": 4, "chips": 16,
-            "state": "ready", "created_at": ago(1690), "ready_at": ago(1570), "notice_deadline": null,
-            "usd_per_hour": 3.92,
-        }],
+        "resources": resources,
         "counters": {
             "preemptions": 1, "infra_failures": 0, "user_failures": 0, "stockouts": 0, "resumes": 1, "steps_repeated": 25,
         },
@@ -159,7 +161,7 @@ fn the_whole_screen_shows_jobs_attempts_workers_fleet_and_events() {
     state.fleet = Some(fleet_of("ORPHAN"));
     let text = screen(&state, 140, 32);
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[0], "rekindle http://127.0.0.1:8080  3 jobs, 1 running, 1 waiting  $7.84 an hour");
+    assert_eq!(lines[0], "rekindle http://127.0.0.1:8080  3 jobs, 1 running, 1 waiting  $11.76 an hour");
     assert!(lines[1].starts_with("JOB     PHASE        FOR"), "{text}");
     assert!(lines[2].starts_with("waits   pending      90s"), "those that are not over come first:\n{text}");
     assert!(lines[3].starts_with("train-1 running") && lines[3].contains("1453"), "the workers' own step:\n{text}");
@@ -255,6 +257,7 @@ fn tab_shows_what_has_no_room() {
 #[test]
 fn a_good_end_is_said_once_losses_are_short_and_no_fleet_costs_nothing() {
     let mut state = state();
+    state.jobs.retain(|id, _| id == "old");
     let mut done = job("old", "succeeded", 9000, "All 4 workers ended well.");
     done.last_end.as_mut().unwrap().kind = None;
     done.last_end.as_mut().unwrap().summary = "It succeeded: all 4 workers ended with exit code 0".into();
@@ -278,11 +281,11 @@ fn where_it_is_narrow_whole_keys_are_left_out_and_the_counts_stay() {
     for (width, head, foot) in [
         (
             140,
-            "rekindle http://127.0.0.1:8080  3 jobs, 1 running, 1 waiting  $7.84 an hour",
+            "rekindle http://127.0.0.1:8080  3 jobs, 1 running, 1 waiting  $11.76 an hour",
             "↑↓ select  Tab panes  ←→ workers  l logs",
         ),
-        (60, "rekindle  3 jobs, 1 running, 1 waiting  $7.84 an hour", "l logs  e explain  c cancel  ? keys  q quit"),
-        (44, "3 jobs, 1 running, 1 waiting  $7.84 an hour", "l logs  e explain  c cancel  ? keys  q quit"),
+        (60, "rekindle  3 jobs, 1 running, 1 waiting  $11.76 an hour", "l logs  e explain  c cancel  ? keys  q quit"),
+        (44, "3 jobs, 1 running, 1 waiting  $11.76 an hour", "l logs  e explain  c cancel  ? keys  q quit"),
         (30, "3 jobs, 1 running, 1 waiting", "l logs  ? keys  q quit"),
     ] {
         let text = screen(&state, width, 12);
@@ -480,6 +483,27 @@ fn of_a_large_fleet_what_costs_for_nothing_is_seen_first() {
     assert!(text.contains("and 16 more: `rekindle fleet`"), "{text}");
     state.fleet = Some(fleet_of("ORPHAN"));
     assert!(!screen(&state, 140, 32).contains("more: `rekindle fleet`"));
+}
+
+#[test]
+fn a_slice_that_a_job_gave_back_is_paid_for_no_longer_though_the_fleet_was_listed_before() {
+    let mut state = state();
+    state.fleet = Some(fleet_of("train-1"));
+    state.fleet_at = ago(14);
+    let head = |state: &State| screen(state, 140, 32).lines().next().unwrap().to_owned();
+    assert!(head(&state).ends_with("  $7.84 an hour"), "its own, and what is of a job that is not listed");
+    assert!(screen(&state, 140, 32).contains("fleet 14s ago: 2"));
+    let mut job = job("train-1", "running", 5000, "The program runs on 4 workers.");
+    let held = job.resources.pop().unwrap();
+    state.one(job.clone(), true);
+    assert!(head(&state).ends_with("  $3.92 an hour"), "{}", head(&state));
+    assert!(screen(&state, 140, 32).contains("fleet 14s ago: 1"), "{}", screen(&state, 140, 32));
+    job.resources.push(rekindle_wire::v1::ResourceView { generation: 3, ready_at: None, ..held });
+    state.one(job.clone(), true);
+    assert!(head(&state).ends_with("  $3.92 an hour"), "what is only asked for costs nothing yet");
+    job.resources[0].ready_at = Some(noon());
+    state.one(job, true);
+    assert!(head(&state).ends_with("  $7.84 an hour"), "the next one, which the fleet does not know yet");
 }
 
 #[test]
