@@ -1,6 +1,6 @@
 //! What happened to a job since a moment: the digest that a person reads who was away.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ pub struct JobDigest {
     pub is_new: bool,
     /// True: it came to its end since, and its last resource is gone.
     pub has_ended: bool,
-    /// Attempts that began since.
+    /// Attempts whose program began since; those that are only waited for are none yet.
     pub attempts: u32,
     /// TPUs that were asked for since.
     pub generations: u32,
@@ -68,6 +68,7 @@ pub fn digest(job: &Job, before: Option<&HistoryEntry>, entries: &[HistoryEntry]
     }
     let by_people = entries.iter().filter(|entry| entry.actor != "rekindle" && entry.cause != "submit");
     let by_people: Vec<String> = by_people.map(|entry| entry.message.clone()).collect();
+    let begun: BTreeSet<u32> = entries.iter().flat_map(HistoryEntry::begun).collect();
     let was_over = before.is_some_and(|entry| entry.to.is_terminal());
     JobDigest {
         id: job.id.clone(),
@@ -79,7 +80,7 @@ pub fn digest(job: &Job, before: Option<&HistoryEntry>, entries: &[HistoryEntry]
         message: job.message.clone(),
         is_new: before.is_none(),
         has_ended: job.phase.is_terminal() && !was_over,
-        attempts: job.last_attempt.saturating_sub(before.map_or(0, |entry| entry.attempt)),
+        attempts: u32::try_from(begun.len()).unwrap_or(u32::MAX),
         generations: job.last_generation.saturating_sub(before.map_or(0, |entry| entry.generation)),
         ends,
         last_end: entries.iter().rev().find_map(|entry| entry.ended.clone()),
@@ -151,19 +152,27 @@ mod tests {
             message: format!("{word} by ann"),
             ..entry(revision, Phase::Running, 2, None)
         };
+        let runs = |revision, attempt, ended| HistoryEntry {
+            notes: vec![crate::history::begun(attempt, 4)],
+            ..entry(revision, Phase::Running, attempt, ended)
+        };
         let before = entry(1, Phase::Running, 2, Some(FailureKind::UserError));
         let entries = [
             entry(2, Phase::Recovering, 2, Some(FailureKind::Preempted)),
-            entry(3, Phase::Running, 3, None),
+            entry(3, Phase::Recovering, 3, None),
+            runs(4, 3, None),
             told(4, "wake"),
             entry(5, Phase::Running, 3, Some(FailureKind::Preempted)),
-            entry(6, Phase::Running, 4, Some(FailureKind::InfraGrpc)),
+            // It ended before anybody looked again.
+            HistoryEntry { to: Phase::Recovering, ..runs(6, 4, Some(FailureKind::InfraGrpc)) },
+            // A slice is waited for.
+            entry(7, Phase::Recovering, 5, None),
         ];
-        let digest = digest(&job(Phase::Running, 4), Some(&before), &entries);
-        assert_eq!((digest.is_new, digest.has_ended, digest.attempts, digest.generations), (false, false, 2, 2));
+        let digest = digest(&job(Phase::Recovering, 5), Some(&before), &entries);
+        assert_eq!((digest.is_new, digest.has_ended, digest.attempts, digest.generations), (false, false, 2, 3));
         assert_eq!(digest.ends, BTreeMap::from([(FailureKind::Preempted, 2), (FailureKind::InfraGrpc, 1)]));
         assert_eq!(digest.last_end.unwrap().summary, "end 6");
-        assert_eq!((digest.by_people, digest.last_at), (vec!["wake by ann".to_owned()], at(6)));
+        assert_eq!((digest.by_people, digest.last_at), (vec!["wake by ann".to_owned()], at(7)));
     }
 
     #[test]

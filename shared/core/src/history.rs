@@ -59,3 +59,46 @@ impl AttemptEnd {
         Some(Self { attempt: end.attempt, kind: end.ended.kind, summary: end.ended.summary.clone() })
     }
 }
+
+impl HistoryEntry {
+    /// Attempts whose program was seen to begin in this pass. An attempt has its number before that: from when a slice is waited for.
+    pub fn begun(&self) -> impl Iterator<Item = u32> + '_ {
+        self.notes.iter().filter_map(|note| begun_of(note))
+    }
+}
+
+/// The note that the program of an attempt runs. It alone tells of one that ended before anybody looked again, and histories of years have it.
+pub(crate) fn begun(attempt: u32, workers: usize) -> String {
+    match workers {
+        1 => format!("attempt {attempt} runs on {ITS_WORKER}"),
+        workers => format!("attempt {attempt} runs on all {workers} workers"),
+    }
+}
+
+const ITS_WORKER: &str = "its worker";
+
+fn begun_of(note: &str) -> Option<u32> {
+    let (attempt, on) = note.strip_prefix("attempt ")?.split_once(" runs on ")?;
+    let is_all = || on.strip_prefix("all ").and_then(|rest| rest.strip_suffix(" workers")).is_some();
+    if on == ITS_WORKER || is_all() { attempt.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_tells_which_program_began() {
+        for workers in [1, 2, 256] {
+            assert_eq!(begun_of(&begun(17, workers)), Some(17), "{workers}");
+        }
+        for other in [
+            "attempt 2 runs on generation 2",
+            "attempt 2 was released to its workers",
+            "attempt x runs on its worker",
+            "",
+        ] {
+            assert_eq!(begun_of(other), None, "{other}");
+        }
+    }
+}

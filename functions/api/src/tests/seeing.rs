@@ -130,7 +130,11 @@ async fn the_digest_tells_what_happened_since_then() {
     let served = Served::with_job().await;
     let all = served.get("/v1/digest?since=2026-11-20T00:00:00Z").await.json();
     let job = &all["jobs"][0];
-    assert_eq!((&job["id"], &job["is_new"], &job["attempts"]), (&json!("train"), &json!(true), &json!(1)));
+    assert_eq!(
+        (&job["id"], &job["is_new"], &job["attempts"]),
+        (&json!("train"), &json!(true), &json!(0)),
+        "its workers prepare"
+    );
     let seen = all["through"].as_str().unwrap().to_owned();
     served.rig.advance(10);
     let nothing = served.get(&format!("/v1/digest?since={}", served.rig.fakes.clock.now())).await.json();
@@ -177,6 +181,7 @@ async fn the_digest_has_a_job_that_only_runs_with_its_newest_step() {
     assert_eq!(job["step"], list["jobs"][0]["progress"]["step"], "as `ps` has it");
     let all = served.get("/v1/digest?since=2026-11-20T00:00:00Z").await.json();
     assert_eq!((all["jobs"].as_array().unwrap().len(), &all["jobs"][0]["steps"]), (1, &json!(1500)), "{all}");
+    assert_eq!((&job["attempts"], &all["jobs"][0]["attempts"]), (&json!(0), &json!(1)), "when its program began");
     let others = served.get(&format!("/v1/digest?since={}&owner=bob", seen.unwrap())).await.json();
     assert_eq!(others["jobs"], json!([]));
 }

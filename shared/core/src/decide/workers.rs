@@ -124,11 +124,7 @@ impl Pass<'_> {
         {
             a.started_at = Some(self.now);
             self.job.first_started_at.get_or_insert(self.now);
-            let on = match expected.len() {
-                1 => "its worker".to_owned(),
-                count => format!("all {count} workers"),
-            };
-            self.note(format!("attempt {number} runs on {on}"));
+            self.note(crate::history::begun(number, expected.len()));
         }
         // By our clock: the others' grace must not hang on the clock of one machine.
         if a.first_exit_at.is_none() && of.iter().any(|r| r.exit.is_some()) {
