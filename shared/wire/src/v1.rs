@@ -81,6 +81,9 @@ pub struct JobView {
     pub line: u32,
     /// Grows with every change.
     pub revision: u64,
+    /// When that was. `null`: the server is too old to tell.
+    #[serde(default)]
+    pub changed_at: Option<Timestamp>,
     /// The spec, with every default that is the spec's own; in a list asked for with `view=list` only its accelerator.
     pub spec: Value,
     /// What fields that the spec leaves out mean in this deployment now, by their path; with one job alone.
@@ -235,6 +238,7 @@ impl JobView {
             run_id: job.run_id.clone(),
             line: job.line,
             revision: job.revision,
+            changed_at: Some(job.changed_at),
             spec,
             defaults: Map::new(),
             untold: None,

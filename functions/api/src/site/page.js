@@ -1,6 +1,6 @@
 // Routes, the jobs that are known, and the stream of changes.
 
-import { el, get, say, tell } from "./parts.js";
+import { el, get, isNew, say, tell } from "./parts.js";
 import { jobsView, fleetView, costView, eventsView } from "./views.js";
 import { jobView } from "./job.js";
 
@@ -62,11 +62,12 @@ function merge(job, isNews) {
   const [old, now] = [before?.progress, job.progress];
   if (old && before.attempt === job.attempt && Date.parse(old.step_at) > (Date.parse(now.step_at) || 0)) job = { ...job, progress: old };
   known.jobs.set(job.id, job);
-  if (isNews && (before?.phase !== job.phase || before?.message !== job.message)) {
-    known.events.unshift({ at: new Date().toISOString(), id: job.id, phase: job.phase, spec: job.spec, message: job.message });
-    known.events.length = Math.min(known.events.length, EVENTS_MAX);
-    if (before?.phase !== job.phase) announce(job);
-  }
+  if (!isNews || (before?.phase === job.phase && before?.message === job.message)) return;
+  const event = { at: job.changed_at, id: job.id, phase: job.phase, spec: job.spec, message: job.message };
+  known.events.unshift(event);
+  known.events.sort((one, other) => Date.parse(other.at) - Date.parse(one.at));
+  known.events.length = Math.min(known.events.length, EVENTS_MAX);
+  if (before?.phase !== job.phase && isNew(event)) announce(job);
 }
 
 const NEWS_MS = 1000;

@@ -30,11 +30,16 @@ export async function call(path, options = {}) {
   throw new Error(`${answer.status}: ${words || answer.statusText}`);
 }
 
+/** When the server answered first, by its own clock, which its times are by; to the second. */
+let firstAnswer = null;
+/** Whether something happened since this page was opened: the stream tells also of the seconds before. */
+export const isNew = (event) => firstAnswer === null || Date.parse(event.at) >= firstAnswer;
 const known = new Map();
 /** GET with the ETag of the last time: what has not changed costs a header. */
 export async function get(path) {
   const before = known.get(path);
   const answer = await fetch(path, { headers: before ? { "If-None-Match": before.tag } : {}, cache: "no-store" });
+  firstAnswer ??= Date.parse(answer.headers.get("Date")) || Date.now();
   if (answer.status === 304 && before) return before.body;
   if (!answer.ok) {
     const problem = await answer.json().catch(() => ({}));
@@ -78,6 +83,9 @@ export function redraw(place, ...nodes) {
   const same = at.isConnected ? at : name && place.querySelector(`${at.localName}[${name}="${CSS.escape(at.getAttribute(name))}"]`);
   (same || document.getElementById("main")).focus({ preventScroll: true });
 }
+
+/** A sentence of a list: a traceback takes no more than a few lines there, and the job's own view has all of it. */
+export const clamped = (text) => el("div", { class: "clamp" }, sentence(text));
 
 /** How the page itself is: seen at the top. */
 export function say(text) { document.getElementById("live").textContent = plain(text); }

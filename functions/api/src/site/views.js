@@ -1,6 +1,6 @@
 // Jobs, fleet, cost, events.
 
-import { amount, clock, counted, el, get, line, phase, redraw, say, sentence, since, span, step, table, times, usd } from "./parts.js";
+import { amount, clamped, clock, counted, el, get, isNew, line, phase, redraw, say, since, span, step, table, times, usd } from "./parts.js";
 import { more } from "./page.js";
 
 const JOBS = [
@@ -14,7 +14,7 @@ const JOBS = [
   ["Step", step, true],
   ["Cost", (job) => usd(job.cost_usd), true],
   ["Owner", (job) => job.owner],
-  ["Message", (job) => sentence(job.message)],
+  ["Message", (job) => clamped(job.message)],
 ];
 /** Rows that are drawn at once; more come as one scrolls. */
 const ROWS = 200;
@@ -160,7 +160,7 @@ export function costView(main) {
 const DAY_MS = 86400000;
 const HAPPENED = [
   ["Job", (job) => el("a", { href: `#/job/${encodeURIComponent(job.id)}` }, job.id)], ["Now", phase], ["Owner", (job) => job.owner],
-  ["What happened", happened], ["Message", (job) => sentence(job.message)],
+  ["What happened", happened], ["Message", (job) => clamped(job.message)],
 ];
 /** In the words of `rekindle since`. */
 function happened(job) {
@@ -229,9 +229,12 @@ export function eventsView(main, known) {
   const columns = [
     ["Time", (event) => clock(event.at)],
     ["Job", (event) => el("a", { href: `#/job/${encodeURIComponent(event.id)}` }, event.id)],
-    ["Phase", phase], ["Message", (event) => sentence(event.message)],
+    ["Phase", phase], ["Message", (event) => clamped(event.message)],
   ];
-  const draw = () => redraw(place, known.events.length ? table("Events", columns, known.events, { id: "events" }) : el("p", {}, "None yet."));
+  const draw = () => {
+    const events = known.events.filter(isNew);
+    redraw(place, events.length ? table("Events", columns, events, { id: "events" }) : el("p", {}, "None yet."));
+  };
   draw();
   get(`/v1/digest?since=${new Date(Date.now() - DAY_MS).toISOString()}`).then((digest) => {
     const jobs = digest.jobs.toReversed();

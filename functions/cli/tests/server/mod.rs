@@ -236,6 +236,7 @@ fn job(id: &str, change: &[(&str, Value)]) -> Value {
         "run_id": "r1",
         "line": 0,
         "revision": 12,
+        "changed_at": ago(1510),
         "spec": {
             "run": ["python3", "train.py"], "tpu": {"accelerator": "v5litepod-16"},
             "code": "gs://bucket/bundles/0123456789abcdef.tar.zst",

@@ -304,7 +304,7 @@ impl State {
     }
 
     fn tell(&mut self, job: &JobView) {
-        self.events.push_front(event(job, self.now));
+        self.events.push_front(event(job, job.changed_at.unwrap_or(self.now)));
         self.events.truncate(EVENTS_MAX);
     }
 

@@ -8,6 +8,7 @@ mod browser;
 mod letters;
 mod long;
 mod people;
+mod since;
 mod sleeps;
 mod views;
 
@@ -184,6 +185,7 @@ async fn the_page_is_for_everyone_and_shows_what_the_server_tells() -> Result<()
         letters::shown(dev, &page).await.context("dead letters")?;
         views::unknown_addresses(dev, &page).await.context("unknown addresses")?;
         long::told(&page).await.context("a long job")?;
+        since::opened(dev, &page).await.context("what changed since")?;
         people::keyboard(dev, &page).await.context("keyboard")?;
         people::questions(&page).await.context("questions")?;
         people::refused(dev, &page).await.context("a refusal")?;

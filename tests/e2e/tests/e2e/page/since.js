@@ -1,0 +1,46 @@
+// What the page tells of changes: those since it was opened, each at its own time, and long sentences in a few lines.
+const real = { fetch: window.fetch, EventSource: window.EventSource };
+const frame = () => new Promise(requestAnimationFrame);
+const streams = [];
+window.EventSource = class {
+  told = {};
+  constructor() { streams.push(this); }
+  addEventListener(name, then) { this.told[name] = then; }
+  close() {}
+};
+window.fetch = async () => new Response(JSON.stringify({ jobs: [], letters: [], next_page_token: null, is_cut: false }));
+const HOUR_MS = 3600000;
+const moment = (hours) => new Date(Date.now() + hours * HOUR_MS).toISOString();
+const job = (id, changed_at, message) => ({
+  id, phase: "failed", outcome: "failed", message, revision: 1, changed_at, phase_since: changed_at, created_at: changed_at, attempt: 1,
+  owner: "ada", tags: [], resources: [], counters: { preemptions: 0 }, progress: { step: null, step_at: null }, cost_usd: 0, spec: {},
+});
+const trace = Array.from({ length: 40 }, (_, line) => `File "train.py", line ${line}, in step: the loss is not finite`).join("\n");
+
+try {
+  location.hash = "#/events";
+  await frame();
+  // The page anew, as its stream tells of the last seconds before it was opened, too.
+  await import(`/site/page.js?again=${Math.random()}`);
+  const tell = (one) => streams.at(-1).told.job({ lastEventId: "1", data: JSON.stringify(one) });
+  const [later, latest] = [moment(1), moment(2)];
+  tell(job("before", moment(-1), "Before."));
+  tell(job("latest", latest, "Latest."));
+  tell(job("later", later, trace));
+  await frame();
+  const rows = [...document.querySelectorAll("#events tbody tr")];
+  const cells = (number) => rows.map((row) => row.cells[number].textContent);
+  const { jobsView } = await import("/site/views.js");
+  const main = document.getElementById("main");
+  main.replaceChildren();
+  const [long, short] = [job("long", later, trace), job("short", later, "It is over.")];
+  jobsView(main, { jobs: new Map([["long", long], ["short", short]]), isWhole: true }).close();
+  await frame();
+  const height = (id) => main.querySelector(`tr[data-job=${id}]`).getBoundingClientRect().height;
+  return {
+    ids: cells(1),
+    are_their_own_times: JSON.stringify(cells(0)) === JSON.stringify([latest, later].map((at) => new Date(at).toLocaleString())),
+    lines: height("long") / height("short"),
+    has_all: main.querySelector("tr[data-job=long]").textContent.includes("line 39,"),
+  };
+} finally { Object.assign(window, real); }
