@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use owo_colors::OwoColorize as _;
 use rekindle_core::account::hours_text;
+use rekindle_core::job::Phase;
 use rekindle_wire::v1::{JobView, ResourceView};
 use serde_json::Value;
 
@@ -82,7 +83,7 @@ pub(crate) fn text(job: &JobView, now: Timestamp, width: Option<usize>) -> Strin
             attempt => format!("{attempt} on generation {}", job.generation),
         },
     );
-    if let Some(progress) = progress(job) {
+    if let Some(progress) = progress(job, now) {
         line("progress", progress);
     }
     line("so far", counters(job));
@@ -142,9 +143,13 @@ fn resource(resource: &ResourceView, now: Timestamp) -> String {
 }
 
 /// What the program last told; `None` when it tells nothing.
-fn progress(job: &JobView) -> Option<String> {
+fn progress(job: &JobView, now: Timestamp) -> Option<String> {
     let step = job.progress.step?;
     let mut text = format!("step {step}");
+    // Workers tell it now and then; lists ask one of them alone, and may be older.
+    if let Some(at) = job.progress.step_at.filter(|_| job.phase == Phase::Running) {
+        let _ = write!(text, " {} ago", human::age(at, now));
+    }
     if let Some(loss) = &job.progress.loss {
         let _ = write!(text, ", loss {}", human::loss(loss));
     }
@@ -209,4 +214,31 @@ fn owner(job: &JobView) -> String {
         return human::tame(&job.owner);
     }
     human::tame(&format!("{}, tags {}", job.owner, job.tags.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_of_a_program_that_runs_says_when_it_was_told() {
+        let job = |phase: &str| -> JobView {
+            let value = serde_json::json!({
+                "id": "a", "phase": phase, "phase_since": "2026-03-01T12:00:00Z", "outcome": null, "reason": "running",
+                "message": "It runs.", "desired": "run", "attempt": 1, "generation": 1, "waiting_for": null,
+                "next_wake_at": null, "resources": [], "counters": {
+                    "preemptions": 0, "infra_failures": 0, "user_failures": 0, "stockouts": 0, "resumes": 0,
+                    "steps_repeated": 0,
+                },
+                "progress": {"step": 1200, "step_at": "2026-03-01T12:00:30Z", "loss": "2.31", "checkpoint": null},
+                "cost_usd": 0.0, "chip_hours": {"total": 0.0, "useful": 0.0, "repeated": 0.0, "waiting": 0.0},
+                "last_end": null, "created_at": "2026-03-01T12:00:00Z", "first_started_at": null, "submitted_by": "ada",
+                "owner": "research", "tags": [], "run_id": "r1", "line": 0, "revision": 1, "spec": {},
+            });
+            serde_json::from_value(value).unwrap()
+        };
+        let told = |phase: &str| progress(&job(phase), "2026-03-01T12:00:54Z".parse().unwrap()).unwrap();
+        assert_eq!(told("running"), "step 1200 24s ago, loss 2.31");
+        assert_eq!(told("succeeded"), "step 1200, loss 2.31", "its last one");
+    }
 }
