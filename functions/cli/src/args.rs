@@ -66,7 +66,9 @@ Looks at its TPU and workers at once. A wait that still holds, such as a zone's 
 const FLEET_EXAMPLES: &str = "\
 Examples:
   rekindle fleet
-  rekindle fleet --json | jq '.resources[] | select(.owner == \"ORPHAN\")'";
+  rekindle fleet --json | jq '.resources[] | select(.owner == \"ORPHAN\")'
+
+UNUSED: for how long nobody's code has run on it, in the words of `rekindle account`: waiting for the program to begin, or idle.";
 
 /// Options of every command.
 #[derive(Debug, Args)]

@@ -27,6 +27,16 @@ pub enum IdleCause {
     Unused,
 }
 
+impl IdleCause {
+    /// What the account calls this time: people read one word for it everywhere.
+    pub const fn account(self) -> &'static str {
+        match self {
+            Self::Starting => "waiting",
+            Self::Ended | Self::HandedBack | Self::Unused => "idle",
+        }
+    }
+}
+
 /// That a TPU is idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Idle {

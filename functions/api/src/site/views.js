@@ -83,6 +83,10 @@ export function jobsView(main, known) {
   return { changed, close: () => { isClosed = true; clearTimeout(rest); clearInterval(ages); watcher.disconnect(); } };
 }
 
+/** The word that the account has for it. */
+const accounted = (idle) => (idle.cause === "starting" ? "waiting" : "idle");
+/** For how long nobody's code has run on a TPU, and why. */
+const unused = (idle) => [`${span(idle.secs)} ${accounted(idle)}`, idle.cause === "starting" ? [] : idle.cause.replaceAll("_", " ")].flat().join(", ");
 const FLEET = [
   ["Name", (entry) => entry.name],
   ["Job", (entry) => entry.owner === "ORPHAN" || entry.owner === "FOREIGN"
@@ -92,7 +96,7 @@ const FLEET = [
       : el("a", { href: `#/job/${encodeURIComponent(entry.owner)}` }, `${entry.owner} g${entry.generation}`)],
   ["Owner", (entry) => entry.job_owner ?? "-"],
   ["State", (entry) => entry.state],
-  ["Idle", (entry) => (entry.idle ? el("span", { class: "idle" }, `${span(entry.idle.secs)}, ${entry.idle.cause.replaceAll("_", " ")}`) : "-")],
+  ["Unused", (entry) => (entry.idle ? el("span", { class: "idle" }, unused(entry.idle)) : "-")],
   ["TPU", (entry) => entry.accelerator],
   ["Zone", (entry) => entry.zone],
   ["Kind", (entry) => (entry.kind === "queued_resource" ? "queued" : entry.kind)],
@@ -109,9 +113,10 @@ export function fleetView(main) {
     try {
       const fleet = await get("/v1/fleet");
       const cost = (entries) => usd(entries.reduce((sum, entry) => sum + (entry.usd_per_hour ?? 0), 0));
-      const idle = fleet.resources.filter((entry) => entry.idle && entry.idle.cause !== "handed_back");
+      const of = (word) => fleet.resources.filter((entry) => entry.idle && entry.idle.cause !== "handed_back" && accounted(entry.idle) === word);
+      const sums = ["waiting", "idle"].map((word) => `${of(word).length} ${word}, ${cost(of(word))} an hour`);
       const parts = [el("p", {}, fleet.resources.length
-        ? `${fleet.resources.length} in all, ${cost(fleet.resources)} an hour; ${idle.length} idle, ${cost(idle)} an hour`
+        ? `${fleet.resources.length} in all, ${cost(fleet.resources)} an hour; ${sums.join("; ")}`
         : "No TPU and no queued resource.")];
       if (fleet.listed_at) parts.push(el("p", {}, `As the tick saw it ${since(fleet.listed_at)} ago.`));
       if (fleet.omitted) parts.push(el("p", {}, `${fleet.omitted} more are not shown.`));

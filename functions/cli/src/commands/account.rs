@@ -67,14 +67,15 @@ fn title(dimension: Dimension) -> Column {
 
 fn table(account: &AccountView) -> Table {
     let names = account.by.iter().map(|dimension| title(*dimension));
+    // What the money went into but useful work is what can be mended; useful work is the rest of it, and the line below tells the total.
     let amounts = [
-        number("JOBS", 4),
-        number("CHIP HOURS", 1),
-        number("USEFUL", 2),
+        number("JOBS", 7),
+        number("CHIP HOURS", 5),
+        number("USEFUL", 6),
         number("REPEATED", 3),
-        number("WAITING", 3),
-        number("IDLE", 3),
-        number("ORPHAN", 3),
+        number("WAITING", 2),
+        number("IDLE", 1),
+        number("ORPHAN", 4),
         number("COST", 0),
         number("WASTED", 0),
     ];
@@ -112,4 +113,29 @@ fn total(row: &AccountRow) -> String {
     let (hours, usd) = (row.chip_hours.total, human::usd(row.usd.total));
     let hours = hours_text(hours);
     format!("{usd} for {hours} chip hours of {jobs}, {} of them wasted,", wasted(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn where_it_is_narrow_what_was_wasted_stays() {
+        let hours =
+            json!({"total": 1234.5, "useful": 1111.0, "repeated": 20.5, "waiting": 60.0, "idle": 41.0, "orphan": 2.0});
+        let row =
+            json!({"owner": "research", "tag": "ablation-of-warmup", "jobs": 12, "chip_hours": hours, "usd": hours});
+        let view = json!({
+            "by": ["owner", "tag"], "since": "2026-09-07", "through": "2026-11-28T12:00:00Z", "rows": [row], "total": row,
+        });
+        let table = table(&serde_json::from_value(view).unwrap());
+        let head =
+            |width| table.render(Some(width)).lines().next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(head(100), "OWNER TAG CHIP HOURS REPEATED WAITING IDLE ORPHAN COST WASTED");
+        assert_eq!(head(80), "OWNER TAG REPEATED WAITING IDLE ORPHAN COST WASTED");
+        assert_eq!(head(64), "OWNER TAG WAITING IDLE COST WASTED");
+        assert_eq!(head(54), "OWNER TAG IDLE COST WASTED");
+    }
 }

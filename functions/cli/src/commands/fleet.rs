@@ -34,10 +34,8 @@ pub(crate) async fn run(context: &Context) -> Result<()> {
     if total > 0.0 {
         context.printer.talk(&format!("{} an hour in all", human::usd(total)));
     }
-    for (is_handed_back, what) in [(false, "idle"), (true, "being given back")] {
-        let is_so = |entry: &&FleetEntry| {
-            entry.idle.is_some_and(|idle| (idle.cause == IdleCause::HandedBack) == is_handed_back)
-        };
+    for what in ["waiting", "idle", "being given back"] {
+        let is_so = |entry: &&FleetEntry| entry.idle.is_some_and(|idle| summed(idle.cause) == what);
         let those: Vec<&FleetEntry> = fleet.resources.iter().filter(is_so).collect();
         if !those.is_empty() {
             let usd: f64 = those.iter().filter_map(|entry| entry.usd_per_hour).sum();
@@ -62,7 +60,7 @@ fn table(entries: &[FleetEntry]) -> Table {
         text("JOB", 0),
         text("STATE", 0),
         text("OWNER", 2),
-        text("IDLE", 3),
+        text("UNUSED", 3),
         text("TPU", 1),
         text("ZONE", 4),
         text("KIND", 2),
@@ -100,20 +98,28 @@ fn kind(entry: &FleetEntry) -> String {
     format!("{bought} {what}")
 }
 
-/// For how long nobody's code has run on it, and why.
+/// In which sum it is.
+fn summed(of: IdleCause) -> &'static str {
+    if of == IdleCause::HandedBack { "being given back" } else { of.account() }
+}
+
+/// For how long nobody's code has run on it, by the word that `account` has for it, and why.
 fn idle(entry: &FleetEntry) -> String {
     entry.idle.map_or_else(
         || "-".to_owned(),
-        |idle| format!("{}, {}", human::duration(idle.secs), cause(idle.cause)).yellow().to_string(),
+        |idle| {
+            format!("{} {}{}", human::duration(idle.secs), idle.cause.account(), cause(idle.cause)).yellow().to_string()
+        },
     )
 }
 
 fn cause(of: IdleCause) -> &'static str {
     match of {
-        IdleCause::Starting => "starting",
-        IdleCause::Ended => "ended",
-        IdleCause::HandedBack => "handed back",
-        IdleCause::Unused => "unused",
+        // There is no other.
+        IdleCause::Starting => "",
+        IdleCause::Ended => ", ended",
+        IdleCause::HandedBack => ", handed back",
+        IdleCause::Unused => ", unused",
     }
 }
 

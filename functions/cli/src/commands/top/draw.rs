@@ -395,8 +395,10 @@ fn fleet(frame: &mut Frame<'_>, area: Rect, state: &State) {
     order.truncate(order.len() - more);
     let rows = order.into_iter().map(|entry| {
         let usd = entry.usd_per_hour.map_or_else(dash, |usd| format!("{usd:.2}"));
-        let does =
-            entry.idle.map_or_else(|| entry.state.clone(), |idle| format!("idle {}", human::duration(idle.secs)));
+        let does = entry.idle.map_or_else(
+            || entry.state.clone(),
+            |idle| format!("{} {}", idle.cause.account(), human::duration(idle.secs)),
+        );
         let row = Row::new(vec![whose(entry), does, entry.accelerator.clone(), entry.zone.clone(), usd]);
         match entry.owner {
             Some(Owner::Orphan) => row.style(Style::new().add_modifier(Modifier::REVERSED)),

@@ -121,17 +121,18 @@ const ROWS: &str = "
     return [...document.querySelectorAll('#fleet tbody tr')].map((row) =>
       Object.fromEntries([...row.cells].map((cell, at) => [titles[at], cell.textContent])));";
 
-/// What each row is due to say; `Idle` by its cause alone, since its time goes on.
+/// What each row is due to say; `Unused` by its cause alone, since its time goes on.
 fn due(entry: &Value) -> Value {
     let words = |name: &str| entry[name].as_str().unwrap_or_default().replace('_', " ");
     let owner = match (entry["owner"].as_str(), &entry["generation"]) {
         (Some(owner @ ("ORPHAN" | "FOREIGN")), _) => owner.to_owned(),
         (owner, generation) => format!("{} g{generation}", owner.unwrap_or_default()),
     };
-    let cause = entry["idle"]["cause"].as_str().unwrap_or("-").replace('_', " ");
+    // Before the program began it is waiting, as in the account.
+    let cause = entry["idle"]["cause"].as_str().unwrap_or("-").replace('_', " ").replace("starting", "waiting");
     let usd = entry["usd_per_hour"].as_f64().map_or_else(|| "-".to_owned(), |usd| format!("{usd:.2}"));
     json!({
-        "Name": entry["name"], "Job": owner, "Owner": entry["job_owner"].as_str().unwrap_or("-"), "State": words("state"), "Idle": cause, "TPU": words("accelerator"),
+        "Name": entry["name"], "Job": owner, "Owner": entry["job_owner"].as_str().unwrap_or("-"), "State": words("state"), "Unused": cause, "TPU": words("accelerator"),
         "Zone": words("zone"), "Kind": words("kind"), "Bought": words("capacity"), "$/h": usd,
     })
 }
@@ -147,9 +148,10 @@ pub(super) async fn fleet(dev: &Dev, page: &Browser, stage: &Stage) -> Result<()
         let entries = fleet["resources"].as_array().context("no resources")?;
         rows = page.script(ROWS).await?;
         for row in rows.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
-            let idle = row["Idle"].as_str().unwrap_or_default();
-            let cause = idle.rsplit_once(", ").map_or(idle, |(_, cause)| cause).to_owned();
-            row.insert("Idle".to_owned(), cause.into());
+            let unused = row["Unused"].as_str().unwrap_or_default();
+            let word = unused.rsplit_once(", ").or_else(|| unused.rsplit_once(' '));
+            let word = word.map_or(unused, |(_, word)| word).to_owned();
+            row.insert("Unused".to_owned(), word.into());
             row.remove("Age");
         }
         let due: Vec<Value> = entries.iter().map(due).collect();
@@ -162,11 +164,14 @@ pub(super) async fn fleet(dev: &Dev, page: &Browser, stage: &Stage) -> Result<()
     ensure!(owner(&stage.orphan) == "ORPHAN" && owner(&stage.stranger) == "FOREIGN", "{rows:#}");
     let of = |id: &str| rows.as_array().into_iter().flatten().find(|row| row["Job"] == format!("{id} g1"));
     let sets_up = of("sets-up").context("no row of sets-up")?;
-    ensure!(sets_up["Idle"] == "starting" && sets_up["Bought"] == "on demand", "{sets_up}");
+    ensure!(sets_up["Unused"] == "waiting" && sets_up["Bought"] == "on demand", "{sets_up}");
     let runs = of("runs").context("no row of runs")?;
     ensure!(runs["Owner"] == dev.job("runs").await?["owner"] && runs["Owner"] != "-", "{runs}");
-    ensure!(runs["Idle"] == "-" && runs["Bought"] == "spot", "{runs}");
-    page.sees("main p", "how many are idle", |text| text.contains("4 in all") && text.contains("1 idle, $")).await?;
+    ensure!(runs["Unused"] == "-" && runs["Bought"] == "spot", "{runs}");
+    page.sees("main p", "how many are not used", |text| {
+        text.contains("4 in all") && text.contains("1 waiting, $") && text.contains("0 idle, $")
+    })
+    .await?;
     page.shot("fleet").await
 }
 
