@@ -102,6 +102,7 @@ pub(crate) struct Exec {
 }
 
 const EXEC_EXAMPLES: &str = "\
+The command gets no input: `rekindle sync` brings a file that it can read.
 The exit code is 0 if it is 0 on every worker, else the highest.
 Ctrl-C ends the command on its workers; a second one does not wait for that.
 Examples:

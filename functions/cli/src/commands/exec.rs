@@ -1,6 +1,7 @@
 //! `exec`: a command on the workers of a workspace, its output as it comes, its exit codes.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -42,8 +43,16 @@ pub(crate) async fn run(context: &Context, options: &Exec) -> Result<ExitCode> {
     let builtin = command_of_shell(&options.command);
     let body = ExecBody { run: Some(command), unpack: None, worker: worker(&options.worker) };
     let mut screen = Screen { context, rest: BTreeMap::new(), has_prefix: false };
+    let is_warned = waits_for_reader();
+    if is_warned {
+        unread(context, &options.name);
+    }
     let Carried { view, .. } = carry_out(context, &target, &body, &mut screen).await?;
     screen.end()?;
+    // Who writes into a pipe may have begun after us.
+    if !is_warned && waits_for_reader() {
+        unread(context, &options.name);
+    }
     let mut worst = 0;
     for of in &view.workers {
         let Some(exit) = &of.exit else { continue };
@@ -62,6 +71,20 @@ pub(crate) async fn run(context: &Context, options: &Exec) -> Result<ExitCode> {
         context.printer.talk(&format!("next: a shell runs what is one word: `rekindle exec {name} -- '{line}'`"));
     }
     Ok(ExitCode::from(u8::try_from(worst).unwrap_or(u8::MAX)))
+}
+
+/// Whether something stands on our stdin, and was not typed there: a pipe, or a file.
+fn waits_for_reader() -> bool {
+    let stdin = std::io::stdin();
+    !stdin.is_terminal() && rustix::io::ioctl_fionread(&stdin).is_ok_and(|bytes| bytes > 0)
+}
+
+/// Says that what was piped in reaches nobody. No fault: the rest of a list that a script reads line by line stands there, too.
+fn unread(context: &Context, name: &str) {
+    context.printer.warn("the command gets no input: what stands on stdin is not sent to the workers");
+    context.printer.talk(&format!(
+        "next: bring it as a file, `rekindle sync FILE {name}:`, and read that: `rekindle exec {name} -- 'COMMAND <FILE'`"
+    ));
 }
 
 /// The exit code of a command that could not be started.

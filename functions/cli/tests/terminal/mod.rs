@@ -264,6 +264,24 @@ async fn ssh_goes_to_the_first_worker_and_through_the_proxy_where_it_is_told_to(
     assert!(stdout(&output).is_empty(), "{output:?}");
 }
 
+#[tokio::test]
+async fn exec_says_that_what_is_piped_in_reaches_nobody() {
+    let server = server::start().await;
+    let home = project();
+    for (script, is_told) in [
+        ("echo words >file; exec <file", true),
+        ("mkfifo pipe; exec 0<>pipe; echo words >&0", true),
+        (": >empty; exec <empty", false),
+        ("exec </dev/null", false),
+    ] {
+        let script = format!("{script}; \"$REKINDLE\" exec box -- hostname");
+        let output = shell(&server, home.path(), &script).await;
+        let said = String::from_utf8(output.stderr.clone()).unwrap();
+        assert!(said.contains("rekindle sync FILE box:") == is_told, "{script}: {output:?}");
+        assert_eq!(said.matches("gets no input").count(), usize::from(is_told), "{script}: {said}");
+    }
+}
+
 /// The commands that the help lists.
 async fn commands(server: &server::Server) -> Vec<String> {
     let help = stdout(&rekindle(server, "rekindle --help").await);
