@@ -268,7 +268,7 @@ pub(crate) struct Run {
     pub(crate) words: Vec<String>,
     /// Folder with the program, or its name in the configuration; equal folders are sent once, so its files come with the
     /// same time everywhere [default: `folder` of the preset, of rekindle.toml or of the configuration, else the current]
-    #[arg(long, value_name = "DIR", conflicts_with = "no_code")]
+    #[arg(add = complete::folders(), long, value_name = "DIR", conflicts_with = "no_code")]
     pub(crate) folder: Option<PathBuf>,
     /// Send no folder: the program is on the machine already, or the job says `code`
     #[arg(long)]
@@ -313,8 +313,8 @@ pub(crate) struct Run {
     /// Who pays
     #[arg(long)]
     pub(crate) owner: Option<String>,
-    /// Label for people; may be repeated
-    #[arg(long, value_name = "TAG", value_delimiter = ',')]
+    /// Label for people; several with commas
+    #[arg(add = complete::tags(), long, value_name = "TAG", value_delimiter = ',')]
     pub(crate) tag: Vec<String>,
     /// Free text for people
     #[arg(long, value_name = "TEXT")]

@@ -54,8 +54,37 @@ pub(crate) fn jobs() -> ArgValueCompleter {
 
 /// Names of workspaces.
 pub(crate) fn workspaces() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| ids(current, is_workspace))
+}
+
+fn is_workspace(job: &JobView) -> bool {
+    job.spec["workspace"] == true && !job.phase.is_terminal()
+}
+
+/// Who pays for the newest jobs.
+pub(crate) fn owners() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| of_jobs(current, |job| vec![job.owner.clone()]))
+}
+
+/// Tags of the newest jobs.
+pub(crate) fn tags() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| of_jobs(current, |job| job.tags.clone()))
+}
+
+/// Folders, and the names that the configuration has for some.
+pub(crate) fn folders() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
-        ids(current, |job| job.spec["workspace"] == true && !job.phase.is_terminal())
+        let names = project().map(|project| project.folders().keys().cloned().collect::<Vec<_>>()).unwrap_or_default();
+        let names = names.into_iter().filter(|name| begins(name, current)).map(CompletionCandidate::new);
+        PathCompleter::dir().complete(current).into_iter().chain(names).collect()
+    })
+}
+
+/// One side of `sync`: files here, and `NAME:` of each workspace.
+pub(crate) fn sides() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let there = of_jobs(current, |job| is_workspace(job).then(|| format!("{}:", job.id)).into_iter().collect());
+        PathCompleter::any().complete(current).into_iter().chain(there).collect()
     })
 }
 
@@ -128,12 +157,21 @@ fn begins(word: &str, current: &OsStr) -> bool {
     current.to_str().is_some_and(|begin| word.starts_with(begin))
 }
 
-fn ids(current: &OsStr, is_wanted: fn(&JobView) -> bool) -> Vec<CompletionCandidate> {
+/// Words that jobs have, each once.
+fn of_jobs(current: &OsStr, words: impl Fn(&JobView) -> Vec<String>) -> Vec<CompletionCandidate> {
+    let all: BTreeSet<String> = newest().iter().flat_map(words).filter(|word| begins(word, current)).collect();
+    all.into_iter().map(CompletionCandidate::new).collect()
+}
+
+fn newest() -> Vec<JobView> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else { return Vec::new() };
     let asked = runtime.block_on(async { tokio::time::timeout(WITHIN, ask()).await });
-    let jobs = asked.ok().flatten().unwrap_or_default();
-    let jobs = jobs.into_iter().filter(|job| is_wanted(job) && begins(job.id.as_str(), current));
+    asked.ok().flatten().unwrap_or_default()
+}
+
+fn ids(current: &OsStr, is_wanted: fn(&JobView) -> bool) -> Vec<CompletionCandidate> {
+    let jobs = newest().into_iter().filter(|job| is_wanted(job) && begins(job.id.as_str(), current));
     jobs.map(|job| CompletionCandidate::new(job.id.as_str()).help(Some(job.phase.as_str().into()))).collect()
 }
 

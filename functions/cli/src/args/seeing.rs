@@ -18,10 +18,10 @@ pub(crate) struct Ps {
     #[arg(add = complete::phases(), long, value_parser = phase, value_delimiter = ',')]
     pub(crate) phase: Vec<Named>,
     /// Only jobs of this owner
-    #[arg(long)]
+    #[arg(add = complete::owners(), long)]
     pub(crate) owner: Option<String>,
     /// Only jobs with this tag
-    #[arg(long)]
+    #[arg(add = complete::tags(), long)]
     pub(crate) tag: Option<String>,
     /// Only jobs that have not ended
     #[arg(long)]
@@ -97,7 +97,7 @@ pub(crate) struct Account {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "owner", value_name = "WHAT")]
     pub(crate) by: Vec<By>,
     /// Only what this owner pays
-    #[arg(long)]
+    #[arg(add = complete::owners(), long)]
     pub(crate) owner: Option<String>,
     /// This week and those before it, so many in all
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=520))]
@@ -133,7 +133,7 @@ pub(crate) struct Since {
     /// From then on: so long ago, such as 12h, a day, or a time [default: your last look, which is remembered; at first 24h]
     pub(crate) time: Option<String>,
     /// Only this owner's jobs
-    #[arg(long)]
+    #[arg(add = complete::owners(), long)]
     pub(crate) owner: Option<String>,
 }
 
@@ -152,9 +152,9 @@ Without a time it goes on from where you last looked on this server, and remembe
 #[command(after_help = "Examples:\n  rekindle top\n  rekindle top --owner research\n\nKeys: ? lists them.")]
 pub(crate) struct Top {
     /// Only jobs of this owner
-    #[arg(long)]
+    #[arg(add = complete::owners(), long)]
     pub(crate) owner: Option<String>,
     /// Only jobs with this tag
-    #[arg(long)]
+    #[arg(add = complete::tags(), long)]
     pub(crate) tag: Option<String>,
 }

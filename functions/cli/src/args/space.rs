@@ -26,7 +26,7 @@ pub(crate) struct Up {
     #[arg(long, value_name = "COMMAND")]
     pub(crate) setup: Option<String>,
     /// Folder to begin with, on each new TPU; `rekindle sync` brings more [default: `folder` of the preset, else none]
-    #[arg(long, value_name = "DIR")]
+    #[arg(add = complete::folders(), long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
     /// Pause it when nobody has used it for so long, or `none` [default: 8h]
     #[arg(long, value_name = "TIME")]
@@ -115,8 +115,10 @@ Examples:
 #[command(after_help = SYNC_EXAMPLES)]
 pub(crate) struct Sync {
     /// A folder or file here, or NAME:PATH in a workspace
+    #[arg(add = complete::sides())]
     pub(crate) from: String,
     /// The same; one of both is in a workspace. One file takes this name, or keeps its own in a folder that is there
+    #[arg(add = complete::sides())]
     pub(crate) to: String,
     /// Only this worker: w3, or s1w3 where there are slices; `all` is every worker
     #[arg(long, value_name = "wN|all", default_value = "all")]

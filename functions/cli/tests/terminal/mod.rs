@@ -333,6 +333,13 @@ async fn jobs_workspaces_and_presets_are_proposed_as_they_are_now() {
         ("exec b", "box\n"),
         ("run --preset sm", "small\n"),
         ("run --preset rer", "rerun\n"),
+        // train.py is none.
+        ("run --folder tra", "\n"),
+        ("run --folder ../pro", "../project/\n"),
+        ("ps --owner res", "research\n"),
+        ("ps --tag abl", "ablation\n"),
+        ("sync bo", "box:\n"),
+        ("sync train. bo", "box:\n"),
         ("run --tpu v4-8,v6e-6", "v4-8,v6e-64\n"),
         ("up dev --zone us-west4", "us-west4-a\n"),
         ("ps --phase prov", "provisioning\n"),
