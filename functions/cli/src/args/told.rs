@@ -7,16 +7,18 @@ use crate::complete;
 
 /// `tag`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  rekindle tag train-1 ablation best\n  rekindle tag train-1 --remove best")]
+#[command(
+    after_help = "Examples:\n  rekindle tag train-1 ablation best\n  rekindle tag train-1 ablation,best\n  rekindle tag train-1 --remove best"
+)]
 pub(crate) struct Tag {
     /// The job
     #[arg(add = complete::jobs())]
     pub(crate) job: String,
-    /// Tags to add
-    #[arg(value_name = "TAG", required_unless_present = "remove")]
+    /// Tags to add; a comma parts two, as everywhere
+    #[arg(add = complete::tags(), value_name = "TAG", required_unless_present = "remove", value_delimiter = ',')]
     pub(crate) add: Vec<String>,
-    /// Tag to take away; may be repeated
-    #[arg(long, value_name = "TAG", value_delimiter = ',')]
+    /// Tag to take away; several with commas
+    #[arg(add = complete::tags(), long, value_name = "TAG", value_delimiter = ',')]
     pub(crate) remove: Vec<String>,
 }
 

@@ -10,7 +10,9 @@ use crate::human;
 
 /// Adds tags and takes tags away.
 pub(crate) async fn tag(context: &Context, options: Tag) -> Result<()> {
-    let body = LabelsBody { add_tags: options.add, remove_tags: options.remove, notes: None };
+    // `'one, two'` means two words, as in `run --tag`.
+    let trimmed = |tags: Vec<String>| tags.iter().map(|tag| tag.trim().to_owned()).collect();
+    let body = LabelsBody { add_tags: trimmed(options.add), remove_tags: trimmed(options.remove), notes: None };
     change(context, &options.job, &body).await
 }
 

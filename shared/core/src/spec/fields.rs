@@ -270,7 +270,13 @@ pub const FIELDS: &[Field] = &[
     ),
     field("priority", "number, 0 to 100", Value("50"), "80", "Higher is served first where capacity is short"),
     field("owner", TEXT, Means("you"), r#""research""#, "Who pays; the policy must let you submit for them"),
-    field("tags", WORDS, NONE, r#"["ablation"]"#, "Labels for people; also `rekindle tag`"),
+    field(
+        "tags",
+        WORDS,
+        NONE,
+        r#"["ablation"]"#,
+        "Labels for people; also `rekindle tag`. On the command line a comma parts two",
+    ),
     field("notes", TEXT, NONE, r#""second try with warmup""#, "Free text for people; also `rekindle note`"),
     field(
         "notify[].webhook",

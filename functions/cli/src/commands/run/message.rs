@@ -314,6 +314,9 @@ fn set(job: &mut Map<String, Value>, assignment: &str) -> Result<()> {
         let next = "the value is YAML: put quotes around a text with [, {, : or #";
         wrong.causes.into_iter().fold(fault, Fault::because).next(next)
     })?;
+    // As `--tag` takes them.
+    let tags = value.as_str().filter(|_| field == "tags");
+    let value = tags.map_or_else(|| value.clone(), |tags| json!(tags.split(',').map(str::trim).collect::<Vec<_>>()));
     // A variable of the program is text, as it stands there: 1e3 and 0.10 as well.
     let is_variable = field.starts_with("env.") && (value.is_number() || value.is_boolean());
     place(job, field, if is_variable { Value::from(text.trim()) } else { value })
@@ -389,6 +392,16 @@ mod tests {
             "budgets": {"user_failures": 3},
         });
         assert_eq!(Value::Object(message(&options, &Project::default()).unwrap()), want);
+    }
+
+    #[test]
+    fn a_comma_parts_two_tags_wherever_they_are_written() {
+        for (tag, set) in [("one", "tags=one, two"), ("one", "tags=[one, two]"), ("one, two", "notes=x")] {
+            let tag = tag.split(',').map(str::to_owned).collect();
+            let options = Run { command: words(&["a"]), tag, set: words(&[set]), ..Run::default() };
+            let job = message(&options, &Project::default()).unwrap();
+            assert_eq!(job["tags"], json!(["one", "two"]), "{set}");
+        }
     }
 
     #[test]
