@@ -329,7 +329,7 @@ async fn a_message_that_cannot_be_used_is_seen_and_put_right_as_the_readme_says(
     wrong["tpu"].as_object_mut().unwrap().remove("accelerator");
     assert_eq!(publish(headers[0], &wrong).await, 204);
     let told = rig.dead_reasons().concat();
-    assert!(jobs(&rig).is_empty() && told.contains("did you mean `accelerator`?"), "{told}");
+    assert!(jobs(&rig).is_empty() && told.contains("did you mean `tpu.accelerator`?"), "{told}");
     assert_eq!(publish(headers[1], &spec("train")).await, 204);
     assert_eq!(jobs(&rig), ["train"]);
 }

@@ -69,7 +69,12 @@ impl<'a> Object<'a> {
         };
         let object = Self { path: path.to_owned(), map };
         for field in map.keys().filter(|field| !known.contains(&field.as_str())) {
-            faults.add(object.at(field), format!("unknown field; {}", advise(field, known)));
+            // Whole, as it is written behind `--set`.
+            let advice = match meant(field, known) {
+                Some(near) => format!("did you mean `{}`?", object.at(near)),
+                None => advise(field, known),
+            };
+            faults.add(object.at(field), format!("unknown field; {advice}"));
         }
         Some(object)
     }
@@ -255,10 +260,15 @@ const MEANT: [(&str, &str); 7] = [
     ("timeout", "limits"),
 ];
 
+/// The known word that a word stands for, if it is one that others use or like one of ours.
+fn meant<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let theirs = MEANT.iter().find(|(other, ours)| *other == word && known.contains(ours)).map(|(_, ours)| *ours);
+    theirs.or_else(|| nearest(word, known))
+}
+
 /// `did you mean X?`, or the known words.
 pub(super) fn advise(word: &str, known: &[&str]) -> String {
-    let meant = MEANT.iter().find(|(other, ours)| *other == word && known.contains(ours)).map(|(_, ours)| *ours);
-    match meant.or_else(|| nearest(word, known)) {
+    match meant(word, known) {
         Some(nearest) => format!("did you mean `{nearest}`?"),
         None => format!("known here: {}", list(known)),
     }

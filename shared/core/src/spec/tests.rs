@@ -286,7 +286,8 @@ fn every_fault_is_named_at_once() {
 fn each_fault_says_the_next_step() {
     refuses(&with(&["zones"], json!([])), "zones", "known here: id, run");
     refuses(&with(&["tag"], json!([])), "tag", "did you mean `tags`?");
-    refuses(&with(&["tpu", "accelerators"], json!([])), "tpu.accelerators", "did you mean `accelerator`?");
+    refuses(&with(&["tpu", "accelerators"], json!([])), "tpu.accelerators", "did you mean `tpu.accelerator`?");
+    refuses(&with(&["limits"], json!({"totall": "2h"})), "limits.totall", "did you mean `limits.total`?");
     refuses(&with(&["tpu", "accelerator"], json!("v5e-16")), "tpu.accelerator", "did you mean v5litepod-16?");
     refuses(&with(&["tpu", "accelerator"], json!("a100")), "tpu.accelerator", "known families: v2, v3");
     refuses(&with(&["tpu", "accelerator"], json!([])), "tpu.accelerator", "v5litepod-8");
