@@ -37,6 +37,7 @@ pub(crate) fn fault(error: &Error, words: &[String]) -> Option<Fault> {
     }
     tips.extend(lacks_dashes(error, words));
     tips.extend(of_program(error, words));
+    tips.extend(of_end(error, words));
     tips.push(format!("`{} --help` tells what it takes, with examples", command(words)));
     // The number that shells and clap's users expect for it.
     let fault = causes.into_iter().fold(Fault::input(what), Fault::because).exits(Exit::Unexpected);
@@ -95,10 +96,22 @@ fn of_program(error: &Error, words: &[String]) -> Option<String> {
     })
 }
 
+/// What to type for the last lines where a negative number was: as in Python, it seems to count from the end.
+fn of_end(error: &Error, words: &[String]) -> Option<String> {
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidArg) else { return None };
+    let is_count = |pair: &[String]| {
+        let given = pair[1].strip_prefix('-').filter(|_| matches!(pair[0].as_str(), "-n" | "--tail"));
+        given.filter(|number| pair[1].starts_with(typed) && number.parse::<usize>().is_ok()).map(str::to_owned)
+    };
+    let number = words.windows(2).find_map(is_count).filter(|_| command(words) == "rekindle logs")?;
+    Some(format!("write -n {number}: it counts from the end"))
+}
+
 /// Whether what was not understood was to be the value of the option before it: behind `--` it would be none.
 fn is_value(error: &Error, words: &[String]) -> bool {
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidArg) else { return false };
-    words.windows(2).any(|pair| pair[0].starts_with("--") && pair[0].len() > 2 && pair[1].starts_with(typed))
+    let is_option = |word: &str| word.len() > 2 && word.starts_with("--") || word == "-n";
+    words.windows(2).any(|pair| is_option(&pair[0]) && pair[1].starts_with(typed))
 }
 
 /// The command whose help tells more: the first of the words that is one.
@@ -158,6 +171,12 @@ mod tests {
                 "logs a --since soon",
                 &["invalid value 'soon' for '--since", "12h, yesterday, 2026-11-27"],
                 "logs --help`",
+            ),
+            ("logs a -n -3", &["unexpected argument '-3' found"], "write -n 3: it counts from the end; `rekindle logs"),
+            (
+                "logs a --tail -20",
+                &["unexpected argument '-2' found"],
+                "write -n 20: it counts from the end; `rekindle logs",
             ),
             ("ps --all -n 3", &["'--all' cannot be used with '--limit <N>'"], "ps --help`"),
             ("ps --all --all", &["'--all' cannot be used multiple times"], "ps --help`"),

@@ -9,12 +9,14 @@ use owo_colors::{AnsiColors, OwoColorize as _};
 use rekindle_wire::v1::{JobView, OutputLine};
 use tokio::sync::Mutex;
 
+use super::run::arguments::quoted;
 use super::{Context, job_path, leave, wait, workspace};
 use crate::answers::LogLine;
 use crate::api::{Event, Events, read, typed};
 use crate::args::Logs;
 use crate::exit::Exit;
 use crate::fault::Result;
+use crate::human;
 use crate::printer::Printer;
 
 mod ends;
@@ -64,10 +66,21 @@ pub(crate) async fn run(context: &Context, options: &Logs) -> Result<()> {
     };
     context.api.get_text(&path, &query, write).await?;
     writer.release()?;
+    let is_silent = writer.is_silent;
     if !has_output {
         context.printer.talk(&none_of(options));
+    } else if is_silent {
+        no_match(context, options);
     }
     Ok(())
+}
+
+/// Says that `--grep` left nothing: an empty answer looks like a fault, and a machine sees that there is none.
+fn no_match(context: &Context, options: &Logs) {
+    let Some(pattern) = options.grep.as_ref().filter(|_| !context.printer.is_json) else { return };
+    let of = if options.tail.is_some() { "of the newest output of" } else { "of" };
+    let (job, pattern) = (&options.job, quoted(pattern.as_str()));
+    context.printer.talk(&human::tame(&format!("no line {of} {job} matches --grep {pattern}")));
 }
 
 /// Why nothing is shown: an empty answer looks like a fault.
@@ -180,6 +193,9 @@ async fn output(context: &Context, options: &Logs, told: &Told<'_>) -> Result<()
                     Ok(Some(event)) if event.kind == "end" => {
                         writer.release()?;
                         writer.close()?;
+                        if writer.is_silent {
+                            no_match(context, options);
+                        }
                         return end(context, options, told, &mut breaks).await;
                     }
                     Ok(Some(event)) => {
@@ -293,13 +309,15 @@ struct Writer<'a> {
     partial: Vec<u8>,
     /// For `--tail`, until the last lines are known.
     held: Option<Held>,
+    /// No line was shown.
+    is_silent: bool,
 }
 
 impl<'a> Writer<'a> {
     fn new(printer: Printer, options: &'a Logs) -> Self {
         let is_coloured = crate::printer::has_colours();
         let held = options.tail.map(Held::new);
-        Self { printer, is_coloured, options, heading: None, bar: None, partial: Vec::new(), held }
+        Self { printer, is_coloured, options, heading: None, bar: None, partial: Vec::new(), held, is_silent: true }
     }
 
     /// Takes objects, a line each, cut anywhere.
@@ -342,6 +360,7 @@ impl<'a> Writer<'a> {
             return Ok(());
         }
         self.begin()?;
+        self.is_silent = false;
         if self.printer.is_json {
             return self.printer.json_line(&LogLine { attempt: line.attempt, worker: &line.worker, line: &said });
         }
