@@ -47,7 +47,8 @@ pub(crate) async fn progress(
         let of = || workers.iter().filter(|report| report.attempt == attempt);
         let known = job.attempts.iter().find(|a| a.number == attempt);
         let told = of().filter_map(|report| report.resumed_from).min();
-        let from = told.or_else(|| known?.begins_at());
+        // Of one that the job has forgotten the series tells alone.
+        let from = told.or_else(|| known?.begins_at()).or(series.from);
         let step = of().filter_map(|report| report.step).max().max(known.and_then(|a| a.step));
         AttemptProgress { attempt, from, step, points: series.points }
     });

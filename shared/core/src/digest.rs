@@ -198,7 +198,7 @@ mod tests {
     fn steps_are_counted_from_where_the_line_was_at_that_moment() {
         let series = |points: &[(i64, u64)]| {
             let points = points.iter().map(|(secs, step)| crate::series::Point::new(at(*secs), *step, None));
-            Series { gap_ms: 0, points: points.collect() }
+            Series { points: points.collect(), ..Series::default() }
         };
         let all = [(1, series(&[(10, 100), (20, 200)])), (2, series(&[(40, 150), (50, 250)]))];
         let mut job = job(Phase::Running, 2);

@@ -32,6 +32,9 @@ impl Point {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Series {
+    /// Step at which the attempt began, as far as it was told. The job itself remembers only its newest attempts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<u64>,
     /// Two points are at least so far apart, in milliseconds.
     pub gap_ms: u64,
     /// The points.

@@ -83,7 +83,7 @@ async fn once(
         Some(at) => docs.write_shared(&kind, next.clone(), Precondition::At(at.revision)).await?,
         None => docs.write_shared(&kind, next.clone(), Precondition::Absent).await?,
     };
-    points::add(api, &report.job, before, &next).await;
+    points::add(api, &report.job, attempt, before, &next).await;
     let Some(news) = news else { return Ok(None) };
     let complete = match news {
         Change::Ready => all(api, job, attempt, revision, |w| w.state == WorkerState::Ready).await?,

@@ -226,6 +226,28 @@ async fn progress_is_kept_thinned_over_attempts() {
 }
 
 #[tokio::test]
+async fn where_an_attempt_began_is_known_when_the_job_has_forgotten_it() {
+    let served = Served::with_job().await;
+    for agent in &mut super::agents::running(&served).await {
+        let mut report = agent.report(WorkerState::Running);
+        (report.progress.step, report.progress.resumed_from) = (Some(40), Some(30));
+        report.progress.step_at = Some(served.rig.fakes.clock.now());
+        agent.send(&report).await;
+    }
+    let from = async || served.get("/v1/jobs/train/progress").await.json()["attempts"][0]["from"].clone();
+    assert_eq!(from().await, json!(30));
+    let name = served.get("/v1/jobs/train").await.json()["resources"][0]["name"].as_str().unwrap().to_owned();
+    assert!(served.rig.fakes.tpu.set_state(&name, SliceState::Preempted));
+    for _ in 0..40 {
+        served.rig.pass("train").await;
+        served.rig.advance(30);
+    }
+    let known = served.rig.job("train").await.unwrap().attempts;
+    assert!(known.iter().all(|attempt| attempt.number > 1), "it is forgotten: {known:?}");
+    assert_eq!(from().await, json!(30));
+}
+
+#[tokio::test]
 async fn what_the_provider_took_costs_nothing_an_hour_any_more() {
     let served = Served::with_job().await;
     let usd = async || served.get("/v1/jobs/train").await.json()["resources"][0]["usd_per_hour"].clone();
