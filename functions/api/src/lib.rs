@@ -105,6 +105,7 @@ pub fn people(api: Api) -> Router {
         .route("/v1/thaw", post(freeze::thaw))
         .route("/", get(site::index))
         .route("/site/page.css", get(site::style))
+        .route("/favicon.ico", get(site::icon))
         .route("/site/{name}", get(site::script))
         .layer(middleware::from_fn(etag::tagged))
         .layer(middleware::from_fn(site::same_origin))

@@ -21,6 +21,11 @@ pub(crate) async fn style(headers: HeaderMap) -> Response {
     file(&headers, "text/css; charset=utf-8", include_str!("site/page.css"))
 }
 
+/// `GET /favicon.ico`: browsers ask for it on their own, also beside an answer of the API.
+pub(crate) async fn icon(headers: HeaderMap) -> Response {
+    file(&headers, "image/svg+xml", include_str!("site/icon.svg"))
+}
+
 /// `GET /site/{name}.js`.
 pub(crate) async fn script(headers: HeaderMap, axum::extract::Path(name): axum::extract::Path<String>) -> Response {
     let text = match name.as_str() {

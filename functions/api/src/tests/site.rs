@@ -45,6 +45,7 @@ async fn the_pages_files_come_from_the_server_alone_and_only_when_they_changed()
     for (path, kind) in [
         ("/", "text/html"),
         ("/site/page.css", "text/css"),
+        ("/favicon.ico", "image/svg+xml"),
         ("/site/page.js", "text/javascript"),
         ("/site/views.js", "text/javascript"),
         ("/site/job.js", "text/javascript"),
