@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use owo_colors::OwoColorize as _;
 use rekindle_core::effect::Effect;
 use rekindle_core::history::HistoryEntry;
+use rekindle_core::job::Phase;
 use rekindle_wire::v1::JobView;
 
 use crate::human;
@@ -22,8 +23,8 @@ pub(crate) struct Timeline {
     printer: Printer,
     begin: Instant,
     bar: ProgressBar,
-    /// The sentence of the last decision.
-    said: RefCell<String>,
+    /// The phase and the sentence of the last decision.
+    said: RefCell<(Phase, String)>,
 }
 
 impl Timeline {
@@ -34,7 +35,7 @@ impl Timeline {
         if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
             bar.set_style(style.progress_chars("━━─"));
         }
-        Self { printer, begin, bar, said: RefCell::default() }
+        Self { printer, begin, bar, said: RefCell::new((Phase::Pending, String::new())) }
     }
 
     /// A line without a time.
@@ -50,14 +51,8 @@ impl Timeline {
     /// A decision: its sentence, or what is new where the sentence is still the same; below it what was found out.
     pub(crate) fn decision(&self, entry: &HistoryEntry) {
         let phase = human::paint(entry.to, &format!("{:<12}", entry.to.as_str()));
-        let mut news = human::news(entry).into_iter();
-        let mut text = human::tame(&entry.message);
-        if self.said.borrow().as_str() == text
-            && let Some(first) = news.next()
-        {
-            text = first;
-        }
-        self.said.replace(human::tame(&entry.message));
+        let before = self.said.replace((entry.to, human::tame(&entry.message)));
+        let Some((mut text, news)) = told(&before, entry) else { return };
         for effect in &entry.effects {
             match effect {
                 Effect::CreateGeneration { generation } => {
@@ -70,8 +65,8 @@ impl Timeline {
             }
         }
         self.line(&phase, &text);
-        for note in news.filter(|note| is_worth_a_line(note)) {
-            self.say(&format!("{:22}{}", "", shortened(&note).dimmed()));
+        for note in news.iter().filter(|note| is_worth_a_line(note)) {
+            self.say(&format!("{:22}{}", "", shortened(note).dimmed()));
         }
     }
 
@@ -104,6 +99,21 @@ impl Timeline {
     }
 }
 
+/// What is said of a decision behind the phase and sentence of the one before: its own sentence, or what is new where that is the same; and
+/// what else was found out. `None`: nothing that was not said.
+fn told(before: &(Phase, String), entry: &HistoryEntry) -> Option<(String, Vec<String>)> {
+    let mut news = human::news(entry);
+    let text = human::tame(&entry.message);
+    if before.1 != text {
+        return Some((text, news));
+    }
+    if !news.is_empty() {
+        return Some((news.remove(0), news));
+    }
+    let acts = entry.effects.iter().any(|effect| !matches!(effect, Effect::PublishEvents));
+    (before.0 != entry.to || acts).then_some((text, news))
+}
+
 /// Causes and resumes; the rest stands in the line above, or in `rekindle history`. Only a matter of taste: a note that
 /// is worded otherwise one day is shown less.
 fn is_worth_a_line(note: &str) -> bool {
@@ -125,5 +135,30 @@ pub(crate) fn millis(took: Duration) -> String {
         format!("{} ms", took.as_millis())
     } else {
         format!("{:.1} s", took.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_decision_is_said_twice() {
+        let entry = |notes: &[&str], effects: &[Effect]| -> HistoryEntry {
+            let value = serde_json::json!({
+                "revision": 1, "at": "2026-03-01T12:00:00Z", "cause": "tick", "actor": "rekindle", "from": "recovering",
+                "to": "recovering", "reason": "settling", "message": "It waits.", "notes": notes, "effects": effects,
+                "attempt": 1, "generation": 1,
+            });
+            serde_json::from_value(value).unwrap()
+        };
+        let said = (Phase::Recovering, "It waits.".to_owned());
+        let words = |before: &(Phase, String), entry: &HistoryEntry| told(before, entry).map(|(text, _)| text);
+        assert_eq!(words(&said, &entry(&[], &[Effect::PublishEvents])), None);
+        assert_eq!(words(&said, &entry(&["a note"], &[])).as_deref(), Some("a note"));
+        let makes = Effect::CreateGeneration { generation: 2 };
+        for (before, effect) in [(said.clone(), makes), ((Phase::Running, said.1.clone()), Effect::PublishEvents)] {
+            assert_eq!(words(&before, &entry(&[], &[effect])).as_deref(), Some("It waits."), "{before:?}");
+        }
     }
 }
