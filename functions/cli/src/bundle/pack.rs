@@ -145,7 +145,9 @@ fn set_target<W: Write>(tar: &mut tar::Builder<W>, header: &mut tar::Header, tar
     let mut long = tar::Header::new_gnu();
     long.as_old_mut().name[..LONG.len()].copy_from_slice(LONG);
     long.set_mode(0o644);
-    (long.set_uid(0), long.set_gid(0), long.set_mtime(0));
+    long.set_uid(0);
+    long.set_gid(0);
+    long.set_mtime(0);
     long.set_size(target.len() as u64 + 1);
     long.set_entry_type(tar::EntryType::GNULongLink);
     long.set_cksum();
