@@ -153,13 +153,8 @@ impl Emulator {
             let addr = listener.local_addr().map_err(|source| io("the listener", source))?;
             adopt(&shared).await;
             let (stop, stopped) = oneshot::channel();
-            let serve = axum::serve(listener, http::router(shared.clone()));
-            let server = tokio::spawn(async move {
-                let graceful = serve.with_graceful_shutdown(async { drop(stopped.await) });
-                if let Err(error) = graceful.await {
-                    tracing::error!("the API stopped serving: {error}");
-                }
-            });
+            let router = http::router(shared.clone());
+            let server = tokio::spawn(rekindle_web::serve_here(listener, router, async { drop(stopped.await) }));
             let tasks = vec![tokio::spawn(shared.clone().run_timers()), tokio::spawn(show_life(alive_file))];
             Ok(Self { addr, shared, stop: Some(stop), server, tasks, _lock: lock })
         })

@@ -1,6 +1,7 @@
 //! Errors in the shape and wording that users of the real service reported.
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _};
 
 use crate::bench::{Bench, ZONE, nodes, spot};
 
@@ -199,5 +200,23 @@ async fn faults_strike_before_after_and_in_the_operation() {
     assert_eq!(statuses, [503, 503, 200, 504, 200]);
     let times: Vec<f64> = calls.iter().map(|call| call["at_ms"].as_f64().unwrap()).collect();
     assert!(times.is_sorted() && calls[0]["faulted"] == true && calls[2]["faulted"] == false);
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_has_a_limit() {
+    let bench = Bench::new().await;
+    let address = bench.emulator.as_ref().unwrap().local_addr();
+    let status = async |size: usize| {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let head = format!("GET /emulator/v1/state HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "y".repeat(size));
+        // What is refused is not read to its end.
+        let _ = stream.write_all(head.as_bytes()).await;
+        let mut first = String::new();
+        tokio::io::BufReader::new(stream).read_line(&mut first).await.unwrap();
+        first.trim().to_owned()
+    };
+    assert_eq!(status(1000).await, "HTTP/1.1 200 OK");
+    assert_eq!(status(64 * 1024).await, "HTTP/1.1 431 Request Header Fields Too Large");
     bench.end().await;
 }
