@@ -31,6 +31,9 @@ pub struct Config {
     pub event_push_url: Option<String>,
     /// More environment for startup scripts (they get PATH of the emulator, and nothing else of its environment).
     pub worker_env: BTreeMap<String, String>,
+    /// A startup script that ends with an error, and was not killed, is started again, each time after a longer wait, as systemd does it with what such a script
+    /// leaves to it on a real VM. Default: not before the next boot, as the script itself there.
+    pub restarts_scripts: bool,
     /// How long VMs go on without an emulator on their state folder. Default 10 minutes, in real time.
     pub away_limit: Duration,
 }
@@ -47,6 +50,7 @@ impl Config {
             supervisor,
             event_push_url: None,
             worker_env: BTreeMap::new(),
+            restarts_scripts: false,
             away_limit: AWAY_LIMIT,
         }
     }

@@ -140,6 +140,7 @@ impl Emulator {
                 key_file: key_file.clone(),
                 alive_file: state_dir.join("alive"),
                 away_limit: config.away_limit,
+                restarts_scripts: config.restarts_scripts,
                 env: config.worker_env.clone(),
             };
             touch(&template.alive_file).map_err(|source| io("the sign of life", source))?;

@@ -27,6 +27,13 @@ pub(crate) mod tree;
 /// How often the supervisor looks for its folder and for the emulator's sign of life.
 const WATCH_PERIOD: Duration = Duration::from_millis(250);
 
+/// The first wait before a startup script that ended with an error is started again, as systemd waits for the agent; each next one is
+/// twice as long.
+const RESTART_MIN: Duration = Duration::from_secs(1);
+
+/// The longest such wait: as long as the script itself waits at most between two tries.
+const RESTART_MAX: Duration = Duration::from_secs(20);
+
 /// What a control call asks of the supervisor's main loop.
 pub(crate) enum Order {
     /// Kill everything on the VM and end.
@@ -89,7 +96,7 @@ async fn supervise(dir: &BootDir, spec: Arc<VmSpec>) -> anyhow::Result<()> {
             return Err(error);
         }
     };
-    let mut script = Script { program, is_untold: false };
+    let mut script = Script { program, is_untold: false, restart: Restart::new(spec.restarts_script) };
     let mut watch = tokio::time::interval(WATCH_PERIOD);
     let mut sign_of_life = SignOfLife::new(&spec);
     loop {
@@ -105,6 +112,9 @@ async fn supervise(dir: &BootDir, spec: Arc<VmSpec>) -> anyhow::Result<()> {
                 }
                 if sign_of_life.is_over() {
                     return end(dir, &mut script, "the emulator was away for too long").await;
+                }
+                if script.restart.is_due(Instant::now()) {
+                    script.start_again(dir, &spec, address);
                 }
             }
             _ = terminate.recv() => return end(dir, &mut script, "SIGTERM").await,
@@ -172,9 +182,21 @@ struct Script {
     program: Option<VmProgram>,
     /// It has ended, and that is not written yet: the disk may be full.
     is_untold: bool,
+    restart: Restart,
 }
 
 impl Script {
+    /// Starts it once more.
+    fn start_again(&mut self, dir: &BootDir, spec: &VmSpec, address: std::net::SocketAddr) {
+        match start(dir, spec, address) {
+            Ok(program) => (self.program, self.is_untold) = (program, false),
+            Err(error) => {
+                tracing::warn!("the startup script cannot be started again: {error:#}");
+                self.restart.ended(true, Instant::now());
+            }
+        }
+    }
+
     /// Writes down how it ended, unless that is done.
     fn tell(&mut self, dir: &BootDir) {
         if !self.is_untold {
@@ -195,6 +217,8 @@ fn reap(dir: &BootDir, script: &mut Script) {
         let status = std::process::ExitStatus::from_raw(status.as_raw());
         program.exit = Some(VmExit { code: status.code(), signal: status.signal(), at: jiff::Timestamp::now() });
         script.is_untold = true;
+        // One that was killed is left dead: that is what `kill-worker` is for.
+        script.restart.ended(status.code().is_some_and(|code| code != 0), Instant::now());
     }
     script.tell(dir);
 }
@@ -206,6 +230,42 @@ async fn end(dir: &BootDir, script: &mut Script, reason: &str) -> anyhow::Result
         crate::vm::write_atomically(&dir.end(), reason.as_bytes())?;
     }
     Ok(())
+}
+
+/// When a startup script that ended with an error is started again.
+#[derive(Debug)]
+struct Restart {
+    is_wanted: bool,
+    begun_at: Instant,
+    failures: u32,
+    due_at: Option<Instant>,
+}
+
+impl Restart {
+    fn new(is_wanted: bool) -> Self {
+        Self { is_wanted, begun_at: Instant::now(), failures: 0, due_at: None }
+    }
+
+    /// The script has ended, or could not be started.
+    fn ended(&mut self, is_failure: bool, now: Instant) {
+        if !(self.is_wanted && is_failure) {
+            return;
+        }
+        // One that ran for longer than the longest wait did what it is for.
+        let is_first = now.duration_since(self.begun_at) > RESTART_MAX;
+        self.failures = if is_first { 0 } else { self.failures + 1 };
+        let wait = RESTART_MIN.saturating_mul(1 << self.failures.saturating_sub(1).min(10)).min(RESTART_MAX);
+        tracing::warn!("the startup script ended with an error, and is started again in {wait:?}");
+        self.due_at = Some(now + wait);
+    }
+
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.due_at.take_if(|at| *at <= now).is_some();
+        if is_due {
+            self.begun_at = now;
+        }
+        is_due
+    }
 }
 
 /// When the emulator last touched its file. Counted on our own clock, so that a clock that is set does no harm.
@@ -242,7 +302,7 @@ mod tests {
         let dir = BootDir(folder.path().to_owned());
         let exit = VmExit { code: Some(1), signal: None, at: jiff::Timestamp::UNIX_EPOCH };
         let program = VmProgram { pid: 7, exit: Some(exit) };
-        let mut script = Script { program: Some(program.clone()), is_untold: true };
+        let mut script = Script { program: Some(program.clone()), is_untold: true, restart: Restart::new(false) };
         std::fs::create_dir(dir.program()).unwrap();
         script.tell(&dir);
         assert!(script.is_untold, "nothing can be written there");
@@ -250,5 +310,26 @@ mod tests {
         script.tell(&dir);
         assert!(!script.is_untold);
         assert_eq!(read_json::<VmProgram>(&dir.program()), Some(program));
+    }
+
+    #[test]
+    fn a_script_that_fails_is_started_again_after_longer_and_longer_waits() {
+        let second = Duration::from_secs(1);
+        let mut restart = Restart::new(true);
+        let mut now = restart.begun_at;
+        restart.ended(false, now);
+        assert!(!restart.is_due(now + 100 * second), "one that ended well has done what it is for");
+        for wait in [1, 2, 4, 8, 16, 20, 20] {
+            restart.ended(true, now);
+            assert!(!restart.is_due(now + (wait - 1) * second));
+            now += wait * second;
+            assert!(restart.is_due(now) && !restart.is_due(now), "once");
+        }
+        now += 21 * second;
+        restart.ended(true, now);
+        assert!(restart.is_due(now + second), "it had run for long");
+        let mut restart = Restart::new(false);
+        restart.ended(true, now);
+        assert!(!restart.is_due(now + 100 * second), "as on a real VM");
     }
 }

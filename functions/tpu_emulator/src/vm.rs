@@ -39,6 +39,9 @@ pub(crate) struct VmSpec {
     pub key_file: PathBuf,
     /// Run under bash at the start.
     pub startup_script: Option<String>,
+    /// That is started again when it ends with an error.
+    #[serde(default)]
+    pub restarts_script: bool,
     /// More environment for the startup script.
     pub env: BTreeMap<String, String>,
     /// Working folder and HOME.

@@ -201,6 +201,8 @@ async fn emulator(options: &Options, binary: &Path, url: &str, last_port: u16) -
         speed: options.speed,
         event_push_url: Some(format!("{url}/functions/tpu-events")),
         worker_env: worker_env(options.speed, options.log_backlog),
+        // The agent has nobody else, and a program that sends SIGTERM to every process of its user ends both.
+        restarts_scripts: true,
         away_limit: options.away_limit,
         ..Config::new(options.places.tpu(), supervisor.clone())
     };

@@ -22,6 +22,8 @@ pub(crate) struct Template {
     pub(crate) alive_file: PathBuf,
     /// How long VMs go on without the emulator.
     pub(crate) away_limit: Duration,
+    /// Startup scripts that end with an error are started again.
+    pub(crate) restarts_scripts: bool,
     /// More environment for startup scripts.
     pub(crate) env: BTreeMap<String, String>,
 }
@@ -65,6 +67,7 @@ impl Template {
             identity: identity(node, worker, &vm.name),
             key_file: self.key_file.clone(),
             startup_script: node.metadata().get("startup-script").and_then(Value::as_str).map(str::to_owned),
+            restarts_script: self.restarts_scripts,
             env,
             home: home.join("home"),
             tmp: home.join("tmp"),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rekindle_tpu_emulator::{Config, Emulator, StartError};
 use serde_json::json;
 
 use crate::bench::{Bench, ZONE, nodes, processes_with, queued, spot, supervisor, until};
@@ -56,15 +57,27 @@ async fn what_was_under_way_is_finished_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_startup_script_that_fails_is_started_again_where_that_is_wanted() {
+    let bench = Bench::with(|config| config.restarts_scripts = true).await;
+    let script = "[ -e failed ] && exec sleep 1000.7211; touch failed; exit 75";
+    bench.ready("n1", spot("v5litepod-8", script)).await;
+    bench.until("it runs again", || async { !processes_with("1000.7211").is_empty() }).await;
+    let program = || async { bench.state_of("n1").await["workers"][0]["program"].clone() };
+    bench.until("it is told", || async { program().await["exit"].is_null() }).await;
+    bench.end().await;
+    assert!(processes_with("1000.7211").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_folder_serves_one_emulator_at_a_time() {
     let bench = Bench::new().await;
-    let second = rekindle_tpu_emulator::Config::new(bench.folder.path(), supervisor());
-    let error = rekindle_tpu_emulator::Emulator::start(second).await.unwrap_err();
-    assert!(matches!(error, rekindle_tpu_emulator::StartError::InUse(_)), "{error}");
-    let mut public = rekindle_tpu_emulator::Config::new(bench.folder.path(), supervisor());
+    let second = Config::new(bench.folder.path(), supervisor());
+    let error = Emulator::start(second).await.unwrap_err();
+    assert!(matches!(error, StartError::InUse(_)), "{error}");
+    let mut public = Config::new(bench.folder.path(), supervisor());
     public.addr = "0.0.0.0:0".parse().unwrap();
-    let error = rekindle_tpu_emulator::Emulator::start(public).await.unwrap_err();
-    assert!(matches!(error, rekindle_tpu_emulator::StartError::NotLoopback(_)), "{error}");
+    let error = Emulator::start(public).await.unwrap_err();
+    assert!(matches!(error, StartError::NotLoopback(_)), "{error}");
     bench.end().await;
 }
 
