@@ -61,7 +61,7 @@ pub enum StartError {
     /// Another emulator runs on this folder.
     #[error("another emulator uses the state folder {0}")]
     InUse(PathBuf),
-    /// The stored state is of another version, or damaged.
+    /// The stored state is of another version, damaged, or gone from beside its machines.
     #[error("the state in {} cannot be read: {why}; without its folder everything begins anew", file.display())]
     State {
         /// The file.
@@ -230,6 +230,15 @@ fn load(state_dir: &Path, config: &Config) -> Result<World, StartError> {
     }
     let file = state_dir.join("world.json");
     if !file.exists() {
+        let vms = state_dir.join("vms");
+        let mut left = std::fs::read_dir(&vms).map_err(|source| io("the state folder", source))?;
+        if left.next().is_some() {
+            // Begun anew it would end these.
+            return Err(StartError::State {
+                file,
+                why: format!("it is gone, and {} holds its machines", vms.display()),
+            });
+        }
         let seed = config.seed.unwrap_or_else(|| rand::rng().random());
         return Ok(World::new(seed, config.scenario.clone().unwrap_or_default()));
     }

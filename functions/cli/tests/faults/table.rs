@@ -486,6 +486,11 @@ pub(super) const FAULTS: &[(&str, &[&str], &str)] = &[
         "to begin anew, without its jobs",
     ),
     (
+        "mkdir -p s/tpu/vms/x; $REKINDLE dev --state s --port 0 --tpu-port 0 --firestore 127.0.0.1:9",
+        &["the state in /", "/s/tpu/world.json cannot be read: it is gone, and /", "/s/tpu/vms holds its machines"],
+        "put a good copy of the file in its place; or remove all of /",
+    ),
+    (
         "mkdir -p s/bin/rekindle-$(sha256sum $REKINDLE | head -c 16)/x; $REKINDLE dev --state s --port 0 --tpu-port 0",
         &["cannot copy this program"],
         "name a folder on a disk with room with --state",

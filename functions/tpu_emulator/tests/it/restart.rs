@@ -69,6 +69,24 @@ async fn a_startup_script_that_fails_is_started_again_where_that_is_wanted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_state_that_is_gone_from_beside_its_machines_is_refused_and_ends_none() {
+    let mut bench = Bench::new().await;
+    bench.ready("n1", spot("v5litepod-8", "exec sleep 1000.7210")).await;
+    bench.until("it runs", || async { !processes_with("1000.7210").is_empty() }).await;
+    bench.stop().await;
+    let (world, elsewhere) = (bench.folder.path().join("world.json"), bench.folder.path().join("elsewhere"));
+    std::fs::rename(&world, &elsewhere).unwrap();
+    let config = || Config::new(bench.folder.path(), supervisor());
+    let refused = Emulator::start(config()).await.unwrap_err();
+    assert!(matches!(&refused, StartError::State { why, .. } if why.contains("it is gone")), "{refused}");
+    assert!(!processes_with("1000.7210").is_empty());
+    std::fs::rename(&elsewhere, &world).unwrap();
+    bench.start(|_| {}).await;
+    assert_eq!(bench.state_of("n1").await["workers"][0]["alive"], true);
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_folder_serves_one_emulator_at_a_time() {
     let bench = Bench::new().await;
     let second = Config::new(bench.folder.path(), supervisor());
