@@ -135,3 +135,16 @@ fn owner(entry: &FleetEntry) -> String {
         None => "a job".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_used_has_the_word_of_the_account() {
+        let all = [IdleCause::Starting, IdleCause::Ended, IdleCause::HandedBack, IdleCause::Unused];
+        let words = all.map(|of| format!("{}{}", of.account(), cause(of)));
+        assert_eq!(words, ["waiting", "idle, ended", "idle, handed back", "idle, unused"]);
+        assert_eq!(all.map(summed), ["waiting", "idle", "being given back", "idle"]);
+    }
+}
