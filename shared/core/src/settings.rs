@@ -23,7 +23,7 @@ pub struct Settings {
     pub silence_hard: Duration,
     /// An exit is explained by a loss that is seen within this time after it.
     pub settle: Duration,
-    /// After a worker's failure the others get so long at most before they are killed; less where `limits.stop_grace` is less.
+    /// After a worker's failure the others get so long before they are killed.
     pub exit_grace_failure: Duration,
     /// After a worker's exit 0 the others get so long before they are killed (which is `stalled`).
     pub exit_grace_success: Duration,

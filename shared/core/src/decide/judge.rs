@@ -233,7 +233,7 @@ impl Pass<'_> {
         if reports_exit.len() < total {
             if failed && a.stop.is_none() {
                 // From when the first failure was seen: others may have ended well long before.
-                self.order_stop(a.number, StopCause::PeerExit, self.peers_end());
+                self.order_stop(a.number, StopCause::PeerExit, self.now + self.settings().exit_grace_failure);
                 self.note(format!("a worker of attempt {} ended; the others are told to stop", a.number));
             } else if !failed && a.stop.is_none() && self.over(first, self.settings().exit_grace_success) {
                 self.order_stop(a.number, StopCause::Limit, self.now);
@@ -419,14 +419,9 @@ impl Pass<'_> {
             at_least: Some(Action::ResumeInPlace),
             free: false,
         };
-        self.end(a.number, end, self.peers_end());
+        let deadline = self.now + self.settings().exit_grace_failure;
+        self.end(a.number, end, deadline);
         true
-    }
-
-    /// When those are killed that are told to end now because another worker has failed. They have the time to save that the job asks for,
-    /// and no more than the bound: most of them only wait for the one that is gone, and a save of all together can never end.
-    fn peers_end(&self) -> Timestamp {
-        self.now + self.settings().exit_grace_failure.min(self.job.spec.limits.stop_grace)
     }
 
     fn node_fact(&self, generation: u32) -> NodeFact {

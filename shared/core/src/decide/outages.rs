@@ -126,7 +126,7 @@ fn exits_that_could_not_be_told_are_waited_for() {
         workers
     };
     let told = hears(&running(), exits(3), (0, 100), 100).job;
-    assert_eq!(told.attempts[0].stop.as_ref().map(|stop| stop.deadline), Some(at(130)));
+    assert_eq!(told.attempts[0].stop.as_ref().map(|stop| stop.deadline), Some(at(160)));
     let slice = |decision: &Decision| decision.job.next.as_ref().map(|next| next.new_generation);
     let away = hears(&told, exits(3), (0, 90), 400);
     assert_eq!((kind(&away), slice(&away)), (None, None), "{:?}", away.notes);
@@ -134,7 +134,7 @@ fn exits_that_could_not_be_told_are_waited_for() {
     assert_eq!((kind(&back), back.job.attempts.last().map(|a| a.number)), (Some(FailureKind::InfraGrpc), Some(2)));
     assert_eq!(back.job.attempts.last().map(|a| a.generation), Some(1), "in place: {:?}", back.notes);
     // Who could be heard and says nothing is not waited for.
-    let silent = hears(&told, exits(3), (0, 150), 151);
+    let silent = hears(&told, exits(3), (0, 180), 181);
     assert_eq!((kind(&silent), slice(&silent)), (Some(FailureKind::InfraGrpc), Some(true)));
 }
 
@@ -249,7 +249,7 @@ fn a_failure_long_after_a_good_end_leaves_the_others_their_time() {
     workers[1] = left(1, Exit::Code(1), false, 400);
     workers[2..].iter_mut().for_each(|r| r.heard_at = at(399));
     let failed = hears(&first, workers, (0, 400), 400).job;
-    assert_eq!(failed.attempts[0].stop.as_ref().map(|stop| stop.deadline), Some(at(430)));
+    assert_eq!(failed.attempts[0].stop.as_ref().map(|stop| stop.deadline), Some(at(460)));
 }
 
 #[test]

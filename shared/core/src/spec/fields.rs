@@ -228,7 +228,7 @@ pub const FIELDS: &[Field] = &[
         TIME,
         Value(r#""30s""#),
         r#""2m""#,
-        "From SIGTERM to SIGKILL, at most 1h; `pause` waits 5m, and the others after a worker's failure 60s at most",
+        "From SIGTERM to SIGKILL, at most 1h; `pause` waits 5m, the others after a worker's failure 60s",
     ),
     field("limits.cost_usd", "number or none", Value(r#""none""#), "250", "US dollars; at more it fails"),
     field(
