@@ -18,7 +18,8 @@ use crate::fault::{Fault, Result};
 use crate::human;
 
 /// Packs the place that is its first argument, without the folders above it.
-const PACK: &str = r#"if [ -d "$1" ]; then exec tar -C "$1" -cf - .; fi; exec tar -C "$(dirname -- "$1")" -cf - -- "$(basename -- "$1")""#;
+// What tar says of files that change is read, so it says it in English.
+const PACK: &str = r#"export LC_ALL=C; if [ -d "$1" ]; then exec tar -C "$1" -cf - .; fi; exec tar -C "$(dirname -- "$1")" -cf - -- "$(basename -- "$1")""#;
 /// Ends with 0 if its first argument is a folder, with 1 if it is none.
 const IS_FOLDER: &str = r#"[ -d "$1" ]"#;
 
@@ -117,9 +118,18 @@ async fn fetch(context: &Context, options: &Sync, name: &str, from: &str) -> Res
             .caused_by(&error)
             .next("name a folder that you may write to, on a disk with room")
     };
-    // A worker that has no such place does not keep back what the others have.
-    let mut whole: Vec<String> =
-        view.workers.iter().filter(|of| has_ended_well(of)).map(|of| target.label(of)).collect();
+    // A worker that has no such place does not keep back what the others have, and what changed there not the rest.
+    let (well, mut bad): (Vec<_>, Vec<_>) = view.workers.iter().cloned().partition(has_ended_well);
+    let mut whole: Vec<String> = well.iter().map(|of| target.label(of)).collect();
+    bad.retain(|of| {
+        let worker = target.label(of);
+        let changed = changed_on(of, archives.errors.get(&worker));
+        if let Some(changed) = &changed {
+            context.printer.warn(&human::tame(&format!("{worker}: while the files were packed, {changed}")));
+            whole.push(worker);
+        }
+        changed.is_none()
+    });
     let (mut bytes, mut nothing) = (0, Vec::new());
     for worker in &whole {
         let Some(mut file) = archives.files.remove(worker) else { continue };
@@ -142,7 +152,7 @@ async fn fetch(context: &Context, options: &Sync, name: &str, from: &str) -> Res
         let from = if whole.len() == view.workers.len() { workers } else { format!("{} of {workers}", whole.len()) };
         said(context, &target, &format!("{} from {from} is in {}", human::bytes(bytes), to.display()), &view)?;
     }
-    check(&target, &view, &archives.errors, "not every worker could send the files")?;
+    check(&target, &ExecView { workers: bad, ..view }, &archives.errors, "not every worker could send the files")?;
     if nothing.is_empty() {
         return Ok(());
     }
@@ -272,6 +282,33 @@ fn has_ended_well(of: &ExecWorkerView) -> bool {
     of.exit.as_ref().is_some_and(|exit| exit.code == 0)
 }
 
+/// What changed while a worker packed it, if that is all that went wrong there: `log.txt changed, and old.txt was removed`.
+///
+/// GNU tar ends with 1 then, and its archive is whole. Others end with 1 for any fault, and do not say such things.
+fn changed_on(of: &ExecWorkerView, said: Option<&Vec<u8>>) -> Option<String> {
+    const NAMED: usize = 20;
+    let exit = of.exit.as_ref().filter(|exit| exit.code == 1 && exit.error.is_none());
+    let said = String::from_utf8_lossy(exit.and(said)?).into_owned();
+    let changes: Vec<String> = said.lines().filter_map(change).collect();
+    let more = changes.len().saturating_sub(NAMED);
+    let more = (more > 0).then(|| format!("{more} more changed"));
+    let named: Vec<String> = changes.into_iter().take(NAMED).chain(more).collect();
+    let (last, rest) = named.split_last()?;
+    Some(if rest.is_empty() { last.clone() } else { format!("{}, and {last}", rest.join(", ")) })
+}
+
+/// What a line of GNU tar says of a file that changed under it.
+fn change(line: &str) -> Option<String> {
+    let (name, what) = line.strip_prefix("tar: ")?.rsplit_once(": ")?;
+    let what = match what {
+        "file changed as we read it" => "changed",
+        "File removed before we read it" => "was removed",
+        _ if what.starts_with("File shrank by ") => "became shorter, with zeros for the rest",
+        _ => return None,
+    };
+    Some(format!("{} {what}", name.strip_prefix("./").filter(|name| !name.is_empty()).unwrap_or(name)))
+}
+
 /// A fault that names each worker on which it did not go well, and what was said there.
 fn check(target: &Target, view: &ExecView, errors: &BTreeMap<String, Vec<u8>>, what: &str) -> Result<()> {
     let bad: Vec<&ExecWorkerView> = view.workers.iter().filter(|of| !has_ended_well(of)).collect();
@@ -282,7 +319,9 @@ fn check(target: &Target, view: &ExecView, errors: &BTreeMap<String, Vec<u8>>, w
         let worker = target.label(of);
         let said = String::from_utf8_lossy(errors.get(&worker).map_or(&[][..], Vec::as_slice)).into_owned();
         let exit = of.exit.as_ref();
-        let why = exit.and_then(|exit| exit.error.clone()).or_else(|| said.lines().next().map(str::to_owned));
+        let why = exit
+            .and_then(|exit| exit.error.clone())
+            .or_else(|| said.lines().find(|line| change(line).is_none()).map(str::to_owned));
         let why = why.unwrap_or_else(|| format!("ended with {}", exit.map_or(0, |exit| exit.code)));
         human::tame(&format!("{worker}: {why}"))
     });
@@ -333,6 +372,8 @@ impl Sink for Archives {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
     use super::*;
 
     #[test]
@@ -394,6 +435,57 @@ mod tests {
             let entry = entries.entries().unwrap().next().unwrap_or_else(|| panic!("{name}: {said}")).unwrap();
             assert_eq!(Some(entry.path().unwrap().as_os_str()), Path::new(name).file_name(), "{said}");
         }
+    }
+
+    #[test]
+    fn what_changes_while_it_is_packed_is_named_and_brought_all_the_same() {
+        const SIZE: u64 = 4 << 20;
+        let change = |change: &dyn Fn(&File)| {
+            let there = tempfile::tempdir().unwrap();
+            std::fs::write(there.path().join("log.txt"), vec![b'a'; usize::try_from(SIZE).unwrap()]).unwrap();
+            let log = File::options().append(true).open(there.path().join("log.txt")).unwrap();
+            let mut pack = std::process::Command::new("bash")
+                .args(["-c", PACK, "sync", "."])
+                .current_dir(there.path())
+                .stdout(std::process::Stdio::piped())
+                .stderr(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let (mut archive, mut first) = (tempfile::tempfile().unwrap(), [0]);
+            // It has begun, and cannot go to the end before more is taken of it: a pipe holds less.
+            pack.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+            change(&log);
+            archive.write_all(&first).unwrap();
+            std::io::copy(pack.stdout.as_mut().unwrap(), &mut archive).unwrap();
+            let output = pack.wait_with_output().unwrap();
+            archive.seek(SeekFrom::Start(0)).unwrap();
+            let to = tempfile::tempdir().unwrap();
+            let brought = unpack(archive, &Place::Folder(to.path().to_owned())).unwrap();
+            (brought.bytes, ended(output.status.code().unwrap()), output.stderr)
+        };
+        let (bytes, ended_with, said) = change(&|mut log| log.write_all(b"b").unwrap());
+        assert_eq!((bytes, changed_on(&ended_with, Some(&said)).unwrap().as_str()), (SIZE, "log.txt changed"));
+        let (bytes, ended_with, said) = change(&|log| log.set_len(SIZE / 2).unwrap());
+        let told = "log.txt became shorter, with zeros for the rest";
+        assert_eq!((bytes, changed_on(&ended_with, Some(&said)).unwrap().as_str()), (SIZE, told));
+    }
+
+    fn ended(code: i32) -> ExecWorkerView {
+        let view = serde_json::json!({"worker": "0-0", "stdout": 1, "stderr": 1, "exit": {"code": code}});
+        serde_json::from_value(view).unwrap()
+    }
+
+    #[test]
+    fn only_what_gnu_tar_calls_a_change_is_one() {
+        let changed = |code: i32, said: &str| changed_on(&ended(code), Some(&said.as_bytes().to_vec()));
+        let both = "tar: .: file changed as we read it\ntar: ./a: b: File removed before we read it\n";
+        assert_eq!(changed(1, both).as_deref(), Some(". changed, and a: b was removed"));
+        assert_eq!(changed(2, both), None, "something else went wrong, too");
+        for said in ["", "tar: a: Cannot stat: No such file or directory\n", "bsdtar: a: truncated\n"] {
+            assert_eq!(changed(1, said), None, "{said}");
+        }
+        let many = "tar: ./9: file changed as we read it\n".repeat(30);
+        assert!(changed(1, &many).unwrap().ends_with(", 9 changed, and 10 more changed"));
     }
 
     #[test]

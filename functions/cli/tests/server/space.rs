@@ -165,7 +165,7 @@ async fn order(Path(id): Path<String>, Json(body): Json<ExecBody>) -> Response {
 }
 
 /// `left` goes away in the middle; on `full` nothing can be written. On `half` the second worker lacks what it is to send,
-/// on `none` both do. The second worker of `busy` ends when it is told to, that of `deaf` never; that of
+/// on `none` both do; on `grows` it changes meanwhile. The second worker of `busy` ends when it is told to, that of `deaf` never; that of
 /// `firm` as that of `busy`, although nobody could be told. `lone` has the second worker alone.
 async fn look(State(asks): State<Asks>, Path((id, order)): Path<(String, u64)>) -> Json<Value> {
     let mut view = brought(order);
@@ -183,6 +183,9 @@ async fn look(State(asks): State<Asks>, Path((id, order)): Path<(String, u64)>) 
         let asked = asks.lock().unwrap().stops.get(&id).copied().unwrap_or(0);
         let is_ended = asked > u32::from(id == "busy");
         view["workers"][1]["exit"] = if is_ended { json!({"code": 143}) } else { Value::Null };
+    }
+    if id == "grows" {
+        view["workers"] = json!([{"worker": "0-0", "stdout": 1, "stderr": 1, "exit": {"code": 1}}]);
     }
     if id == "half" || id == "none" {
         let lacks = json!({"worker": "0-1", "stdout": 0, "stderr": 1, "exit": {"code": 2}});
@@ -203,7 +206,8 @@ async fn chunk(
         return problem(503, "The object store is not available.", &[]);
     }
     let bytes = match (id.as_str(), stream.as_str()) {
-        ("half" | "full", "stdout") => archive(),
+        ("half" | "full" | "grows", "stdout") => archive(),
+        ("grows", _) => b"tar: ./a.txt: file changed as we read it\n".to_vec(),
         ("piped", "stdout") => pipe(),
         ("lone", _) => b"no end".to_vec(),
         ("half" | "none", _) => b"tar: results: Cannot open: No such file or directory\n".to_vec(),
