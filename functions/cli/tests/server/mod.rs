@@ -130,6 +130,14 @@ pub(crate) async fn start_earlier() -> Server {
     serve(json!({"version": "0.0.9", "installation": "abc123"}), |router| router.layer(earlier)).await
 }
 
+/// One that goes on telling changes, though there are no more.
+pub(crate) async fn start_telling() -> Server {
+    let watch = Router::new().route("/v1/watch", get(seeing::watch_on));
+    let watch = watch.layer(axum::middleware::map_response(faulty::ours));
+    let version = json!({"version": "0.1.0", "installation": "abc123"});
+    serve(version, |router| watch.fallback_service(router)).await
+}
+
 async fn start_as(version: Value) -> Server {
     serve(version, |router| router).await
 }

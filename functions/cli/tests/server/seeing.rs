@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::{Path, Query};
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
+use futures::StreamExt as _;
 use rekindle_wire::account::AccountView;
 use rekindle_wire::seeing::{DigestView, ProgressList};
 use serde_json::{Value, json};
@@ -152,10 +153,19 @@ pub(super) async fn watch(headers: axum::http::HeaderMap) -> Response {
     if headers.contains_key("last-event-id") {
         return problem(401, "The token is not accepted any more.", &[]);
     }
+    ([(header::CONTENT_TYPE, "text/event-stream")], one_change()).into_response()
+}
+
+fn one_change() -> String {
     let change =
         [("phase", json!("recovering")), ("message", json!("The slice was preempted.")), ("revision", json!(13))];
-    let changed = job("train-1", &change);
-    let stream = format!("event: job\nid: 7\ndata: {changed}\n\n");
+    format!("event: job\nid: 7\ndata: {}\n\n", job("train-1", &change))
+}
+
+/// One change, and then nothing, for ever.
+pub(super) async fn watch_on() -> Response {
+    let change = futures::stream::once(async { Ok::<_, std::io::Error>(one_change()) });
+    let stream = axum::body::Body::from_stream(change.chain(futures::stream::pending()));
     ([(header::CONTENT_TYPE, "text/event-stream")], stream).into_response()
 }
 

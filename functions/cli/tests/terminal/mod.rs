@@ -152,6 +152,36 @@ async fn a_list_that_is_watched_is_drawn_over_itself_and_fits_a_narrow_terminal(
 }
 
 #[tokio::test]
+async fn the_screen_is_given_back_while_it_is_stopped_and_drawn_anew_when_it_goes_on() {
+    let server = server::start_telling().await;
+    // A shell that gives each job a group of its own, as one at a terminal does.
+    let job = "set -m; bash -c 'echo $$ >pid; exec $REKINDLE top --color never'; stty -a >stopped; echo; echo HERE
+        fg >/dev/null; echo ended with $?";
+    for stop in [r"printf '\032'", "kill -TSTP $(cat pid)"] {
+        let home = project();
+        std::fs::write(home.path().join("job.sh"), job).unwrap();
+        let script = format!(
+            "shows() {{ until [ $(grep -ao \"$1\" shown | wc -l) -ge $2 ]; do sleep 0.02; done; }}
+            touch shown
+            {{ shows train-1 1; {stop}; shows 1049h 2; printf q; }} |
+                TERM=xterm script -qefc 'stty rows 24 cols 100; exec bash job.sh' shown >&2
+            cat shown"
+        );
+        let shown = stdout(&shell(&server, home.path(), &script).await);
+        let modes = std::fs::read_to_string(home.path().join("stopped")).unwrap();
+        assert!(modes.contains(" icanon") && modes.contains(" echo "), "as it was before: {modes}");
+        let (before, after) = shown.split_once("HERE").unwrap_or_else(|| panic!("{shown:?}"));
+        for (part, whole) in [("before", before), ("after", after)] {
+            let (_, on) = whole.split_once("\u{1b}[?1049h").unwrap_or_else(|| panic!("{part}: {whole:?}"));
+            let (on, off) = on.split_once("\u{1b}[?1049l").unwrap_or_else(|| panic!("{part}: {whole:?}"));
+            assert!(on.contains("train-1") && on.contains("waits"), "{part}: the whole of it: {on:?}");
+            assert!(off.contains("\u{1b}[?25h") && !off.contains("train-1"), "{part}: {off:?}");
+        }
+        assert!(after.contains("ended with 0"), "{after:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_list_that_is_watched_is_no_longer_than_the_terminal() {
     let server = server::start().await;
     for rows in [4, 5] {

@@ -12,13 +12,16 @@ use std::time::Duration;
 use futures::future::LocalBoxFuture;
 use futures::stream::{FuturesUnordered, Stream, StreamExt as _};
 use jiff::Timestamp;
+use ratatui_core::layout::Rect;
 use ratatui_core::terminal::Terminal;
 use ratatui_crossterm::CrosstermBackend;
-use ratatui_crossterm::crossterm::event::{self, Event as Input, KeyEventKind};
+use ratatui_crossterm::crossterm::event::{self, Event as Input, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui_crossterm::crossterm::{cursor, execute, terminal};
 use rekindle_wire::seeing::ProgressList;
 use rekindle_wire::v1::{CommandBody, ExplainView, Fleet, OutputLine};
+use rustix::process::{Signal, getpgrp, getpid, getsid, kill_current_process_group, kill_process};
 use serde_json::Value;
+use tokio::signal::unix::{Signal as Listened, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel};
 
 use super::live::{self, News};
@@ -57,6 +60,8 @@ pub(crate) async fn run(context: &Context, options: Top) -> Result<()> {
     }
     // Fails in plain words when there is no server, before the screen is taken.
     ps::list::<Value>(context, &Ps { limit: 1, ..Ps::default() }).await?;
+    // Before the screen is taken, so that none of them leaves it as it is.
+    let mut signals = Signals::listen()?;
     let mut screen = Screen::open()?;
     let mut top = World {
         context,
@@ -65,11 +70,15 @@ pub(crate) async fn run(context: &Context, options: Top) -> Result<()> {
         looks: FuturesUnordered::new(),
         output: None,
     };
-    top.show(&mut screen).await
+    top.show(&mut screen, &mut signals).await
 }
 
-/// The terminal while it is ours: raw, on its other screen. Given back when this ends, also by a panic.
-struct Screen(Terminal<CrosstermBackend<Stdout>>);
+/// The terminal while it is ours: raw, on its other screen. Given back when this ends, also by a panic, and while it is stopped.
+struct Screen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// Given back until it is continued.
+    is_away: bool,
+}
 
 impl Screen {
     fn open() -> Result<Self> {
@@ -78,14 +87,40 @@ impl Screen {
             give_back();
             before(panic);
         }));
-        terminal::enable_raw_mode()?;
-        let screen = execute!(stdout(), terminal::EnterAlternateScreen, cursor::Hide)
-            .and_then(|()| Terminal::new(CrosstermBackend::new(stdout())));
-        if screen.is_err() {
+        let terminal = take().and_then(|()| Terminal::new(CrosstermBackend::new(stdout())));
+        if terminal.is_err() {
             give_back();
         }
-        Ok(Self(screen?))
+        Ok(Self { terminal: terminal?, is_away: false })
     }
+
+    /// Gives the terminal back, and stops as every program does. Where no shell has given us a group of our own none would continue us, and the
+    /// system stops nobody there either.
+    fn stop(&mut self) -> std::io::Result<()> {
+        if getsid(None)? == getpgrp() {
+            return Ok(());
+        }
+        if !std::mem::replace(&mut self.is_away, true) {
+            give_back();
+        }
+        Ok(kill_process(getpid(), Signal::STOP)?)
+    }
+
+    /// Takes the terminal again: who had it meanwhile has set it as it was, and has written on it.
+    fn go_on(&mut self) -> std::io::Result<()> {
+        if !std::mem::take(&mut self.is_away) {
+            give_back();
+        }
+        take()?;
+        // All of it is drawn anew by that. `clear` would ask the terminal for its cursor, and the answer goes to who reads the keys.
+        let size = self.terminal.size()?;
+        self.terminal.resize(Rect::new(0, 0, size.width, size.height))
+    }
+}
+
+fn take() -> std::io::Result<()> {
+    terminal::enable_raw_mode()?;
+    execute!(stdout(), terminal::EnterAlternateScreen, cursor::Hide)
 }
 
 impl Drop for Screen {
@@ -138,18 +173,19 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    async fn show(&mut self, screen: &mut Screen) -> Result<()> {
+    async fn show(&mut self, screen: &mut Screen, signals: &mut Signals) -> Result<()> {
         let (tell, mut news) = channel(WAITING);
         let mut feed = pin!(live::feed(self.context, self.wanted, &tell));
         let mut inputs = inputs();
         let mut clock = tokio::time::interval(Duration::from_secs(1));
-        let mut ended = terminated()?;
         let mut second = 0_u64;
         loop {
             self.state.now = Timestamp::now();
-            let size = screen.0.size()?;
-            self.state.sized(size.width, size.height);
-            screen.0.draw(|frame| draw::draw(frame, &self.state))?;
+            if !screen.is_away {
+                let size = screen.terminal.size()?;
+                self.state.sized(size.width, size.height);
+                screen.terminal.draw(|frame| draw::draw(frame, &self.state))?;
+            }
             tokio::select! {
                 failed = &mut feed => return failed.map(|never| match never {}),
                 Some(one) = news.recv() => {
@@ -174,7 +210,11 @@ impl World<'_> {
                     }
                     second += 1;
                 }
-                () = ended.recv() => return Ok(()),
+                told = signals.recv() => match told {
+                    Told::End => return Ok(()),
+                    Told::Stop => screen.stop()?,
+                    Told::GoOn => screen.go_on()?,
+                },
             }
         }
     }
@@ -204,6 +244,11 @@ impl World<'_> {
     fn input(&mut self, input: &Input) -> bool {
         // Another size is drawn by itself.
         let Some(key) = input.as_key_event().filter(|key| key.kind != KeyEventKind::Release) else { return false };
+        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('z') {
+            // As the terminal does it while it is not raw: for all of the pipeline, this program among them.
+            let _none = kill_current_process_group(Signal::TSTP);
+            return false;
+        }
         match self.state.key(key) {
             None => {}
             Some(Action::Quit) => return true,
@@ -249,22 +294,33 @@ impl World<'_> {
     }
 }
 
-/// SIGTERM and SIGHUP end it in order; Ctrl-C is a key while the terminal is raw.
-fn terminated() -> Result<Signals> {
-    use tokio::signal::unix::{SignalKind, signal};
-    Ok(Signals { term: signal(SignalKind::terminate())?, hup: signal(SignalKind::hangup())? })
+/// What a signal asks for.
+enum Told {
+    End,
+    Stop,
+    GoOn,
 }
 
+/// SIGTERM and SIGHUP end it in order, SIGTSTP stops it and SIGCONT brings it back; Ctrl-C and Ctrl-Z are keys while the terminal is raw.
 struct Signals {
-    term: tokio::signal::unix::Signal,
-    hup: tokio::signal::unix::Signal,
+    term: Listened,
+    hup: Listened,
+    stop: Listened,
+    go_on: Listened,
 }
 
 impl Signals {
-    async fn recv(&mut self) {
+    fn listen() -> Result<Self> {
+        let on = |of: Signal| signal(SignalKind::from_raw(of.as_raw()));
+        Ok(Self { term: on(Signal::TERM)?, hup: on(Signal::HUP)?, stop: on(Signal::TSTP)?, go_on: on(Signal::CONT)? })
+    }
+
+    async fn recv(&mut self) -> Told {
         tokio::select! {
-            _ = self.term.recv() => {}
-            _ = self.hup.recv() => {}
+            _ = self.term.recv() => Told::End,
+            _ = self.hup.recv() => Told::End,
+            _ = self.stop.recv() => Told::Stop,
+            _ = self.go_on.recv() => Told::GoOn,
         }
     }
 }
