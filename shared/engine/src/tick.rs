@@ -350,6 +350,19 @@ impl Engine {
         }
     }
 
+    /// Hints every job that is not over, page by page, due or not: for a start at which hints and wake-ups of before are lost.
+    pub async fn hint_live(&self, cause: &str) -> Result<(), StoreError> {
+        let mut after = None;
+        loop {
+            let (jobs, next) = self.ports.store.live_jobs(after, PAGE).await?;
+            join_all(jobs.iter().map(|at| self.hint(&at.value.id, cause))).await;
+            after = next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
     /// Hints every job whose wake-up is due, page by page; `hinted` takes their ids.
     async fn hint_due(&self, now: Timestamp, hinted: &mut BTreeSet<JobId>) -> Result<usize, StoreError> {
         let mut after = None;

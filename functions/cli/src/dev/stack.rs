@@ -135,9 +135,13 @@ impl Stack {
             installation: Arc::new(installation),
         };
         let stopping = Arc::new(AtomicBool::new(false));
-        let router = routes::all(engine, &objects, Arc::clone(&stopping));
+        let router = routes::all(engine.clone(), &objects, Arc::clone(&stopping));
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(rekindle_web::serve_here(listener, router, async { drop(stopped.await) }));
+        // What workers told just before is stored; the hints of it were in memory, and a tick takes only what is due.
+        if let Err(error) = engine.hint_live("start of rekindle dev").await {
+            tracing::warn!(%error, "jobs could not be looked at; each is when it is due");
+        }
         let period = TICK.div_f64(options.speed).max(Duration::from_millis(100));
         let ticker = LocalTicker::start(format!("{url}/functions/tick"), period, clock);
         let ticker = ticker.map_err(|error| broken("the ticker", &error))?;

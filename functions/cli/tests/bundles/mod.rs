@@ -3,8 +3,13 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Output, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
+use rekindle_core::decide::apply_command;
+use rekindle_core::ids::JobId;
+use rekindle_local::RedbDocs;
+use rekindle_ports::store::Store;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -62,7 +67,11 @@ impl Dev {
 
     /// With these places for its log, and what it says there.
     async fn start_as(path: &str, log: Stdio, filter: &str) -> Self {
-        let state = tempfile::tempdir().unwrap();
+        Self::start_on(tempfile::tempdir().unwrap(), path, log, filter).await
+    }
+
+    /// On what is in that folder.
+    async fn start_on(state: tempfile::TempDir, path: &str, log: Stdio, filter: &str) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_rekindle"))
             .args(["dev", "--json", "--port", "0", "--tpu-port", "0", "--speed", "10", "--state"])
             .arg(state.path())
@@ -106,13 +115,18 @@ impl Dev {
         assert!(answer.status().is_success(), "{answer:?}");
     }
 
+    /// Ends it in order, and its state with it.
+    pub(super) async fn stop(self) {
+        drop(self.end().await);
+    }
+
     /// Ends it in order.
-    pub(super) async fn stop(mut self) {
+    async fn end(mut self) -> tempfile::TempDir {
         let pid = Pid::from_raw(self.child.id().unwrap().cast_signed()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
         let ended = tokio::time::timeout(DEADLINE, self.child.wait()).await;
         assert!(ended.is_ok(), "it does not end");
-        drop(self.state);
+        self.state
     }
 }
 
@@ -128,6 +142,30 @@ async fn a_log_that_cannot_be_written_stops_nothing() {
     let run = ["run", "--id", "quiet", "--tpu", "v5litepod-8", "--wait", "--", "true"];
     let output = dev.rekindle(folder.path(), &run).await;
     assert!(output.status.success(), "{}", text(&output));
+    dev.stop().await;
+}
+
+/// Of a worker's word, or a command, that was stored just before the process was killed: neither is a wake-up due, nor a hint left.
+#[tokio::test]
+async fn a_job_of_which_the_hint_was_lost_goes_on_when_dev_is_started_again() {
+    let (dev, folder) = (Dev::start().await, folder());
+    for words in [&["freeze"][..], &["run", "--id", "lost", "--tpu", "v5litepod-8", "--no-code", "--", "true"]] {
+        let output = dev.rekindle(folder.path(), words).await;
+        assert!(output.status.success(), "{}", text(&output));
+    }
+    let state = dev.end().await;
+    {
+        let store = Store::new(Arc::new(RedbDocs::open(state.path().join("store.redb")).unwrap()));
+        let lost = store.job(&JobId::parse("lost").unwrap()).await.unwrap().unwrap();
+        let now = jiff::Timestamp::now();
+        let mut job = apply_command(&lost.value, rekindle_core::decide::Command::Cancel, now).unwrap().unwrap();
+        job.wake_at = None;
+        store.commit_job(lost.revision, &Arc::new(job), None, Vec::new()).await.unwrap();
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let dev = Dev::start_on(state, &path, Stdio::null(), "").await;
+    let output = dev.rekindle(folder.path(), &["wait", "lost"]).await;
+    assert_eq!(output.status.code(), Some(3), "it is cancelled: {}", text(&output));
     dev.stop().await;
 }
 
