@@ -125,7 +125,9 @@ fn take() -> std::io::Result<()> {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        give_back();
+        if !self.is_away {
+            give_back();
+        }
     }
 }
 
