@@ -32,9 +32,13 @@ impl Point {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Series {
-    /// Step at which the attempt began, as far as it was told. The job itself remembers only its newest attempts.
+    /// Step at which the attempt began, as far as it was told; until a worker tells it, where its job took it to begin. The
+    /// job itself remembers only its newest attempts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<u64>,
+    /// A worker has told where it began.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_from_told: bool,
     /// Two points are at least so far apart, in milliseconds.
     pub gap_ms: u64,
     /// The points.
@@ -55,6 +59,17 @@ impl Series {
             self.thin();
         }
         true
+    }
+
+    /// Takes over where workers say that the attempt began, of several the smallest; `taken` is what its job takes it to be,
+    /// and counts only until one is told, be it lower or higher. True if the series changed.
+    pub fn begin(&mut self, told: Option<u64>, taken: Option<u64>) -> bool {
+        let known = self.from.filter(|_| self.is_from_told);
+        let from = known.into_iter().chain(told).min();
+        let next = (from.or(self.from).or(taken), from.is_some());
+        let is_news = next != (self.from, self.is_from_told);
+        (self.from, self.is_from_told) = next;
+        is_news
     }
 
     /// Keeps every other point, the first among them, and asks for twice the distance.
@@ -110,6 +125,24 @@ mod tests {
         for (text, want) in [(" 2.5 ", Some(2.5)), ("nan", None), ("inf", None), ("x", None), ("1e-3", Some(0.001))] {
             assert_eq!(Point::new(at(0), 1, Some(text)).loss, want, "{text}");
         }
+    }
+
+    #[test]
+    fn it_begins_where_it_is_told_and_until_then_where_the_job_takes_it_to() {
+        let mut series = Series::default();
+        for (told, taken, is_news, from) in [
+            (None, None, false, None),
+            (None, Some(900), true, Some(900)),
+            (None, Some(900), false, Some(900)),
+            (Some(1000), Some(900), true, Some(1000)),
+            (Some(950), Some(900), true, Some(950)),
+            (Some(1000), Some(900), false, Some(950)),
+            (None, Some(900), false, Some(950)),
+        ] {
+            assert_eq!((series.begin(told, taken), series.from), (is_news, from), "{told:?}");
+        }
+        let stored = serde_json::to_string(&series).unwrap();
+        assert_eq!(serde_json::from_str::<Series>(&stored).unwrap(), series, "{stored}");
     }
 
     proptest! {

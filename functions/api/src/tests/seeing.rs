@@ -225,26 +225,46 @@ async fn progress_is_kept_thinned_over_attempts() {
     assert_eq!((workers.len(), &workers[0]["step"], &workers[3]["state"]), (4, &json!(300), &json!("running")));
 }
 
-#[tokio::test]
-async fn where_an_attempt_began_is_known_when_the_job_has_forgotten_it() {
+/// Where the first attempt began, while its job knows it and when it has forgotten it, after each worker has told step 40
+/// and where it began.
+async fn began(told: [Option<u64>; 4]) -> (Value, Value) {
     let served = Served::with_job().await;
-    for agent in &mut super::agents::running(&served).await {
+    for (agent, resumed_from) in super::agents::running(&served).await.iter_mut().zip(told) {
         let mut report = agent.report(WorkerState::Running);
-        (report.progress.step, report.progress.resumed_from) = (Some(40), Some(30));
+        report.progress.step = Some(40);
         report.progress.step_at = Some(served.rig.fakes.clock.now());
+        // The words of the last one come one after the other.
+        if agent.hello.key.worker == 3 {
+            agent.send(&report).await;
+        }
+        report.progress.resumed_from = resumed_from;
         agent.send(&report).await;
     }
     let from = async || served.get("/v1/jobs/train/progress").await.json()["attempts"][0]["from"].clone();
-    assert_eq!(from().await, json!(30));
+    let known = from().await;
     let name = served.get("/v1/jobs/train").await.json()["resources"][0]["name"].as_str().unwrap().to_owned();
     assert!(served.rig.fakes.tpu.set_state(&name, SliceState::Preempted));
     for _ in 0..40 {
         served.rig.pass("train").await;
         served.rig.advance(30);
     }
-    let known = served.rig.job("train").await.unwrap().attempts;
-    assert!(known.iter().all(|attempt| attempt.number > 1), "it is forgotten: {known:?}");
-    assert_eq!(from().await, json!(30));
+    let attempts = served.rig.job("train").await.unwrap().attempts;
+    assert!(attempts.iter().all(|attempt| attempt.number > 1), "it is forgotten: {attempts:?}");
+    (known, from().await)
+}
+
+#[tokio::test]
+async fn where_an_attempt_began_is_known_when_the_job_has_forgotten_it() {
+    for (told, from) in [
+        ([Some(30); 4], 30),
+        // The first step comes from a worker that does not tell where it began: the words of others count, not the guess.
+        ([None, Some(30), Some(20), Some(25)], 20),
+        // A worker that tells it later, with no further step.
+        ([None, None, Some(30), Some(10)], 10),
+        ([None; 4], 0),
+    ] {
+        assert_eq!(began(told).await, (json!(from), json!(from)), "{told:?}");
+    }
 }
 
 #[tokio::test]
