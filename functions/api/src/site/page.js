@@ -63,7 +63,9 @@ function merge(job, isNews) {
   if (old && before.attempt === job.attempt && Date.parse(old.step_at) > (Date.parse(now.step_at) || 0)) job = { ...job, progress: old };
   known.jobs.set(job.id, job);
   if (!isNews || (before?.phase === job.phase && before?.message === job.message)) return;
-  const event = { at: job.changed_at, id: job.id, phase: job.phase, spec: job.spec, message: job.message };
+  // A change has the time at which the pass began that made it, which may have ended since. A server of an earlier version tells none.
+  const isNewer = Boolean(before) || !job.changed_at;
+  const event = { at: job.changed_at ?? new Date().toISOString(), isNewer, id: job.id, phase: job.phase, spec: job.spec, message: job.message };
   known.events.unshift(event);
   known.events.sort((one, other) => Date.parse(other.at) - Date.parse(one.at));
   known.events.length = Math.min(known.events.length, EVENTS_MAX);

@@ -32,8 +32,8 @@ export async function call(path, options = {}) {
 
 /** When the server answered first, by its own clock, which its times are by; to the second. */
 let firstAnswer = null;
-/** Whether something happened since this page was opened: the stream tells also of the seconds before. */
-export const isNew = (event) => firstAnswer === null || Date.parse(event.at) >= firstAnswer;
+/** Whether something happened since this page was opened: the stream tells also of the seconds before. What is newer than a state that the page had (`isNewer`) did, whatever its time. */
+export const isNew = (event) => event.isNewer || firstAnswer === null || Date.parse(event.at) >= firstAnswer;
 const known = new Map();
 /** GET with the ETag of the last time: what has not changed costs a header. */
 export async function get(path) {
