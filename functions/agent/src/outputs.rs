@@ -49,6 +49,8 @@ pub(crate) enum When {
     Before(Duration),
     /// After it: the manager keeps the machine meanwhile.
     After(Duration),
+    /// Not at all.
+    Never,
 }
 
 /// When outputs are collected.
@@ -58,7 +60,7 @@ pub(crate) enum When {
 /// the moment at which the machine may go, which is `left` away; after one of the program's own they may take `max`. Under a notice the job goes on elsewhere, and there is nothing to collect.
 pub(crate) fn when(is_ordered: bool, is_urgent: bool, left: Duration, max: Duration) -> When {
     match (is_urgent, is_ordered) {
-        (true, _) => When::Before(Duration::ZERO),
+        (true, _) => When::Never,
         (false, true) => When::Before(left),
         (false, false) => When::After(max),
     }
@@ -285,8 +287,11 @@ impl Collecting {
     /// Collects until it is to be over, which tells why; that is in so much time as far as is known. What is left out is said
     /// where people look.
     pub(crate) async fn before(&self, limit: Duration, is_over: impl Future<Output = &'static str>) {
-        if !self.is_due() || limit.is_zero() {
+        if !self.is_due() {
             return;
+        }
+        if limit.is_zero() {
+            return self.say("outputs: not all could be sent: no time was left for it");
         }
         let begun = Instant::now();
         let all = async { self.send(self.find().await).await };
@@ -421,7 +426,7 @@ mod tests {
         assert_eq!(when(false, false, left, max), When::After(max));
         assert_eq!(when(true, false, left, max), When::Before(left));
         for is_ordered in [true, false] {
-            assert_eq!(when(is_ordered, true, left, max), When::Before(Duration::ZERO), "it goes on elsewhere");
+            assert_eq!(when(is_ordered, true, left, max), When::Never, "it goes on elsewhere");
         }
         let ended: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         assert_eq!(left_after(max, ended, ended + Duration::from_mins(1)), Duration::from_mins(3));

@@ -89,3 +89,22 @@ async fn outputs_of_an_attempt_that_the_state_forgot_are_collected_also_when_it_
     let is_there = |inner: &Inner| inner.outputs.get("a2/out/a").filter(|bytes| *bytes == b"two\n").map(drop);
     cloud.until("the output", is_there).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outputs_for_which_no_time_is_left_are_said_to_be_left_out() {
+    let cloud =
+        Cloud::start("trap '' TERM; mkdir out; echo one >out/a; echo up >up; while :; do sleep 0.02; done").await;
+    cloud.set(|inner| inner.order.work.as_mut().unwrap().outputs = vec!["out".into()]);
+    let worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    worker.line("up").await;
+    cloud.set(|inner| {
+        inner.order.want = Want::Stop;
+        inner.order.kill_at = Some(jiff::Timestamp::now());
+    });
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Signal(9), true));
+    let said = b"rekindle: outputs: not all could be sent: no time was left for it\n";
+    cloud.until("it is said", |inner| inner.output(1, "stderr")?.ends_with(said).then_some(())).await;
+    assert!(cloud.set(|inner| inner.outputs.is_empty()));
+}
