@@ -363,14 +363,15 @@ impl Kept<'_> {
     /// Makes the reserve. A disk that has no room for it has none for much else: the program is started all the same.
     fn make_room(&self) {
         let make = || -> std::io::Result<()> {
-            let file = fs::File::create(self.papers.reserve())?;
+            let file = make_anew(&self.papers.reserve())?;
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVE)?;
             Ok(())
         };
         if make().is_err() {
             self.give_room();
         }
-        let _ = fs::write(self.papers.blank(), [b' '; BLANK]);
+        let make = || -> std::io::Result<()> { make_anew(&self.papers.blank())?.write_all(&[b' '; BLANK]) };
+        let _ = make();
     }
 
     fn give_room(&self) {
@@ -398,10 +399,18 @@ impl Kept<'_> {
         self.stand_again(None)?;
         let word = self.papers.paper(Word { ended: *ended, shim: self.me });
         let over_blank = || -> std::io::Result<()> {
+            // The program may have put something else there: a link, or a pipe, which would be waited for.
+            let is_ours = files::file_at(&self.papers.blank()).is_some_and(|there| there.len() == BLANK as u64);
+            if !is_ours {
+                return Err(ErrorKind::NotFound.into());
+            }
             let mut bytes = serde_json::to_vec(&word)?;
             bytes.resize(bytes.len().max(BLANK), b' ');
             fs::OpenOptions::new().write(true).open(self.papers.blank())?.write_all(&bytes)?;
-            fs::rename(self.papers.blank(), self.papers.ended())
+            fs::rename(self.papers.blank(), self.papers.ended())?;
+            // As it is read: what was there may have changed meanwhile.
+            let is_told = self.papers.end(self.me) == Some(*ended);
+            if is_told { Ok(()) } else { Err(ErrorKind::InvalidData.into()) }
         };
         over_blank().or_else(|_| files::replace_json(&self.papers.ended(), &word))
     }
@@ -482,6 +491,12 @@ impl Kept<'_> {
     }
 }
 
+/// Makes a file in the place of whatever is there: `setup` had the folder, too.
+fn make_anew(path: &Path) -> std::io::Result<fs::File> {
+    let _ = fs::remove_file(path);
+    fs::File::create_new(path)
+}
+
 /// A wait status in our words.
 pub(crate) fn exit_of(status: rustix::process::WaitStatus) -> Exit {
     match (status.exit_status(), status.terminating_signal()) {
@@ -492,48 +507,4 @@ pub(crate) fn exit_of(status: rustix::process::WaitStatus) -> Exit {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn an_end_is_kept_until_it_can_be_told_and_no_longer_than_there_is_a_place_for_it() {
-        let home = tempfile::tempdir().unwrap();
-        let root = home.path().join("vm");
-        let folder = root.join("g1/a1");
-        let spec = Spec {
-            argv: Vec::new(),
-            env: BTreeMap::new(),
-            secrets: Vec::new(),
-            cwd: home.path().into(),
-            boot_id: String::new(),
-            syncs: false,
-            root: root.clone(),
-            stdout: home.path().join("stdout"),
-            stderr: home.path().join("stderr"),
-        };
-        let streams =
-            [&spec.stdout, &spec.stderr].map(|path| Arc::new(Stream::new(path.clone(), &spec.root).unwrap().0));
-        let (papers, me) = (Papers::new(&folder, "run"), Birth { pid: 0, start: 0 });
-        let kept = Kept { streams, papers: &papers, me, spec: &spec };
-        let ended = Some(Ended { exit: Exit::Code(3), at: Timestamp::now() });
-        let mut untold = ended;
-        // A way that leads nowhere: nobody knows whether it is gone.
-        std::os::unix::fs::symlink(&root, &root).unwrap();
-        kept.tell(&mut untold);
-        assert_eq!(untold, ended, "it cannot be told now");
-        let (disk, there) = (home.path().join("disk"), home.path().join("there"));
-        fs::create_dir(&disk).unwrap();
-        std::os::unix::fs::symlink(&disk, &there).unwrap();
-        fs::rename(there, &root).unwrap();
-        kept.tell(&mut untold);
-        assert_eq!((untold, papers.end(me)), (None, ended));
-        fs::remove_dir_all(root.join("g1")).unwrap();
-        untold = ended;
-        kept.tell(&mut untold);
-        assert_eq!((untold, papers.end(me)), (None, ended), "it is made again");
-        fs::remove_dir_all(&disk).unwrap();
-        untold = ended;
-        kept.tell(&mut untold);
-        assert_eq!(untold, None, "nobody looks there");
-    }
-}
+mod tests;
