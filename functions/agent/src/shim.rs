@@ -100,6 +100,17 @@ pub(crate) struct Papers {
     name: &'static str,
 }
 
+impl Spec {
+    /// What stands in a file. One of the former form has no root.
+    fn read(path: &Path) -> Option<Self> {
+        let mut spec: Self = files::read_json(path)?;
+        if spec.root.as_os_str().is_empty() {
+            spec.root = spec.stdout.parent()?.parent()?.to_owned();
+        }
+        Some(spec)
+    }
+}
+
 impl Papers {
     /// Those of the program `name` in an attempt's folder.
     pub(crate) fn new(folder: &Path, name: &'static str) -> Self {
@@ -128,7 +139,8 @@ impl Papers {
 
     /// How it ended, by the word of this shim.
     pub(crate) fn end(&self, shim: Birth) -> Option<Ended> {
-        self.read::<Word>(&self.ended()).filter(|word| word.shim == shim).map(|word| word.ended)
+        let is_of_it = |word: &Word| word.shim.map_or_else(|| self.is_of_former_form(), |by| by == shim);
+        self.read::<Word>(&self.ended()).filter(is_of_it).map(|word| word.ended)
     }
 
     /// The shim that has claimed the program.
@@ -143,16 +155,21 @@ impl Papers {
 
     /// True if the program has copied the claim of another attempt here.
     pub(crate) fn is_of_another(&self) -> bool {
-        files::read_json::<Paper<Birth>>(&self.claim()).is_some_and(|claim| claim.attempt != self.attempt())
+        files::read_json::<Paper<Birth>>(&self.claim()).is_some_and(|claim| !claim.is_of(self.attempt()))
+    }
+
+    /// True if the shim is one that said neither whose its papers are nor by whom.
+    fn is_of_former_form(&self) -> bool {
+        files::read_json::<Paper<Birth>>(&self.claim()).is_some_and(|claim| claim.attempt.is_none())
     }
 
     /// What is written down for this attempt.
     pub(crate) fn paper<T>(&self, said: T) -> Paper<T> {
-        Paper { attempt: self.attempt(), said }
+        Paper { attempt: Some(self.attempt()), said }
     }
 
     fn read<T: DeserializeOwned>(&self, path: &Path) -> Option<T> {
-        files::read_json::<Paper<T>>(path).filter(|paper| paper.attempt == self.attempt()).map(|paper| paper.said)
+        files::read_json::<Paper<T>>(path).filter(|paper| paper.is_of(self.attempt())).map(|paper| paper.said)
     }
 
     fn attempt(&self) -> u32 {
@@ -223,9 +240,17 @@ pub(crate) struct Ended {
 /// What a shim writes down, and of which attempt that is: a paper of another, which the program copied, says nothing.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Paper<T> {
-    attempt: u32,
+    /// Those of the former form lie where they were made.
+    #[serde(default)]
+    attempt: Option<u32>,
     #[serde(flatten)]
     said: T,
+}
+
+impl<T> Paper<T> {
+    fn is_of(&self, attempt: u32) -> bool {
+        self.attempt.is_none_or(|of| of == attempt)
+    }
 }
 
 /// [`Ended`] as its shim writes it down.
@@ -234,8 +259,10 @@ struct Word {
     /// How.
     #[serde(flatten)]
     ended: Ended,
-    /// Who says so: one that the program made itself says nothing.
-    shim: Birth,
+    /// Who says so; the former form does not tell. It is no proof: a program that wants to lie finds it out. What it copied from
+    /// elsewhere or wrote by chance says nothing.
+    #[serde(default)]
+    shim: Option<Birth>,
 }
 
 /// Runs the shim of one program to its end.
@@ -244,7 +271,7 @@ struct Word {
 /// If it cannot write its files; the agent then sees a shim that died without a word.
 pub(crate) fn run(spec_path: &Path) -> anyhow::Result<ExitCode> {
     let papers = Papers::of_spec(spec_path).context("this is no file of the agent")?;
-    let spec: Spec = files::read_json(spec_path).context("cannot read what to start")?;
+    let spec = Spec::read(spec_path).context("cannot read what to start")?;
     let me = Birth::of(std::process::id() as i32).context("cannot find this process in /proc")?;
     if !files::create_json(&papers.claim(), &papers.paper(me)).context("cannot claim the program")? {
         // Another shim has this program: an agent that was killed between two steps started it.
@@ -397,7 +424,7 @@ impl Kept<'_> {
     /// Writes down how the program ended, over the blank if there is one.
     fn write_end(&self, ended: &Ended) -> std::io::Result<()> {
         self.stand_again(None)?;
-        let word = self.papers.paper(Word { ended: *ended, shim: self.me });
+        let word = self.papers.paper(Word { ended: *ended, shim: Some(self.me) });
         let over_blank = || -> std::io::Result<()> {
             // The program may have put something else there: a link, or a pipe, which would be waited for.
             let is_ours = files::file_at(&self.papers.blank()).is_some_and(|there| there.len() == BLANK as u64);

@@ -84,3 +84,32 @@ async fn an_end_is_told_whatever_the_program_put_where_it_is_written() {
         assert_eq!((untold, papers.end(me)), (None, ended));
     }
 }
+
+#[test]
+fn papers_of_the_former_form_are_those_of_their_attempt() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("a2");
+    fs::create_dir(&folder).unwrap();
+    let (papers, me) = (Papers::new(&folder, "run"), Birth { pid: 7, start: 8 });
+    fs::write(papers.claim(), r#"{"pid":7,"start":8}"#).unwrap();
+    let start = r#"{"family":{"shim":{"pid":7,"start":8},"program":{"pid":9,"start":9}},"at":"2026-01-01T00:00:00Z"}"#;
+    fs::write(papers.started(), start).unwrap();
+    assert_eq!((papers.claimed(), papers.is_of_another()), (Some(me), false));
+    assert_eq!(papers.begun().map(|started| started.family.shim), Some(me));
+    assert_eq!(papers.end(me), None);
+    let at = "2026-01-01T00:00:01Z".parse().unwrap();
+    let ended = Ended { exit: Exit::Code(0), at };
+    replace(&papers.ended(), &ended);
+    assert_eq!(papers.end(me), Some(ended));
+    // The shim of today would have said whose word it is.
+    replace(&papers.claim(), &papers.paper(me));
+    assert_eq!(papers.end(me), None);
+    let spec =
+        r#"{"argv":["a"],"env":{},"cwd":"/w","has_buffer":true,"stdout":"/b/g1/a2/stdout","stderr":"/b/g1/a2/stderr"}"#;
+    fs::write(papers.spec(), spec).unwrap();
+    assert_eq!(Spec::read(&papers.spec()).unwrap().root, Path::new("/b/g1"));
+}
+
+fn replace<T: Serialize>(path: &Path, value: &T) {
+    files::replace_json(path, value).unwrap();
+}
