@@ -101,12 +101,13 @@ enum Sent {
     NumberTaken,
 }
 
+#[derive(Debug, PartialEq, Eq)]
 enum Stop {
     /// Nothing can be sent without a token, or with this one.
     NoToken,
     /// Try again later.
     Later,
-    /// Its bytes cannot be read, though they are there.
+    /// Its bytes are not where they were, or are kept from us.
     Unreadable,
 }
 
@@ -324,7 +325,7 @@ impl Shipper {
         };
         let mut bytes = read().map_err(|error| {
             tracing::warn!(path = %path.display(), %error, "cannot read output");
-            Stop::Unreadable
+            unread(path, &error)
         })?;
         for (count, why) in [(pending.dropped, "api was out of reach"), (pending.lost, REMOVED)] {
             if count > 0 {
@@ -342,6 +343,13 @@ impl Shipper {
             }
         }
     }
+}
+
+/// What comes of output that could not be read. What passes (too many open files, no memory, a disk that errs) costs no byte.
+fn unread(path: &Path, error: &std::io::Error) -> Stop {
+    use std::io::ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied, UnexpectedEof};
+    let is_gone = matches!(error.kind(), NotFound | NotADirectory | IsADirectory | PermissionDenied | UnexpectedEof);
+    if is_gone || files::file_at(path).is_none() { Stop::Unreadable } else { Stop::Later }
 }
 
 /// Bytes that wait behind the chunk under way.

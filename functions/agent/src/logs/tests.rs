@@ -145,3 +145,20 @@ fn what_was_taken_while_its_file_was_emptied_is_in_no_gap() {
     cursor.taken(&pending);
     assert_eq!(cursor, behind);
 }
+
+#[test]
+fn what_cannot_be_read_now_is_not_given_up() {
+    use rustix::io::Errno;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stdout");
+    std::fs::write(&path, "waits\n").unwrap();
+    for passes in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO, Errno::INTR] {
+        assert_eq!(unread(&path, &passes.into()), Stop::Later, "{passes}");
+    }
+    let short = read_at(&path, 0, 7).unwrap_err();
+    for gone in [short, Errno::NOENT.into(), Errno::NOTDIR.into(), Errno::ISDIR.into(), Errno::ACCESS.into()] {
+        assert_eq!(unread(&path, &gone), Stop::Unreadable, "{gone}");
+    }
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(unread(&path, &Errno::NXIO.into()), Stop::Unreadable, "a pipe, say");
+}
