@@ -57,8 +57,17 @@ pub(crate) const STREAMS: [&str; 2] = ["stdout", "stderr"];
 /// How far the streams of one attempt were sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Cursors {
+    /// Whose they are; the former form does not tell.
+    #[serde(default)]
+    attempt: Option<u32>,
     streams: [Cursor; 2],
     is_complete: bool,
+}
+
+impl Cursors {
+    fn is_of(&self, attempt: u32) -> bool {
+        self.attempt.is_none_or(|of| of == attempt)
+    }
 }
 
 /// What the shipper needs.
@@ -289,14 +298,17 @@ impl Shipper {
     }
 
     fn load(&self, attempt: u32) -> Cursors {
-        let here = files::read_json(&self.layout.attempt(attempt).join(PAPER));
-        here.unwrap_or_else(|| {
-            let before: Option<Cursors> = files::read_json(&self.layout.sent(attempt));
-            let is_anew = self.is_rebooted || before.is_some();
-            let streams = before.unwrap_or_default().streams.map(|cursor| Cursor { is_anew, ..cursor.anew() });
-            // Where that could never be written, the numbers begin with those that were used before a reboot.
-            Cursors { streams, is_complete: false }
-        })
+        let here: Option<Cursors> = files::read_json(&self.layout.attempt(attempt).join(PAPER));
+        // The program has put that of another attempt there, and nobody knows what was in the place of it.
+        let is_lost = here.as_ref().is_some_and(|here| !here.is_of(attempt));
+        if let Some(here) = here.filter(|_| !is_lost) {
+            return Cursors { attempt: Some(attempt), ..here };
+        }
+        let before: Option<Cursors> = files::read_json(&self.layout.sent(attempt));
+        let is_anew = self.is_rebooted || is_lost || before.is_some();
+        let streams = before.unwrap_or_default().streams.map(|cursor| Cursor { is_anew, ..cursor.anew() });
+        // Where that could never be written, the numbers begin with those that were used before a reboot.
+        Cursors { attempt: Some(attempt), streams, is_complete: false }
     }
 
     /// Writes down how far the output was sent. Where that fails this agent still knows it.
@@ -510,7 +522,8 @@ pub(crate) fn tidy(layout: &Layout, current: u32) {
     let older: Vec<u32> = layout.attempts().into_iter().filter(|a| *a < current).collect();
     for (age, attempt) in older.iter().rev().enumerate() {
         let folder: PathBuf = layout.attempt(*attempt);
-        let is_sent = files::read_json::<Cursors>(&folder.join(PAPER)).is_some_and(|c| c.is_complete);
+        let is_sent =
+            files::read_json::<Cursors>(&folder.join(PAPER)).is_some_and(|c| c.is_complete && c.is_of(*attempt));
         if age >= KEPT
             && (is_sent || age >= 2 * KEPT)
             && let Err(error) = std::fs::remove_dir_all(&folder)

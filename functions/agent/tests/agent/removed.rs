@@ -106,7 +106,11 @@ async fn a_program_whose_end_cannot_be_told_by_its_shim_has_ended_all_the_same()
     std::fs::write(worker.work().join("go"), "").unwrap();
     let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
     assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Silent, false), "nobody could tell");
-    assert!(exit.evidence.tail.contains("is gone, and cannot be made again"), "{:?}", exit.evidence.tail);
+    assert!(
+        exit.evidence.tail.contains("is gone, and cannot be made again"),
+        "{:?}",
+        exit.evidence.tail
+    );
     assert!(!is_alive(&child));
 }
 
@@ -240,20 +244,24 @@ async fn a_file_by_which_the_program_seems_to_say_that_all_is_said_says_nothing(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn papers_of_another_attempt_say_nothing_of_this_one() {
     let cloud = Cloud::start("exit 0").await;
-    let worker = Worker::start(&cloud);
+    let mut worker = Worker::start(&cloud);
     cloud.until_state(1, WorkerState::Ready).await;
     cloud.want(Want::Run);
     cloud.until_state(1, WorkerState::Exited).await;
     let copy =
         "a1=\"${REKINDLE_PROGRESS_FILE%/*/*}/a1\"; cp -a \"$a1/.\" \"${REKINDLE_PROGRESS_FILE%/*}\"; touch copied
-        until [ -e go ]; do sleep 0.02; done; exit 3";
+        until [ -e go ]; do sleep 0.02; done; echo two; exit 3";
     cloud.set(|inner| inner.order = order(2, Want::Run, Some(work(2, copy))));
     cloud.until_state(2, WorkerState::Running).await;
     poll("they are copied", || worker.work().join("copied").exists().then_some(())).await;
     let folder = worker.home().join("jobs/train/g2");
     let claim = |attempt: &str| std::fs::read(folder.join(attempt).join("run.claim.json")).ok();
     poll("its shim has put its own there", || (claim("a1")? != claim("a2")?).then_some(())).await;
+    // That all of the other's output is sent stands there, too.
+    worker.kill_agent();
+    worker.start_agent();
     std::fs::write(worker.work().join("go"), "").unwrap();
     let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
     assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(3), false));
+    cloud.until("its output", |inner| (inner.output(2, "stdout")? == b"two\n").then_some(())).await;
 }
