@@ -66,6 +66,21 @@ pub(crate) fn standing(papers: &Papers) -> Standing {
     }
 }
 
+/// Starts a program for the first time. A claim of another attempt's, which `setup` copied, would be taken for one that is on its way
+/// to be put right.
+pub(crate) async fn start_new(
+    shim: &[OsString],
+    papers: &Papers,
+    spec: &Spec,
+    secrets: &BTreeMap<String, String>,
+    log: &Path,
+) -> anyhow::Result<Standing> {
+    if papers.is_of_another() {
+        std::fs::remove_file(papers.claim()).context("cannot remove the claim of another attempt")?;
+    }
+    start(shim, papers, spec, secrets, log).await
+}
+
 /// Starts a program, unless it was started before, and waits until that has happened.
 ///
 /// A crash at any await leaves a claimed program, which [`standing`] shows to the next agent.

@@ -90,7 +90,11 @@ impl Machine {
     /// The program that the last agent began, whether or not it could write that down: on a full disk the papers of the
     /// buffer know more.
     fn begun(&self) -> Option<Name> {
-        let is_begun = |name| program::standing(&self.papers(name)) != Standing::NotStarted;
+        let is_begun = |name| {
+            let papers = self.papers(name);
+            // A claim of another attempt's alone is what `setup` copied.
+            program::standing(&papers) != Standing::NotStarted && (!papers.is_of_another() || papers.begun().is_some())
+        };
         let step = self.state.attempt.as_ref()?.step;
         if step == Step::Run || is_begun(Name::Run) {
             return Some(Name::Run);

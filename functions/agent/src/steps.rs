@@ -205,7 +205,7 @@ impl Machine {
                         values = needed => values,
                     };
                     match values {
-                        Ok(values) => program::start(&shim, &papers, &spec, &values, &log).await,
+                        Ok(values) => program::start_new(&shim, &papers, &spec, &values, &log).await,
                         Err(error) => Err(error),
                     }
                 }

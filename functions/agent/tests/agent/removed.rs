@@ -265,3 +265,30 @@ async fn papers_of_another_attempt_say_nothing_of_this_one() {
     assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(3), false));
     cloud.until("its output", |inner| (inner.output(2, "stdout")? == b"two\n").then_some(())).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_is_started_also_where_setup_copied_the_papers_of_another() {
+    for is_restarted in [false, true] {
+        let cloud = Cloud::start("exit 0").await;
+        let mut worker = Worker::start(&cloud);
+        cloud.until_state(1, WorkerState::Ready).await;
+        cloud.want(Want::Run);
+        cloud.until_state(1, WorkerState::Exited).await;
+        let setup = "folder=\"${REKINDLE_PROGRESS_FILE%/*}\"; cp -a \"${folder%/*}/a1/.\" \"$folder\"; touch copied
+            until [ -e go ]; do sleep 0.02; done";
+        let mut second = work(2, "echo two; exit 3");
+        second.setup = Some(rekindle_core::spec::CommandLine::Shell(setup.to_owned()));
+        cloud.set(|inner| inner.order = order(2, Want::Run, Some(second)));
+        poll("they are copied", || worker.work().join("copied").exists().then_some(())).await;
+        if is_restarted {
+            worker.kill_agent();
+            let before = cloud.set(|inner| inner.reports.len());
+            worker.start_agent();
+            cloud.until("the next one tells of it", |inner| (inner.reports.len() > before + 1).then_some(())).await;
+        }
+        std::fs::write(worker.work().join("go"), "").unwrap();
+        let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
+        assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(3), false), "restarted: {is_restarted}");
+        cloud.until("its output", |inner| (inner.output(2, "stdout")? == b"two\n").then_some(())).await;
+    }
+}
