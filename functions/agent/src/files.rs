@@ -105,7 +105,7 @@ impl Layout {
         spool::again(&folder, &self.root)?;
         let path = folder.join(CLOSED);
         if fs::symlink_metadata(&path).is_ok() {
-            put_aside(&path)?;
+            put_aside(&path, |_| false)?;
         }
         // It takes no room on a full disk, and no program makes such a thing by chance.
         std::os::unix::fs::symlink(closed(number), path)
@@ -149,19 +149,20 @@ pub(crate) fn file_at(path: &Path) -> Option<fs::Metadata> {
     fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)
 }
 
-/// Moves what a program put in the place of a file or folder of ours to a name beside it, where only the last such thing is kept.
-pub(crate) fn put_aside(path: &Path) -> io::Result<()> {
+/// Moves what a program put in the place of a file or folder of ours to a name beside it, where only the last such thing is kept. What
+/// is ours there stays, as another keeper may have put it right meanwhile.
+pub(crate) fn put_aside(path: &Path, is_ours: impl Fn(&fs::Metadata) -> bool) -> io::Result<()> {
     let is_folder = fs::symlink_metadata(path)?.is_dir();
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(if is_folder { ".folder" } else { ".aside" });
     let aside = path.with_file_name(name);
     tracing::warn!(path = %path.display(), aside = %aside.display(), "somebody put something else in the place of what is ours");
-    // Of the same kind as what was seen there: what another keeper has put right meanwhile cannot take its place.
-    if is_folder {
-        let _ = fs::remove_dir_all(&aside);
-        fs::create_dir(&aside)?;
-    } else {
-        fs::OpenOptions::new().append(true).create(true).open(&aside)?;
+    // Of the same kind as what was seen there, for what is put right from now on. What else is there may be a pipe, which is waited for.
+    let _ = fs::remove_file(&aside).or_else(|_| fs::remove_dir_all(&aside));
+    let made = if is_folder { fs::create_dir(&aside) } else { fs::File::create_new(&aside).map(drop) };
+    made.or_else(|error| if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })?;
+    if fs::symlink_metadata(path).is_ok_and(|there| is_ours(&there)) {
+        return Ok(());
     }
     fs::rename(path, aside)
 }
@@ -188,7 +189,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     drop(file);
     let put = || match fs::rename(&new, path) {
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-            put_aside(path).and_then(|()| fs::rename(&new, path))
+            put_aside(path, fs::Metadata::is_file).and_then(|()| fs::rename(&new, path))
         }
         put => put,
     };
@@ -256,6 +257,22 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_put_right_meanwhile_is_not_put_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, aside) = (folder.path().join("paper"), folder.path().join("paper.aside"));
+        // A pipe would be waited for.
+        rustix::fs::mknodat(rustix::fs::CWD, &aside, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        fs::write(&path, "ours").unwrap();
+        put_aside(&path, fs::Metadata::is_file).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"ours");
+        put_aside(&path, fs::Metadata::is_dir).unwrap();
+        assert_eq!((fs::read(&aside).unwrap().as_slice(), path.exists()), (&b"ours"[..], false));
+        fs::create_dir_all(path.join("deep")).unwrap();
+        put_aside(&path, fs::Metadata::is_file).unwrap();
+        assert!(folder.path().join("paper.folder/deep").is_dir());
+    }
 
     #[test]
     fn what_is_written_over_a_paper_is_read_as_if_it_were_new() {

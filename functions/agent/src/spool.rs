@@ -251,7 +251,7 @@ impl Shared {
             again(folder, &self.root)?;
         }
         if std::fs::symlink_metadata(&self.path).is_ok_and(|there| !there.is_file()) {
-            files::put_aside(&self.path)?;
+            files::put_aside(&self.path, Metadata::is_file)?;
         }
         // Two shims may have it: of `setup`, as long as what that left lives, and of the program. One makes it again.
         let here = files::file_at(&self.path).map_or(0, |meta| meta.len());
@@ -313,7 +313,7 @@ pub(crate) fn again(folder: &Path, root: &Path) -> std::io::Result<()> {
     match made {
         Err(error) if error.kind() == ErrorKind::AlreadyExists && !folder.is_dir() => {
             // What else is there the program put there.
-            files::put_aside(folder)?;
+            files::put_aside(folder, Metadata::is_dir)?;
             make()
         }
         made => made,

@@ -128,11 +128,28 @@ async fn what_a_program_puts_in_the_place_of_a_file_or_a_folder_is_put_aside() {
     assert_eq!(std::fs::read(folder.path().join("g1.aside")).unwrap(), b"a file");
 }
 
-#[test]
-fn two_that_make_a_file_again_at_the_same_time_do_it_each_in_its_own() {
-    let path = Path::new("a1/stdout");
-    assert_ne!(unique(path), unique(path));
-    assert_eq!(unique(path).parent(), path.parent());
+#[tokio::test]
+async fn two_that_make_a_file_again_at_the_same_time_lose_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a1/stdout");
+    let two = ["run\n", "setup\n"].map(|word| (word, Spool::open(path.clone(), folder.path()).unwrap()));
+    let settled = async || {
+        let waits = two.iter().map(|(_, spool)| spool.settled(Duration::from_mins(1)));
+        assert_eq!(futures::future::join_all(waits).await, [true; 2]);
+    };
+    for round in 1..=100 {
+        for (word, spool) in &two {
+            spool.push(word.as_bytes());
+        }
+        settled().await;
+        std::fs::remove_dir_all(folder.path().join("a1")).unwrap();
+        settled().await;
+        let said = std::fs::read_to_string(&path).unwrap();
+        for (word, _) in &two {
+            assert_eq!(said.matches(word).count(), round, "{said:?}");
+        }
+        assert_eq!(std::fs::read_dir(folder.path().join("a1")).unwrap().count(), 1, "nothing else is left there");
+    }
 }
 
 #[tokio::test]
