@@ -100,9 +100,10 @@ impl Machine {
         self.is_dirty = true;
         self.sending += 1;
         let (folder, taken_over) = (self.parts.layout.attempt(number), self.taken_over.clone());
+        let shim = self.shim_of(number);
         let (flushes, events) = (self.parts.flushes.clone(), self.events.clone());
         tokio::spawn(async move {
-            program::is_written(&folder, &taken_over, None).await;
+            program::is_written(&folder, shim, &taken_over, None).await;
             logs::all_sent(&flushes, logs::Patience::absolute(Duration::MAX)).await;
             let _ = events.send(Event::Sent).await;
         });
@@ -138,9 +139,10 @@ impl Machine {
     /// Closes the output of an attempt: once what its shim still holds, where the disk is full, is written.
     pub(crate) fn close_output(&self, number: u32) {
         let (folder, taken_over) = (self.parts.layout.attempt(number), self.taken_over.clone());
+        let shim = self.shim_of(number);
         let layout = self.parts.layout.clone();
         tokio::spawn(async move {
-            program::is_written(&folder, &taken_over, None).await;
+            program::is_written(&folder, shim, &taken_over, None).await;
             if let Err(error) = layout.close(number) {
                 tracing::warn!(%error, "cannot close the attempt's output");
             }
@@ -195,14 +197,14 @@ async fn given_up_at(mut given_up: watch::Receiver<Option<Instant>>) {
 /// is sent makes some. Gives up after `patience`, and then it is sent when it can be. True if all of it is sent.
 pub(crate) async fn all_told(
     flushes: &logs::Flushes,
-    folder: &Path,
+    (folder, shim): (&Path, Option<procs::Birth>),
     taken_over: &TakenOver,
     mut patience: logs::Patience,
 ) -> bool {
     loop {
         let began = Instant::now();
         // Looked at before: what is written until then is sent by this.
-        let is_written = program::is_written(folder, taken_over, Some(SHIM_WAIT)).await;
+        let is_written = program::is_written(folder, shim, taken_over, Some(SHIM_WAIT)).await;
         patience = patience.after(began.elapsed(), false);
         patience = logs::all_sent(flushes, patience).await;
         if is_written || patience.left.is_zero() {

@@ -129,6 +129,7 @@ impl Machine {
         let (collecting, number, is_ordered) = (self.collecting(attempt), attempt.number, attempt.stop.is_some());
         let outputs_max = self.parts.config.outputs_max;
         let closing = self.closing(attempt, family);
+        let (begun, shim) = (self.live.map(|live| (live.name, live.started.family)), family.map(|family| family.shim));
         let (give_up, given_up) = watch::channel(None);
         self.gathering = Some(give_up);
         let (taken_over, orders) = (self.taken_over.clone(), self.parts.exec.activity.clone());
@@ -137,11 +138,11 @@ impl Machine {
         let leftovers = (!is_ordered).then_some(procs::LEFTOVER_GRACE);
         tokio::spawn(async move {
             keep::a_moment(before.into_iter().flatten()).await;
-            let strays = program::forbid(&closing.folder).await;
+            let strays = program::forbid(&closing.folder, begun).await;
             procs::end(programs.clone(), is_told, kill_at.clone(), leftovers).await;
             procs::end_strays(&programs, &strays, &kill_at).await;
             // What was said last is on its way to the files. On a full disk it takes longer, and the others are to know.
-            program::is_written(&closing.folder, &taken_over, Some(LAST_WORD / 2)).await;
+            program::is_written(&closing.folder, shim, &taken_over, Some(LAST_WORD / 2)).await;
             let ended = match ended {
                 Some(ended) => ended,
                 None => closing.last_word().await,
@@ -158,7 +159,7 @@ impl Machine {
             // Once the last worker's exit is known the machine may be gone within the second.
             let told = async {
                 tokio::select! {
-                    told = orders.with(patience, all_told(&flushes, &folder, &taken_over, patience)) => told,
+                    told = orders.with(patience, all_told(&flushes, (&folder, shim), &taken_over, patience)) => told,
                     () = almost_gone(goes_at), if goes.is_none() => false,
                 }
             };
@@ -195,7 +196,8 @@ impl Machine {
     /// Nothing lives any more.
     pub(crate) fn on_closed(&mut self, closed: Option<Closed>) {
         self.doing = Doing::Nothing;
-        self.live = None;
+        let number = self.state.attempt.as_ref().map(|attempt| attempt.number);
+        self.last_shim = number.zip(self.live.take().map(|live| live.started.family.shim));
         self.is_dirty = true;
         self.closed_at = Some(Instant::now());
         let (Some(closed), Some(attempt)) = (closed, self.state.attempt.as_mut()) else {

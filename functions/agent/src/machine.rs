@@ -189,6 +189,8 @@ pub(crate) struct Machine {
     pub(crate) words: Words,
     pub(crate) doing: Doing,
     pub(crate) live: Option<Live>,
+    /// The shim of the last program that lived, and its attempt.
+    pub(crate) last_shim: Option<(u32, procs::Birth)>,
     pub(crate) reaped: Reaped,
     pub(crate) taken_over: TakenOver,
     /// The end of a program of which the state knew nothing: the first order tells what it was to leave.
@@ -232,6 +234,7 @@ impl Machine {
             words: Words::default(),
             doing: Doing::Nothing,
             live: None,
+            last_shim: None,
             reaped,
             forgotten: None,
             events,
@@ -552,6 +555,11 @@ impl Machine {
     pub(crate) fn papers(&self, name: Name) -> Papers {
         let number = self.state.attempt.as_ref().map_or(0, |a| a.number);
         Papers::new(&self.parts.layout.attempt(number), name.as_str())
+    }
+
+    /// The shim of the last program, where that is of this attempt.
+    pub(crate) fn shim_of(&self, attempt: u32) -> Option<procs::Birth> {
+        self.last_shim.filter(|(of, _)| *of == attempt).map(|(_, shim)| shim)
     }
 
     /// The processes of the program that lives.

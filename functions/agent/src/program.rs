@@ -164,13 +164,18 @@ pub(crate) async fn end_of(papers: Papers, started: Started, reaped: Reaped, tak
     Ended { exit: Exit::Silent, at: Timestamp::now() }
 }
 
-/// Waits until nobody adds to the output of the attempt in this folder any more: no shim, and not the agent for one. True
-/// if that is so before `limit`.
-pub(crate) async fn is_written(folder: &Path, taken_over: &TakenOver, limit: Option<Duration>) -> bool {
+/// Waits until nobody adds to the output of the attempt in this folder any more: no shim, whether its papers are there or it is this
+/// one that is known, and not the agent for one. True if that is so before `limit`.
+pub(crate) async fn is_written(
+    folder: &Path,
+    known: Option<Birth>,
+    taken_over: &TakenOver,
+    limit: Option<Duration>,
+) -> bool {
     let limit = limit.map(|limit| Instant::now() + limit);
     let papers = of(folder);
     let is_writing = || {
-        let mut shims = papers.iter().filter_map(Papers::claimed);
+        let mut shims = papers.iter().filter_map(Papers::claimed).chain(known);
         taken_over.is_any() || shims.any(Birth::is_alive)
     };
     while is_writing() {
@@ -186,17 +191,21 @@ pub(crate) async fn is_written(folder: &Path, taken_over: &TakenOver, limit: Opt
 pub(crate) const NOBODY: Birth = Birth { pid: 0, start: 0 };
 
 /// Sees to it that no program of the attempt in this folder is started from now on, however late its shim comes. A shim that is
-/// on the way to a start is ended; answers the families that it may have begun, for who ends all that lives.
-pub(crate) async fn forbid(folder: &Path) -> Vec<Family> {
+/// on the way to a start is ended; answers the families that it may have begun, for who ends all that lives. `live` is known to be
+/// begun: its papers the program may have removed.
+pub(crate) async fn forbid(folder: &Path, live: Option<(Name, Family)>) -> Vec<Family> {
     let mut begun = Vec::new();
-    for papers in of(folder) {
-        if let Err(error) = files::create_json(&papers.claim(), &papers.paper(NOBODY)) {
+    for (papers, name) in of(folder).iter().zip(NAMES) {
+        let known = live.filter(|(live, _)| *live == name).map(|(_, family)| family);
+        let started = || papers.begun().map(|started| started.family).or(known);
+        // That of a shim that lives stays its own: it is waited for by that.
+        let claim = papers.paper(started().map_or(NOBODY, |family| family.shim));
+        if let Err(error) = files::create_json(&papers.claim(), &claim) {
             // Where the disk is full, a second name for a paper that is there needs less.
             let linked = std::fs::hard_link(papers.spec(), papers.claim());
             tracing::warn!(%error, is_linked = linked.is_ok(), "cannot claim a program");
         }
         let Some(shim) = papers.claimed().filter(|claim| *claim != NOBODY) else { continue };
-        let started = || papers.begun().map(|started| started.family);
         if started().is_some() && !shim.is_alive() || papers.end(shim).is_some() {
             continue;
         }
@@ -217,9 +226,12 @@ pub(crate) fn shims(layout: &Layout) -> Vec<Birth> {
     claims.filter(|claim| *claim != NOBODY).collect()
 }
 
-/// The papers of both programs of an attempt.
+/// Both programs of an attempt.
+const NAMES: [Name; 2] = [Name::Setup, Name::Run];
+
+/// Their papers.
 fn of(folder: &Path) -> [Papers; 2] {
-    [Name::Setup, Name::Run].map(|name| Papers::new(folder, name.as_str()))
+    NAMES.map(|name| Papers::new(folder, name.as_str()))
 }
 
 /// Takes back [`forbid`].
@@ -305,12 +317,29 @@ mod tests {
             stderr: folder.path().join("stderr"),
         };
         files::replace_json(&papers.spec(), &spec).unwrap();
-        assert!(forbid(folder.path()).await.is_empty(), "nothing was begun");
+        assert!(forbid(folder.path(), None).await.is_empty(), "nothing was begun");
         let late = papers.spec();
         tokio::task::spawn_blocking(move || crate::shim::run(&late)).await.unwrap().unwrap();
         assert!(!papers.started().exists() && !papers.ended().exists());
         assert_eq!(standing(&papers), Standing::Lost);
         allow(folder.path());
         assert_eq!(standing(&papers), Standing::NotStarted);
+    }
+
+    #[tokio::test]
+    async fn a_shim_whose_papers_are_removed_is_known_to_keep_the_output() {
+        let folder = tempfile::tempdir().unwrap();
+        let papers = Papers::new(folder.path(), "run");
+        let me = Birth::of(std::process::id().cast_signed()).unwrap();
+        let family = Family { shim: me, program: Birth { pid: 0, start: 1 } };
+        let (taken_over, now) = (TakenOver::new(folder.path().into()), Some(Duration::ZERO));
+        assert_eq!(forbid(folder.path(), Some((Name::Run, family))).await, [family], "it is not ended");
+        assert_eq!(papers.claimed(), Some(me), "also for the next agent");
+        assert!(!is_written(folder.path(), None, &taken_over, now).await);
+        // Where nothing can be written down, this agent knows it.
+        std::fs::remove_dir_all(folder.path()).unwrap();
+        forbid(folder.path(), Some((Name::Run, family))).await;
+        assert!(is_written(folder.path(), None, &taken_over, now).await);
+        assert!(!is_written(folder.path(), Some(me), &taken_over, now).await);
     }
 }
