@@ -365,10 +365,10 @@ impl Closing {
     }
 }
 
-/// Where all that could hold the output of a program is gone, and its end with it.
+/// Where what held the output of a program is gone, and perhaps its end with it.
 fn gone(folder: &Path) -> String {
     let folder = folder.display();
-    format!("rekindle: {folder} is gone, and cannot be made again: the program, or somebody else, has removed it\n")
+    format!("rekindle: {folder} is gone: the program, or somebody else, has removed it\n")
 }
 
 /// What the disks of the machine tell at an end.

@@ -107,7 +107,7 @@ async fn a_program_whose_end_cannot_be_told_by_its_shim_has_ended_all_the_same()
     let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
     assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Silent, false), "nobody could tell");
     assert!(
-        exit.evidence.tail.contains("is gone, and cannot be made again"),
+        exit.evidence.tail.contains("is gone: the program, or somebody else, has removed it"),
         "{:?}",
         exit.evidence.tail
     );
