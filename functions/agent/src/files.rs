@@ -34,8 +34,10 @@ impl Layout {
 
     /// Makes the folders that do not come and go.
     pub(crate) fn make(&self) -> io::Result<()> {
-        fs::create_dir_all(&self.generation)?;
-        make_private(&self.buffer)
+        let below = self.home.parent().unwrap_or(&self.home);
+        // A program may have put a file in the place of one.
+        fs::create_dir_all(&self.generation).or_else(|_| spool::again(&self.generation, below))?;
+        make_private(&self.buffer).or_else(|_| spool::again(&self.buffer, &self.root))
     }
 
     /// A machine of its own, whose output waits in memory, which a reboot empties; else a person's or a test's, whose disks are

@@ -292,3 +292,20 @@ async fn a_program_is_started_also_where_setup_copied_the_papers_of_another() {
         cloud.until("its output", |inner| (inner.output(2, "stdout")? == b"two\n").then_some(())).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_program_that_puts_a_file_in_the_place_of_the_generation_another_attempt_runs() {
+    let memory = tempfile::tempdir().unwrap();
+    let cloud = Cloud::start(
+        "place=\"${PWD%/*}\"; cd /; until [ -f \"$place\" ]; do rm -rf \"$place\"; touch \"$place\"; done; exit 3",
+    )
+    .await;
+    let _worker = with_memory(&cloud, &memory);
+    cloud.until_state(1, WorkerState::Ready).await;
+    cloud.want(Want::Run);
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(3), false));
+    cloud.set(|inner| inner.order = order(2, Want::Run, Some(work(2, "echo again"))));
+    let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!(exit.evidence.exit, Exit::Code(0), "{:?}", exit.evidence.tail);
+}
