@@ -20,6 +20,7 @@ if [[ -n "${TPU_EMULATOR:-}" ]]; then
 fi
 export REKINDLE_HOME="${REKINDLE_HOME:-/var/lib/rekindle}"
 BIN="$REKINDLE_HOME/bin"
+KEPT="$REKINDLE_HOME.agent"
 
 # On a full disk nothing is said, and all goes on: there may be room later.
 say() { echo "rekindle: $*" >&2 || true; }
@@ -147,6 +148,8 @@ install_unit() {
   # KillMode=process: the program outlives a restart of the agent, which adopts it again. OOMPolicy=continue: a program
   # that is killed for want of memory is the agent's to report, no reason to end the agent. Output waits in memory: no
   # disk, slow or full, holds up a program.
+  # A program may remove all that is the agent's. Beside that the agent is kept under a second name, which takes no room.
+  ln -f "$AGENT" "$KEPT" 2>/dev/null || cp -f "$AGENT" "$KEPT" || say "cannot keep the agent as $KEPT"
   cat >/etc/systemd/system/rekindle-agent.service <<UNIT
 [Unit]
 Description=Rekindle agent
@@ -155,6 +158,7 @@ Wants=network-online.target
 StartLimitIntervalSec=0
 
 [Service]
+ExecStartPre=-/bin/bash -c 'test -x $AGENT || { mkdir -p $BIN && cp -f $KEPT $AGENT.part && mv -f $AGENT.part $AGENT; }'
 ExecStart=$AGENT $ARGS
 Environment=REKINDLE_HOME=$REKINDLE_HOME
 Environment=REKINDLE_BUFFER_DIR=/dev/shm/rekindle

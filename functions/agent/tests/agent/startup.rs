@@ -165,11 +165,19 @@ async fn with_systemd_each_boot_installs_the_unit_anew_and_the_agent_is_fetched_
         ] {
             assert!(unit.lines().any(|one| one == line), "{line}: {unit}");
         }
+        // What is the agent's, a program has removed.
+        std::fs::remove_dir_all(worker.home()).unwrap();
+        let before = unit.lines().find_map(|line| line.strip_prefix("ExecStartPre=-")).unwrap();
+        for _ in 0..2 {
+            assert!(Command::new("bash").args(["-c", before]).status().unwrap().success(), "{before}");
+            assert_eq!(std::fs::read(agent).unwrap(), b"an agent");
+        }
         let told = std::fs::read_to_string(out.path().join("told")).unwrap();
         let due = "daemon-reload\nrestart rekindle-agent.service\n".repeat(boot);
         assert_eq!(told, due, "boot {boot}");
         assert_eq!(cloud.set(|inner| inner.downloads.len()), 1, "boot {boot}");
     }
+    std::fs::remove_file(format!("{}.agent", worker.home().display())).unwrap();
     // What holds its lock right after boot is not asked for anything.
     let script = rekindle_agent::STARTUP_SCRIPT;
     let words = script.lines().filter(|line| !line.trim_start().starts_with('#')).flat_map(str::split_whitespace);
