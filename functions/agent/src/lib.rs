@@ -158,7 +158,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
     };
     let sent = layout.has_buffer().then(Keeper::begin);
     let (flush, backlog_max) = (config.log_flush, config.log_backlog_bytes);
-    let shipper = Shipper { api, node, layout, flush, backlog_max, sent, is_rebooted };
+    let shipper = Shipper { api, node, layout, flush, backlog_max, sent, is_rebooted, read: logs::read_at };
     let reports = tokio::spawn(reporter.run(snapshot));
     let shipping = tokio::spawn(shipper.run(tokens, flush_requests));
     let leave = machine.run(from_api, words).await;

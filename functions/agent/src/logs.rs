@@ -10,7 +10,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,8 +28,11 @@ use crate::metadata::Node;
 use crate::spool;
 
 mod cursor;
+mod reading;
 
 use cursor::{Cursor, Pending};
+pub(crate) use reading::read_at;
+use reading::{size_of, size_to_send, unread};
 
 /// In an attempt's folder: how far its output was sent.
 const PAPER: &str = "logs.json";
@@ -87,6 +89,8 @@ pub(crate) struct Shipper {
     pub(crate) sent: Option<Keeper>,
     /// The machine was started anew since the last agent.
     pub(crate) is_rebooted: bool,
+    /// Reads what waits: so many bytes from a place on.
+    pub(crate) read: fn(&Path, u64, u64) -> std::io::Result<Vec<u8>>,
 }
 
 /// A request to send everything now; answered when that is done.
@@ -110,12 +114,14 @@ enum Sent {
     NumberTaken,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stop {
     /// Nothing can be sent without a token, or with this one.
     NoToken,
     /// Try again later.
     Later,
+    /// Its bytes cannot be read now. What else waits goes on.
+    Held,
     /// Its bytes are not where they were, or are kept from us.
     Unreadable,
 }
@@ -128,7 +134,7 @@ struct Rhythm {
 }
 
 impl Rhythm {
-    fn after(&mut self, shipped: &Result<(), Stop>, began: Instant, now: Instant, is_asked: bool) {
+    fn after(&mut self, shipped: Result<(), Stop>, began: Instant, now: Instant, is_asked: bool) {
         self.due = match shipped {
             Ok(()) => {
                 self.failures = 0;
@@ -137,7 +143,7 @@ impl Rhythm {
                 began + self.flush
             }
             Err(Stop::NoToken) => now + self.flush.min(Duration::from_millis(200)),
-            Err(Stop::Later | Stop::Unreadable) => {
+            Err(Stop::Later | Stop::Held | Stop::Unreadable) => {
                 self.failures += 1;
                 // Somebody waits with the end of a program.
                 let most = if is_asked { RETRY_ASKED_MAX } else { RETRY_MAX };
@@ -173,7 +179,7 @@ impl Shipper {
             }
             let (is_asked, began) = (!waiting.is_empty(), Instant::now());
             let shipped = self.ship_all(&mut known, &token, is_asked).await;
-            rhythm.after(&shipped, began, Instant::now(), is_asked);
+            rhythm.after(shipped, began, Instant::now(), is_asked);
             if shipped.is_ok() {
                 for flush in waiting.drain(..) {
                     let _ = flush.send(());
@@ -199,45 +205,80 @@ impl Shipper {
             }
         }
         let all: Vec<u32> = known.keys().copied().collect();
+        let mut is_held = false;
         for attempt in &all {
-            let attempt = *attempt;
-            if known.get(&attempt).is_none_or(|cursors| cursors.is_complete) {
-                continue;
-            }
-            // Looked at before the sizes: nothing is written after it. A folder that is older and gone nobody makes again.
-            let folder = self.layout.attempt(attempt);
-            let is_closed = self.layout.is_closed(attempt) || (all.last() != Some(&attempt) && !folder.exists());
-            // What comes meanwhile waits for the next round, or a stream that never ends would keep the other one here.
-            let until = STREAMS.map(|stream| size_of(&folder.join(stream)));
-            let said =
-                known.get(&attempt).map_or(0, |cursors| until[0].saturating_sub(cursors.streams[0].waits_from()));
-            // People read them in the order in which they come in. But why a program ended stands in what it said last and least:
-            // where the other stream takes more than a moment, that is sent first.
-            for index in if said <= CHUNK_MAX { [0, 1] } else { [1, 0] } {
-                self.ship(attempt, index, known, token, (until[index], is_closed || is_asked)).await?;
-            }
-            if is_closed && let Some(cursors) = known.get_mut(&attempt) {
-                cursors.is_complete = true;
-                self.save(attempt, cursors);
+            if known.get(attempt).is_some_and(|cursors| !cursors.is_complete) {
+                let is_last = all.last() == Some(attempt);
+                is_held |= !self.ship_attempt(*attempt, known, token, (is_last, is_asked)).await?;
             }
         }
-        Ok(())
+        if is_held { Err(Stop::Later) } else { Ok(()) }
     }
 
-    /// Sends what waits of one stream up to a place, and with `true` also a line that is not whole there.
+    /// Sends what waits of one attempt; true where that is all of it. A stream that cannot be read holds up no other.
+    async fn ship_attempt(
+        &self,
+        attempt: u32,
+        known: &mut BTreeMap<u32, Cursors>,
+        token: &watch::Receiver<Option<String>>,
+        (is_last, is_asked): (bool, bool),
+    ) -> Result<bool, Stop> {
+        // Looked at before the sizes: nothing is written after it. A folder that is older and gone nobody makes again.
+        let folder = self.layout.attempt(attempt);
+        let is_closed = self.layout.is_closed(attempt) || (!is_last && !folder.exists());
+        let Some(cursors) = known.get(&attempt) else { return Ok(true) };
+        // What comes meanwhile waits for the next round, or a stream that never ends would keep the other one here.
+        let until = [0, 1].map(|index| size_to_send(&folder.join(STREAMS[index]), &cursors.streams[index], is_closed));
+        let said = until[0].map_or(0, |size| size.unwrap_or(0).saturating_sub(cursors.streams[0].waits_from()));
+        let mut is_all = true;
+        // People read them in the order in which they come in. But why a program ended stands in what it said last and least:
+        // where the other stream takes more than a moment, that is sent first.
+        for index in if said <= CHUNK_MAX { [0, 1] } else { [1, 0] } {
+            let shipped = match until[index].map(Option::unwrap_or_default) {
+                Ok(until) => {
+                    self.ship(attempt, index, known, token, (until, is_closed, is_asked)).await.map(|()| until)
+                }
+                Err(stop) => Err(stop),
+            };
+            let Some(cursor) = known.get_mut(&attempt).map(|cursors| &mut cursors.streams[index]) else { continue };
+            match shipped {
+                // A size that was not told in between is none.
+                Ok(until) => is_all &= !(is_closed || is_asked) || cursor.waits_from() >= until,
+                Err(Stop::Held) => {
+                    is_all = false;
+                    if is_closed {
+                        *cursor = cursor.held();
+                    }
+                }
+                Err(stop) => return Err(stop),
+            }
+        }
+        if is_closed
+            && is_all
+            && let Some(cursors) = known.get_mut(&attempt)
+        {
+            cursors.is_complete = true;
+            self.save(attempt, cursors);
+        }
+        Ok(is_all)
+    }
+
+    /// Sends what waits of one stream up to a place; where nothing comes any more or somebody asks, also a line that is not whole
+    /// there.
     async fn ship(
         &self,
         attempt: u32,
         index: usize,
         known: &mut BTreeMap<u32, Cursors>,
         token: &watch::Receiver<Option<String>>,
-        (until, is_whole): (u64, bool),
+        (until, is_closed, is_asked): (u64, bool, bool),
     ) -> Result<(), Stop> {
+        let is_whole = is_closed || is_asked;
         let path = self.layout.attempt(attempt).join(STREAMS[index]);
         loop {
             self.bound(known);
             let Some(cursors) = known.get_mut(&attempt) else { return Ok(()) };
-            if files::file_at(&path).is_none() {
+            if size_to_send(&path, &cursors.streams[index], is_closed)?.is_none() {
                 // As long as its program runs it is made again.
                 if !is_whole {
                     return Ok(());
@@ -333,7 +374,11 @@ impl Shipper {
     ) -> Result<Sent, Stop> {
         let Some(token) = token.borrow().clone() else { return Err(Stop::NoToken) };
         let read = || {
-            if pending.len == 0 { Ok(Vec::new()) } else { read_at(path, cursor.offset + pending.dropped, pending.len) }
+            if pending.len == 0 {
+                Ok(Vec::new())
+            } else {
+                (self.read)(path, cursor.offset + pending.dropped, pending.len)
+            }
         };
         let mut bytes = read().map_err(|error| {
             tracing::warn!(path = %path.display(), %error, "cannot read output");
@@ -355,13 +400,6 @@ impl Shipper {
             }
         }
     }
-}
-
-/// What comes of output that could not be read. What passes (too many open files, no memory, a disk that errs) costs no byte.
-fn unread(path: &Path, error: &std::io::Error) -> Stop {
-    use std::io::ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied, UnexpectedEof};
-    let is_gone = matches!(error.kind(), NotFound | NotADirectory | IsADirectory | PermissionDenied | UnexpectedEof);
-    if is_gone || files::file_at(path).is_none() { Stop::Unreadable } else { Stop::Later }
 }
 
 /// Bytes that wait behind the chunk under way.
@@ -386,10 +424,6 @@ fn bound(path: &Path, cursor: &mut Cursor, backlog_max: u64) -> Option<(u64, u64
     Some((from, cursor.drop_to))
 }
 
-fn size_of(path: &Path) -> u64 {
-    files::file_at(path).map_or(0, |meta| meta.len())
-}
-
 /// The next chunk of a stream, up to a place. Without `is_whole`, it ends after a line where it can.
 fn plan(path: &Path, cursor: &Cursor, until: u64, is_whole: bool) -> Option<Pending> {
     if cursor.pending.is_some() {
@@ -406,13 +440,6 @@ fn plan(path: &Path, cursor: &Cursor, until: u64, is_whole: bool) -> Option<Pend
     let Ok(bytes) = read_at(path, from, len) else { return is_whole.then_some(Pending { dropped, len, lost }) };
     let line_end = bytes.iter().rposition(|b| *b == b'\n').map(|i| i as u64 + 1);
     Some(Pending { dropped, len: line_end.unwrap_or(len), lost })
-}
-
-fn read_at(path: &Path, offset: u64, len: u64) -> std::io::Result<Vec<u8>> {
-    let file = File::open(path)?;
-    let mut bytes = vec![0_u8; usize::try_from(len).unwrap_or(usize::MAX)];
-    file.read_exact_at(&mut bytes, offset)?;
-    Ok(bytes)
 }
 
 /// Gives back the disk space of what was sent. The program goes on appending: offsets stay as they are.

@@ -5,6 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Of a stream to which nothing is added any more, what cannot be read is given up with so many tries: a minute of them while somebody
+/// waits, and minutes else.
+const TRIES_MAX: u32 = 60;
+
 /// How far one stream was sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cursor {
@@ -28,6 +32,9 @@ pub(super) struct Cursor {
     /// Bytes before the place in the file that went with it and are in no chunk that was taken.
     #[serde(default)]
     pub(super) lost: u64,
+    /// Rounds in which it could not be read, since something of it was.
+    #[serde(skip)]
+    pub(super) tries: u32,
 }
 
 /// A chunk whose content is fixed.
@@ -70,13 +77,26 @@ impl Cursor {
     pub(super) fn emptied(&self) -> Self {
         let pending = self.pending.as_ref().map(|chunk| Pending { lost: chunk.all(), ..Pending::default() });
         let lost = self.lost + self.end() - self.offset;
-        Self { number: self.number, pending, is_anew: self.is_anew, lost, ..Self::default() }
+        Self { number: self.number, pending, is_anew: self.is_anew, lost, tries: self.tries, ..Self::default() }
     }
 
     /// The file is gone, or cannot be read, and what waited in it is lost. If it comes back as it was, it goes on behind that.
     pub(super) fn removed(&self) -> Self {
         let end = self.end();
         Self { offset: end, seen: end, freed: self.freed, ..self.emptied() }
+    }
+
+    /// It could not be read in this round. With the last one, what waits in it is lost: a disk that errs for ever must not hold up the
+    /// end of an attempt as long.
+    pub(super) fn held(&self) -> Self {
+        let tries = self.tries + 1;
+        let cursor = if tries == TRIES_MAX { self.removed() } else { self.clone() };
+        Self { tries, ..cursor }
+    }
+
+    /// True if it could not be read in any round.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.tries >= TRIES_MAX
     }
 
     /// The chunk under way has its place where it is sent to. It was sent as this one; if its file was emptied meanwhile, it is the
@@ -87,6 +107,9 @@ impl Cursor {
             self.offset += sent.dropped + sent.len;
         } else {
             self.lost = self.lost.saturating_sub(sent.all());
+        }
+        if sent.len > 0 {
+            self.tries = 0;
         }
         self.number += 1;
         self.pending = None;

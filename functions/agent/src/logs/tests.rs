@@ -1,8 +1,15 @@
 //! What is sent next, when, and what is let go.
 
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::Mutex;
+
+use axum::extract::{Path as At, State};
+use axum::http::StatusCode;
+use rekindle_core::ids::{JobId, WorkerKey};
+use rustix::io::Errno;
 
 use super::*;
+use crate::metadata::Metadata;
 
 #[test]
 fn under_notice_output_is_waited_for_while_the_machine_is_there() {
@@ -28,7 +35,7 @@ fn what_is_said_while_output_is_sent_waits_no_longer_than_what_is_said_after() {
     let (begun, second) = (Instant::now(), Duration::from_secs(1));
     let mut rhythm = Rhythm { flush: 2 * second, failures: 3, due: begun };
     let mut due = |shipped, took: Duration| {
-        rhythm.after(&shipped, begun, begun + took, false);
+        rhythm.after(shipped, begun, begun + took, false);
         (rhythm.due - begun, rhythm.failures)
     };
     assert_eq!(due(Ok(()), Duration::ZERO), (2 * second, 0));
@@ -148,12 +155,11 @@ fn what_was_taken_while_its_file_was_emptied_is_in_no_gap() {
 
 #[test]
 fn what_cannot_be_read_now_is_not_given_up() {
-    use rustix::io::Errno;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("stdout");
     std::fs::write(&path, "waits\n").unwrap();
     for passes in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO, Errno::INTR] {
-        assert_eq!(unread(&path, &passes.into()), Stop::Later, "{passes}");
+        assert_eq!(unread(&path, &passes.into()), Stop::Held, "{passes}");
     }
     let short = read_at(&path, 0, 7).unwrap_err();
     for gone in [short, Errno::NOENT.into(), Errno::NOTDIR.into(), Errno::ISDIR.into(), Errno::ACCESS.into()] {
@@ -161,4 +167,100 @@ fn what_cannot_be_read_now_is_not_given_up() {
     }
     std::fs::remove_file(&path).unwrap();
     assert_eq!(unread(&path, &Errno::NXIO.into()), Stop::Unreadable, "a pipe, say");
+}
+
+/// Chunks by attempt, stream and number, as `api` has them.
+type Chunks = Arc<Mutex<BTreeMap<(u32, String, u64), String>>>;
+
+/// What was put first under a number stays.
+async fn put(
+    State(chunks): State<Chunks>,
+    At((_job, attempt, _worker, stream, number)): At<(String, u32, String, String, u64)>,
+    bytes: String,
+) -> StatusCode {
+    let mut chunks = chunks.lock().unwrap();
+    let is_new = !chunks.contains_key(&(attempt, stream.clone(), number));
+    chunks.entry((attempt, stream, number)).or_insert(bytes);
+    if is_new { StatusCode::OK } else { StatusCode::CONFLICT }
+}
+
+/// A shipper of the attempts in a folder, and what it has sent.
+async fn shipper(home: &Path) -> (Shipper, Chunks) {
+    let chunks = Chunks::default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let place = "/agent/v1/logs/{job}/{attempt}/{worker}/{stream}/{number}";
+    let app = axum::Router::new().route(place, axum::routing::put(put)).with_state(Arc::clone(&chunks));
+    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    let job = JobId::parse("a").unwrap();
+    let layout = Layout::new(&home.join("disk"), &home.join("memory"), &job, 1);
+    layout.make().unwrap();
+    let node = Node {
+        job,
+        generation: 1,
+        key: WorkerKey { slice: 0, worker: 0 },
+        nonce: String::new(),
+        api: base,
+        instance: String::new(),
+        address: String::new(),
+        bell_port: None,
+    };
+    let api = Api::new(&node, Metadata::new("127.0.0.1:9").unwrap()).unwrap();
+    let (flush, backlog_max, read) = (Duration::from_secs(1), 1 << 20, read_at);
+    let shipper =
+        Shipper { api, node: Arc::new(node), layout, flush, backlog_max, sent: None, is_rebooted: false, read };
+    (shipper, chunks)
+}
+
+/// What a stream holds by now where it is read.
+fn told(chunks: &Chunks, attempt: u32, stream: &str) -> String {
+    let chunks = chunks.lock().unwrap();
+    chunks.iter().filter(|((a, s, _), _)| *a == attempt && s == stream).map(|(_, bytes)| bytes.as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_stream_that_cannot_be_read_holds_up_no_other_and_none_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut shipper, chunks) = shipper(folder.path()).await;
+    for (attempt, stream, text) in [(1, "stdout", "lost\n"), (1, "stderr", "why\n"), (2, "stdout", "two\n")] {
+        let folder = shipper.layout.attempt(attempt);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(stream), text).unwrap();
+    }
+    shipper.read = |path, offset, len| {
+        if path.ends_with("a1/stdout") { Err(Errno::IO.into()) } else { read_at(path, offset, len) }
+    };
+    let (_token, token) = watch::channel(Some("t".to_owned()));
+    let mut known = BTreeMap::new();
+    assert_eq!(shipper.ship_all(&mut known, &token, true).await, Err(Stop::Later), "not all is sent");
+    let texts = || [(1, "stdout"), (1, "stderr"), (2, "stdout")].map(|(a, stream)| told(&chunks, a, stream));
+    assert_eq!(texts(), ["", "why\n", "two\n"]);
+    shipper.layout.close(1).unwrap();
+    let mut rounds = 1;
+    while shipper.ship_all(&mut known, &token, false).await.is_err() {
+        rounds += 1;
+        assert!(rounds < 1000, "for ever");
+    }
+    assert_eq!(rounds, 61, "it may pass meanwhile");
+    assert_eq!(texts(), [&spool::mark(5, REMOVED), "why\n", "two\n"]);
+    assert!(known[&1].is_complete && !known[&2].is_complete);
+}
+
+#[test]
+fn a_file_that_cannot_be_looked_at_now_is_neither_empty_nor_gone() {
+    for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO, Errno::INTR] {
+        assert!(reading::passes(&errno.into()), "{errno}");
+    }
+    for errno in [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::ACCESS] {
+        assert!(!reading::passes(&errno.into()), "{errno}");
+    }
+    let mut cursor = Cursor { offset: 3, seen: 9, ..Cursor::default() };
+    let mut tries = 0;
+    while !cursor.is_given_up() {
+        assert_eq!(cursor.lost, 0, "it may pass");
+        cursor = cursor.held();
+        tries += 1;
+    }
+    assert_eq!((tries, cursor.lost, cursor.offset), (60, 6, 9));
+    assert!(cursor.removed().is_given_up(), "also once its loss is told");
 }
