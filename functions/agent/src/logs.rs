@@ -159,7 +159,7 @@ impl Shipper {
         let mut rhythm = Rhythm { flush: self.flush, failures: 0, due: Instant::now() };
         let mut waiting: Vec<Flush> = Vec::new();
         // Kept here too: a full disk keeps nothing, and must not hold up what is sent.
-        let mut known = BTreeMap::new();
+        let mut known = self.found();
         let mut bounds = tokio::time::interval(BOUND_EACH);
         bounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -198,7 +198,7 @@ impl Shipper {
         known.retain(|attempt, cursors| attempts.contains(attempt) || !cursors.is_complete);
         // All of them first: the later ones are bounded also while an earlier one cannot be sent.
         for attempt in attempts {
-            let cursors = known.entry(attempt).or_insert_with(|| self.load(attempt));
+            let cursors = known.entry(attempt).or_insert_with(|| self.load(attempt, false));
             // Made while there is room for one, and again where somebody removed it.
             if !self.layout.attempt(attempt).join(PAPER).exists() {
                 self.save(attempt, cursors);
@@ -338,7 +338,13 @@ impl Shipper {
         }
     }
 
-    fn load(&self, attempt: u32) -> Cursors {
+    /// What is there when the agent begins.
+    fn found(&self) -> BTreeMap<u32, Cursors> {
+        self.layout.attempts().into_iter().map(|attempt| (attempt, self.load(attempt, true))).collect()
+    }
+
+    /// How far the output of an attempt was sent. `is_found`: the last agent may have sent some.
+    fn load(&self, attempt: u32, is_found: bool) -> Cursors {
         let here: Option<Cursors> = files::read_json(&self.layout.attempt(attempt).join(PAPER));
         // The program has put that of another attempt there, and nobody knows what was in the place of it.
         let is_lost = here.as_ref().is_some_and(|here| !here.is_of(attempt));
@@ -346,8 +352,11 @@ impl Shipper {
             return Cursors { attempt: Some(attempt), ..here };
         }
         let before: Option<Cursors> = files::read_json(&self.layout.sent(attempt));
-        let is_anew = self.is_rebooted || is_lost || before.is_some();
-        let streams = before.unwrap_or_default().streams.map(|cursor| Cursor { is_anew, ..cursor.anew() });
+        // A number that is taken need not be that of the same bytes.
+        let is_anew = is_found || self.is_rebooted || is_lost || before.is_some();
+        // In the same boot the files are still those of which it speaks.
+        let behind = |cursor: Cursor| if self.is_rebooted { cursor.anew() } else { cursor };
+        let streams = before.unwrap_or_default().streams.map(|cursor| Cursor { is_anew, ..behind(cursor) });
         // Where that could never be written, the numbers begin with those that were used before a reboot.
         Cursors { attempt: Some(attempt), streams, is_complete: false }
     }

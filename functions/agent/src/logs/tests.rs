@@ -264,3 +264,39 @@ fn a_file_that_cannot_be_looked_at_now_is_neither_empty_nor_gone() {
     assert_eq!((tries, cursor.lost, cursor.offset), (60, 6, 9));
     assert!(cursor.removed().is_given_up(), "also once its loss is told");
 }
+
+/// Says "one", which is sent, and loses the paper of that; then says "two", which another agent sends. What is there then.
+async fn told_after_a_loss(lose: impl Fn(&Layout)) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let (shipper, chunks) = shipper(folder.path()).await;
+    let attempt = shipper.layout.attempt(1);
+    std::fs::create_dir_all(&attempt).unwrap();
+    std::fs::write(attempt.join("stdout"), "one\n").unwrap();
+    let (_token, token) = watch::channel(Some("t".to_owned()));
+    shipper.ship_all(&mut shipper.found(), &token, true).await.unwrap();
+    lose(&shipper.layout);
+    std::fs::write(attempt.join("stdout"), "one\ntwo\n").unwrap();
+    shipper.ship_all(&mut shipper.found(), &token, true).await.unwrap();
+    told(&chunks, 1, "stdout")
+}
+
+#[tokio::test]
+async fn nothing_is_lost_with_the_paper_of_what_was_sent() {
+    fn keep(layout: &Layout) -> &Layout {
+        std::fs::copy(layout.attempt(1).join(PAPER), layout.sent(1)).unwrap();
+        layout
+    }
+    let paper = |layout: &Layout| layout.attempt(1).join(PAPER);
+    let remove = |layout: &Layout| std::fs::remove_file(paper(layout)).unwrap();
+    let replace = |layout: &Layout| {
+        let of_another = Cursors { attempt: Some(7), ..files::read_json(&paper(layout)).unwrap() };
+        files::replace_json(&paper(layout), &of_another).unwrap();
+    };
+    assert_eq!(told_after_a_loss(|_| ()).await, "one\ntwo\n");
+    // Nobody knows how far it was sent, so all of it is sent again.
+    assert_eq!(told_after_a_loss(remove).await, "one\none\ntwo\n");
+    assert_eq!(told_after_a_loss(replace).await, "one\none\ntwo\n");
+    // In the same boot the second paper knows it.
+    assert_eq!(told_after_a_loss(|layout| remove(keep(layout))).await, "one\ntwo\n");
+    assert_eq!(told_after_a_loss(|layout| replace(keep(layout))).await, "one\ntwo\n");
+}
