@@ -149,7 +149,9 @@ install_unit() {
   # that is killed for want of memory is the agent's to report, no reason to end the agent. Output waits in memory: no
   # disk, slow or full, holds up a program.
   # A program may remove all that is the agent's. Beside that the agent is kept under a second name, which takes no room.
-  ln -f "$AGENT" "$KEPT" 2>/dev/null || cp -f "$AGENT" "$KEPT" || say "cannot keep the agent as $KEPT"
+  # It is whole or not there; and where an older one is, the unit leaves that alone.
+  ln -f "$AGENT" "$KEPT" 2>/dev/null || { cp -f "$AGENT" "$KEPT.part" && mv -f "$KEPT.part" "$KEPT"; } \
+    || { rm -f "$KEPT.part"; say "cannot keep the agent as $KEPT"; }
   cat >/etc/systemd/system/rekindle-agent.service <<UNIT
 [Unit]
 Description=Rekindle agent
@@ -158,7 +160,7 @@ Wants=network-online.target
 StartLimitIntervalSec=0
 
 [Service]
-ExecStartPre=-/bin/bash -c 'test -x $AGENT || { mkdir -p $BIN && cp -f $KEPT $AGENT.part && mv -f $AGENT.part $AGENT; }'
+ExecStartPre=-/bin/bash -c 'test -x $AGENT || { mkdir -p $BIN && cp -f $KEPT $AGENT.part && echo "$SHA256  $AGENT.part" | sha256sum --check --status && mv -f $AGENT.part $AGENT; }'
 ExecStart=$AGENT $ARGS
 Environment=REKINDLE_HOME=$REKINDLE_HOME
 Environment=REKINDLE_BUFFER_DIR=/dev/shm/rekindle

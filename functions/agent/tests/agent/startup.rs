@@ -2,7 +2,7 @@
 
 use std::io::BufRead as _;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -172,6 +172,15 @@ async fn with_systemd_each_boot_installs_the_unit_anew_and_the_agent_is_fetched_
             assert!(Command::new("bash").args(["-c", before]).status().unwrap().success(), "{before}");
             assert_eq!(std::fs::read(agent).unwrap(), b"an agent");
         }
+        // What is kept is half of one, or an older one.
+        let kept = PathBuf::from(format!("{}.agent", worker.home().display()));
+        std::fs::remove_file(&kept).unwrap();
+        std::fs::write(&kept, b"an ag").unwrap();
+        std::fs::set_permissions(&kept, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::rename(agent, out.path().join("whole")).unwrap();
+        Command::new("bash").args(["-c", before]).status().unwrap();
+        assert!(!Path::new(agent).exists(), "{before}");
+        std::fs::rename(out.path().join("whole"), agent).unwrap();
         let told = std::fs::read_to_string(out.path().join("told")).unwrap();
         let due = "daemon-reload\nrestart rekindle-agent.service\n".repeat(boot);
         assert_eq!(told, due, "boot {boot}");
