@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 
 use rekindle_wire::agent::{Hello, Order, OutputAddress, OutputPlace, Report, Welcome};
 
+use crate::files;
 use crate::metadata::{Metadata, Node};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -167,10 +168,13 @@ impl Api {
         let (job, path) = (node.job.clone(), path.to_owned());
         let place = OutputPlace { job, generation, key: node.key, instance, attempt, path };
         let address: Answer<OutputAddress> = self.post("outputs", Some(token), &place).await?;
-        let file = tokio::fs::File::open(file).await.context("cannot open it")?;
-        let size = file.metadata().await.context("cannot look at it")?.len();
+        let file = file.to_owned();
+        // The program may put a pipe in its place meanwhile.
+        let opened = tokio::task::spawn_blocking(move || files::open_file(std::fs::File::options().read(true), &file));
+        let file = opened.await.context("the opening ended")?.context("cannot open it")?;
+        let size = file.metadata().context("cannot look at it")?.len();
         // A file that grows meanwhile is sent as it was: the length is told before.
-        let body = reqwest::Body::from(tokio::fs::File::from_std(file.into_std().await));
+        let body = reqwest::Body::from(tokio::fs::File::from_std(file));
         let request = self.http.put(&address.body.upload).header(CONTENT_LENGTH, size).body(body);
         // One that hangs must leave the others some of the time in which a machine is kept for them.
         let request = request.timeout(self.upload_limit + Duration::from_secs(size / UPLOAD_MIN));

@@ -219,7 +219,7 @@ async fn download(metadata: &Metadata, url: reqwest::Url, with_token: bool, to: 
         request = request.bearer_auth(metadata.access_token().await?);
     }
     let mut answer = request.send().await?.error_for_status()?;
-    let mut file = File::create(to).context("cannot write the bundle")?;
+    let mut file = files::make_anew(to).context("cannot write the bundle")?;
     while let Some(bytes) = answer.chunk().await? {
         file.write_all(&bytes).context("cannot write the bundle")?;
     }

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use rekindle_core::classify::SignalSender;
 
+use crate::files;
+
 /// Most bytes of each stream that travel with an exit.
 pub(crate) const TAIL_MAX: usize = 64 << 10;
 /// Files of the TPU runtime's log folder that travel with an exit, and bytes of each.
@@ -38,8 +40,9 @@ pub(crate) fn disk_free(folder: &Path) -> Option<u64> {
 /// The end of both streams, each up to [`TAIL_MAX`]: standard output, then standard error, which is where programs say
 /// what they died of.
 pub(crate) fn tail(stdout: &Path, stderr: &Path, since: Since) -> String {
-    let mut text = end_of(stdout, since.stdout);
-    let err = end_of(stderr, since.stderr);
+    let open = |path| files::open_file(File::options().read(true), path);
+    let mut text = end_of(open(stdout), since.stdout);
+    let err = end_of(open(stderr), since.stderr);
     if !text.is_empty() && !text.ends_with('\n') && !err.is_empty() {
         text.push('\n');
     }
@@ -47,9 +50,9 @@ pub(crate) fn tail(stdout: &Path, stderr: &Path, since: Since) -> String {
     text
 }
 
-fn end_of(path: &Path, since: u64) -> String {
-    let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = File::open(path)?;
+fn end_of(opened: std::io::Result<File>, since: u64) -> String {
+    let read = move || -> std::io::Result<Vec<u8>> {
+        let mut file = opened?;
         let size = file.metadata()?.len();
         file.seek(SeekFrom::Start(since.max(size.saturating_sub(TAIL_MAX as u64))))?;
         let mut bytes = Vec::new();
@@ -81,7 +84,7 @@ pub(crate) fn tpu_logs(folder: &Path, since: SystemTime) -> String {
     let newest = files.split_off(files.len().saturating_sub(TPU_LOGS_MAX));
     let mut text = String::new();
     for (_, path) in newest {
-        let whole = end_of(&path, 0);
+        let whole = end_of(File::open(&path), 0);
         let mut cut = whole.len().saturating_sub(TPU_LOG_MAX);
         while !whole.is_char_boundary(cut) {
             cut += 1;

@@ -198,7 +198,7 @@ impl Exec {
 
     /// Writes down that an order is about to be begun.
     pub(crate) fn note(&self, order: &ExecOrder) {
-        if let Err(error) = std::fs::write(self.paper(order.attempt, order.id), "") {
+        if let Err(error) = files::make_anew(&self.paper(order.attempt, order.id)) {
             tracing::warn!(%error, "cannot write down an order");
         }
     }

@@ -1,10 +1,12 @@
 //! The agent's folders, and files that are either old or new but never half.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::fs::{CWD, OFlags, RenameFlags};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -151,22 +153,64 @@ pub(crate) fn file_at(path: &Path) -> Option<fs::Metadata> {
     fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)
 }
 
-/// Moves what a program put in the place of a file or folder of ours to a name beside it, where only the last such thing is kept. What
-/// is ours there stays, as another keeper may have put it right meanwhile.
+/// Moves what a program put in the place of a file or folder of ours to a name beside it, where only the last such thing is kept,
+/// whatever lies there. What is ours there stays, as another keeper may have put it right meanwhile.
 pub(crate) fn put_aside(path: &Path, is_ours: impl Fn(&fs::Metadata) -> bool) -> io::Result<()> {
-    let is_folder = fs::symlink_metadata(path)?.is_dir();
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(if is_folder { ".folder" } else { ".aside" });
-    let aside = path.with_file_name(name);
-    tracing::warn!(path = %path.display(), aside = %aside.display(), "somebody put something else in the place of what is ours");
-    // Of the same kind as what was seen there, for what is put right from now on. What else is there may be a pipe, which is waited for.
-    let _ = fs::remove_file(&aside).or_else(|_| fs::remove_dir_all(&aside));
-    let made = if is_folder { fs::create_dir(&aside) } else { fs::File::create_new(&aside).map(drop) };
-    made.or_else(|error| if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })?;
-    if fs::symlink_metadata(path).is_ok_and(|there| is_ours(&there)) {
+    if is_ours(&fs::symlink_metadata(path)?) {
         return Ok(());
     }
-    fs::rename(path, aside)
+    let away = beside(path, "away");
+    fs::rename(path, &away)?;
+    let moved = fs::symlink_metadata(&away)?;
+    // It was put right just now.
+    if is_ours(&moved) && rustix::fs::renameat_with(CWD, &away, CWD, path, RenameFlags::NOREPLACE).is_ok() {
+        return Ok(());
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(if moved.is_dir() { ".folder" } else { ".aside" });
+    let aside = path.with_file_name(name);
+    tracing::warn!(path = %path.display(), aside = %aside.display(), "somebody put something else in the place of what is ours");
+    remove_any(&aside);
+    // Where that cannot be removed, the other name is as good.
+    let _ = fs::rename(&away, aside);
+    Ok(())
+}
+
+/// A name beside a path that nobody else has: another process may do the same at this moment.
+pub(crate) fn beside(path: &Path, word: &str) -> PathBuf {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{word}.{}.{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed)));
+    path.with_file_name(name)
+}
+
+/// Removes a file, a folder with all that is in it, or whatever else there is.
+fn remove_any(path: &Path) {
+    let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
+}
+
+/// Opens a file of ours. The folder is open to the program: a pipe there would be waited for, and a link leads to what is not ours.
+pub(crate) fn open_file(options: &mut fs::OpenOptions, path: &Path) -> io::Result<fs::File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    let file = options.custom_flags(flags.bits().cast_signed()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no file")) }
+}
+
+/// Opens a file of ours to append to it, and to read it; what else is there is put aside.
+pub(crate) fn append_to(path: &Path) -> io::Result<fs::File> {
+    let open = || open_file(fs::OpenOptions::new().read(true).append(true).create(true), path);
+    open().or_else(|error| {
+        if fs::symlink_metadata(path).map_or(true, |there| there.is_file()) {
+            return Err(error);
+        }
+        put_aside(path, fs::Metadata::is_file).and_then(|()| open())
+    })
+}
+
+/// Makes a file in the place of whatever is there.
+pub(crate) fn make_anew(path: &Path) -> io::Result<fs::File> {
+    remove_any(path);
+    fs::File::create_new(path)
 }
 
 /// Makes a folder of an attempt.
@@ -186,6 +230,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let new = path.with_file_name(name);
+    // No program makes this name by chance, as it has the number of this process.
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     let done = file.write_all(bytes);
     drop(file);
@@ -218,7 +263,7 @@ pub(crate) fn rewrite_json<T: Serialize>(path: &Path, value: &T) -> io::Result<(
 /// Puts bytes over a file that is there. They need no room, and an agent that is killed leaves old or new ones: both are within
 /// the one page that the file has.
 fn overwrite(path: &Path, mut bytes: Vec<u8>) -> io::Result<()> {
-    let file = fs::OpenOptions::new().write(true).open(path)?;
+    let file = open_file(fs::OpenOptions::new().write(true), path)?;
     let was = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
     if was == 0 || was.max(bytes.len()) > PAGE {
         return Err(io::ErrorKind::StorageFull.into());
@@ -244,9 +289,8 @@ pub(crate) fn create_json<T: Serialize>(path: &Path, value: &T) -> io::Result<bo
 
 /// Reads JSON. A file that is missing or damaged (a machine that lost power) is `None`.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    // A pipe would be waited for.
-    file_at(path)?;
-    let bytes = fs::read(path).ok()?;
+    let mut bytes = Vec::new();
+    open_file(fs::OpenOptions::new().read(true), path).ok()?.read_to_end(&mut bytes).ok()?;
     match serde_json::from_slice(&bytes) {
         Ok(value) => Some(value),
         Err(error) => {
@@ -265,7 +309,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, aside) = (folder.path().join("paper"), folder.path().join("paper.aside"));
         // A pipe would be waited for.
-        rustix::fs::mknodat(rustix::fs::CWD, &aside, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        make_fifo(&aside);
         fs::write(&path, "ours").unwrap();
         put_aside(&path, fs::Metadata::is_file).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"ours");
@@ -274,6 +318,53 @@ mod tests {
         fs::create_dir_all(path.join("deep")).unwrap();
         put_aside(&path, fs::Metadata::is_file).unwrap();
         assert!(folder.path().join("paper.folder/deep").is_dir());
+    }
+
+    fn make_fifo(path: &Path) {
+        rustix::fs::mknodat(CWD, path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    }
+
+    #[test]
+    fn what_lies_where_something_is_put_aside_is_no_hindrance() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("paper");
+        let lies: [&dyn Fn(&Path); 4] = [
+            &|at| fs::write(at, "a file").unwrap(),
+            &|at| fs::create_dir_all(at.join("deep")).unwrap(),
+            &|at| std::os::unix::fs::symlink("/x/y", at).unwrap(),
+            &|at| make_fifo(at),
+        ];
+        for before in lies {
+            for instead in &lies[1..] {
+                for aside in ["paper.aside", "paper.folder"] {
+                    remove_any(&folder.path().join(aside));
+                    before(&folder.path().join(aside));
+                }
+                remove_any(&path);
+                instead(&path);
+                append_to(&path).unwrap().write_all(b"ours").unwrap();
+                assert_eq!(fs::read(&path).unwrap(), b"ours");
+                assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "nothing else is left there");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_neither_waited_for_nor_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pipe, link) = (folder.path().join("pipe"), folder.path().join("link"));
+        make_fifo(&pipe);
+        fs::write(folder.path().join("elsewhere"), "[1]").unwrap();
+        std::os::unix::fs::symlink("elsewhere", &link).unwrap();
+        for path in [&pipe, &link] {
+            open_file(fs::OpenOptions::new().read(true), path).unwrap_err();
+            open_file(fs::OpenOptions::new().write(true), path).unwrap_err();
+            overwrite(path, b"[2]".to_vec()).unwrap_err();
+            assert_eq!(read_json::<Vec<u8>>(path), None);
+            // A name that is used by chance, or on purpose.
+            make_anew(path).unwrap();
+        }
+        assert_eq!(fs::read(folder.path().join("elsewhere")).unwrap(), b"[1]");
     }
 
     #[test]

@@ -191,7 +191,7 @@ fn first_snapshot() -> Snapshot {
 async fn lock(layout: &Layout) -> anyhow::Result<()> {
     let path = layout.lock();
     tokio::task::spawn_blocking(move || {
-        let file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+        let file = files::append_to(&path)?;
         rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
         let _held = file.into_raw_fd();
         Ok::<_, std::io::Error>(())

@@ -465,7 +465,7 @@ fn free(path: &Path, cursor: &mut Cursor) {
 /// Makes a hole in a file; true if the file system can.
 fn punch(path: &Path, from: u64, until: u64) -> bool {
     let dig = || -> std::io::Result<()> {
-        let file = File::options().write(true).open(path)?;
+        let file = files::open_file(File::options().write(true), path)?;
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&file, hole, from, until - from)?;
         Ok(())

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use crate::api::{Api, CallError};
 use crate::backoff;
 use crate::exec::Exec;
+use crate::files;
 use crate::metadata::Node;
 
 /// Largest file, in bytes.
@@ -320,7 +321,7 @@ impl Collecting {
     }
 
     fn say(&self, line: &str) {
-        if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(&self.stderr) {
+        if let Ok(mut file) = files::append_to(&self.stderr) {
             let _ = writeln!(file, "rekindle: {line}");
         }
     }

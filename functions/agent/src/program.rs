@@ -94,8 +94,7 @@ pub(crate) async fn start(
     if standing(papers) == Standing::NotStarted {
         files::replace_json(&papers.spec(), spec).context("cannot write what to start")?;
         let (binary, arguments) = shim.split_first().context("no shim")?;
-        let log =
-            std::fs::OpenOptions::new().append(true).create(true).open(log).context("cannot open the shim's log")?;
+        let log = files::append_to(log).context("cannot open the shim's log")?;
         // The child is not waited for here: the agent reaps whatever ends below it (`reap`).
         // A program that removed all that is the agent's took that too, and the agent is still what it was started from.
         let myself = Path::new("/proc/self/exe");

@@ -390,14 +390,15 @@ impl Kept<'_> {
     /// Makes the reserve. A disk that has no room for it has none for much else: the program is started all the same.
     fn make_room(&self) {
         let make = || -> std::io::Result<()> {
-            let file = make_anew(&self.papers.reserve())?;
+            // `setup` had the folder, too.
+            let file = files::make_anew(&self.papers.reserve())?;
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVE)?;
             Ok(())
         };
         if make().is_err() {
             self.give_room();
         }
-        let make = || -> std::io::Result<()> { make_anew(&self.papers.blank())?.write_all(&[b' '; BLANK]) };
+        let make = || -> std::io::Result<()> { files::make_anew(&self.papers.blank())?.write_all(&[b' '; BLANK]) };
         let _ = make();
     }
 
@@ -433,7 +434,7 @@ impl Kept<'_> {
             }
             let mut bytes = serde_json::to_vec(&word)?;
             bytes.resize(bytes.len().max(BLANK), b' ');
-            fs::OpenOptions::new().write(true).open(self.papers.blank())?.write_all(&bytes)?;
+            files::open_file(fs::OpenOptions::new().write(true), &self.papers.blank())?.write_all(&bytes)?;
             fs::rename(self.papers.blank(), self.papers.ended())?;
             // As it is read: what was there may have changed meanwhile.
             let is_told = self.papers.end(self.me) == Some(*ended);
@@ -516,12 +517,6 @@ impl Kept<'_> {
         };
         let _ = tokio::join!(tokio::time::timeout(KEPT, told), out.settled(KEPT), err.settled(KEPT));
     }
-}
-
-/// Makes a file in the place of whatever is there: `setup` had the folder, too.
-fn make_anew(path: &Path) -> std::io::Result<fs::File> {
-    let _ = fs::remove_file(path);
-    fs::File::create_new(path)
 }
 
 /// A wait status in our words.

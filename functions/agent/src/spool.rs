@@ -5,11 +5,10 @@
 //! The folder is open to the program: a file that it removes or moves is made anew, with the same bytes at the same places.
 
 use std::collections::VecDeque;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -257,12 +256,12 @@ impl Shared {
         let here = files::file_at(&self.path).map_or(0, |meta| meta.len());
         if let Some(removed) = removed.filter(|file| file.metadata().is_ok_and(|meta| meta.len() > here)) {
             // Whole at once: who reads it knows how far it has come in what it held.
-            let whole = unique(&self.path);
-            let file = OpenOptions::new().write(true).create(true).truncate(true).open(&whole)?;
+            let whole = files::beside(&self.path, "again");
+            let file = files::make_anew(&whole)?;
             let done = copy(removed, &file).and_then(|()| std::fs::rename(&whole, &self.path));
             done.inspect_err(|_| drop(std::fs::remove_file(&whole)))?;
         }
-        OpenOptions::new().read(true).append(true).create(true).open(&self.path)
+        files::append_to(&self.path)
     }
 
     fn append(&self, file: &mut Option<File>, bytes: &[u8]) -> std::io::Result<usize> {
@@ -278,13 +277,6 @@ impl Shared {
             written => written,
         }
     }
-}
-
-/// A name beside a path that nobody else has: another shim may make the same file again at this moment.
-fn unique(path: &Path) -> PathBuf {
-    static MADE: AtomicU64 = AtomicU64::new(0);
-    let number = MADE.fetch_add(1, Ordering::Relaxed);
-    path.with_extension(format!("again.{}.{number}", std::process::id()))
 }
 
 /// True if the open file is the one at this path, where it is looked for.

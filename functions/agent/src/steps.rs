@@ -130,7 +130,7 @@ impl Machine {
         let path = folder.join("stderr");
         // The program may have removed it.
         let _ = spool::again(&folder, self.parts.layout.root());
-        if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
+        if let Ok(mut file) = files::append_to(&path) {
             let _ = writeln!(file, "{message}");
         }
     }

@@ -44,7 +44,7 @@ pub(super) fn size_of(path: &Path) -> u64 {
 
 /// Reads so many bytes of a file from a place on.
 pub(crate) fn read_at(path: &Path, offset: u64, len: u64) -> std::io::Result<Vec<u8>> {
-    let file = File::open(path)?;
+    let file = files::open_file(File::options().read(true), path)?;
     let mut bytes = vec![0_u8; usize::try_from(len).unwrap_or(usize::MAX)];
     file.read_exact_at(&mut bytes, offset)?;
     Ok(bytes)

@@ -1,5 +1,9 @@
 //! What is held, what is dropped, and what is made again.
 
+use std::fs::OpenOptions;
+
+use rustix::fs::{CWD, FileType, Mode};
+
 use super::*;
 
 #[test]
@@ -104,7 +108,10 @@ async fn what_a_program_puts_in_the_place_of_a_file_or_a_folder_is_put_aside() {
     let (generation, attempt) = (folder.path().join("g1"), folder.path().join("g1/a1"));
     let path = attempt.join("stdout");
     let link = |to: &str, at: &Path| std::os::unix::fs::symlink(to, at).unwrap();
-    let instead: [&dyn Fn(); 6] = [
+    let fifo = || rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let instead: [&dyn Fn(); 8] = [
+        &fifo,
+        &fifo,
         &|| link("/dev/null", &path),
         &|| std::fs::create_dir_all(path.join("deep")).unwrap(),
         &|| std::fs::create_dir_all(path.join("again")).unwrap(),

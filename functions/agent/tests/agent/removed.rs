@@ -226,6 +226,31 @@ async fn a_folder_in_the_place_of_a_file_costs_neither_output_nor_the_exit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pipes_in_the_place_of_files_cost_neither_output_nor_the_exit() {
+    let papers = "stdout stderr logs.json run.blank run.started.json run.claim.json run.spec.json closed shim.log";
+    let pipe = "for one in $papers; do until [ -p \"$folder/$one\" ]; do rm -rf \"$folder/$one\"; mkfifo \"$folder/$one\"; done; done";
+    let is_aside = "until [ -p \"$folder/stdout.aside\" ]; do sleep 0.02; done";
+    loses_nothing(&format!("papers='{papers}'; {pipe}; {is_aside}; {pipe}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pipes_in_the_folder_of_the_next_attempt_do_not_hold_it_up() {
+    let names = "stdout stderr shim.log run.reserve run.blank logs.json run.spec.json run.started.json";
+    let pipes = format!(
+        "folder=\"${{REKINDLE_PROGRESS_FILE%/*/*}}/a2\"; mkdir \"$folder\"; for one in {names}; do mkfifo \"$folder/$one\"; done"
+    );
+    let cloud = Cloud::start(&pipes).await;
+    let _worker = Worker::start(&cloud);
+    cloud.until_state(1, WorkerState::Ready).await;
+    cloud.want(Want::Run);
+    cloud.until_state(1, WorkerState::Exited).await;
+    cloud.set(|inner| inner.order = order(2, Want::Run, Some(work(2, "echo again; exit 3"))));
+    let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!(exit.evidence.exit, Exit::Code(3), "{:?}", exit.evidence.tail);
+    cloud.until("its output", |inner| (inner.output(2, "stdout")? == b"again\n").then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_by_which_the_program_seems_to_say_that_all_is_said_says_nothing() {
     let run = "touch \"${REKINDLE_PROGRESS_FILE%/*}/closed\"; echo one; until [ -e go ]; do sleep 0.02; done; echo two";
     let cloud = Cloud::start(run).await;
