@@ -33,6 +33,8 @@ const STACK: usize = 128 << 10;
 
 /// Why bytes are missing, where the disk did not say that it is full.
 const SILENT: &str = "the worker's disk took nothing";
+/// The same, where there was no disk.
+const GONE: &str = "what the worker's folders lie in was gone";
 
 /// The line that stands where bytes are missing.
 pub(crate) fn mark(bytes: u64, why: &str) -> String {
@@ -62,6 +64,8 @@ struct Held {
     /// Bytes that were dropped before them, and why.
     dropped: u64,
     why: &'static str,
+    /// Bytes that the mark counts that is being written.
+    marking: u64,
     /// When the write under way was begun.
     writes_since: Option<Instant>,
     /// Why the disk refused the last write, if it did.
@@ -70,7 +74,7 @@ struct Held {
     written: u64,
     /// It is to be looked whether the file is still there.
     is_look_due: bool,
-    /// Where it was is nothing any more that could hold it.
+    /// Where it was is nothing any more that could hold it. What comes is counted, for when it is there again.
     is_lost: bool,
     /// Nothing comes any more.
     is_over: bool,
@@ -82,11 +86,15 @@ impl Held {
     }
 
     fn is_empty(&self) -> bool {
-        self.pieces.is_empty() && self.dropped == 0 && self.writes_since.is_none() && !self.is_look_due
+        // Where all is gone nobody reads how much is missing.
+        let is_said = self.dropped == 0 || self.is_lost;
+        self.pieces.is_empty() && is_said && self.writes_since.is_none() && !self.is_look_due
     }
 
     fn push(&mut self, bytes: &[u8]) {
         if self.is_lost {
+            self.dropped += bytes.len() as u64;
+            self.is_look_due = true;
             return;
         }
         for part in bytes.chunks(PIECE) {
@@ -109,8 +117,9 @@ impl Held {
 
     /// What is to be written next.
     fn next(&mut self) -> Option<Vec<u8>> {
-        if self.dropped > 0 {
-            return Some(mark(std::mem::take(&mut self.dropped), self.why).into_bytes());
+        if self.dropped > 0 && !self.is_lost {
+            self.marking = std::mem::take(&mut self.dropped);
+            return Some(mark(self.marking, self.why).into_bytes());
         }
         if let Some(piece) = self.pieces.pop_front() {
             self.len -= piece.len();
@@ -210,14 +219,24 @@ impl Shared {
                 *rest = &rest[written..];
                 let mut held = self.lock();
                 held.written += written as u64;
-                (held.refused, held.writes_since) = (None, Some(Instant::now()));
+                (held.refused, held.writes_since, held.is_lost) = (None, Some(Instant::now()), false);
+                if rest.is_empty() {
+                    held.marking = 0;
+                }
                 rest.is_empty()
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => false,
             Err(error) if is_nowhere(&error, &self.root) => {
-                tracing::warn!(path = %self.path.display(), "what output is written to is gone");
                 let mut held = self.lock();
-                (held.is_lost, held.len, held.dropped) = (true, 0, 0);
+                if !std::mem::replace(&mut held.is_lost, true) {
+                    tracing::warn!(path = %self.path.display(), "what output is written to is gone");
+                }
+                let under_way = match std::mem::take(&mut held.marking) {
+                    0 => rest.len() as u64,
+                    marking => marking,
+                };
+                held.dropped += under_way + held.len as u64;
+                (held.len, held.why) = (0, GONE);
                 held.pieces.clear();
                 true
             }

@@ -88,6 +88,27 @@ async fn what_has_no_place_any_more_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn what_comes_while_all_is_gone_is_counted_and_what_comes_afterwards_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, away) = (folder.path().join("home"), folder.path().join("away"));
+    std::fs::create_dir(&root).unwrap();
+    let path = root.join("a1/stdout");
+    let spool = Spool::open(path.clone(), &root).unwrap();
+    spool.push(b"one\n");
+    assert!(spool.settled(Duration::from_mins(1)).await);
+    std::fs::rename(&root, &away).unwrap();
+    for lost in ["two\n", "three\n"] {
+        spool.push(lost.as_bytes());
+        assert!(spool.settled(Duration::from_mins(1)).await);
+    }
+    std::fs::rename(&away, &root).unwrap();
+    assert!(spool.settled(Duration::from_mins(1)).await);
+    spool.push(b"four\n");
+    assert!(spool.settled(Duration::from_mins(1)).await);
+    assert_eq!(std::fs::read_to_string(path).unwrap(), format!("one\n{}four\n", mark(10, GONE)));
+}
+
+#[tokio::test]
 async fn a_folder_is_made_again_with_all_that_it_was_in() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rekindle/g1/a1/stdout");
