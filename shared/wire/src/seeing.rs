@@ -37,6 +37,9 @@ pub struct AttemptProgress {
     /// Highest step that it came to, of which there may be no point yet.
     #[serde(default)]
     pub step: Option<u64>,
+    /// It was to begin from nothing: it took up no work of those before it, and threw none away.
+    #[serde(default)]
+    pub from_scratch: bool,
     /// Points by time, thinned: at most 128.
     pub points: Vec<Point>,
 }

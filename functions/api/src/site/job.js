@@ -193,11 +193,13 @@ function timeline(all, job, attempts) {
     marks.push(el("rect", { x: x(from), y: row(entries[run].generation), width: Math.max(x(until) - x(from), 0.5), height: 16, class: "repeats" }, el("title", {}, words)));
   }
   for (const attempt of attempts) {
-    const from = lostFrom(attempt, attempts);
     const run = entries.findLastIndex((entry) => entry.to === "running" && entry.attempt === attempt.attempt);
-    if (from === null || run < 0) continue;
-    const begun = Math.max(from, Date.parse(entries[run].at));
+    if (run < 0) continue;
+    const started = entries.find((entry) => entry.to === "running" && entry.attempt === attempt.attempt);
     const until = run + 1 < entries.length ? Date.parse(entries[run + 1].at) : end;
+    const from = lostFrom(attempt, attempts, Date.parse(started.at), until);
+    if (from === null) continue;
+    const begun = Math.max(from, Date.parse(entries[run].at));
     if (until <= begun) continue;
     const words = `what attempt ${attempt.attempt} did in its last ${span((until - begun) / 1000)} is lost: no checkpoint held it`;
     marks.push(el("rect", { x: x(begun), y: row(entries[run].generation), width: Math.max(x(until) - x(begun), 0.5), height: 16, class: "lost" }, el("title", {}, words)));
@@ -229,13 +231,23 @@ function repeatedUntil(attempt, attempts, start) {
   return Math.max(start, until);
 }
 
-/** Since when no checkpoint held what an attempt did: a later one began before its last step. 0 for all of it, null when nothing was lost. */
-function lostFrom(attempt, attempts) {
+/**
+ * Since when no checkpoint held what an attempt did, which ran between two moments: the next one went on from a step before its last. Null when
+ * nothing was lost, also where the next was to begin from scratch: it took nothing up. Between two points its steps are taken to be of one length.
+ */
+function lostFrom(attempt, attempts, start, end) {
   // An attempt that died before its first step tells nothing of where it began: the one after it does.
-  const resumed = attempts.find((other) => other.attempt > attempt.attempt && other.points.length)?.points[0].step;
-  if (resumed === undefined || !attempt.points.length || attempt.points.at(-1).step < resumed) return null;
-  const kept = attempt.points.findLast((point) => point.step < resumed);
-  return kept ? Date.parse(kept.at) : 0;
+  const next = attempts.find((other) => other.attempt > attempt.attempt && (other.from_scratch || other.points.length));
+  if (!next || next.from_scratch) return null;
+  const kept = next.from ?? next.points[0].step - 1;
+  let [known, since] = [attempt.from ?? attempt.points[0]?.step, start];
+  if (known === undefined) return null;
+  const told = attempt.points.map(({ step, at }) => [step, Date.parse(at)]);
+  for (const [step, at] of [...told, [attempt.step ?? -1, end]]) {
+    if (step > kept) return since + ((at - since) * Math.max(0, kept - known)) / Math.max(1, step - known);
+    if (step >= 0) [known, since] = [step, at];
+  }
+  return null;
 }
 
 /** The loss over the steps, a line for each attempt: where one goes back, its steps were repeated. Without a loss, the steps over time. */

@@ -146,21 +146,23 @@ fn mark_repeated(rows: &mut [Row], progress: &[AttemptProgress]) {
     }
 }
 
-/// What an attempt did after the step at which a later one began is lost; all of it, where no checkpoint was kept.
+/// What an attempt did after the step from which the next one went on is lost; all of it, where no checkpoint was kept. One that was to begin
+/// from scratch took nothing up, and so it threw nothing away.
 fn mark_lost(rows: &mut [Row], progress: &[AttemptProgress]) {
     for row in rows {
         let Some(own) = progress.iter().find(|of| of.attempt == row.attempt) else { continue };
         // An attempt that died before its first step tells nothing of where it began: the one after it does.
-        let later = progress.iter().filter(|of| of.attempt > row.attempt && !of.points.is_empty());
-        let Some(resumed) = later.min_by_key(|of| of.attempt).and_then(|of| of.points.first()) else { continue };
-        if own.points.last().is_none_or(|last| last.step < resumed.step) {
-            continue;
-        }
-        // An attempt tells of a step when it is done: from there on the same ones were done again.
-        let kept = own.points.iter().rev().find(|point| point.step < resumed.step).map(|point| point.at);
+        let later = progress.iter().filter(|of| of.attempt > row.attempt && (of.from_scratch || !of.points.is_empty()));
+        let Some(next) = later.min_by_key(|of| of.attempt).filter(|of| !of.from_scratch) else { continue };
+        // The first step that is told is one that was done again.
+        let told = next.points.first().map(|first| first.step.saturating_sub(1));
+        let Some(kept) = next.from.or(told) else { continue };
+        let runs = || row.stretches.iter().filter(|s| [Part::In(Phase::Running), Part::Repeated].contains(&s.part));
+        let (Some(begun), Some(end)) = (runs().map(|s| s.from).min(), runs().map(|s| s.to).max()) else { continue };
+        let Some(since) = passed(own, kept, begun, end) else { continue };
         let mut lost = Vec::new();
         for run in row.stretches.iter_mut().filter(|stretch| stretch.part == Part::In(Phase::Running)) {
-            let from = kept.map_or(run.from, |kept| kept.clamp(run.from, run.to));
+            let from = since.clamp(run.from, run.to);
             if from < run.to {
                 lost.push(Stretch { part: Part::Lost, from, to: run.to });
                 run.to = from;
@@ -168,6 +170,22 @@ fn mark_lost(rows: &mut [Row], progress: &[AttemptProgress]) {
         }
         row.stretches.extend(lost);
     }
+}
+
+/// When an attempt that ran from `begun` to `end` had done this step, and went on to others; `None`: it did none after it. Between two points
+/// its steps are taken to be of one length.
+fn passed(of: &AttemptProgress, step: u64, begun: Timestamp, end: Timestamp) -> Option<Timestamp> {
+    let last = of.step.map(|last| (last, end));
+    let mut told = of.points.iter().map(|point| (point.step, point.at)).chain(last);
+    let (mut known, mut since) = (of.from.or_else(|| of.points.first().map(|first| first.step))?, begun);
+    told.find_map(|(to, at)| {
+        if to <= step {
+            (known, since) = (to, at);
+            return None;
+        }
+        let share = step.saturating_sub(known) as f64 / to.saturating_sub(known).max(1) as f64;
+        Some(since + at.duration_since(since).mul_f64(share))
+    })
 }
 
 /// How a part looks: something also without colours.
@@ -339,7 +357,13 @@ mod tests {
             let point = |(at, step): &(i64, u64)| {
                 rekindle_core::series::Point::new(Timestamp::from_second(*at).unwrap(), *step, None)
             };
-            AttemptProgress { attempt, from: None, step: None, points: points.iter().map(point).collect() }
+            AttemptProgress {
+                attempt,
+                from: None,
+                step: None,
+                from_scratch: false,
+                points: points.iter().map(point).collect(),
+            }
         };
         let mut rows = rows(&entries, Timestamp::from_second(100).unwrap());
         mark_repeated(&mut rows, &[of(1, &[(10, 10), (40, 40)]), of(2, &[(55, 21), (75, 41), (95, 61)])]);
@@ -381,7 +405,13 @@ mod tests {
             let point = |(at, step): &(i64, u64)| {
                 rekindle_core::series::Point::new(Timestamp::from_second(*at).unwrap(), *step, None)
             };
-            AttemptProgress { attempt, from: None, step: None, points: points.iter().map(point).collect() }
+            AttemptProgress {
+                attempt,
+                from: None,
+                step: None,
+                from_scratch: false,
+                points: points.iter().map(point).collect(),
+            }
         };
         let mut rows = rows(&entries, Timestamp::from_second(100).unwrap());
         let progress = [of(1, &[(10, 10), (20, 20), (30, 30), (40, 40)]), of(2, &[(55, 21), (75, 41), (95, 61)])];
@@ -411,7 +441,13 @@ mod tests {
             let point = |(at, step): &(i64, u64)| {
                 rekindle_core::series::Point::new(Timestamp::from_second(*at).unwrap(), *step, None)
             };
-            AttemptProgress { attempt, from: None, step: None, points: points.iter().map(point).collect() }
+            AttemptProgress {
+                attempt,
+                from: None,
+                step: None,
+                from_scratch: false,
+                points: points.iter().map(point).collect(),
+            }
         };
         let first = of(1, &[(10, 10), (20, 20), (30, 30), (40, 40)]);
         for (third, row) in [
@@ -424,6 +460,33 @@ mod tests {
             assert!(plain.contains(row), "{plain}");
             assert!(plain.contains("a2 g2    |          ##xx      | ran 10s\n"), "no step of it is known: {plain}");
         }
+    }
+
+    #[test]
+    fn lost_is_what_the_next_attempt_did_again_and_nothing_for_a_later_start_from_scratch() {
+        let entries = [
+            entry(0, "running", 1, 1),
+            entry(40, "recovering", 1, 1),
+            entry(50, "running", 2, 1),
+            entry(80, "recovering", 2, 1),
+            entry(90, "running", 3, 1),
+            entry(100, "succeeded", 3, 1),
+        ];
+        let of = |attempt: u32, points: &[(i64, u64)]| {
+            let point = |(at, step): &(i64, u64)| {
+                rekindle_core::series::Point::new(Timestamp::from_second(*at).unwrap(), *step, None)
+            };
+            let points = points.iter().map(point).collect();
+            AttemptProgress { attempt, from: None, step: None, from_scratch: false, points }
+        };
+        let first = of(1, &[(10, 10), (40, 40)]);
+        // The first step that it tells of is far above the one from which it went on.
+        let second = AttemptProgress { from: Some(38), ..of(2, &[(60, 60), (80, 70)]) };
+        let third = AttemptProgress { from: Some(0), from_scratch: true, ..of(3, &[]) };
+        let mut rows = rows(&entries, Timestamp::from_second(100).unwrap());
+        mark_lost(&mut rows, &[first, second, third]);
+        let besides: Vec<String> = rows.iter().map(beside).collect();
+        assert_eq!(besides[..2], [" ran 40s, 2s lost", " ran 30s"]);
     }
 
     #[test]
