@@ -46,7 +46,12 @@ pub(super) fn facts(job: &Job, now: Timestamp) -> Vec<String> {
         ));
     }
     if let Some(at) = job.wake_at.filter(|_| !job.phase.is_terminal()) {
-        facts.push(format!("next look at {at:.0}"));
+        // What is due comes with the next tick.
+        facts.push(if at > now {
+            format!("next look at {at:.0}")
+        } else {
+            format!("next look due now, since {at:.0}")
+        });
     }
     facts.push(usage(job));
     facts
