@@ -78,6 +78,9 @@ pub(crate) async fn report(context: &Context, job: &str, (end, view): &(End, Opt
             attempts: view.as_ref().map(|view| view.attempt),
             generations: view.as_ref().map(|view| view.generation),
         })?;
+        if matches!(end, End::NoSuchJob) {
+            printer.fault(&no_such_job(context, job).await);
+        }
         return Ok(end.exit());
     }
     match end {
@@ -91,11 +94,15 @@ pub(crate) async fn report(context: &Context, job: &str, (end, view): &(End, Opt
             printer.warn(&format!("{job} has not ended in time; it is {}", phase.bold()));
         }
         End::NoSuchJob => {
-            let fault = Fault::input(format!("there is no job {job}")).for_lack_of(job);
-            printer.fault(&nearest::told(context, fault.next("`rekindle ps` lists the jobs")).await);
+            printer.fault(&no_such_job(context, job).await);
         }
     }
     Ok(end.exit())
+}
+
+async fn no_such_job(context: &Context, job: &str) -> Fault {
+    let fault = Fault::input(format!("there is no job {job}")).for_lack_of(job).exits(Exit::NotKnown);
+    nearest::told(context, fault.next("`rekindle ps` lists the jobs")).await
 }
 
 /// Looks until the outcome is set. A server that is away for a while (a restart) is waited for.
@@ -132,8 +139,6 @@ pub(crate) async fn until_end(
                     return Err(fault.exits(Exit::NotKnown));
                 }
             }
-            // A server that does not answer leaves the end not known, which has a code of its own.
-            Err(fault) if fault.exit() == Exit::Unexpected => return Err(fault.exits(Exit::NotKnown)),
             Err(fault) => return Err(fault),
         }
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));

@@ -43,6 +43,21 @@ async fn each_answer_of_a_server_names_the_cause_and_the_next_step() {
 }
 
 #[tokio::test]
+async fn a_wait_that_fails_tells_machines_why_and_a_server_that_is_away_is_no_job_without_an_end() {
+    let server = server::start().await;
+    for (script, exit, cause) in [
+        ("$REKINDLE wait nobody --json", 4, "there is no job nobody"),
+        ("$REKINDLE --server http://127.0.0.1:9 wait train-1 --json", 2, "http://127.0.0.1:9"),
+    ] {
+        let output = shell(&server, project().path(), script).await;
+        let said = String::from_utf8(output.stderr).unwrap();
+        let json: serde_json::Value = serde_json::from_str(said.lines().last().unwrap_or_default()).unwrap();
+        assert!(said.contains(cause), "{said}");
+        assert_eq!((&json["exit_code"], output.status.code()), (&exit.into(), Some(exit)), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn a_port_that_something_else_has_is_told_with_what_to_do() {
     let server = server::start().await;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -360,7 +360,7 @@ pub(super) const FAULTS: &[(&str, &[&str], &str)] = &[
         "check the address: what answers there is no Rekindle",
     ),
     (
-        "$REKINDLE wait elsewhere >out; test $? = 4 || exit 9; test -s out && exit 9; exit 1",
+        "$REKINDLE wait elsewhere >out; test $? = 2 || exit 9; test -s out && exit 9; exit 1",
         &["/v1/jobs/elsewhere answered 404 Not Found"],
         "check the address",
     ),
