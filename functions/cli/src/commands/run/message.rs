@@ -48,6 +48,8 @@ pub(super) fn whole(options: &Run, project: &Project) -> Result<(Map<String, Val
     for assignment in &options.set {
         set(&mut job, assignment)?;
     }
+    // Those of `--set` take the place of the file's, and not of those that were named beside them.
+    tag(&mut job, &options.tag)?;
     let arguments = pairs.iter().map(|pair| project.argument(pair)).collect::<Result<Vec<_>>>()?;
     arguments::add(&mut job, &arguments)?;
     if let Some(text @ Some(_)) = job.get("tpu").map(Value::as_str) {
@@ -236,16 +238,22 @@ fn overlay(job: &mut Map<String, Value>, options: &Run) -> Result<()> {
         let (name, value) = variable_of(variable)?;
         map_at(job, "env")?.insert(name, Value::from(value));
     }
-    if !options.tag.is_empty() {
-        let tags = job.entry("tags").or_insert_with(|| json!([]));
-        let Value::Array(tags) = tags else {
-            return Err(Fault::input("`tags` of the job file is no list").next("write `tags: [one, two]`"));
-        };
-        // `--tag 'one, two'` means two words.
-        for tag in options.tag.iter().map(|tag| tag.trim()) {
-            if !tags.iter().any(|known| known == tag) {
-                tags.push(Value::from(tag));
-            }
+    tag(job, &options.tag)
+}
+
+/// Adds these tags to those that are there.
+fn tag(job: &mut Map<String, Value>, more: &[String]) -> Result<()> {
+    if more.is_empty() {
+        return Ok(());
+    }
+    let tags = job.entry("tags").or_insert_with(|| json!([]));
+    let Value::Array(tags) = tags else {
+        return Err(Fault::input("`tags` of the job file is no list").next("write `tags: [one, two]`"));
+    };
+    // `--tag 'one, two'` means two words.
+    for tag in more.iter().map(|tag| tag.trim()) {
+        if !tags.iter().any(|known| known == tag) {
+            tags.push(Value::from(tag));
         }
     }
     Ok(())
@@ -396,7 +404,9 @@ mod tests {
 
     #[test]
     fn a_comma_parts_two_tags_wherever_they_are_written() {
-        for (tag, set) in [("one", "tags=one, two"), ("one", "tags=[one, two]"), ("one, two", "notes=x")] {
+        for (tag, set) in
+            [("one", "tags=one, two"), ("one", "tags=[one, two]"), ("one, two", "notes=x"), ("two", "tags=one")]
+        {
             let tag = tag.split(',').map(str::to_owned).collect();
             let options = Run { command: words(&["a"]), tag, set: words(&[set]), ..Run::default() };
             let job = message(&options, &Project::default()).unwrap();
