@@ -38,7 +38,7 @@ use state::{Action, State, View};
 const JOBS: usize = 500;
 /// Changes and keys that may wait to be taken.
 const WAITING: usize = 256;
-/// Between two looks at the selected job's workers, and at the fleet, in seconds.
+/// Between two looks at the selected job's workers and at why it is where it is, and at the fleet, in seconds.
 const WORKERS_SECS: u64 = 2;
 const FLEET_SECS: u64 = 15;
 /// Output is shown from so many bytes before its end on: more than the lines that are kept.
@@ -206,6 +206,9 @@ impl World<'_> {
                 _ = clock.tick() => {
                     if second.is_multiple_of(WORKERS_SECS) {
                         self.ask_progress();
+                        if let Some(job) = self.state.explaining().map(str::to_owned) {
+                            self.looks.push(Box::pin(explain(self.context, job)));
+                        }
                     }
                     if second.is_multiple_of(FLEET_SECS) {
                         self.looks.push(Box::pin(fleet(self.context)));
@@ -278,7 +281,7 @@ impl World<'_> {
                 let lines: Vec<String> = [view.paragraph, String::new()].into_iter().chain(facts).collect();
                 self.state.explained(&job, &lines);
             }
-            Got::Explain(job, Err(fault)) => self.state.explained(&job, &[fault.what().to_owned()]),
+            Got::Explain(job, Err(fault)) => self.state.unexplained(&job, fault.what()),
             Got::Cancel(job, Ok(())) => self.state.said = Some(format!("{job} will be cancelled")),
             Got::Cancel(job, Err(fault)) => self.state.said = Some(format!("{job} is not cancelled: {}", fault.what())),
         }

@@ -214,17 +214,32 @@ impl State {
         (self.width, self.room) = (width.into(), usize::from(height.saturating_sub(3)));
     }
 
-    /// Shows why a job is where it is, from the beginning. Not where another was asked for since, or the same was shown already.
+    /// The job of which is shown why it is where it is.
+    pub(super) fn explaining(&self) -> Option<&str> {
+        let View::Explain(pane) = &self.view else { return None };
+        self.selected.as_deref().filter(|job| pane.title == why(job))
+    }
+
+    /// Shows why a job is where it is: first from the beginning, and then what is new of it in the same place. Not where another was asked for since.
     pub(super) fn explained(&mut self, job: &str, lines: &[String]) {
         let (width, room) = (self.width, self.room);
         let View::Explain(pane) = &mut self.view else { return };
-        if pane.title != why(job) || !pane.lines.is_empty() {
+        if pane.title != why(job) {
             return;
         }
+        let above = pane.lines.len().saturating_sub(room + pane.from_end);
+        (pane.lines, pane.from_end) = (VecDeque::new(), 0);
         for line in lines {
             wrapped(line, width).lines().for_each(|line| pane.push(line));
         }
-        pane.from_end = pane.lines.len().saturating_sub(room);
+        pane.from_end = pane.lines.len().saturating_sub(room + above);
+    }
+
+    /// Says why that is not known, unless it was known before.
+    pub(super) fn unexplained(&mut self, job: &str, why: &str) {
+        if matches!(&self.view, View::Explain(pane) if pane.lines.is_empty()) {
+            self.explained(job, &[why.to_owned()]);
+        }
     }
 
     /// The jobs as they are listed: those that are not over first, each the newest first.

@@ -413,6 +413,15 @@ fn an_explanation_is_read_from_its_beginning_and_is_that_of_the_job_that_was_ask
     assert!(end.contains("- fact 8 of train-1") && end.matches("fact").count() == 9, "{end}");
     press(&mut state, KeyCode::Home);
     assert_eq!(screen(&state, 40, 12), begin);
+    // What is new of it is shown where one reads, and a look that fails takes nothing away.
+    press(&mut state, KeyCode::End);
+    assert_eq!(state.explaining(), Some("train-1"));
+    let anew: Vec<String> = lines("train-1").iter().map(|line| line.replace("fact 8", "news 8")).collect();
+    state.explained("train-1", &anew);
+    state.unexplained("train-1", "the server is away");
+    assert_eq!(screen(&state, 40, 12), end.replace("fact 8", "news 8"));
+    press(&mut state, KeyCode::Esc);
+    assert_eq!(state.explaining(), None);
 }
 
 #[test]
