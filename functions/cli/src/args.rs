@@ -55,7 +55,7 @@ Examples:
   rekindle cancel lr-1 lr-2 lr-3
   rekindle cancel train-1 --if-attempt 3     not if it has come back meanwhile
 
-The program gets SIGTERM and may save. A job that was cancelled stays so; `rekindle pause` keeps one.";
+The program gets SIGTERM and may save. A job that was cancelled stays so; `rekindle pause` keeps one. `rekindle kill` does the same.";
 
 const WAKE_EXAMPLES: &str = "\
 Examples:
@@ -145,7 +145,7 @@ pub(crate) enum Client {
     /// Wait until the end of jobs is known: 0 succeeded, 1 failed, 3 cancelled, 4 not known
     Wait(Wait),
     /// End jobs and give their TPUs back
-    #[command(alias = "kill", alias = "stop", after_help = CANCEL_EXAMPLES)]
+    #[command(alias = "kill", after_help = CANCEL_EXAMPLES)]
     Cancel(Control),
     /// Give the TPUs of jobs back and keep the jobs
     #[command(
@@ -308,7 +308,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "VERSION")]
     pub(crate) runtime_version: Option<String>,
     /// 0 to 100, higher first
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) priority: Option<u8>,
     /// Who pays
     #[arg(long)]

@@ -135,7 +135,7 @@ impl Project {
         let fault = Fault::input(format!("{key:?} is no known argument"));
         // By what they stand for, too: `learning_rate` is `lr`.
         let words = self.aliases.iter().flat_map(|(alias, full)| [alias.as_str(), last_part(full)]);
-        let near = nearest(bare, words, LEAST);
+        let near = nearest(bare, words.filter(|word| is_slip(bare, word)), LEAST);
         let alias = near.and_then(|near| {
             let stands = |(alias, full): &(&String, &String)| alias.as_str() == near || last_part(full) == near;
             self.aliases.iter().find(stands)
@@ -279,6 +279,14 @@ pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>, leas
     (best.0 >= least).then_some(best.1)
 }
 
+/// Whether few enough letters differ for their length: names of two letters share one with nearly every word.
+fn is_slip(typed: &str, known: &str) -> bool {
+    strsim::normalized_damerau_levenshtein(typed, known) >= LEAST_SLIP
+}
+
+/// Arguments less similar than this are two of them.
+const LEAST_SLIP: f64 = 0.6;
+
 /// `learning_rate` of `--config.training.learning_rate`.
 fn last_part(full: &str) -> &str {
     full.rsplit('.').next().unwrap_or(full)
@@ -330,6 +338,8 @@ mod tests {
         assert_eq!(argument("--config.x=1"), "--config.x=1");
         let text = project.argument("dpth=2").unwrap_err().text();
         assert!(text.contains("did you mean depth=2?"), "{text}");
+        let text = self::project("").1.argument("depth=3").unwrap_err().text();
+        assert!(!text.contains("did you mean") && text.contains("[aliases]") && text.contains("config."), "{text}");
         let text = project.argument("zzz=2").unwrap_err().text();
         assert!(text.contains("config.") && text.contains("bs"), "{text}");
         assert!(project.argument("lr").unwrap_err().text().contains("KEY=VALUE"));

@@ -2,6 +2,7 @@
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Error};
+use rekindle_core::spec::fields::FIELDS;
 
 use crate::args::Cli;
 use crate::exit::Exit;
@@ -34,6 +35,10 @@ pub(crate) fn fault(error: &Error, words: &[String]) -> Option<Fault> {
             Some(tip) => tips.push(tip.to_owned()),
             None => causes.push(line.trim_start_matches("error: ").to_owned()),
         }
+    }
+    if is_stop(error) {
+        // `top` is near it, and not what is meant.
+        tips = vec!["`rekindle pause JOB` keeps it, `rekindle cancel JOB` ends it for good".to_owned()];
     }
     tips.extend(lacks_dashes(error, words));
     tips.extend(of_program(error, words));
@@ -81,7 +86,12 @@ fn lacks_dashes(error: &Error, words: &[String]) -> Option<String> {
     })
 }
 
-/// Where an option goes that is the program's.
+/// Whether jobs were to be stopped. That can mean two things, and one of them is final.
+fn is_stop(error: &Error) -> bool {
+    matches!(error.get(ContextKind::InvalidSubcommand), Some(ContextValue::String(word)) if word == "stop")
+}
+
+/// Where an option goes that is the program's, or a field of the job.
 fn of_program(error: &Error, words: &[String]) -> Option<String> {
     let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else { return None };
     let whose = match command(words).as_str() {
@@ -91,6 +101,10 @@ fn of_program(error: &Error, words: &[String]) -> Option<String> {
     };
     let is_option = error.kind() == ErrorKind::UnknownArgument && found.starts_with('-');
     let found = crate::human::tame(found);
+    let field = found.trim_start_matches('-').split('=').next().unwrap_or_default().replace('-', "_");
+    if is_option && whose == "your program" && FIELDS.iter().any(|known| known.name == field) {
+        return Some(format!("{found} is no option, and the job has such a field: write --set {field}=…"));
+    }
     is_option.then(|| {
         format!("{found} belongs after `--` if it is meant for {whose}, with the whole command: `-- COMMAND {found}`")
     })
@@ -148,6 +162,12 @@ mod tests {
         for (line, causes, next) in [
             ("ps --fase failed", &["unexpected argument '--fase' found"][..], "'--phase'; `rekindle ps --help`"),
             ("pss", &["unrecognized subcommand 'pss'"], "'ps'"),
+            (
+                "stop train-1",
+                &["unrecognized subcommand 'stop'"],
+                "`rekindle pause JOB` keeps it, `rekindle cancel JOB` ends it for good; `rekindle --help`",
+            ),
+            ("run --priority 101 -- a", &["101 is not in 0..=100"], "run --help`"),
             ("xyzzy", &["unrecognized subcommand 'xyzzy'"], "`rekindle --help`"),
             ("fleet all", &["unexpected argument 'all' found"], "`rekindle fleet --help`"),
             ("show", &["arguments were not provided", "<JOB>"], "`rekindle show --help`"),
@@ -208,6 +228,8 @@ mod tests {
             ("run --lr 0.1", "--lr belongs after `--` if it is meant for your program"),
             ("run job.yaml --epochs=3", "--epochs belongs after `--` if it is meant for your program"),
             ("exec dev --lr", "--lr belongs after `--` if it is meant for the command"),
+            ("run --outputs x/** -- a", "write --set outputs=…"),
+            ("run --limits.total=2h -- a", "write --set limits.total=…"),
         ] {
             assert!(text(line).contains(said) && !text(line).contains("as a value"), "{line}: {}", text(line));
         }
