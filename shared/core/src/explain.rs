@@ -226,21 +226,37 @@ fn last_end(job: &Job, end: &LastEnd, cause: Option<&str>) -> Option<String> {
     }
     let answer = end.ended.action.map(answer_words);
     let charge = end.ended.charge.map(|charge| format!("charged to {}", charged(job, charge)));
-    let decided: Vec<String> = answer.map(str::to_owned).into_iter().chain(charge).chain(by_rule(job, kind)).collect();
+    let decided: Vec<String> =
+        answer.map(str::to_owned).into_iter().chain(charge).chain(by_rule(job, &end.ended)).collect();
     if !decided.is_empty() {
         let _ = write!(text, " Answer: {}.", decided.join("; "));
     }
     Some(text)
 }
 
-/// That a failure of the program's is answered though no budget is left for it, or none was given.
-fn by_rule(job: &Job, kind: FailureKind) -> Option<String> {
-    let table = &job.spec.recovery;
-    let max = table.rule(kind).max.filter(|_| !policy::budget_decides(table, kind))?;
-    let times = if max == 1 { "once".to_owned() } else { format!("{max} times") };
-    Some(format!(
-        "the rule for {kind} decides and not this budget: it answers {times} without progress, then the job fails"
-    ))
+/// That the rule for this kind decides, where the budget alone would not explain the answer: one of the program's with a rule of its own is
+/// answered though no budget is left, and a rule ends a job though some is.
+fn by_rule(job: &Job, ended: &Ended) -> Option<String> {
+    let (table, kind) = (&job.spec.recovery, ended.kind?);
+    let rule = table.rule(kind);
+    let times = rule.max.map(|max| if max == 1 { "once".to_owned() } else { format!("{max} times") });
+    if !policy::budget_decides(table, kind) {
+        return times.map(|times| {
+            format!(
+                "the rule for {kind} decides and not this budget: it answers {times} without progress, then the job fails"
+            )
+        });
+    }
+    let (spent, budget) = spent_of(job, policy::charge(kind));
+    if ended.action != Some(Action::Fail) || budget.is_some_and(|most| spent > most) {
+        return None;
+    }
+    let how = match times {
+        Some(times) => format!("it answers {times} without progress, then the job fails"),
+        None if [rule.first, rule.again].contains(&Action::Fail) => "it ends the job".to_owned(),
+        None => return None,
+    };
+    Some(format!("the rule for {kind} decides, whatever is left of this budget: {how}"))
 }
 
 /// The first line of evidence: the cause.
@@ -274,10 +290,11 @@ const fn answer_words(action: Action) -> &'static str {
 
 /// A budget and how much of it is spent.
 fn charged(job: &Job, charge: Charge) -> String {
-    let (name, spent, budget, since) = match charge {
-        Charge::Preemptions => ("preemptions", job.counters.preemptions, job.spec.budgets.preemptions, ""),
-        Charge::Infra => ("infra_failures", job.spent.infra_failures, job.spec.budgets.infra_failures, SINCE),
-        Charge::User => ("user_failures", job.spent.user_failures, job.spec.budgets.user_failures, SINCE),
+    let (spent, budget) = spent_of(job, charge);
+    let (name, since) = match charge {
+        Charge::Preemptions => ("preemptions", ""),
+        Charge::Infra => ("infra_failures", SINCE),
+        Charge::User => ("user_failures", SINCE),
     };
     match budget {
         None => format!("{name} ({spent} of unlimited{since})"),
@@ -287,12 +304,27 @@ fn charged(job: &Job, charge: Charge) -> String {
     }
 }
 
+/// What is spent of a budget, and the budget.
+fn spent_of(job: &Job, charge: Charge) -> (u32, Option<u32>) {
+    match charge {
+        Charge::Preemptions => (job.counters.preemptions, job.spec.budgets.preemptions),
+        Charge::Infra => (job.spent.infra_failures, job.spec.budgets.infra_failures),
+        Charge::User => (job.spent.user_failures, job.spec.budgets.user_failures),
+    }
+}
+
 /// These budgets are whole again after progress.
 const SINCE: &str = " since the last progress";
 
 /// What happens next, if nothing else happens.
 fn what_next(job: &Job, now: Timestamp) -> Option<String> {
     match job.phase {
+        Phase::Failed if out_of_memory(job) => {
+            let again = "`--set budgets.user_failures=2` gives it more tries";
+            Some(format!(
+                "Next: a smaller batch, or a TPU with more memory; where the same may do another time, {again}."
+            ))
+        }
         Phase::Failed => silent_end(job).then(|| format!("Next: `rekindle logs {}` shows what it printed.", job.id)),
         Phase::Succeeded | Phase::Cancelled => None,
         Phase::Paused => Some("Next: nothing, until a person says `unpause` (a new TPU, RESUME=1) or `cancel`.".into()),
@@ -318,6 +350,14 @@ fn what_next(job: &Job, now: Timestamp) -> Option<String> {
             active_next(job, now)
         }
     }
+}
+
+/// It had too little memory, and no budget to try again with.
+fn out_of_memory(job: &Job) -> bool {
+    let Some(end) = job.last_end.as_ref().map(|end| &end.ended) else { return false };
+    let is_oom = |kind: &FailureKind| matches!(kind, FailureKind::OomHbm | FailureKind::OomHost);
+    let kind = end.kind.filter(is_oom).filter(|kind| policy::budget_decides(&job.spec.recovery, *kind));
+    kind.is_some() && end.action == Some(Action::Fail) && job.spec.budgets.user_failures == Some(0)
 }
 
 /// No line says why it failed.

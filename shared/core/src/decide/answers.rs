@@ -202,5 +202,9 @@ fn a_slice_that_stays_unhealthy_is_charged_once_with_the_end_that_was_answered_i
     assert_eq!((kind(&lost), lost.desired), (Some(FailureKind::Lost), Desired::Run), "{}", lost.message);
     let failed = look(&lost, &Look::Absent, Vec::new(), 461);
     assert_eq!(failed.outcome, Some(Outcome::Failed), "{}", failed.message);
-    assert!(failed.message.contains("; it is not tried again: infra_failures 0"), "{}", failed.message);
+    assert!(
+        failed.message.contains("; it is not tried again: the job's budgets.infra_failures is 0"),
+        "{}",
+        failed.message
+    );
 }

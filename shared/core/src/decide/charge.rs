@@ -158,7 +158,7 @@ impl Pass<'_> {
             Charge::User => ("user_failures", budgets.user_failures),
         };
         match most {
-            Some(0) => format!("it is not tried again: {name} 0"),
+            Some(0) => format!("it is not tried again: the job's budgets.{name} is 0"),
             Some(most) => format!("the budget {name} ({most}) is used up"),
             None => "the budget is used up".to_owned(),
         }

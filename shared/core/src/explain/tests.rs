@@ -96,6 +96,9 @@ fn a_look_that_is_late_is_called_late() {
     job.wake_at = Some(at(60));
     says(&job, at(59), &["The next look is due at 2026-03-01T12:01:00Z."]);
     assert!(!explain(&job, at(149)).paragraph.contains("look"), "it comes with the tick");
+    let look = |secs| explain(&job, at(secs)).facts.into_iter().find(|fact| fact.starts_with("next look")).unwrap();
+    assert_eq!(look(59), "next look at 2026-03-01T12:01:00Z");
+    assert_eq!(look(70), "next look due now, since 2026-03-01T12:01:00Z");
     says(&job, at(150), &["was due at 2026-03-01T12:01:00Z and is 1m 30s late"]);
     assert_eq!(waiting_for(&job).unwrap(), "the next pass");
     job.wake_at = None;
@@ -212,6 +215,20 @@ fn a_rule_that_answers_without_a_budget_is_told() {
         end.ended.kind = Some(FailureKind::UserError);
     }
     assert!(!explain(&job, at(4000)).paragraph.contains("the rule for"), "its budget decides");
+    let mut end = grpc_end(Action::Fail);
+    end.ended.kind = Some(FailureKind::Unknown);
+    (job.phase, job.last_end, job.spent.infra_failures) = (Phase::Failed, Some(end), 3);
+    let told = "charged to infra_failures (3 of 10 since the last progress); the rule for unknown decides, whatever is left of this budget: it";
+    says(&job, at(4000), &[told]);
+}
+
+#[test]
+fn a_job_without_enough_memory_is_told_what_to_do() {
+    let mut job = running();
+    let mut end = grpc_end(Action::Fail);
+    (end.ended.kind, end.ended.charge) = (Some(FailureKind::OomHbm), Some(Charge::User));
+    (job.phase, job.last_end, job.spent.user_failures) = (Phase::Failed, Some(end), 1);
+    says(&job, at(900), &["Next: a smaller batch, or a TPU with more memory", "`--set budgets.user_failures=2`"]);
 }
 
 #[test]
@@ -439,9 +456,13 @@ fn the_first_sentence_of_a_failed_job_names_the_cause() {
         if let Some(verdict) = end.ended.verdict.as_mut() {
             verdict.evidence[0].line = line.into();
         }
-        job.message = format!("{}; it is not tried again: user_failures 0", without_stop(summary));
+        job.message = format!("{}; it is not tried again: the job's budgets.user_failures is 0", without_stop(summary));
         job.last_end = Some(end);
-        says(&job, at(900), &[first, "Why: it is not tried again: user_failures 0 (program_failed).", then]);
+        says(
+            &job,
+            at(900),
+            &[first, "Why: it is not tried again: the job's budgets.user_failures is 0 (program_failed).", then],
+        );
         let paragraph = explain(&job, at(900)).paragraph;
         assert_eq!(
             paragraph.contains("Next: `rekindle logs train` shows what it printed."),
