@@ -134,6 +134,8 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
     };
     bundle::tidy(&layout);
     let is_rebooted = State::load(&layout).is_of_another_boot(&config.boot_id);
+    let folders: Vec<_> = layout.attempts().into_iter().map(|number| layout.attempt(number)).collect();
+    program::put_right(&folders, 2 * shim::LOOK_EACH).await;
     let machine = Machine::new(Parts {
         config: Arc::clone(&config),
         node: Arc::clone(&node),

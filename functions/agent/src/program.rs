@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -79,6 +79,15 @@ pub(crate) async fn start_new(
         std::fs::remove_file(papers.claim()).context("cannot remove the claim of another attempt")?;
     }
     start(shim, papers, spec, secrets, log).await
+}
+
+/// Waits until no claim of another attempt is in these folders, or so long: a shim that lives puts its own in the place of one that its
+/// program copied, with its next look. Until then nobody can tell whether it has begun one.
+pub(crate) async fn put_right(folders: &[PathBuf], limit: Duration) {
+    let limit = Instant::now() + limit;
+    while folders.iter().flat_map(|folder| of(folder)).any(|papers| papers.is_of_another()) && Instant::now() < limit {
+        tokio::time::sleep(LOOK_EACH).await;
+    }
 }
 
 /// Starts a program, unless it was started before, and waits until that has happened.
@@ -323,6 +332,27 @@ mod tests {
         assert_eq!(standing(&papers), Standing::Lost);
         allow(folder.path());
         assert_eq!(standing(&papers), Standing::NotStarted);
+    }
+
+    #[tokio::test]
+    async fn a_shim_that_lives_has_the_time_to_put_its_own_claim_in_the_place_of_another() {
+        let home = tempfile::tempdir().unwrap();
+        let folders = ["a1", "a2"].map(|name| home.path().join(name));
+        for folder in &folders {
+            std::fs::create_dir(folder).unwrap();
+        }
+        let [first, second] = folders.each_ref().map(|folder| Papers::new(folder, "run"));
+        let me = Birth::of(std::process::id().cast_signed()).unwrap();
+        files::replace_json(&first.claim(), &first.paper(NOBODY)).unwrap();
+        std::fs::copy(first.claim(), second.claim()).unwrap();
+        put_right(&folders, Duration::ZERO).await;
+        assert!(second.is_of_another(), "no longer than that");
+        let shim = async {
+            tokio::task::yield_now().await;
+            files::replace_json(&second.claim(), &second.paper(me)).unwrap();
+        };
+        tokio::join!(put_right(&folders, Duration::from_hours(1)), shim);
+        assert_eq!(second.claimed(), Some(me));
     }
 
     #[tokio::test]

@@ -54,7 +54,10 @@ impl Machine {
             self.lose(name);
             return;
         }
-        if program::standing(&self.papers(name)) == Standing::NotStarted {
+        let papers = self.papers(name);
+        // The last agent did not come to the start. A shim that lives would have put its own claim there by now (`put_right`).
+        let is_copied = papers.is_of_another() && papers.begun().is_none();
+        if is_copied || program::standing(&papers) == Standing::NotStarted {
             if let Some(attempt) = self.state.attempt.as_mut() {
                 attempt.step = if name == Name::Run { Step::Ready } else { Step::Prepared };
             }

@@ -58,7 +58,7 @@ const SPARE: Duration = Duration::from_secs(2);
 /// Its disks have so long to take what `setup` made: one that is out of reach holds nobody up for ever.
 const SYNC_MAX: Duration = Duration::from_secs(20);
 /// Between two looks whether what was made for the program is still there.
-const LOOK_EACH: Duration = Duration::from_secs(1);
+pub(crate) const LOOK_EACH: Duration = Duration::from_secs(1);
 /// Between two tries to write down how a program ended.
 const RETRY: Duration = Duration::from_millis(200);
 

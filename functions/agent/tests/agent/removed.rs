@@ -4,6 +4,7 @@ use std::path::Path;
 
 use rekindle_core::classify::Exit;
 use rekindle_wire::agent::{Want, WorkerState};
+use serde_json::Value;
 
 use crate::cloud::{Cloud, Worker, is_alive, order, poll, work};
 
@@ -316,6 +317,36 @@ async fn a_program_is_started_also_where_setup_copied_the_papers_of_another() {
         assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(3), false), "restarted: {is_restarted}");
         cloud.until("its output", |inner| (inner.output(2, "stdout")? == b"two\n").then_some(())).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_is_started_also_where_the_last_agent_only_wrote_that_down_and_setup_copied_a_claim() {
+    let cloud = Cloud::start("exit 0").await;
+    let mut worker = Worker::start(&cloud);
+    cloud.until_state(1, WorkerState::Ready).await;
+    cloud.want(Want::Run);
+    cloud.until_state(1, WorkerState::Exited).await;
+    let setup = "folder=\"${REKINDLE_PROGRESS_FILE%/*}\"; touch begun; until [ -e go ]; do sleep 0.02; done
+        cp -a \"${folder%/*}/a1/.\" \"$folder\"";
+    let mut second = work(2, "echo two; exit 3");
+    second.setup = Some(rekindle_core::spec::CommandLine::Shell(setup.to_owned()));
+    cloud.set(|inner| inner.order = order(2, Want::Run, Some(second)));
+    poll("setup runs", || worker.work().join("begun").exists().then_some(())).await;
+    let generation = worker.home().join("jobs/train/g2");
+    let state = || serde_json::from_slice::<Value>(&std::fs::read(generation.join("state.json")).ok()?).ok();
+    poll("it is written down", || (state()?["attempt"]["step"] == "Setup").then_some(())).await;
+    worker.kill_agent();
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    // Its own papers of `setup`, and that of the other program.
+    let ended = generation.join("a2/setup.ended.json");
+    poll("setup has ended", || std::fs::read_to_string(&ended).ok()?.contains("\"attempt\":2").then_some(())).await;
+    let mut known = state().unwrap();
+    known["attempt"]["step"] = "Run".into();
+    std::fs::write(generation.join("state.json"), known.to_string()).unwrap();
+    worker.start_agent();
+    let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(3), false));
+    cloud.until("its output", |inner| (inner.output(2, "stdout")? == b"two\n").then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
