@@ -1,7 +1,10 @@
 //! Outputs are those of the attempt that they are stored under.
 
+use std::time::Duration;
+
 use rekindle_core::classify::Exit;
 use rekindle_wire::agent::{Want, WorkerState};
+use serde_json::Value;
 
 use crate::cloud::{Cloud, Inner, Worker, order, poll, work};
 
@@ -92,19 +95,59 @@ async fn outputs_of_an_attempt_that_the_state_forgot_are_collected_also_when_it_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outputs_for_which_no_time_is_left_are_said_to_be_left_out() {
-    let cloud =
-        Cloud::start("trap '' TERM; mkdir out; echo one >out/a; echo up >up; while :; do sleep 0.02; done").await;
+    for (pattern, why) in
+        [("out", "not all could be sent: no time was left for it"), ("x", "no file of the working directory matches x")]
+    {
+        let cloud =
+            Cloud::start("trap '' TERM; mkdir out; echo one >out/a; echo up >up; while :; do sleep 0.02; done").await;
+        cloud.set(|inner| inner.order.work.as_mut().unwrap().outputs = vec![pattern.into()]);
+        let worker = Worker::start(&cloud);
+        cloud.until_running(1).await;
+        worker.line("up").await;
+        cloud.set(|inner| {
+            inner.order.want = Want::Stop;
+            inner.order.kill_at = Some(jiff::Timestamp::now());
+        });
+        let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+        assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Signal(9), true));
+        let said = format!("rekindle: outputs: {why}\n");
+        cloud.until("it is said", |inner| inner.output(1, "stderr")?.ends_with(said.as_bytes()).then_some(())).await;
+        assert!(cloud.set(|inner| inner.outputs.is_empty()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outputs_that_the_last_agent_has_sent_are_not_said_to_be_left_out() {
+    let run = "trap 'echo bye >&2; exit 0' TERM; mkdir out; echo one >out/a; echo up >up; while :; do sleep 0.02; done";
+    let cloud = Cloud::start(run).await;
     cloud.set(|inner| inner.order.work.as_mut().unwrap().outputs = vec!["out".into()]);
-    let worker = Worker::start(&cloud);
+    let mut worker = Worker::start(&cloud);
     cloud.until_running(1).await;
     worker.line("up").await;
+    // The end waits for its output.
     cloud.set(|inner| {
+        inner.takes_no_logs = true;
         inner.order.want = Want::Stop;
-        inner.order.kill_at = Some(jiff::Timestamp::now());
+        inner.order.kill_at = Some(jiff::Timestamp::now() + Duration::from_mins(1));
     });
-    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
-    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Signal(9), true));
-    let said = b"rekindle: outputs: not all could be sent: no time was left for it\n";
-    cloud.until("it is said", |inner| inner.output(1, "stderr")?.ends_with(said).then_some(())).await;
-    assert!(cloud.set(|inner| inner.outputs.is_empty()));
+    let generation = worker.home().join("jobs/train/g2");
+    let done = generation.join("a1/outputs.done.json");
+    poll("they are sent", || done.exists().then_some(())).await;
+    worker.kill_agent();
+    let path = generation.join("state.json");
+    let mut state: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let now = jiff::Timestamp::now();
+    state["attempt"]["stop"]["kill_at"] = now.to_string().into();
+    std::fs::write(&path, state.to_string()).unwrap();
+    cloud.set(|inner| {
+        inner.takes_no_logs = false;
+        inner.order.kill_at = Some(now);
+    });
+    worker.start_agent();
+    cloud.until_state(1, WorkerState::Exited).await;
+    cloud
+        .until("all of its output", |inner| inner.is(1, WorkerState::Exited).filter(|r| !r.has_unsent).map(drop))
+        .await;
+    let said = String::from_utf8(cloud.set(|inner| inner.output(1, "stderr")).unwrap()).unwrap();
+    assert!(said.contains("bye\n") && !said.contains("outputs"), "{said}");
 }
