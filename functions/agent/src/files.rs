@@ -94,6 +94,11 @@ impl Layout {
         self.buffer.join(format!("a{number}"))
     }
 
+    /// Those of all attempts that have one.
+    pub(crate) fn folders(&self) -> Vec<PathBuf> {
+        self.attempts().into_iter().map(|number| self.attempt(number)).collect()
+    }
+
     /// True once nothing will be written to the folder of an attempt any more.
     pub(crate) fn is_closed(&self, number: u32) -> bool {
         fs::read_link(self.attempt(number).join(CLOSED)).is_ok_and(|said| said == Path::new(&closed(number)))

@@ -113,8 +113,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
     let api = Api::new(&node, metadata.clone()).with_context(|| format!("{} is no address", node.api))?;
     let (token, tokens) = watch::channel(None);
     let (snapshots, snapshot) = watch::channel(first_snapshot());
-    let (out, from_api) = mpsc::channel(16);
-    let (words_out, words) = mpsc::channel(16);
+    let ((out, from_api), (words_out, words)) = (mpsc::channel(16), mpsc::channel(16));
     let (ask, flush_requests) = mpsc::channel(16);
     let flushes = Flushes { ask, api: api.clone() };
     notice::watch(&metadata, &words_out);
@@ -134,8 +133,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
     };
     bundle::tidy(&layout);
     let is_rebooted = State::load(&layout).is_of_another_boot(&config.boot_id);
-    let folders: Vec<_> = layout.attempts().into_iter().map(|number| layout.attempt(number)).collect();
-    program::put_right(&folders, 2 * shim::LOOK_EACH).await;
+    program::put_right(&layout.folders(), 2 * shim::LOOK_EACH).await;
     let machine = Machine::new(Parts {
         config: Arc::clone(&config),
         node: Arc::clone(&node),
@@ -158,8 +156,8 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
         out,
         bell: Bell::open(&node.address, node.bell_port).await,
     };
-    let sent = layout.has_buffer().then(Keeper::begin);
     let (flush, backlog_max) = (config.log_flush, config.log_backlog_bytes);
+    let sent = layout.has_buffer().then(Keeper::begin);
     let shipper = Shipper { api, node, layout, flush, backlog_max, sent, is_rebooted, read: logs::read_at };
     let reports = tokio::spawn(reporter.run(snapshot));
     let shipping = tokio::spawn(shipper.run(tokens, flush_requests));
