@@ -182,6 +182,24 @@ async fn the_screen_is_given_back_while_it_is_stopped_and_drawn_anew_when_it_goe
 }
 
 #[tokio::test]
+async fn a_stopped_screen_can_be_ended_and_takes_no_terminal_in_the_background() {
+    let server = server::start_telling().await;
+    let home = project();
+    let job = "set -m; bash -c 'echo $$ >pid; exec $REKINDLE top --color never'
+        bg >/dev/null; until [ -n \"$(jobs -s)\" ]; do sleep 0.02; done
+        kill %1; while kill -0 $(cat pid); do sleep 0.02; done 2>&-; echo; echo it has ended";
+    std::fs::write(home.path().join("job.sh"), job).unwrap();
+    let script = "shows() { until grep -aq \"$1\" shown; do sleep 0.02; done; }
+        touch shown
+        { shows train-1; kill -TSTP $(cat pid); shows 'it has ended'; } |
+            TERM=xterm script -qefc 'stty rows 24 cols 100; exec bash job.sh' shown >&2
+        cat shown";
+    let shown = stdout(&shell(&server, home.path(), script).await);
+    assert!(shown.contains("it has ended"), "{shown:?}");
+    assert_eq!(shown.matches("\u{1b}[?1049h").count(), 1, "taken once: {shown:?}");
+}
+
+#[tokio::test]
 async fn a_list_that_is_watched_is_no_longer_than_the_terminal() {
     let server = server::start().await;
     for rows in [4, 5] {

@@ -20,6 +20,7 @@ use ratatui_crossterm::crossterm::{cursor, execute, terminal};
 use rekindle_wire::seeing::ProgressList;
 use rekindle_wire::v1::{CommandBody, ExplainView, Fleet, OutputLine};
 use rustix::process::{Signal, getpgrp, getpid, getsid, kill_current_process_group, kill_process};
+use rustix::termios::tcgetpgrp;
 use serde_json::Value;
 use tokio::signal::unix::{Signal as Listened, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel};
@@ -106,8 +107,12 @@ impl Screen {
         Ok(kill_process(getpid(), Signal::STOP)?)
     }
 
-    /// Takes the terminal again: who had it meanwhile has set it as it was, and has written on it.
+    /// Takes the terminal again: who had it meanwhile has set it as it was, and has written on it. In the background it is another's,
+    /// and this waits until it is brought back, as every program that wants it.
     fn go_on(&mut self) -> std::io::Result<()> {
+        if tcgetpgrp(stdout()).is_ok_and(|front| front != getpgrp()) {
+            return Ok(kill_process(getpid(), Signal::STOP)?);
+        }
         if !std::mem::take(&mut self.is_away) {
             give_back();
         }
@@ -322,6 +327,8 @@ impl Signals {
 
     async fn recv(&mut self) -> Told {
         tokio::select! {
+            // Who ends what is stopped lets it go on, too.
+            biased;
             _ = self.term.recv() => Told::End,
             _ = self.hup.recv() => Told::End,
             _ = self.stop.recv() => Told::Stop,
