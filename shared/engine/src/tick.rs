@@ -344,7 +344,7 @@ impl Engine {
         match self.ports.hints.publish(&hint).await {
             Ok(()) => true,
             Err(error) => {
-                tracing::warn!(job = %id, %error, "a hint could not be published; the next tick does it again");
+                tracing::warn!(job = %id, %error, "a hint could not be published; a tick finds the job when it is due");
                 false
             }
         }
