@@ -154,12 +154,25 @@ impl Rhythm {
 }
 
 impl Shipper {
-    /// Ships for ever.
-    pub(crate) async fn run(self, token: watch::Receiver<Option<String>>, mut flushes: mpsc::Receiver<Flush>) {
+    /// Ships for ever. What is there when this is called, before anything of this agent's, was begun by the last one.
+    pub(crate) fn run(
+        self,
+        token: watch::Receiver<Option<String>>,
+        flushes: mpsc::Receiver<Flush>,
+    ) -> impl Future<Output = ()> {
+        let known = self.found();
+        self.run_from(known, token, flushes)
+    }
+
+    async fn run_from(
+        self,
+        // Kept here too: a full disk keeps nothing, and must not hold up what is sent.
+        mut known: BTreeMap<u32, Cursors>,
+        token: watch::Receiver<Option<String>>,
+        mut flushes: mpsc::Receiver<Flush>,
+    ) {
         let mut rhythm = Rhythm { flush: self.flush, failures: 0, due: Instant::now() };
         let mut waiting: Vec<Flush> = Vec::new();
-        // Kept here too: a full disk keeps nothing, and must not hold up what is sent.
-        let mut known = self.found();
         let mut bounds = tokio::time::interval(BOUND_EACH);
         bounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {

@@ -32,7 +32,7 @@ const DEPTH_MAX: usize = 32;
 /// Entries that are looked at, so that patterns like `**` do not read a disk of small files for ever.
 const LOOKS_MAX: usize = 1_000_000;
 /// Where no time is left, files are looked for so long all the same.
-const MOMENT: Duration = Duration::from_secs(1);
+const MOMENT: Duration = Duration::from_secs(5);
 /// Tries of one file.
 const TRIES: u32 = 5;
 

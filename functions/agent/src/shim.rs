@@ -416,8 +416,9 @@ impl Kept<'_> {
         }
         spool::again(&self.papers.folder, &self.spec.root)?;
         if !is_claimed {
-            files::replace_json(&self.papers.spec(), self.spec)?;
-            files::replace_json(&self.papers.claim(), &self.papers.paper(self.me))?;
+            // Also on a full disk: by these the next agent knows that this one lives.
+            files::rewrite_json(&self.papers.spec(), self.spec)?;
+            files::rewrite_json(&self.papers.claim(), &self.papers.paper(self.me))?;
         }
         started.map_or(Ok(()), |started| files::replace_json(&self.papers.started(), &self.papers.paper(started)))
     }

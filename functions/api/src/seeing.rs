@@ -50,7 +50,7 @@ pub(crate) async fn progress(
         // Of one that the job has forgotten the series tells alone.
         let from = told.or_else(|| known?.begins_at()).or(series.from);
         let step = of().filter_map(|report| report.step).max().max(known.and_then(|a| a.step));
-        let from_scratch = known.map_or(series.from == Some(0), |a| !a.resume);
+        let from_scratch = known.map_or(series.from_scratch, |a| !a.resume);
         AttemptProgress { attempt, from, step, from_scratch, points: series.points }
     });
     let attempts = attempts.collect();

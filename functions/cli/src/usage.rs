@@ -103,7 +103,9 @@ fn of_program(error: &Error, words: &[String]) -> Option<String> {
     let found = crate::human::tame(found);
     let field = found.trim_start_matches('-').split('=').next().unwrap_or_default().replace('-', "_");
     if is_option && whose == "your program" && FIELDS.iter().any(|known| known.name == field) {
-        return Some(format!("{found} is no option, and the job has such a field: write --set {field}=…"));
+        return Some(format!(
+            "{found} is no option, and the job has such a field: write --set {field}=…; if it is meant for {whose}, it belongs after `--`, with the whole command"
+        ));
     }
     is_option.then(|| {
         format!("{found} belongs after `--` if it is meant for {whose}, with the whole command: `-- COMMAND {found}`")

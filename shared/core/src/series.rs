@@ -39,6 +39,9 @@ pub struct Series {
     /// A worker has told where it began.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_from_told: bool,
+    /// It was to begin from nothing, whatever had been made before. Not so of one that was to go on and found no checkpoint.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub from_scratch: bool,
     /// Two points are at least so far apart, in milliseconds.
     pub gap_ms: u64,
     /// The points.

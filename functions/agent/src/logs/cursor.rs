@@ -90,7 +90,7 @@ impl Cursor {
     /// end of an attempt as long.
     pub(super) fn held(&self) -> Self {
         let tries = self.tries + 1;
-        let cursor = if tries == TRIES_MAX { self.removed() } else { self.clone() };
+        let cursor = if tries >= TRIES_MAX { self.removed() } else { self.clone() };
         Self { tries, ..cursor }
     }
 

@@ -38,7 +38,8 @@ async fn write(
     // What the job knows already may be of a worker that makes no step, or whose word lost a race here.
     let told = resumed_from.into_iter().chain(attempt.resumed_from).min();
     let has_begun = series.begin(told, attempt.begins_at());
-    if series.add(point) || has_begun {
+    let was_known = std::mem::replace(&mut series.from_scratch, !attempt.resume) == series.from_scratch;
+    if series.add(point) || has_begun || !was_known {
         let when = at.map_or(Precondition::Absent, |at| Precondition::At(at.revision));
         docs.write(&kind, &series, when).await?;
     }

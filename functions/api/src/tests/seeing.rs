@@ -240,7 +240,12 @@ async fn began(told: [Option<u64>; 4]) -> (Value, Value) {
         report.progress.resumed_from = resumed_from;
         agent.send(&report).await;
     }
-    let from = async || served.get("/v1/jobs/train/progress").await.json()["attempts"][0]["from"].clone();
+    let from = async || {
+        let first = served.get("/v1/jobs/train/progress").await.json()["attempts"][0].clone();
+        // It was to begin from scratch, whatever step its program told.
+        assert_eq!(first["from_scratch"], json!(true), "{first}");
+        first["from"].clone()
+    };
     let known = from().await;
     let name = served.get("/v1/jobs/train").await.json()["resources"][0]["name"].as_str().unwrap().to_owned();
     assert!(served.rig.fakes.tpu.set_state(&name, SliceState::Preempted));

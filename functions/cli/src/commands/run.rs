@@ -15,6 +15,7 @@ use super::{Context, current_folder, job_path, leave, logs, wait};
 use crate::api::{new_key, typed};
 use crate::args::Run;
 use crate::bundle::{Bundle, Times};
+use crate::exit::Exit;
 use crate::fault::{Fault, Result};
 use crate::human;
 use crate::project::Project;
@@ -60,7 +61,9 @@ pub(crate) async fn run(context: &Context, options: &Run) -> Result<ExitCode> {
     if !options.wait && !options.follow {
         return Ok(ExitCode::SUCCESS);
     }
-    let ending = wait::until_end(context, id, None);
+    // It is submitted: that nobody answers now leaves its end not known, and is no reason to submit it again.
+    let not_known = |fault: Fault| if fault.exit() == Exit::Unexpected { fault.exits(Exit::NotKnown) } else { fault };
+    let ending = async { wait::until_end(context, id, None).await.map_err(not_known) };
     let end = leave::watching(context, || leave::jobs_go_on(&[id.to_owned()], "wait"), ending).await?;
     if context.printer.is_json {
         let job = context.api.get(&job_path(id, "")?, &[]).await?;
