@@ -13,23 +13,7 @@ const REMOVE: &str = "rm -r \"${REKINDLE_PROGRESS_FILE%/*}\"; touch removed";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_that_removes_the_folder_of_its_attempt_loses_neither_output_nor_its_exit() {
-    let run = format!("echo one; until [ -e go ]; do sleep 0.02; done; echo two; {REMOVE}; echo three; exit 3");
-    let cloud = Cloud::start(&run).await;
-    let worker = Worker::start(&cloud);
-    cloud.until_running(1).await;
-    cloud.until("the first", |inner| (inner.output(1, "stdout")? == b"one\n").then_some(())).await;
-    cloud.set(|inner| inner.takes_no_logs = true);
-    std::fs::write(worker.work().join("go"), "").unwrap();
-    poll("the folder is removed", || worker.work().join("removed").exists().then_some(())).await;
-    cloud.set(|inner| inner.takes_no_logs = false);
-    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
-    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(3), false), "its shim lives and tells it");
-    cloud.until("all", |inner| (inner.output(1, "stdout")? == b"one\ntwo\nthree\n").then_some(())).await;
-    cloud
-        .until("nothing is waited for", |inner| {
-            inner.is(1, WorkerState::Exited).filter(|report| !report.has_unsent).map(drop)
-        })
-        .await;
+    loses_nothing("rm -r \"$folder\"").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -345,6 +345,15 @@ mod tests {
         assert_eq!(beside_of(&short), [" ran less than 1s, cancelled"]);
     }
 
+    /// An attempt of which these points are known.
+    fn of(attempt: u32, points: &[(i64, u64)]) -> AttemptProgress {
+        let point = |(at, step): &(i64, u64)| {
+            rekindle_core::series::Point::new(Timestamp::from_second(*at).unwrap(), *step, None)
+        };
+        let points = points.iter().map(point).collect();
+        AttemptProgress { attempt, from: None, step: None, from_scratch: false, points }
+    }
+
     #[test]
     fn work_that_is_repeated_is_drawn_until_the_first_new_step() {
         let entries = [
@@ -353,18 +362,6 @@ mod tests {
             entry(50, "running", 2, 2),
             entry(100, "succeeded", 2, 2),
         ];
-        let of = |attempt: u32, points: &[(i64, u64)]| {
-            let point = |(at, step): &(i64, u64)| {
-                rekindle_core::series::Point::new(Timestamp::from_second(*at).unwrap(), *step, None)
-            };
-            AttemptProgress {
-                attempt,
-                from: None,
-                step: None,
-                from_scratch: false,
-                points: points.iter().map(point).collect(),
-            }
-        };
         let mut rows = rows(&entries, Timestamp::from_second(100).unwrap());
         mark_repeated(&mut rows, &[of(1, &[(10, 10), (40, 40)]), of(2, &[(55, 21), (75, 41), (95, 61)])]);
         let plain = anstream::adapter::strip_str(&draw(&rows, 20, None)).to_string();
@@ -401,18 +398,6 @@ mod tests {
             entry(100, "succeeded", 2, 2),
         ];
         entries[1].ended = serde_json::from_value(json!({"attempt": 1, "kind": "lost", "summary": "gone"})).unwrap();
-        let of = |attempt: u32, points: &[(i64, u64)]| {
-            let point = |(at, step): &(i64, u64)| {
-                rekindle_core::series::Point::new(Timestamp::from_second(*at).unwrap(), *step, None)
-            };
-            AttemptProgress {
-                attempt,
-                from: None,
-                step: None,
-                from_scratch: false,
-                points: points.iter().map(point).collect(),
-            }
-        };
         let mut rows = rows(&entries, Timestamp::from_second(100).unwrap());
         let progress = [of(1, &[(10, 10), (20, 20), (30, 30), (40, 40)]), of(2, &[(55, 21), (75, 41), (95, 61)])];
         mark_repeated(&mut rows, &progress);
@@ -437,18 +422,6 @@ mod tests {
             entry(70, "running", 3, 3),
             entry(100, "succeeded", 3, 3),
         ];
-        let of = |attempt: u32, points: &[(i64, u64)]| {
-            let point = |(at, step): &(i64, u64)| {
-                rekindle_core::series::Point::new(Timestamp::from_second(*at).unwrap(), *step, None)
-            };
-            AttemptProgress {
-                attempt,
-                from: None,
-                step: None,
-                from_scratch: false,
-                points: points.iter().map(point).collect(),
-            }
-        };
         let first = of(1, &[(10, 10), (20, 20), (30, 30), (40, 40)]);
         for (third, row) in [
             (&[(80, 21), (95, 51)][..], "a1 g1    |####llllxx          | ran 40s, 20s lost\n"),
@@ -472,13 +445,6 @@ mod tests {
             entry(90, "running", 3, 1),
             entry(100, "succeeded", 3, 1),
         ];
-        let of = |attempt: u32, points: &[(i64, u64)]| {
-            let point = |(at, step): &(i64, u64)| {
-                rekindle_core::series::Point::new(Timestamp::from_second(*at).unwrap(), *step, None)
-            };
-            let points = points.iter().map(point).collect();
-            AttemptProgress { attempt, from: None, step: None, from_scratch: false, points }
-        };
         let first = of(1, &[(10, 10), (40, 40)]);
         // The first step that it tells of is far above the one from which it went on.
         let second = AttemptProgress { from: Some(38), ..of(2, &[(60, 60), (80, 70)]) };
