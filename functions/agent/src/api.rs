@@ -287,7 +287,6 @@ pub(crate) struct ChunkName<'a> {
 mod tests {
     use axum::Json;
     use axum::routing::{post, put};
-    use rekindle_core::ids::{JobId, WorkerKey};
 
     use super::*;
 
@@ -300,16 +299,7 @@ mod tests {
             .route("/agent/v1/outputs", post(async move || Json(OutputAddress { upload })))
             .route("/hangs", put(async || std::future::pending::<()>().await));
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        let node = Node {
-            job: JobId::parse("a").unwrap(),
-            generation: 1,
-            key: WorkerKey { slice: 0, worker: 0 },
-            nonce: String::new(),
-            api: base,
-            instance: String::new(),
-            address: String::new(),
-            bell_port: None,
-        };
+        let node = Node::of(base);
         let mut api = Api::new(&node, Metadata::new("127.0.0.1:9").unwrap()).unwrap();
         api.upload_limit = Duration::from_millis(100);
         let folder = tempfile::tempdir().unwrap();

@@ -51,6 +51,23 @@ pub(crate) struct Node {
     pub(crate) bell_port: Option<u16>,
 }
 
+#[cfg(test)]
+impl Node {
+    /// The one worker of the first generation of job `a`, whose `api` is there.
+    pub(crate) fn of(api: String) -> Self {
+        Self {
+            job: JobId::parse("a").unwrap(),
+            generation: 1,
+            key: WorkerKey { slice: 0, worker: 0 },
+            nonce: String::new(),
+            api,
+            instance: String::new(),
+            address: String::new(),
+            bell_port: None,
+        }
+    }
+}
+
 #[derive(Debug, Deserialize)]
 struct AccessToken {
     access_token: String,

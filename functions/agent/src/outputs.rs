@@ -351,7 +351,6 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use axum::http::StatusCode;
-    use rekindle_core::ids::{JobId, WorkerKey};
 
     use super::*;
     use crate::metadata::Metadata;
@@ -466,16 +465,7 @@ mod tests {
         let base = format!("http://{}", listener.local_addr().unwrap());
         let app = axum::Router::new().route("/agent/v1/outputs", axum::routing::post(answer));
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        let node = Node {
-            job: JobId::parse("a").unwrap(),
-            generation: 1,
-            key: WorkerKey { slice: 0, worker: 0 },
-            nonce: String::new(),
-            api: base,
-            instance: String::new(),
-            address: String::new(),
-            bell_port: None,
-        };
+        let node = Node::of(base);
         let api = Api::new(&node, Metadata::new("127.0.0.1:9").unwrap()).unwrap();
         let (_token, token) = watch::channel(Some("t".to_owned()));
         let told = send(&api, &node, &token, (1, Path::new("/")), vec!["long".into()]).await;

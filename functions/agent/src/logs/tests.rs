@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use axum::extract::{Path as At, State};
 use axum::http::StatusCode;
-use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_core::ids::JobId;
 use rustix::io::Errno;
 
 use super::*;
@@ -195,16 +195,7 @@ async fn shipper(home: &Path) -> (Shipper, Chunks) {
     let job = JobId::parse("a").unwrap();
     let layout = Layout::new(&home.join("disk"), &home.join("memory"), &job, 1);
     layout.make().unwrap();
-    let node = Node {
-        job,
-        generation: 1,
-        key: WorkerKey { slice: 0, worker: 0 },
-        nonce: String::new(),
-        api: base,
-        instance: String::new(),
-        address: String::new(),
-        bell_port: None,
-    };
+    let node = Node::of(base);
     let api = Api::new(&node, Metadata::new("127.0.0.1:9").unwrap()).unwrap();
     let (flush, backlog_max, read) = (Duration::from_secs(1), 1 << 20, read_at);
     let shipper =
