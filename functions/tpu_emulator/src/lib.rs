@@ -243,6 +243,10 @@ fn load(state_dir: &Path, config: &Config) -> Result<World, StartError> {
         return Ok(World::new(seed, config.scenario.clone().unwrap_or_default()));
     }
     let damaged = |why: String| StartError::State { file: file.clone(), why };
+    // A pipe would be waited for.
+    if std::fs::metadata(&file).is_ok_and(|there| !there.is_file()) {
+        return Err(damaged("it is no regular file".to_owned()));
+    }
     let bytes = std::fs::read(&file).map_err(|error| damaged(error.to_string()))?;
     let mut world: World = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
     if !world.is_current() {

@@ -250,6 +250,10 @@ fn walk(root: &Path, folder: &str, names: &mut Vec<String>) -> std::io::Result<(
 fn upload_key(dir: &Path) -> std::io::Result<[u8; 32]> {
     use std::os::unix::fs::OpenOptionsExt;
     let path = dir.join(KEY_FILE);
+    // A pipe would be waited for.
+    if std::fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
+        return Err(std::io::Error::other(format!("{KEY_FILE} is no regular file; without any a new one is made")));
+    }
     if let Ok(kept) = std::fs::read(&path)
         && let Ok(key) = <[u8; 32]>::try_from(kept)
     {
@@ -269,6 +273,15 @@ fn failed(what: &'static str, name: &str, error: &std::io::Error) -> WorldError 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pipe_in_the_place_of_the_key_is_refused_by_name_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(KEY_FILE);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        let Err(refused) = FileObjects::open(dir.path(), "http://127.0.0.1:1/") else { panic!("it is no key") };
+        assert!(refused.to_string().contains(".upload-key is no regular file"), "{refused}");
+    }
 
     fn store(dir: &Path) -> FileObjects {
         FileObjects::open(dir, "http://127.0.0.1:1/").unwrap()

@@ -109,7 +109,10 @@ impl Places {
 
     /// The ports of the last start; zeros if there was none.
     pub(crate) fn last_ports(&self) -> Ports {
-        fs::read(self.ports()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+        // A pipe would be waited for; it is replaced with what is remembered.
+        let is_file = fs::metadata(self.ports()).is_ok_and(|there| there.is_file());
+        let read = is_file.then(|| fs::read(self.ports()).ok()).flatten();
+        read.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
     }
 
     /// Remembers the ports for the next start.
@@ -121,6 +124,8 @@ impl Places {
         };
         let bytes = serde_json::to_vec(&ports).map_err(|error| fault(&error))?;
         let beside = self.root.join("ports.json.new");
+        // What a start that was killed left there, or a pipe, which would be waited for.
+        let _ = fs::remove_file(&beside);
         fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, self.ports())).map_err(|error| fault(&error))
     }
 

@@ -460,6 +460,17 @@ pub(super) const FAULTS: &[(&str, &[&str], &str)] = &[
         "put a good copy of the file in its place; or remove all of /",
     ),
     (
+        "mkdir -p s/tpu; mkfifo s/tpu/world.json; $REKINDLE dev --state s --port 0 --tpu-port 0",
+        &["cannot start the Cloud TPU emulator", "/s/tpu/world.json cannot be read: it is no regular file"],
+        "put a good copy of the file in its place; or remove all of /",
+    ),
+    (
+        "mkdir -p s/bucket; mkfifo s/bucket/.upload-key s/ports.json s/ports.json.new
+        $REKINDLE dev --state s --port 0 --tpu-port 0",
+        &["cannot start the object store", ".upload-key is no regular file; without any a new one is made"],
+        "a new folder for --state starts from nothing",
+    ),
+    (
         "mkdir -p s/store.redb; $REKINDLE dev --state s --port 0 --tpu-port 0",
         &["cannot start the store", "cannot open /", "/s/store.redb: "],
         "to begin anew, or name another folder with --state",
