@@ -1,19 +1,31 @@
 //! The page: its files within the binary, without anything from elsewhere.
 
-use axum::extract::Request;
+use std::borrow::Cow;
+
+use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
 use rekindle_web::problem;
 
+use crate::Api;
+
 /// Nothing is loaded or sent but from and to the server itself, and no other page may frame this one.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// How often the page of a job asks for what goes on without a change of it, in `index.html`. Each time costs some calls.
+const LOOK_PAID: &str = "content=\"60000\"";
+/// The same where heartbeats are free, as calls are then.
+const LOOK_FREE: &str = "content=\"3000\"";
+
 /// `GET /`.
-pub(crate) async fn index(headers: HeaderMap) -> Response {
-    file(&headers, "text/html; charset=utf-8", include_str!("site/index.html"))
+pub(crate) async fn index(State(api): State<Api>, headers: HeaderMap) -> Response {
+    let text = include_str!("site/index.html");
+    let is_free = api.engine.settings.heartbeat_free.is_some();
+    let text = if is_free { Cow::Owned(text.replace(LOOK_PAID, LOOK_FREE)) } else { Cow::Borrowed(text) };
+    file(&headers, "text/html; charset=utf-8", text)
 }
 
 /// `GET /site/page.css`.
@@ -39,7 +51,8 @@ pub(crate) async fn script(headers: HeaderMap, axum::extract::Path(name): axum::
 }
 
 /// Always asked for again, and answered with a header alone when it has not changed.
-fn file(headers: &HeaderMap, content_type: &'static str, text: &'static str) -> Response {
+fn file(headers: &HeaderMap, content_type: &'static str, text: impl Into<Cow<'static, str>>) -> Response {
+    let text = text.into();
     let tag = rekindle_web::etag::of(text.as_bytes());
     let common: [(HeaderName, HeaderValue); 5] = [
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),

@@ -124,7 +124,7 @@ pub fn order_to_all(job: &Job, generation: u32, settings: &Settings) -> Order {
             exec: Vec::new(),
         };
     };
-    let heartbeat_ms = u64::try_from(settings.heartbeat_for(g.chips_per_worker()).as_millis()).unwrap_or(20_000);
+    let heartbeat_ms = u64::try_from(settings.heartbeat_told(g.chips_per_worker()).as_millis()).unwrap_or(20_000);
     let Some(attempt) = attempt_of(job, generation) else {
         return Order {
             attempt: job.last_attempt,
@@ -384,6 +384,19 @@ mod tests {
         let env = environment(&own, 1, 1);
         let told = own.map(|(name, _)| env[name].as_str());
         assert_eq!(told, ["mine", "must", "/cache", "1"]);
+    }
+
+    #[test]
+    fn workers_are_told_to_beat_often_where_that_costs_nothing() {
+        let mut job = job(spec_in(&open_deployment(), &small()));
+        job.generations = vec![generation(1)];
+        job.attempts = vec![attempt(1, 1)];
+        let told = |settings: Settings| {
+            let order = order_to_all(&job, 1, &settings).with_bell(&settings);
+            (order.heartbeat_ms, order.poll_after_ms)
+        };
+        assert_eq!(told(Settings::local()), (2000, 2000));
+        assert!(told(Settings::default()).0 >= 24_000);
     }
 
     #[test]

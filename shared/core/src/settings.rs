@@ -15,6 +15,9 @@ pub struct Settings {
     pub heartbeat: Duration,
     /// The same for workers with one chip.
     pub heartbeat_one_chip: Duration,
+    /// Where calls cost nothing, workers write a heartbeat as often as this. Silence is measured by the two above all the same.
+    #[serde(default)]
+    pub heartbeat_free: Option<Duration>,
     /// Missed heartbeats after which a worker counts as silent.
     pub missed: u32,
     /// The same for workers with one chip.
@@ -76,7 +79,16 @@ pub struct Settings {
     pub creates_free_per_minute: u32,
 }
 
+/// Free heartbeats come no more often, however much the waits are divided.
+const HEARTBEAT_FREE_MIN: Duration = Duration::from_secs(1);
+
 impl Settings {
+    /// The numbers of the local mode: those of the cloud, but that a heartbeat costs nothing.
+    #[must_use]
+    pub fn local() -> Self {
+        Self { heartbeat_free: Some(Duration::from_secs(2)), ..Self::default() }
+    }
+
     /// Creates in half a minute.
     #[must_use]
     pub fn creates_per_half(&self) -> u32 {
@@ -91,6 +103,7 @@ impl Default for Settings {
             // By the price of a call, a thousandth of the cheapest worker of that size (decision 11).
             heartbeat: secs(24),
             heartbeat_one_chip: secs(105),
+            heartbeat_free: None,
             missed: 3,
             missed_one_chip: 2,
             silence_hard: secs(15 * 60),
@@ -134,6 +147,8 @@ impl Settings {
         Self {
             heartbeat: by(self.heartbeat),
             heartbeat_one_chip: by(self.heartbeat_one_chip),
+            // It is for the eyes of people, who read no faster where all else is.
+            heartbeat_free: self.heartbeat_free.map(|d| by(d).max(HEARTBEAT_FREE_MIN)),
             silence_hard: by(self.silence_hard),
             settle: by(self.settle),
             exit_grace_failure: by(self.exit_grace_failure),
@@ -171,7 +186,13 @@ impl Settings {
         }
     }
 
-    /// The heartbeat interval of workers with that many chips.
+    /// The heartbeat interval that workers with that many chips are told.
+    pub fn heartbeat_told(&self, chips_per_worker: u32) -> Duration {
+        let paid = self.heartbeat_for(chips_per_worker);
+        self.heartbeat_free.map_or(paid, |free| free.min(paid))
+    }
+
+    /// The interval by which the silence of workers with that many chips is measured.
     pub fn heartbeat_for(&self, chips_per_worker: u32) -> Duration {
         if chips_per_worker <= 1 { self.heartbeat_one_chip } else { self.heartbeat }
     }
@@ -260,6 +281,23 @@ impl Deployment {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn heartbeats_that_cost_nothing_are_frequent_and_silence_is_as_long() {
+        let (cloud, local) = (Settings::default(), Settings::local());
+        for (chips, paid) in [(1, 105), (4, 24), (8, 24)] {
+            assert_eq!(cloud.heartbeat_told(chips), Duration::from_secs(paid), "{chips} chips");
+            assert_eq!(local.heartbeat_told(chips), Duration::from_secs(2), "{chips} chips");
+            assert_eq!(local.silence_for(chips), cloud.silence_for(chips), "{chips} chips");
+        }
+        let fast = local.scaled(20.0);
+        assert_eq!(fast.heartbeat_told(4), Duration::from_secs(1), "no more often, however fast");
+        assert_eq!(
+            local.scaled(100.0).heartbeat_told(4),
+            Duration::from_millis(240),
+            "and no less often than in the cloud"
+        );
+    }
 
     #[test]
     fn creates_of_many_machines_may_take_longer() {

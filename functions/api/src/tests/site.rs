@@ -1,12 +1,14 @@
 //! The page's files, the stream of changes, and calls of other pages.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use http::Request;
 use serde_json::Value;
 
-use rekindle_rig::{post, send, spec};
+use rekindle_core::settings::Settings;
+use rekindle_rig::{Rig, post, send, spec};
 
 use super::Served;
 
@@ -62,6 +64,18 @@ async fn the_pages_files_come_from_the_server_alone_and_only_when_they_changed()
         assert_eq!(send(&served.router, known).await.status, 304, "{path}");
     }
     assert_eq!(served.get("/site/other.js").await.status, 404);
+}
+
+#[tokio::test]
+async fn a_page_looks_often_only_where_that_costs_nothing() {
+    let served = Served::new().await;
+    let paid = served.get("/").await;
+    assert!(paid.text().contains(r#"<meta name="look-ms" content="60000">"#), "{}", paid.text());
+    let mut rig = Rig::new().await;
+    rig.engine.settings = Arc::new(Settings::local());
+    let free = Served::over(rig, crate::SILENCE_MAX).get("/").await;
+    assert!(free.text().contains(r#"<meta name="look-ms" content="3000">"#), "{}", free.text());
+    assert_ne!(free.headers["etag"], paid.headers["etag"]);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use crate::{complete, project};
 /// `ps`.
 #[derive(Debug, Default, Args)]
 #[command(
-    after_help = "Examples:\n  rekindle ps --live --owner ada\n  rekindle ps --phase failed --within 24h\n  rekindle ps train-1 --watch\n\nSTEP is what the first worker told last, up to half a minute ago (two minutes where there is one chip); `rekindle show` asks all workers, and says when."
+    after_help = "Examples:\n  rekindle ps --live --owner ada\n  rekindle ps --phase failed --within 24h\n  rekindle ps train-1 --watch\n\nSTEP is what the first worker told last, in the cloud up to half a minute ago (two minutes where there is one chip); `rekindle show` asks all workers, and says when."
 )]
 pub(crate) struct Ps {
     /// Only these jobs

@@ -19,6 +19,8 @@ const OUTAGE_MAX: Duration = Duration::from_mins(10);
 
 /// The list is read again so often, for the steps of jobs that only go on.
 const RELIST_EVERY: Duration = Duration::from_secs(30);
+/// The same of a server on this machine, whose answers cost nothing, and whose workers tell their steps as often.
+const RELIST_EVERY_HERE: Duration = Duration::from_secs(3);
 
 /// What is new.
 #[derive(Debug)]
@@ -63,7 +65,8 @@ async fn one_stream(context: &Context, options: &Ps, news: &Sender<News>, place:
     let (jobs, _) = ps::list(context, options).await?;
     (place.heard, place.is_known) = (Instant::now(), true);
     tell(news, News::All(jobs)).await?;
-    let mut relist = tokio::time::interval_at(tokio::time::Instant::now() + RELIST_EVERY, RELIST_EVERY);
+    let every = relist_every(context.api.is_on_loopback());
+    let mut relist = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
     loop {
         let next = events.next();
         tokio::pin!(next);
@@ -86,6 +89,10 @@ async fn one_stream(context: &Context, options: &Ps, news: &Sender<News>, place:
     }
 }
 
+fn relist_every(is_here: bool) -> Duration {
+    if is_here { RELIST_EVERY_HERE } else { RELIST_EVERY }
+}
+
 async fn tell(news: &Sender<News>, one: News) -> Result<()> {
     news.send(one).await.map_err(|_closed| Fault::unexpected("nobody looks any more"))
 }
@@ -104,6 +111,11 @@ mod tests {
 
     use super::*;
     use crate::args::Named;
+
+    #[test]
+    fn where_calls_cost_nothing_the_list_is_as_fresh_as_the_steps() {
+        assert_eq!([true, false].map(|is_here| relist_every(is_here).as_secs()), [3, 30]);
+    }
 
     #[test]
     fn only_a_workspace_is_deleted() {

@@ -44,7 +44,7 @@ pub(crate) fn run(options: &Dev, printer: Printer) -> Result<ExitCode> {
             scenario,
             seed: options.seed,
             speed: options.speed,
-            settings: Settings::default().scaled(options.speed),
+            settings: Settings::local().scaled(options.speed),
             away_limit: AWAY_LIMIT,
             firestore: options.firestore.clone(),
             pubsub: options.pubsub.clone(),

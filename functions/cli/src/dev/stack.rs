@@ -374,7 +374,7 @@ mod tests {
         }
         let given = |speed: f64| worker_env(speed, None)["REKINDLE_OUTPUTS_MS"].parse::<u64>().unwrap();
         for speed in [0.01, 1.0, 10.0, 1000.0] {
-            let kept = rekindle_core::settings::Settings::default().scaled(speed).outputs_wait;
+            let kept = rekindle_core::settings::Settings::local().scaled(speed).outputs_wait;
             assert!(std::time::Duration::from_millis(given(speed)) < kept, "{speed}");
         }
         let alone: Alone = clap::Parser::parse_from(["agent"]);

@@ -144,7 +144,7 @@ impl Pass<'_> {
         }
         // The next heartbeat tells, and a pass of its own is to see it: of all that a report may bring, this one is no news.
         if let Some(g) = self.job.generation(a.generation) {
-            let next = self.settings().heartbeat_for(g.chips_per_worker());
+            let next = self.settings().heartbeat_told(g.chips_per_worker());
             self.wake(self.now + next);
         }
         false

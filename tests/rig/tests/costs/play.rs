@@ -159,10 +159,11 @@ pub(crate) async fn idle_hour() -> Bill {
     book.of(&[Kind::Tick]).without(&first)
 }
 
-/// How often a job's own view asks for what no stream tells: `LOOK_MS` of the page.
+/// How often a job's own view asks for what no stream tells: `look-ms` of the page.
 fn look_secs() -> i64 {
-    let page = include_str!("../../../../functions/api/src/site/job.js");
-    let ms = page.lines().find_map(|line| line.strip_prefix("const LOOK_MS = ")?.strip_suffix(';'));
+    let page = include_str!("../../../../functions/api/src/site/index.html");
+    let ms =
+        page.lines().find_map(|line| line.strip_prefix(r#"<meta name="look-ms" content=""#)?.strip_suffix(r#"">"#));
     ms.unwrap().parse::<i64>().unwrap() / 1000
 }
 
