@@ -349,3 +349,21 @@ async fn after_a_program_that_puts_a_file_in_the_place_of_the_generation_another
     let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
     assert_eq!(exit.evidence.exit, Exit::Code(0), "{:?}", exit.evidence.tail);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_of_an_attempt_that_was_copied_is_not_taken_for_a_later_attempt() {
+    let run = "folder=\"${REKINDLE_PROGRESS_FILE%/*}\"; cp -a \"$folder\" \"${folder%1}2\"; touch copied
+        until [ -e go ]; do sleep 0.02; done; exit 3";
+    let cloud = Cloud::start(run).await;
+    let mut worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    poll("it is copied", || worker.work().join("copied").exists().then_some(())).await;
+    worker.kill_agent();
+    worker.start_agent();
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(3), false));
+    cloud.set(|inner| inner.order = order(2, Want::Run, Some(work(2, "exit 4"))));
+    let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(4), false));
+}
