@@ -9,7 +9,7 @@
 //!
 //! **Limit:** one thing has none of them, and lives on: what gave up session and environment (`setsid env -i`, and below
 //! another program than the current one `env -i` alone), and whose shim *and* agent were both killed while it lived. It is a child of process 1 then. Nothing of ours ends it before its
-//! machine, but no attempt begins while it holds a device.
+//! machine, but no attempt begins while it holds a device. So it is where its shim is stuck and the paper that names that is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,6 +19,8 @@ use procfs::process::{Process, Stat};
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+
+use crate::machine::Name;
 
 /// Environment variable that marks a program of ours and everything it starts.
 pub(crate) const MARK: &str = "REKINDLE_MARK";
@@ -106,9 +108,14 @@ pub(crate) struct Programs {
     pub(crate) shims: Vec<Birth>,
 }
 
-/// The value of [`MARK`] for a program.
+/// The value of [`MARK`] for what is begun in the folder of an attempt.
 pub(crate) fn mark(home: &Path, attempt: &Path) -> String {
     format!("{}#{}", home.display(), attempt.display())
+}
+
+/// That of one of its programs.
+pub(crate) fn mark_of(home: &Path, attempt: &Path, name: Name) -> String {
+    format!("{}#{}", mark(home, attempt), name.as_str())
 }
 
 fn stat(pid: i32) -> Option<Stat> {
@@ -192,6 +199,83 @@ fn has_mark(pid: i32, prefix: &[u8]) -> bool {
 fn marked(pid: i32, is: impl Fn(&[u8]) -> bool) -> bool {
     let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environ.split(|b| *b == 0).any(is)
+}
+
+/// What must not live when a program is started: other attempts' processes and its own. It is known by the mark alone, whatever has
+/// become of the papers, which may be gone or copied.
+#[derive(Debug, Clone)]
+pub(crate) struct Fence {
+    /// Of the agent.
+    pub(crate) home: PathBuf,
+    /// Of the attempt.
+    pub(crate) folder: PathBuf,
+    /// What is to be started.
+    pub(crate) name: Name,
+}
+
+impl Fence {
+    /// Who lives, and whether that is of this very program.
+    fn alive(&self) -> Result<(Vec<Birth>, bool), procfs::ProcError> {
+        let attempt = mark(&self.home, &self.folder);
+        let (ours, of_program) = (format!("{}#", self.home.display()), mark_of(&self.home, &self.folder, self.name));
+        // What `setup` left may serve the program. One of a former form carries no more than its attempt.
+        let serves = [attempt.clone(), mark_of(&self.home, &self.folder, Name::Setup)];
+        let is_stray =
+            |mark: &str| mark.starts_with(&ours) && (self.name == Name::Setup || !serves.iter().any(|of| of == mark));
+        let (mut alive, mut is_begun) = (Vec::new(), false);
+        for stat in table()?.values().filter(|stat| !is_dead(stat) && stat.pid > 1) {
+            let Some(mark) = mark_in(stat.pid).filter(|mark| is_stray(mark)) else { continue };
+            // People's commands come after it.
+            is_begun |= mark == of_program || mark.starts_with(&format!("{attempt}/"));
+            alive.push(Birth { pid: stat.pid, start: stat.starttime });
+        }
+        Ok((alive, is_begun))
+    }
+
+    /// Waits until nothing of an earlier attempt lives, which is ended; of `setup`, nothing of an earlier start of it, too. True if the
+    /// program itself was begun and lives.
+    pub(crate) async fn is_begun(&self) -> bool {
+        let (mut kill_at, mut looks_empty) = (None, 0);
+        loop {
+            let fence = self.clone();
+            let Ok(Ok((alive, is_begun))) = tokio::task::spawn_blocking(move || fence.alive()).await else {
+                tracing::warn!("the process table cannot be read; nothing is proved to have ended");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                continue;
+            };
+            if is_begun && self.name == Name::Run {
+                return true;
+            }
+            if alive.is_empty() {
+                // Twice, as in [`end`].
+                looks_empty += 1;
+                if looks_empty == 2 {
+                    return false;
+                }
+                continue;
+            }
+            looks_empty = 0;
+            let is_first = kill_at.is_none();
+            let is_over = Instant::now() >= *kill_at.get_or_insert_with(|| Instant::now() + LEFTOVER_GRACE);
+            for birth in alive {
+                if is_over {
+                    birth.signal(Signal::KILL);
+                } else if is_first {
+                    birth.signal(Signal::TERM);
+                    birth.signal(Signal::CONT);
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// The value of [`MARK`] in the environment of a process.
+fn mark_in(pid: i32) -> Option<String> {
+    let environ = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let prefix = format!("{MARK}=").into_bytes();
+    let value = environ.split(|b| *b == 0).find_map(|entry| entry.strip_prefix(prefix.as_slice()))?;
+    Some(String::from_utf8_lossy(value).into_owned())
 }
 
 /// Every living process of one command: its leader's group and descendants, and what carries its own mark, wherever it went.

@@ -66,8 +66,10 @@ pub(crate) fn standing(papers: &Papers) -> Standing {
     }
 }
 
-/// Starts a program for the first time. A claim of another attempt's, which `setup` copied, would be taken for one that is on its way
-/// to be put right.
+/// Starts a program for the first time, and waits until that has happened. A claim of another attempt's, which `setup` copied, would
+/// be taken for one that is on its way to be put right.
+///
+/// A crash at any await leaves a claimed program, which [`standing`] shows to the next agent.
 pub(crate) async fn start_new(
     shim: &[OsString],
     papers: &Papers,
@@ -78,7 +80,10 @@ pub(crate) async fn start_new(
     if papers.is_of_another() {
         std::fs::remove_file(papers.claim()).context("cannot remove the claim of another attempt")?;
     }
-    start(shim, papers, spec, secrets, log).await
+    if standing(papers) == Standing::NotStarted {
+        start(shim, papers, spec, secrets, log)?;
+    }
+    begun(papers).await
 }
 
 /// Waits until no claim of another attempt is in these folders, or so long: a shim that lives puts its own in the place of one that its
@@ -90,34 +95,34 @@ pub(crate) async fn put_right(folders: &[PathBuf], limit: Duration) {
     }
 }
 
-/// Starts a program, unless it was started before, and waits until that has happened.
-///
-/// A crash at any await leaves a claimed program, which [`standing`] shows to the next agent.
-pub(crate) async fn start(
+/// Starts the shim of a program.
+fn start(
     shim: &[OsString],
     papers: &Papers,
     spec: &Spec,
     secrets: &BTreeMap<String, String>,
     log: &Path,
-) -> anyhow::Result<Standing> {
-    if standing(papers) == Standing::NotStarted {
-        files::replace_json(&papers.spec(), spec).context("cannot write what to start")?;
-        let (binary, arguments) = shim.split_first().context("no shim")?;
-        let log = files::append_to(log).context("cannot open the shim's log")?;
-        // The child is not waited for here: the agent reaps whatever ends below it (`reap`).
-        // A program that removed all that is the agent's took that too, and the agent is still what it was started from.
-        let myself = Path::new("/proc/self/exe");
-        let mut command =
-            Command::new(if Path::new(binary).exists() { binary.as_os_str() } else { myself.as_os_str() });
-        command
-            .args(arguments)
-            .arg(papers.spec())
-            .envs(secrets.iter().map(|(name, value)| (format!("{SECRET}{name}"), value)))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log);
-        shim::spawn_kept(&mut command).context("cannot start the shim")?;
-    }
+) -> anyhow::Result<()> {
+    files::replace_json(&papers.spec(), spec).context("cannot write what to start")?;
+    let (binary, arguments) = shim.split_first().context("no shim")?;
+    let log = files::append_to(log).context("cannot open the shim's log")?;
+    // The child is not waited for here: the agent reaps whatever ends below it (`reap`).
+    // A program that removed all that is the agent's took that too, and the agent is still what it was started from.
+    let myself = Path::new("/proc/self/exe");
+    let mut command = Command::new(if Path::new(binary).exists() { binary.as_os_str() } else { myself.as_os_str() });
+    command
+        .args(arguments)
+        .arg(papers.spec())
+        .envs(secrets.iter().map(|(name, value)| (format!("{SECRET}{name}"), value)))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log);
+    shim::spawn_kept(&mut command).context("cannot start the shim")?;
+    Ok(())
+}
+
+/// Waits until the shim of a program has started it.
+pub(crate) async fn begun(papers: &Papers) -> anyhow::Result<Standing> {
     let limit = Instant::now() + START_LIMIT;
     loop {
         match standing(papers) {

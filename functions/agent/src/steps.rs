@@ -31,6 +31,10 @@ const STALE_GRACE: Duration = Duration::from_secs(5);
 /// A device that somebody else holds is waited for so long.
 const DEVICE_WAIT: Duration = Duration::from_mins(1);
 
+/// Of a program that lives, and of which no paper says so any more: it is not begun a second time.
+const KEEPER_LOST: &str =
+    "rekindle: the program is ended: what kept it and what was written down of it is gone or was replaced";
+
 /// The variable that tells the TPU runtime where to log; the job may set it itself.
 pub(crate) const TPU_LOG_DIR: &str = "TPU_LOG_DIR";
 
@@ -127,15 +131,11 @@ impl Machine {
     pub(crate) fn say(&self, message: &str) {
         let Some(attempt) = &self.state.attempt else { return };
         let folder = self.parts.layout.attempt(attempt.number);
-        let path = folder.join("stderr");
-        // The program may have removed it.
-        let _ = spool::again(&folder, self.parts.layout.root());
-        if let Ok(mut file) = files::append_to(&path) {
-            let _ = writeln!(file, "{message}");
-        }
+        say_in(&folder, self.parts.layout.root(), message);
     }
 
     fn start(&mut self, name: Name) {
+        let mark = self.fence(name).map(|fence| procs::mark_of(&fence.home, &fence.folder, name));
         let layout = self.parts.layout.clone();
         let Some(attempt) = self.state.attempt.as_mut() else { return };
         let Some(work) = &attempt.work else { return };
@@ -145,6 +145,8 @@ impl Machine {
             Name::Setup => work.setup.as_ref(),
         };
         let Some(command) = command else { return };
+        let mut env = environment(work, &layout, attempt.number, &self.parts.config.home);
+        env.extend(mark.map(|mark| (procs::MARK.to_owned(), mark)));
         let spec = Spec {
             argv: match command {
                 CommandLine::Shell(text) => vec!["bash".to_owned(), "-c".to_owned(), text.clone()],
@@ -154,7 +156,7 @@ impl Machine {
                 }
                 CommandLine::Argv(words) => words.clone(),
             },
-            env: environment(work, &layout, attempt.number, &self.parts.config.home),
+            env,
             secrets: work.secrets.keys().cloned().collect(),
             cwd: layout.work(),
             boot_id: self.parts.config.boot_id.clone(),
@@ -180,7 +182,8 @@ impl Machine {
         let Some(attempt) = &self.state.attempt else { return };
         let folder = self.parts.layout.attempt(attempt.number);
         let papers = self.papers(name);
-        let begun: Option<Spec> = if new.is_none() { files::read_json(&papers.spec()) } else { None };
+        let Some(fence) = self.fence(name) else { return };
+        let root = self.parts.layout.root().to_owned();
         let (shim, events) = (self.parts.config.shim.clone(), self.events.clone());
         let wanted = attempt.work.as_ref().map(|work| work.secrets.clone()).unwrap_or_default();
         let secrets = self.parts.secrets.clone();
@@ -188,15 +191,17 @@ impl Machine {
         self.doing = Doing::Starting(new.is_some().then_some(call_off));
         tokio::spawn(async move {
             let log = folder.join("shim.log");
-            let standing = match (new, begun) {
-                (Some((spec, saved)), _) => {
+            let standing = match new {
+                Some((spec, saved)) => {
                     let needed = async {
                         // A disk that is full says so and holds nothing up; the program would wait for one that hangs, too.
                         saved.answered().await;
                         // They were read when the machine was prepared: only an agent that is new since then asks here.
-                        secrets.values(&wanted).await
+                        let values = secrets.values(&wanted).await;
+                        // Also where the papers say nothing of what was begun.
+                        (values, fence.is_begun().await)
                     };
-                    let values = tokio::select! {
+                    let (values, is_begun) = tokio::select! {
                         biased;
                         Ok(()) = called_off => {
                             let _ = events.send(Event::CalledOff(name)).await;
@@ -205,16 +210,25 @@ impl Machine {
                         values = needed => values,
                     };
                     match values {
+                        _ if is_begun => {
+                            say_in(&folder, &root, KEEPER_LOST);
+                            Ok(Standing::Lost)
+                        }
                         Ok(values) => program::start_new(&shim, &papers, &spec, &values, &log).await,
                         Err(error) => Err(error),
                     }
                 }
-                // What has been started needs nothing any more.
-                (None, Some(spec)) => program::start(&shim, &papers, &spec, &BTreeMap::new(), &log).await,
-                (None, None) => Err(anyhow::anyhow!("what to start is not known any more")),
+                // What has been started needs nothing any more, and is not started twice.
+                None => program::begun(&papers).await,
             };
             let _ = events.send(Event::Started(name, standing)).await;
         });
+    }
+
+    /// What must not live when a program of the attempt is started.
+    fn fence(&self, name: Name) -> Option<procs::Fence> {
+        let folder = self.parts.layout.attempt(self.state.attempt.as_ref()?.number);
+        Some(procs::Fence { home: self.parts.config.home.clone(), folder, name })
     }
 
     /// True where no program runs, but what people order.
@@ -338,6 +352,15 @@ impl Machine {
             }
             None => self.close(Some(ended), Instant::now() + STALE_GRACE),
         }
+    }
+}
+
+/// Adds a line of ours to the standard error of the attempt in this folder, which lies below `root`.
+fn say_in(folder: &Path, root: &Path, message: &str) {
+    // The program may have removed it.
+    let _ = spool::again(folder, root);
+    if let Ok(mut file) = files::append_to(&folder.join("stderr")) {
+        let _ = writeln!(file, "{message}");
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use rekindle_core::classify::Exit;
 use rekindle_wire::agent::{Want, WorkerState};
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use crate::cloud::{Cloud, Worker, is_alive, order, poll, work};
@@ -348,6 +349,71 @@ async fn after_a_program_that_puts_a_file_in_the_place_of_the_generation_another
     cloud.set(|inner| inner.order = order(2, Want::Run, Some(work(2, "echo again"))));
     let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
     assert_eq!(exit.evidence.exit, Exit::Code(0), "{:?}", exit.evidence.tail);
+}
+
+/// The shim of the program of an attempt.
+fn shim_of(folder: &Path) -> i32 {
+    let claim: Value = serde_json::from_slice(&std::fs::read(folder.join("run.claim.json")).unwrap()).unwrap();
+    i32::try_from(claim["pid"].as_i64().unwrap()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_lives_is_begun_no_second_time_whatever_became_of_its_shim_and_papers() {
+    for (signal, is_copied) in [(Signal::KILL, true), (Signal::KILL, false), (Signal::STOP, true)] {
+        let cloud = Cloud::start("exit 0").await;
+        let mut worker = Worker::start(&cloud);
+        cloud.until_state(1, WorkerState::Ready).await;
+        cloud.want(Want::Run);
+        cloud.until_state(1, WorkerState::Exited).await;
+        let run = "echo $$ >>starts; exec sleep 1000";
+        cloud.set(|inner| inner.order = order(2, Want::Run, Some(work(2, run))));
+        cloud.until_state(2, WorkerState::Running).await;
+        let program = worker.line("starts").await;
+        worker.kill_agent();
+        let attempts = ["a1", "a2"].map(|name| worker.home().join("jobs/train/g2").join(name));
+        rustix::process::kill_process(Pid::from_raw(shim_of(&attempts[1])).unwrap(), signal).unwrap();
+        for paper in ["run.spec.json", "run.claim.json", "run.started.json"] {
+            if is_copied {
+                std::fs::copy(attempts[0].join(paper), attempts[1].join(paper)).unwrap();
+            } else {
+                std::fs::remove_file(attempts[1].join(paper)).unwrap();
+            }
+        }
+        worker.start_agent();
+        let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
+        assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Silent, false), "{signal:?}, copied: {is_copied}");
+        assert!(exit.evidence.tail.contains("what kept it and what was written down of it"), "{exit:?}");
+        assert!(!is_alive(&program));
+        assert_eq!(worker.line("starts").await, program, "once");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_setup_that_lives_is_ended_before_it_is_begun_again() {
+    let cloud = Cloud::start("exit 0").await;
+    let setup = "echo $$ >>setups; [ -e go ] || exec sleep 1000";
+    cloud.set(|inner| {
+        let work = inner.order.work.as_mut().unwrap();
+        work.setup = Some(rekindle_core::spec::CommandLine::Shell(setup.to_owned()));
+    });
+    let mut worker = Worker::start(&cloud);
+    let first = worker.line("setups").await;
+    let generation = worker.home().join("jobs/train/g2");
+    let state = || serde_json::from_slice::<Value>(&std::fs::read(generation.join("state.json")).ok()?).ok();
+    poll("it is written down", || (state()?["attempt"]["step"] == "Setup").then_some(())).await;
+    poll("its papers are there", || generation.join("a1/setup.started.json").exists().then_some(())).await;
+    worker.kill_agent();
+    let claim: Value = serde_json::from_slice(&std::fs::read(generation.join("a1/setup.claim.json")).unwrap()).unwrap();
+    let shim = Pid::from_raw(i32::try_from(claim["pid"].as_i64().unwrap()).unwrap()).unwrap();
+    rustix::process::kill_process(shim, Signal::KILL).unwrap();
+    for paper in ["setup.spec.json", "setup.claim.json", "setup.started.json"] {
+        std::fs::remove_file(generation.join("a1").join(paper)).unwrap();
+    }
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    worker.start_agent();
+    worker.lines("setups", 2).await;
+    assert!(!is_alive(&first));
+    cloud.until_state(1, WorkerState::Ready).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
