@@ -28,7 +28,7 @@ pub struct Settings {
     pub settle: Duration,
     /// After a worker's failure the others get so long before they are killed.
     pub exit_grace_failure: Duration,
-    /// After a worker's exit 0 the others get so long before they are killed (which is `stalled`).
+    /// After a worker's exit 0 the others get so long before they are told to stop (which is `stalled`), as by any other stop.
     pub exit_grace_success: Duration,
     /// After the kill deadline, so long is waited for the workers' reports before the end is judged without them.
     pub exits_wait: Duration,

@@ -236,7 +236,8 @@ impl Pass<'_> {
                 self.order_stop(a.number, StopCause::PeerExit, self.now + self.settings().exit_grace_failure);
                 self.note(format!("a worker of attempt {} ended; the others are told to stop", a.number));
             } else if !failed && a.stop.is_none() && self.over(first, self.settings().exit_grace_success) {
-                self.order_stop(a.number, StopCause::Limit, self.now);
+                // They may save, as at any other stop.
+                self.order_stop(a.number, StopCause::Limit, self.now + self.job.spec.limits.stop_grace);
                 self.note(format!("attempt {}: workers still run long after another's exit 0", a.number));
             }
             let deadline = self.job.attempts.last().and_then(|a| a.stop.as_ref()).map(|s| s.deadline);

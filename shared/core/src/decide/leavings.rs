@@ -6,8 +6,9 @@ use super::cases::{decided, report, running, seen, view};
 use super::{Command, Decision, OUTPUTS_MISSING, apply_command};
 use crate::classify::{Exit, WorkerEvidence};
 use crate::effect::Effect;
+use crate::failure::FailureKind;
 use crate::fixture::{at, open_deployment, spec_in};
-use crate::job::{Job, Lost, Outcome, Phase};
+use crate::job::{Job, Lost, Outcome, Phase, StopCause};
 use crate::observation::{ExitReport, Look, SliceState, WorkerReport, WorkerState};
 
 /// A worker that ended with 0 and sends its outputs, or does not any more.
@@ -91,4 +92,34 @@ fn a_slice_whose_program_ended_by_itself_is_kept_while_its_output_is_sent() {
             assert!(deletes(&decided(&after, &seen(&after, &ready, told(true), 101), 101)), "{command:?}");
         }
     }
+}
+
+#[test]
+fn who_still_runs_long_after_an_exit_0_has_the_time_to_save() {
+    let job = running();
+    let ready = Look::Seen(view(&job, SliceState::Ready, true));
+    let told = |secs, exits: &[ExitReport]| {
+        let of = |worker: u32| match exits.get(worker as usize) {
+            Some(exit) => report(worker, WorkerState::Exited, Some(exit.clone())),
+            None => report(worker, WorkerState::Running, None),
+        };
+        let heard = |report: WorkerReport| WorkerReport { heard_at: at(secs), ..report };
+        Some((0..4).map(of).map(heard).collect::<Vec<_>>())
+    };
+    let exit = |worker, ordered| {
+        let evidence = WorkerEvidence { index: worker, exit: Exit::Code(0), ..WorkerEvidence::default() };
+        ExitReport { at: at(100), ordered, evidence }
+    };
+    let well = [exit(0, false)];
+    let job = Job::clone(&decided(&job, &seen(&job, &ready, told(100, &well), 100), 100).job);
+    assert!(job.attempts[0].stop.is_none(), "they get ten minutes");
+    let job = Job::clone(&decided(&job, &seen(&job, &ready, told(700, &well), 700), 700).job);
+    let stop = job.attempts[0].stop.clone().unwrap();
+    let grace = job.spec.limits.stop_grace;
+    assert_eq!((stop.cause, stop.at, stop.deadline), (StopCause::Limit, at(700), at(700) + grace));
+    assert!(grace > std::time::Duration::ZERO && job.attempts[0].ended.is_none());
+    // Whoever saves and leaves then has not ended by itself.
+    let all = [0, 1, 2, 3].map(|worker| exit(worker, worker > 0));
+    let job = decided(&job, &seen(&job, &ready, told(710, &all), 710), 710).job;
+    assert_eq!(job.last_end.as_ref().and_then(|last| last.ended.kind), Some(FailureKind::Stalled));
 }
