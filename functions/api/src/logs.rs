@@ -37,8 +37,12 @@ use reader::{Filter, Position, Reader, StreamKey};
 // Agents cut far below it; it bounds what one call may hold in memory.
 const CHUNK_MAX: usize = 8 * 1024 * 1024;
 
-/// When a brief stream comes back. A look lists objects some times, and each list costs as much as two seconds of work.
+/// When a brief stream comes back, at the earliest and at the latest.
 const BRIEF_RETRY: Duration = Duration::from_secs(30);
+const BRIEF_RETRY_MAX: Duration = Duration::from_mins(2);
+/// The same for each list of objects that its look took: a list costs as much as two seconds of work, and streams of many
+/// workers that print take one each.
+const BRIEF_RETRY_A_LIST: Duration = Duration::from_secs(9);
 
 /// `PUT /agent/v1/logs/…`: 204; 409 when the chunk is there already (it is never overwritten), 401 a wrong token, 404 an attempt that
 /// is not of the worker's generation.
@@ -148,7 +152,7 @@ pub(crate) async fn read(
         return Ok(text(&api, &job, filter, writer, from));
     }
     let is_brief = streams::is_brief(&api, query.brief);
-    // It has no id: who has been told nothing begins again.
+    // For one that breaks. It has no id: who has been told nothing begins again.
     let hello = is_brief.then(|| Ok(Event::default().retry(BRIEF_RETRY)));
     let events = events(api, job, filter, writer, (from, is_new, is_brief));
     Ok(streams::answer(stream::iter(hello).chain(events)))
@@ -284,7 +288,7 @@ fn events(
 impl Follow {
     /// The next event; `None` ends the stream: the job is over, or nothing was heard for a minute.
     async fn next(&mut self) -> Option<Event> {
-        let pause = streams::pause(&self.api);
+        let pause = streams::pause_of_output(&self.api);
         while !self.ended {
             if let Some(event) = self.look().await? {
                 return Some(event);
@@ -313,7 +317,12 @@ impl Follow {
                     return Some(self.event("end", job.phase.as_str()));
                 }
             }
-            if self.is_brief || self.heard.elapsed() >= self.api.silence_max {
+            if self.is_brief {
+                self.ended = true;
+                let wait = (BRIEF_RETRY_A_LIST * self.reader.lists()).clamp(BRIEF_RETRY, BRIEF_RETRY_MAX);
+                return Some(Event::default().retry(wait));
+            }
+            if self.heard.elapsed() >= self.api.silence_max {
                 return None;
             }
             tokio::time::sleep(pause).await;

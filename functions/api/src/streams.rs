@@ -44,6 +44,11 @@ pub(crate) fn pause(api: &Api) -> Duration {
     api.engine.settings.poll_busy.clamp(LOOK_MIN, LOOK_MAX)
 }
 
+/// Between two looks for new output: where lists of objects are paid for, no more often than agents send it.
+pub(crate) fn pause_of_output(api: &Api) -> Duration {
+    if api.is_surveyed { LOOK_MAX } else { pause(api) }
+}
+
 /// Where the client that comes back was; `None`: it is new. 400 for an id that was not given out here.
 pub(crate) fn last_id<T>(headers: &HeaderMap, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, Problem> {
     let given = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|text| !text.is_empty());

@@ -53,7 +53,18 @@ impl Chunk {
 
 /// Folder of a stream.
 pub(crate) fn stream_folder(job: &JobId, attempt: u32, key: WorkerKey, stream: &str) -> String {
-    format!("{}{:04}-{:04}/{stream}/", attempt_folder(job, attempt), key.slice, key.worker)
+    format!("{}{stream}/", worker_folder(job, attempt, key))
+}
+
+/// Folder of a worker.
+pub(crate) fn worker_folder(job: &JobId, attempt: u32, key: WorkerKey) -> String {
+    format!("{}{:04}-{:04}/", attempt_folder(job, attempt), key.slice, key.worker)
+}
+
+/// What a list begins behind, so that nothing of that folder is in it.
+pub(crate) fn behind(folder: &str) -> String {
+    // Digits and `@` sort before the tilde.
+    format!("{folder}~")
 }
 
 /// What a list begins behind, so that the chunk with that number is its first.

@@ -9,12 +9,14 @@ use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_ports::world::{Objects, WorldError};
 
 use super::CHUNK_MAX;
-use super::name::{Chunk, attempt_folder, before, stream_folder};
+use super::name::{Chunk, attempt_folder, before, behind, stream_folder, worker_folder};
 
 /// A line longer than this is handed out in parts.
 const LINE_MAX: usize = 256 * 1024;
-/// Names that are asked for at once, of each stream.
+/// Names of a stream that are kept at once.
 const NAMES: usize = 64;
+/// Names that one list of all streams gives: the most that the store gives for the price of one.
+const PAGE: usize = 1000;
 /// Both streams of one flush come in within so long, whichever the agent sends first.
 // Agents flush every two seconds: of the next one nothing comes in so soon.
 const FLUSH_MS: i64 = 500;
@@ -33,6 +35,17 @@ pub(crate) struct Filter {
     /// A carriage return ends a line, too: each is a state of a progress bar, which is not to wait for its last.
     pub(crate) has_bars: bool,
 }
+
+impl Filter {
+    /// Whether a chunk is of a stream that is wanted.
+    fn is_for(&self, chunk: &Chunk) -> bool {
+        self.worker.is_none_or(|worker| worker == chunk.key)
+            && self.stream.as_ref().is_none_or(|stream| *stream == chunk.stream)
+    }
+}
+
+/// The first of the streams of a worker, as names are sorted.
+const FIRST: &str = "stderr";
 
 /// In a position, the stream of a worker of which it was said what is missing.
 const NOTED: &str = "noted";
@@ -114,6 +127,13 @@ struct Open {
     is_dry: bool,
 }
 
+impl Open {
+    /// Number of the first chunk that is neither read nor known.
+    fn wanted(&self) -> u64 {
+        self.heads.back().map_or(self.next, |head| head.number + 1)
+    }
+}
+
 /// A chunk that is there.
 #[derive(Debug)]
 struct Head {
@@ -131,6 +151,8 @@ pub(crate) struct Reader {
     streams: BTreeMap<StreamKey, Open>,
     /// Streams were looked for, and not all of them are dry.
     in_round: bool,
+    /// Lists that the last look at all streams took.
+    lists: u32,
 }
 
 impl Reader {
@@ -138,7 +160,7 @@ impl Reader {
     pub(crate) fn new(objects: Arc<dyn Objects>, job: JobId, filter: Filter, from: Position) -> Self {
         let open = |mark: Mark| Open { done: mark, next: mark.number, skip: mark.offset, ..Open::default() };
         let streams = from.marks.into_iter().map(|(key, mark)| (key, open(mark))).collect();
-        Self { objects, job, filter, attempt: from.attempt, streams, in_round: false }
+        Self { objects, job, filter, attempt: from.attempt, streams, in_round: false, lists: 0 }
     }
 
     /// The attempt it reads.
@@ -155,6 +177,11 @@ impl Reader {
     pub(crate) fn position(&self) -> Position {
         let marks = self.streams.iter().map(|(key, open)| (key.clone(), open.done)).collect();
         Position { attempt: self.attempt, marks }
+    }
+
+    /// Lists that the last look at all streams took.
+    pub(crate) fn lists(&self) -> u32 {
+        self.lists
     }
 
     /// Whether a worker has said anything in this attempt, as far as it was read.
@@ -180,28 +207,21 @@ impl Reader {
         self.in_round = false;
     }
 
-    /// The next whole lines: of the chunk that came in first. `None`: nothing more is there now.
+    /// The next whole lines: of the chunk that came in first. `None`: all was read that was there when it looked last, which
+    /// the next call does anew.
     pub(crate) async fn next(&mut self) -> Result<Option<(StreamKey, Vec<u8>)>, WorldError> {
-        let mut is_fresh = false;
-        loop {
-            if !self.in_round {
-                self.discover().await?;
-                self.streams.values_mut().for_each(|open| open.is_dry = false);
-                (self.in_round, is_fresh) = (true, true);
-            }
-            let Some(key) = self.earliest().await? else {
-                self.in_round = false;
-                // A whole round without output ends the search.
-                if is_fresh {
-                    return Ok(None);
-                }
-                continue;
-            };
+        if !self.in_round {
+            self.gather().await?;
+            self.in_round = true;
+        }
+        while let Some(key) = self.earliest().await? {
             self.read(&key).await?;
             if let Some(text) = self.lines(&key) {
                 return Ok(Some((key, text)));
             }
         }
+        self.in_round = false;
+        Ok(None)
     }
 
     /// The stream whose next chunk came in first. Of one moment: worker by worker, and what one said before what it
@@ -256,12 +276,74 @@ impl Reader {
         Some((key.clone(), text))
     }
 
-    /// Finds the streams of the attempt.
-    async fn discover(&mut self) -> Result<(), WorldError> {
-        for key in streams(self.objects.as_ref(), &self.job, self.attempt, &self.filter).await? {
-            self.streams.entry(key).or_default();
+    /// Looks for new chunks of all streams, and for new streams. Names are in order of their streams, and a list costs as much
+    /// however many it gives: each begins behind what was read of a stream, and goes on into the next ones, so that there are
+    /// at most as many lists as streams, and fewer where some said little.
+    async fn gather(&mut self) -> Result<(), WorldError> {
+        for open in self.streams.values_mut() {
+            open.heads.clear();
+            open.is_dry = true;
         }
-        Ok(())
+        self.lists = 0;
+        let (folder, mut after) = (self.folder(), self.begin());
+        loop {
+            let names = self.objects.list(&folder, after.as_deref(), PAGE).await?;
+            self.lists += 1;
+            let more = names.last().filter(|_| names.len() == PAGE).cloned();
+            for name in names {
+                self.take(name);
+            }
+            let Some(last) = more else { return Ok(()) };
+            after = Some(self.skip(last));
+        }
+    }
+
+    /// What all names that are wanted begin with.
+    fn folder(&self) -> String {
+        match (self.filter.worker, &self.filter.stream) {
+            (Some(worker), Some(stream)) => stream_folder(&self.job, self.attempt, worker, stream),
+            (Some(worker), None) => worker_folder(&self.job, self.attempt, worker),
+            (None, _) => attempt_folder(&self.job, self.attempt),
+        }
+    }
+
+    /// Where the first list begins: no stream is before the first that agents have, nor any other in the folder of one.
+    fn begin(&self) -> Option<String> {
+        let worker = self.filter.worker.unwrap_or(WorkerKey { slice: 0, worker: 0 });
+        let stream = if self.filter.worker.is_some() { self.filter.stream.as_deref() } else { None };
+        let first = (worker, stream.unwrap_or(FIRST).to_owned());
+        self.streams
+            .get(&first)
+            .map(|open| before(&stream_folder(&self.job, self.attempt, first.0, &first.1), open.next))
+    }
+
+    /// Keeps a name of a chunk that was not read.
+    fn take(&mut self, name: String) {
+        let Some(chunk) = Chunk::parse(&self.job, &name).filter(|chunk| self.filter.is_for(chunk)) else { return };
+        let open = self.streams.entry((chunk.key, chunk.stream.clone())).or_default();
+        if chunk.number < open.wanted() {
+            return;
+        }
+        open.is_dry = open.heads.len() < NAMES;
+        if !open.is_dry {
+            return;
+        }
+        if self.filter.since_ms.is_none_or(|since| chunk.at_ms >= since) {
+            open.heads.push_back(Head { number: chunk.number, at_ms: chunk.at_ms, name });
+        } else if open.heads.is_empty() {
+            (open.next, open.skip) = (chunk.number + 1, 0);
+        }
+    }
+
+    /// Where the next list begins after one that ended with that name amid a stream.
+    fn skip(&self, last: String) -> String {
+        let Some(chunk) = Chunk::parse(&self.job, &last) else { return last };
+        let folder = stream_folder(&self.job, self.attempt, chunk.key, &chunk.stream);
+        match self.streams.get(&(chunk.key, chunk.stream)) {
+            // What was read of it is not listed.
+            Some(open) if open.is_dry => before(&folder, open.wanted()).max(last),
+            _ => behind(&folder),
+        }
     }
 
     /// Reads the next chunk of a stream. A lost chunk leaves a gap.
@@ -323,12 +405,9 @@ pub(super) async fn streams(
     loop {
         let found = objects.list(&folder, after.as_deref(), 1).await?;
         let Some(name) = found.first() else { return Ok(streams) };
-        // Behind everything of this stream: digits sort before the tilde.
-        after = Some(name.rsplit_once('/').map_or_else(|| name.clone(), |(stream, _)| format!("{stream}/~")));
+        after = Some(name.rsplit_once('/').map_or_else(|| name.clone(), |(of, _)| behind(&format!("{of}/"))));
         let Some(chunk) = Chunk::parse(job, name) else { continue };
-        let is_wanted = filter.worker.is_none_or(|worker| worker == chunk.key)
-            && filter.stream.as_ref().is_none_or(|stream| *stream == chunk.stream);
-        if is_wanted {
+        if filter.is_for(&chunk) {
             streams.push((chunk.key, chunk.stream));
         }
     }

@@ -220,6 +220,48 @@ async fn many_chunks_come_out_byte_for_byte() {
     assert_eq!(text(&served, "?worker=0&attempt=1").await, all);
 }
 
+/// Stores a chunk as an upload does, a second after the one before.
+async fn lay(served: &Served, worker: u32, stream: &str, number: u64) -> String {
+    let line = format!("w{worker} {stream} {number}\n");
+    let name = format!("jobs/train/logs/000001/0000-{worker:04}/{stream}/{number:010}@{}", 1000 * (number + 1));
+    served.rig.engine.ports.objects.put(&name, line.clone().into()).await.unwrap();
+    line
+}
+
+#[tokio::test]
+async fn streams_longer_than_a_list_come_out_whole_and_new_ones_are_found_between_them() {
+    let served = Served::with_job().await;
+    let long = [(0, "stderr", 1100), (0, "stdout", 2300), (1, "stdout", 70), (2, "stderr", 1), (3, "stdout", 1001)];
+    let mut all: Vec<(u64, String)> = Vec::new();
+    for (worker, stream, count) in long {
+        for number in 0..count {
+            all.push((number, format!("[w{worker}] {}", lay(&served, worker, stream, number).await)));
+        }
+    }
+    // Of one moment, in the order of workers, and what one says first.
+    all.sort_by_key(|(number, line)| (*number, line[..4].to_owned(), line.contains("stderr")));
+    let wanted =
+        |what: &str| all.iter().map(|(_, line)| line.as_str()).filter(|l| l.contains(what)).collect::<String>();
+    assert!(text(&served, "").await == wanted(""), "all of all");
+    assert!(text(&served, "?stream=stderr").await == wanted("stderr"), "one stream of each");
+    let of_one = |what: &str| wanted(what).replace("[w0] ", "");
+    assert!(text(&served, "?worker=0").await == of_one("w0] "), "all of one");
+    assert!(text(&served, "?worker=0&stream=stdout").await == of_one("w0 stdout"), "one of one");
+    let since = "?worker=0&stream=stdout&since=1970-01-01T00:38:20Z";
+    assert_eq!(text(&served, since).await, "w0 stdout 2299\n");
+    // A client that has it all comes back: what is new is found, wherever it stands.
+    set(&served, Phase::Running, 1).await;
+    let marks: Vec<String> = long.iter().map(|(w, stream, count)| format!("0-{w}/{stream}/{count}.0")).collect();
+    let from = format!("1;{}", marks.join(";"));
+    let mut news = Vec::new();
+    for (worker, stream, number) in [(0, "stdout", 2300), (1, "stderr", 0), (2, "stderr", 1), (3, "stdout", 1003)] {
+        news.push(format!("[w{worker}] {}", lay(&served, worker, stream, number).await.trim_end()));
+    }
+    let mut told: Vec<String> = follow(&served, "", Some(&from), 4).await.into_iter().map(|(.., data)| data).collect();
+    told.sort();
+    assert_eq!(told, news);
+}
+
 /// Follows until the stream ends, or `stop` events came; gives (id, event, data).
 async fn follow(served: &Served, query: &str, from: Option<&str>, stop: usize) -> Vec<(String, String, String)> {
     let mut request = Request::get(format!("/v1/jobs/train/logs?follow=true{query}"));

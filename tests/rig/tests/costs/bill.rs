@@ -32,7 +32,9 @@ const MESSAGE: f64 = 2000.0 * 40.0 / 1_099_511_627_776.0;
 /// Cloud Tasks, above the million that is free.
 const TASK: f64 = 0.40 / 1e6;
 /// Cloud Storage, operations of class A: a list, and the write of an object.
-const OBJECT_CALL: f64 = 0.005 / 1000.0;
+pub(crate) const OBJECT_CALL: f64 = 0.005 / 1000.0;
+/// The same of class B: the read of an object.
+pub(crate) const OBJECT_READ: f64 = 0.0004 / 1000.0;
 
 /// An alert condition's reference to a metric for a month, and each point that its query returns, one each 30 s: from September 2027 on.
 /// Until then alerting is free, and conditions on log lines stay so.
@@ -117,8 +119,10 @@ pub(crate) struct Bill {
     pub(crate) tasks: u64,
     /// Requests to our services.
     pub(crate) requests: u64,
-    /// Lists of objects; reads of objects cost a tenth of one.
+    /// Lists of objects.
     pub(crate) lists: u64,
+    /// Objects read, or asked for.
+    pub(crate) gets: u64,
     /// Objects written.
     pub(crate) puts: u64,
 }
@@ -134,6 +138,7 @@ impl Bill {
             tasks: with(self.tasks, other.tasks),
             requests: with(self.requests, other.requests),
             lists: with(self.lists, other.lists),
+            gets: with(self.gets, other.gets),
             puts: with(self.puts, other.puts),
         }
     }
@@ -155,11 +160,6 @@ impl Bill {
         self.requests as f64 * QUANTUM + self.tpu_calls as f64 * TPU_CALL
     }
 
-    /// US dollars for lists alone.
-    pub(crate) fn lists_usd(&self) -> f64 {
-        self.lists as f64 * OBJECT_CALL
-    }
-
     /// US dollars.
     pub(crate) fn usd(&self) -> f64 {
         self.requests as f64 * REQUEST
@@ -170,6 +170,7 @@ impl Bill {
             + self.messages as f64 * MESSAGE
             + self.tasks as f64 * TASK
             + (self.lists + self.puts) as f64 * OBJECT_CALL
+            + self.gets as f64 * OBJECT_READ
     }
 }
 
@@ -268,10 +269,12 @@ impl Objects for CountingObjects {
     }
 
     async fn get(&self, name: &str, from: u64, len: u64) -> Result<Option<Bytes>, WorldError> {
+        self.book.add(Bill { gets: 1, ..Bill::default() });
         self.inner.get(name, from, len).await
     }
 
     async fn size(&self, name: &str) -> Result<Option<u64>, WorldError> {
+        self.book.add(Bill { gets: 1, ..Bill::default() });
         self.inner.size(name).await
     }
 

@@ -22,7 +22,7 @@ use rekindle_fn_api::Api;
 use rekindle_fn_notify::{Notify, Sender};
 use rekindle_ports::store::Store;
 use rekindle_ports::world::{Clock, Hint};
-use rekindle_rig::{Answer, CALLER, Rig, get, post, push, raw, send};
+use rekindle_rig::{Answer, CALLER, Rig, post, push, raw, send};
 use rekindle_web::caller::{Loopback, guard};
 use rekindle_web::{Door, layers};
 use rekindle_wire::agent::{Hello, Progress, Report, Welcome};
@@ -31,6 +31,8 @@ use rekindle_wire::event::JobEvent;
 use super::bill::{Bill, Book, Counting, CountingObjects, Kind};
 use super::entries::{self, LAG_SECS, MESSAGES_AN_ENTRY};
 use super::stream::Stream;
+
+mod view;
 
 /// A create takes three minutes, a delete half of one, a setup a minute and a half.
 const CREATE_SECS: i64 = 180;
@@ -159,14 +161,6 @@ pub(crate) async fn idle_hour() -> Bill {
     book.of(&[Kind::Tick]).without(&first)
 }
 
-/// How often a job's own view asks for what no stream tells: `look-ms` of the page.
-fn look_secs() -> i64 {
-    let page = include_str!("../../../../functions/api/src/site/index.html");
-    let ms =
-        page.lines().find_map(|line| line.strip_prefix(r#"<meta name="look-ms" content=""#)?.strip_suffix(r#"">"#));
-    ms.unwrap().parse::<i64>().unwrap() / 1000
-}
-
 /// An hour of an open page, with a job but nothing new.
 pub(crate) async fn page_hour() -> Bill {
     let (rig, router, book) = stage().await;
@@ -249,56 +243,23 @@ impl Play {
         self.bill(&[Kind::Life, Kind::Heartbeat]).without(&before)
     }
 
-    /// An hour in which a page shows the job that runs: its streams, and what it asks for by itself. The first look, which reads the
-    /// whole history and all output, is not in it.
-    pub(crate) async fn job_view_hour(&mut self) -> Bill {
-        self.upload(0).await;
-        let now = self.now();
-        let mut streams = [
-            Stream::new(WATCH, now),
-            Stream::new("/v1/jobs/train/logs?follow=true&brief=true&form=lines&tail=65536&worker=all", now),
-        ];
-        let mut before = Bill::default();
-        let mut revision = 0;
-        for second in 0..=3600 {
-            self.book.turn(Kind::Page);
-            let now = self.now();
-            for stream in &mut streams {
-                stream.look(&self.router, &self.book, now).await;
-            }
-            let news = self.job().await.revision;
-            if second % look_secs() == 0 || news != revision {
-                for part in ["", "/explain", "/progress"] {
-                    let answer = call(&self.router, &self.book, get(&format!("/v1/jobs/train{part}"))).await;
-                    assert_eq!(answer.status, 200, "{part}");
-                }
-                if news != revision {
-                    let history = get("/v1/jobs/train/history?page_size=500&page_token=0");
-                    assert_eq!(call(&self.router, &self.book, history).await.status, 200);
-                }
-                revision = news;
-            }
-            if second == 0 {
-                before = self.bill(&[Kind::Page]);
-            }
-            self.second().await;
-        }
-        self.bill(&[Kind::Page]).without(&before)
+    /// A chunk of output of the first worker, and what it costs.
+    pub(crate) async fn upload(&mut self, number: u64) -> Bill {
+        let before = self.bill(&[Kind::Output]);
+        self.put(0, "stdout", number).await;
+        self.bill(&[Kind::Output]).without(&before)
     }
 
-    /// A chunk of output of the first worker, from that byte on, and what it costs.
-    pub(crate) async fn upload(&mut self, from: usize) -> Bill {
+    async fn put(&mut self, index: usize, stream: &str, number: u64) {
         self.book.turn(Kind::Output);
-        let before = self.bill(&[Kind::Output]);
-        let agent = &self.agents[0];
+        let agent = &self.agents[index];
         let (attempt, key) = (agent.order.attempt, agent.key);
         let query = format!("generation={}&instance={}", agent.generation, agent.instance);
-        let path = format!("/agent/v1/logs/train/{attempt}/{}-{}/stdout/{from}?{query}", key.slice, key.worker);
+        let path = format!("/agent/v1/logs/train/{attempt}/{}-{}/{stream}/{number}?{query}", key.slice, key.worker);
         let mut chunk = raw(&path, "", LINE);
         *chunk.method_mut() = http::Method::PUT;
         chunk.headers_mut().insert("authorization", format!("Bearer {}", agent.token).parse().unwrap());
         assert_eq!(call(&self.router, &self.book, chunk).await.status, 204);
-        self.bill(&[Kind::Output]).without(&before)
     }
 
     /// The slice is taken away, with notice.

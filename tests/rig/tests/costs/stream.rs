@@ -13,11 +13,17 @@ pub(crate) struct Stream {
     path: &'static str,
     last_id: Option<String>,
     next_at: Timestamp,
+    told: usize,
 }
 
 impl Stream {
     pub(crate) fn new(path: &'static str, now: Timestamp) -> Self {
-        Self { path, last_id: None, next_at: now }
+        Self { path, last_id: None, next_at: now, told: 0 }
+    }
+
+    /// Lines that were told behind those of the first look.
+    pub(crate) fn told(&self) -> usize {
+        self.told
     }
 
     /// Looks, if it is time to.
@@ -31,6 +37,9 @@ impl Stream {
         }
         let answer = call(router, book, request).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
+        if self.last_id.is_some() {
+            self.told += answer.text().lines().filter(|line| line.starts_with("data: {")).count();
+        }
         let last = |field: &str| {
             let lines: Vec<&str> = answer.text().lines().filter_map(|line| line.strip_prefix(field)).collect();
             lines.last().map(|text| (*text).to_owned())
