@@ -54,6 +54,8 @@ pub struct Api {
     marked_at_us: Arc<AtomicI64>,
     /// What was last read of whole attempts.
     rolls: Arc<agents::roll::Rolls>,
+    /// The chunks of output that are being stored.
+    turns: logs::Turns,
     /// A follow of logs ends itself after so long without output; clients come back with the last id.
     silence_max: Duration,
 }
@@ -65,8 +67,8 @@ impl Api {
     /// Over an engine. `workers` checks the identity tokens that agents send beside their own.
     pub fn new(engine: Engine, workers: Arc<dyn Verifier>, uploads: Option<Arc<dyn Uploads>>) -> Self {
         let marked_at_us = Arc::new(AtomicI64::new(i64::MIN));
-        let rolls = Arc::default();
-        Self { engine, uploads, workers, is_surveyed: false, marked_at_us, rolls, silence_max: SILENCE_MAX }
+        let (rolls, turns) = Default::default();
+        Self { engine, uploads, workers, is_surveyed: false, marked_at_us, rolls, turns, silence_max: SILENCE_MAX }
     }
 
     /// Shows the fleet as the last tick saw it, instead of asking the TPU API.

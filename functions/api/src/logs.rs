@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::Job;
+use rekindle_ports::world::WorldError;
 use rekindle_web::{Caller, Path, Problem, Query, body, faulty_query, problem};
 use rekindle_wire::agent::LogChunk;
 use rekindle_wire::v1;
@@ -28,10 +29,12 @@ mod gap;
 mod name;
 mod reader;
 mod tail;
+mod turns;
 
 use form::Writer;
 use name::Chunk;
 use reader::{Filter, Position, Reader, StreamKey};
+pub(crate) use turns::Turns;
 
 /// The largest chunk, in bytes.
 // Agents cut far below it; it bounds what one call may hold in memory.
@@ -45,7 +48,10 @@ const BRIEF_RETRY_MAX: Duration = Duration::from_mins(2);
 const BRIEF_RETRY_A_LIST: Duration = Duration::from_secs(9);
 
 /// `PUT /agent/v1/logs/…`: 204; 409 when the chunk is there already (it is never overwritten), 401 a wrong token, 404 an attempt that
-/// is not of the worker's generation.
+/// is not of the worker's generation, 503 while an earlier call with the chunk is still at work.
+///
+/// Calls with one chunk may meet: a process that stood still finds the call of which nobody heard an answer and the one that came again.
+/// Of calls in one process one stores it. Two processes may store it twice, under two times; readers take the first.
 pub(crate) async fn put_chunk(
     State(api): State<Api>,
     Path((job, attempt, worker, stream, number)): Path<(String, u32, String, String, u64)>,
@@ -70,12 +76,24 @@ pub(crate) async fn put_chunk(
     })?;
     let bytes = body::read(request, CHUNK_MAX).await?;
     let unavailable = |e| Problem::unavailable("the object store", &e);
-    let objects = &api.engine.ports.objects;
-    let there = objects.list(&folder, Some(&name::before(&folder, number)), 1).await.map_err(unavailable)?;
-    if there.first().and_then(|name| Chunk::parse(&job, name)).is_some_and(|there| there.number == number) {
+    let Some(turn) = api.turns.begin(format!("{folder}{number}")) else {
+        return Err(problem(StatusCode::SERVICE_UNAVAILABLE, "chunk", "this chunk is being stored; try again"));
+    };
+    let objects = api.engine.ports.objects.clone();
+    // A call that is over, or whose time is, does not end what it has begun to store, and the next one must not come in between.
+    let stored = tokio::spawn(async move {
+        let _turn = turn;
+        let there = objects.list(&folder, Some(&name::before(&folder, number)), 1).await?;
+        let is_there = there.first().and_then(|name| Chunk::parse(&job, name)).is_some_and(|it| it.number == number);
+        if !is_there {
+            objects.put(&name, bytes).await?;
+        }
+        Ok(is_there)
+    });
+    let stored = stored.await.map_err(|ended| Problem::unavailable("the object store", &ended))?;
+    if stored.map_err(|e: WorldError| unavailable(e))? {
         return Err(problem(StatusCode::CONFLICT, "chunk", "this chunk is there already"));
     }
-    objects.put(&name, bytes).await.map_err(unavailable)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -1,17 +1,26 @@
 //! Output: chunks in, the same bytes out; follows that go on where they were.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use axum::body::Body;
+use bytes::Bytes;
 use http::Request;
 use http_body_util::BodyExt;
+use tokio::sync::watch;
 use tower::ServiceExt;
 
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::Phase;
 use rekindle_engine::tokens;
+use rekindle_fakes::MemoryObjects;
 use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
+use rekindle_ports::world::{Objects, WorldError};
+use rekindle_rig::Rig;
 
 use super::Served;
 
@@ -67,6 +76,72 @@ async fn chunks_are_stored_once_by_the_worker_alone() {
     assert_eq!(served.put(&path, &token, "x").await.status, 400);
     let (path, token) = chunk(1, 0, "stdout", 1);
     assert_eq!(served.put(&path, &token, vec![b'x'; 9 << 20]).await.status, 413);
+}
+
+/// Objects in a store that takes none until it is told to.
+#[derive(Default)]
+struct Hangs {
+    objects: MemoryObjects,
+    begun: AtomicUsize,
+    goes_on: watch::Sender<bool>,
+}
+
+#[async_trait]
+impl Objects for Hangs {
+    async fn put(&self, name: &str, body: Bytes) -> Result<(), WorldError> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        self.goes_on.subscribe().wait_for(|goes_on| *goes_on).await.unwrap();
+        self.objects.put(name, body).await
+    }
+
+    async fn get(&self, name: &str, from: u64, len: u64) -> Result<Option<Bytes>, WorldError> {
+        self.objects.get(name, from, len).await
+    }
+
+    async fn size(&self, name: &str) -> Result<Option<u64>, WorldError> {
+        self.objects.size(name).await
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, WorldError> {
+        self.objects.list(prefix, after, limit).await
+    }
+
+    async fn upload_address(&self, name: &str) -> Result<String, WorldError> {
+        self.objects.upload_address(name).await
+    }
+}
+
+#[tokio::test]
+async fn a_chunk_that_comes_again_while_it_is_stored_is_stored_once() {
+    let objects = Arc::new(Hangs::default());
+    let mut rig = Rig::new().await;
+    rig.engine.ports.objects = objects.clone();
+    let served = Served::over(rig, crate::SILENCE_MAX).and_job(&rekindle_rig::spec("train")).await;
+    // Nobody hears the answer to this one: its time is over, or its caller has gone.
+    let mut first = Box::pin(put(&served, 1, 0, "stdout", 0, "a\n"));
+    while objects.begun.load(Ordering::SeqCst) == 0 {
+        assert!(futures::poll!(&mut first).is_pending());
+        tokio::task::yield_now().await;
+    }
+    drop(first);
+    served.rig.advance(60);
+    let mut again = Box::pin(put(&served, 1, 0, "stdout", 0, "a\n"));
+    let answer = loop {
+        match futures::poll!(&mut again) {
+            Poll::Ready(status) => break Some(status),
+            Poll::Pending if objects.begun.load(Ordering::SeqCst) > 1 => break None,
+            Poll::Pending => tokio::task::yield_now().await,
+        }
+    };
+    assert_eq!(answer, Some(503), "the first is still at it");
+    objects.goes_on.send_replace(true);
+    while objects.list("jobs/train/logs/", None, 1).await.unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(put(&served, 1, 0, "stdout", 0, "a\n").await, 409);
+    assert_eq!(objects.list("jobs/train/logs/", None, 9).await.unwrap().len(), 1);
+    assert_eq!(put(&served, 1, 0, "stdout", 1, "b\n").await, 204);
+    assert_eq!(text(&served, "?worker=0").await, "a\nb\n");
 }
 
 #[tokio::test]
