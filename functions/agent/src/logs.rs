@@ -142,6 +142,11 @@ impl Rhythm {
                 // more than that with it.
                 began + self.flush
             }
+            // All else is sent, and goes on as if nothing were.
+            Err(Stop::Held) if !is_asked => {
+                self.failures = 0;
+                began + self.flush
+            }
             Err(Stop::NoToken) => now + self.flush.min(Duration::from_millis(200)),
             Err(Stop::Later | Stop::Held | Stop::Unreadable) => {
                 self.failures += 1;
@@ -225,7 +230,7 @@ impl Shipper {
                 is_held |= !self.ship_attempt(*attempt, known, token, (is_last, is_asked)).await?;
             }
         }
-        if is_held { Err(Stop::Later) } else { Ok(()) }
+        if is_held { Err(Stop::Held) } else { Ok(()) }
     }
 
     /// Sends what waits of one attempt; true where that is all of it. A stream that cannot be read holds up no other.

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Of a stream to which nothing is added any more, what cannot be read is given up with so many tries: a minute of them while somebody
-/// waits, and minutes else.
+/// waits, and else one with each flush, which are two.
 const TRIES_MAX: u32 = 60;
 
 /// How far one stream was sent.

@@ -44,6 +44,9 @@ fn what_is_said_while_output_is_sent_waits_no_longer_than_what_is_said_after() {
     assert_eq!(due(Err(Stop::NoToken), second), (second + second / 5, 0));
     let (wait, failures) = due(Err(Stop::Later), 5 * second);
     assert!(wait >= 5 * second && failures == 1, "a server in need is left alone: {wait:?}");
+    assert_eq!(due(Err(Stop::Held), second), (2 * second, 0), "the other streams go on");
+    rhythm.after(Err(Stop::Held), begun, begun, true);
+    assert!(rhythm.due - begun < second, "somebody waits");
 }
 
 #[test]
@@ -223,7 +226,7 @@ async fn a_stream_that_cannot_be_read_holds_up_no_other_and_none_for_ever() {
     };
     let (_token, token) = watch::channel(Some("t".to_owned()));
     let mut known = BTreeMap::new();
-    assert_eq!(shipper.ship_all(&mut known, &token, true).await, Err(Stop::Later), "not all is sent");
+    assert_eq!(shipper.ship_all(&mut known, &token, true).await, Err(Stop::Held), "not all is sent");
     let texts = || [(1, "stdout"), (1, "stderr"), (2, "stdout")].map(|(a, stream)| told(&chunks, a, stream));
     assert_eq!(texts(), ["", "why\n", "two\n"]);
     shipper.layout.close(1).unwrap();
