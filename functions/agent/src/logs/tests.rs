@@ -5,9 +5,11 @@ use std::sync::Mutex;
 
 use axum::extract::{Path as At, State};
 use axum::http::StatusCode;
+use rekindle_core::classify::Exit;
 use rekindle_core::ids::JobId;
 use rustix::io::Errno;
 
+use super::patience::AWAY_MAX;
 use super::*;
 use crate::metadata::Metadata;
 
