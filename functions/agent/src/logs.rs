@@ -33,7 +33,7 @@ mod reading;
 use cursor::{Cursor, Pending};
 pub(crate) use patience::{Patience, TELLING, all_sent, patience};
 pub(crate) use reading::read_at;
-use reading::{size_of, size_to_send, unread};
+use reading::{data_from, hole_from, size_of, size_to_send, unread};
 
 /// In an attempt's folder: how far its output was sent.
 const PAPER: &str = "logs.json";
@@ -328,8 +328,7 @@ impl Shipper {
                 sent => sent?,
             };
             if sent == Sent::NumberTaken && cursor.is_anew {
-                // By what was said before the reboot: the same bytes have the next one.
-                cursor.number += 1;
+                cursor.goes_behind();
                 self.save(attempt, cursors);
                 continue;
             }
@@ -374,8 +373,16 @@ impl Shipper {
         // A number that is taken need not be that of the same bytes.
         let is_anew = is_found || self.is_rebooted || is_lost || before.is_some();
         // In the same boot the files are still those of which it speaks.
-        let behind = |cursor: Cursor| if self.is_rebooted { cursor.anew() } else { cursor };
-        let streams = before.unwrap_or_default().streams.map(|cursor| Cursor { is_anew, ..behind(cursor) });
+        let folder = self.layout.attempt(attempt);
+        let behind = |(cursor, stream): (Cursor, &str)| {
+            if self.is_rebooted {
+                return cursor.anew();
+            }
+            let data = data_from(&folder.join(stream), cursor.offset);
+            cursor.beginning_at(data)
+        };
+        let [out, err] = before.unwrap_or_default().streams;
+        let streams = [(out, STREAMS[0]), (err, STREAMS[1])].map(|of| Cursor { is_anew, ..behind(of) });
         // Where that could never be written, the numbers begin with those that were used before a reboot.
         Cursors { attempt: Some(attempt), streams, is_complete: false }
     }
@@ -457,10 +464,13 @@ fn plan(path: &Path, cursor: &Cursor, until: u64, is_whole: bool) -> Option<Pend
     if cursor.pending.is_some() {
         return cursor.pending.clone();
     }
-    let (from, lost) = (cursor.waits_from(), cursor.lost);
-    let (dropped, len) = (from - cursor.offset, size_of(path).min(until).saturating_sub(from).min(CHUNK_MAX));
+    let (begin, end, lost) = (cursor.waits_from(), size_of(path).min(until), cursor.lost);
+    // What was dropped and freed is a hole, also where nobody knows of it any more.
+    let from = if begin < end { data_from(path, begin).min(end) } else { begin };
+    let dropped = from - cursor.offset;
+    let len = end.min(hole_from(path, from)).saturating_sub(from).min(CHUNK_MAX);
     if len == 0 {
-        return (lost > 0).then_some(Pending { dropped, len, lost });
+        return (lost > 0 || from > begin).then_some(Pending { dropped, len, lost });
     }
     if is_whole && len < CHUNK_MAX {
         return Some(Pending { dropped, len, lost });

@@ -68,6 +68,26 @@ impl Cursor {
         Self { number: self.number + u64::from(self.pending.is_some()), ..Self::default() }
     }
 
+    /// How far it was sent is not known, and the file holds nothing before `data`: that was freed. It was sent, or dropped, and is in a
+    /// chunk, unless there is none with the first number ([`Self::goes_behind`]).
+    pub(super) fn beginning_at(self, data: u64) -> Self {
+        if data <= self.offset {
+            return self;
+        }
+        Self { pending: None, drop_to: data, freed: data, ..self }
+    }
+
+    /// The number is that of a chunk of an earlier agent, or of what was said before a reboot: the same bytes have the next one. What was
+    /// freed before this agent began is in a chunk, too, and no gap.
+    pub(super) fn goes_behind(&mut self) {
+        self.number += 1;
+        let known = self.freed.saturating_sub(self.offset);
+        self.offset += known;
+        if let Some(pending) = &mut self.pending {
+            pending.dropped = pending.dropped.saturating_sub(known);
+        }
+    }
+
     /// Where what was seen in the file ends.
     pub(super) fn end(&self) -> u64 {
         self.seen.max(self.waits_from())

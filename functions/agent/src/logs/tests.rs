@@ -1,5 +1,6 @@
 //! What is sent next, when, and what is let go.
 
+use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Mutex;
 
@@ -295,4 +296,63 @@ async fn nothing_is_lost_with_the_paper_of_what_was_sent() {
     // In the same boot the second paper knows it.
     assert_eq!(told_after_a_loss(|layout| remove(keep(layout))).await, "one\ntwo\n");
     assert_eq!(told_after_a_loss(|layout| replace(keep(layout))).await, "one\ntwo\n");
+}
+
+/// So many bytes of lines.
+fn lines(bytes: usize) -> String {
+    let all: Vec<String> = (0..bytes / 8).map(|n| format!("{n:07}\n")).collect();
+    all.concat()
+}
+
+#[tokio::test]
+async fn what_was_sent_and_freed_is_neither_sent_again_nor_a_gap_where_the_paper_of_it_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shipper, chunks) = shipper(folder.path()).await;
+    let attempt = shipper.layout.attempt(1);
+    std::fs::create_dir_all(&attempt).unwrap();
+    let said = lines(800_000);
+    let (_token, token) = watch::channel(Some("t".to_owned()));
+    let mut known = shipper.found();
+    for part in [&said[..400_000], &said[400_000..]] {
+        files::append_to(&attempt.join("stdout")).unwrap().write_all(part.as_bytes()).unwrap();
+        shipper.ship_all(&mut known, &token, true).await.unwrap();
+    }
+    let freed = usize::try_from(known[&1].streams[0].freed).unwrap();
+    assert!(freed > 0 && freed % 4096 != 0, "it ends within a page: {freed}");
+    assert_eq!(told(&chunks, 1, "stdout"), said);
+    std::fs::remove_file(attempt.join(PAPER)).unwrap();
+    files::append_to(&attempt.join("stdout")).unwrap().write_all(b"more\n").unwrap();
+    shipper.ship_all(&mut shipper.found(), &token, true).await.unwrap();
+    // How far it was sent nobody knows: what is left of it is sent again, from the first byte on.
+    assert!(told(&chunks, 1, "stdout") == format!("{said}{}more\n", &said[freed..]));
+}
+
+#[tokio::test]
+async fn what_was_dropped_and_freed_is_a_gap_with_its_count_also_where_the_paper_of_it_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut shipper, chunks) = shipper(folder.path()).await;
+    shipper.backlog_max = END_KEPT + 8;
+    let attempt = shipper.layout.attempt(1);
+    std::fs::create_dir_all(&attempt).unwrap();
+    let said = lines(600_000);
+    std::fs::write(attempt.join("stdout"), &said).unwrap();
+    // Sent before all that follows: it stays in the file.
+    std::fs::write(attempt.join("stderr"), &said[..8]).unwrap();
+    let (out, token) = watch::channel(Some("t".to_owned()));
+    let mut known = shipper.found();
+    shipper.bound(&mut known);
+    shipper.ship(1, 1, &mut known, &token, (8, false, true)).await.unwrap();
+    files::append_to(&attempt.join("stderr")).unwrap().write_all(&said.as_bytes()[8..]).unwrap();
+    out.send_replace(None);
+    assert_eq!(shipper.ship_all(&mut known, &token, true).await, Err(Stop::NoToken));
+    shipper.bound(&mut known);
+    let dropped = known[&1].streams.each_ref().map(|cursor| usize::try_from(cursor.drop_to).unwrap());
+    std::fs::remove_file(attempt.join(PAPER)).unwrap();
+    out.send_replace(Some("t".to_owned()));
+    shipper.backlog_max = 1 << 20;
+    shipper.ship_all(&mut shipper.found(), &token, true).await.unwrap();
+    let gap = |from: usize, until: usize| spool::mark((until - from) as u64, "api was out of reach") + &said[until..];
+    assert!(told(&chunks, 1, "stdout") == gap(0, dropped[0]), "nothing of it was sent");
+    // How far it was sent nobody knows.
+    assert!(told(&chunks, 1, "stderr") == said[..8].repeat(2) + &gap(8, dropped[1]));
 }
