@@ -230,23 +230,43 @@ pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Replaces a file as a whole; only its owner may read it.
+/// Replaces a file as a whole; only its owner may read it. Nothing that lies in the way is waited for.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = beside(path, "new");
+    let make = || fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
+    let file = make().or_else(|error| {
+        if error.kind() != io::ErrorKind::AlreadyExists {
+            return Err(error);
+        }
+        // A process that had the same number was killed, or the program knows the number.
+        remove_any(&new);
+        make()
+    })?;
+    put(file, &new, path, bytes)
+}
+
+/// [`replace`] by way of a name that is always the same for a process, which no program makes by chance. What hangs, a disk or a pipe that
+/// has the name, holds up who calls this: what is written beside the machine, by a thread for it alone.
+fn replace_slowly(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let new = path.with_file_name(name);
-    // No program makes this name by chance, as it has the number of this process.
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    put(file, &new, path, bytes)
+}
+
+/// Writes a new file and puts it in the place of another.
+fn put(mut file: fs::File, new: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let done = file.write_all(bytes);
     drop(file);
-    let put = || match fs::rename(&new, path) {
+    let put = || match fs::rename(new, path) {
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-            put_aside(path, fs::Metadata::is_file).and_then(|()| fs::rename(&new, path))
+            put_aside(path, fs::Metadata::is_file).and_then(|()| fs::rename(new, path))
         }
         put => put,
     };
     // A full disk is not made fuller.
-    done.and_then(|()| put()).inspect_err(|_| drop(fs::remove_file(&new)))
+    done.and_then(|()| put()).inspect_err(|_| drop(fs::remove_file(new)))
 }
 
 /// [`replace`] with JSON.
@@ -256,13 +276,14 @@ pub(crate) fn replace_json<T: Serialize>(path: &Path, value: &T) -> io::Result<(
 
 /// [`replace`] with JSON, and where the disk has no room for a second file, over the first: such a paper can be written as
 /// long as it is there.
-pub(crate) fn rewrite(path: &Path, json: &[u8]) -> io::Result<()> {
-    replace(path, json).or_else(|error| overwrite(path, json.to_vec()).map_err(|_| error))
+pub(crate) fn rewrite_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let json = serde_json::to_vec(value).map_err(io::Error::other)?;
+    replace(path, &json).or_else(|error| overwrite(path, json).map_err(|_| error))
 }
 
-/// [`rewrite`] with what is no JSON yet.
-pub(crate) fn rewrite_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
-    rewrite(path, &serde_json::to_vec(value).map_err(io::Error::other)?)
+/// The same by [`replace_slowly`].
+pub(crate) fn rewrite_slowly(path: &Path, json: &[u8]) -> io::Result<()> {
+    replace_slowly(path, json).or_else(|error| overwrite(path, json.to_vec()).map_err(|_| error))
 }
 
 /// Puts bytes over a file that is there. They need no room, and an agent that is killed leaves old or new ones: both are within
@@ -352,6 +373,22 @@ mod tests {
                 assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "nothing else is left there");
             }
         }
+    }
+
+    #[test]
+    fn a_paper_is_replaced_also_where_a_program_that_knows_its_keeper_put_pipes_in_the_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, me) = (folder.path().join("paper"), std::process::id());
+        make_fifo(&folder.path().join(format!("paper.{me}.new")));
+        for number in 0..100 {
+            make_fifo(&folder.path().join(format!("paper.new.{me}.{number}")));
+        }
+        for text in ["1", "2"] {
+            rewrite_json(&path, &text).unwrap();
+            assert_eq!(read_json::<String>(&path).as_deref(), Some(text));
+        }
+        let files = fs::read_dir(folder.path()).unwrap().flatten().filter(|entry| entry.file_type().unwrap().is_file());
+        assert_eq!(files.count(), 1, "nothing is left of it");
     }
 
     #[test]

@@ -167,7 +167,7 @@ fn write_due(due: &Mutex<Due>, was_refused: bool) -> (Done, bool) {
 
 fn write(path: &Path, bytes: Option<&[u8]>) -> std::io::Result<()> {
     match bytes {
-        Some(bytes) => files::rewrite(path, bytes),
+        Some(bytes) => files::rewrite_slowly(path, bytes),
         None => match std::fs::remove_file(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),

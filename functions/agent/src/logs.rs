@@ -6,7 +6,8 @@
 //! bounded, over all attempts: above the backlog its oldest part is freed too, and a line with the count of its bytes
 //! stands in its place. So it is with what waits in a file that somebody removes or empties: the folder is open to the program. What
 //! was written there since the last look is in no count: the shim, which knows how much it wrote, does not know how much of that was sent
-//! when it was emptied, and two shims may write to one file.
+//! when it was emptied, and two shims may write to one file. No idiom does that: a program has pipes, so that `: >/dev/stdout`
+//! empties nothing. It takes the path of the file in the attempt's folder, on purpose.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -337,7 +337,8 @@ impl Machine {
             let setup = attempt.work.as_ref().and_then(|w| w.setup.clone());
             self.live = None;
             self.beside(move |done| {
-                if let Err(error) = files::replace_json(done, &setup) {
+                let written = serde_json::to_vec(&setup).map_err(std::io::Error::other);
+                if let Err(error) = written.and_then(|json| files::rewrite_slowly(done, &json)) {
                     tracing::warn!(%error, "cannot write down that setup was done");
                 }
                 true
