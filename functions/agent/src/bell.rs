@@ -49,7 +49,22 @@ pub(crate) struct Bell {
 }
 
 /// What of an order is told by the bell when it changes.
-pub(crate) type Told = (u32, Want, Option<Timestamp>);
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// Attempt, what is wanted, and until when.
+    order: Option<(u32, Want, Option<Timestamp>)>,
+    /// The newest order of a person, and when one was last told to end. They are told for some time only.
+    exec: (u64, Option<Timestamp>),
+    /// The agent asked so often that it may have heard of it before the bell was rung.
+    is_hurried: bool,
+}
+
+impl Told {
+    /// Whether the bell should have told of this.
+    fn changes_to(self, now: Self) -> bool {
+        self.order != now.order || now.exec.0 > self.exec.0 || now.exec.1 > self.exec.1
+    }
+}
 
 impl Bell {
     /// Opens the port on this worker's own address. Without a port or an address, or if it is taken, there is no bell.
@@ -79,8 +94,10 @@ impl Bell {
 
     /// What an answer says of the bell: `before` and `now` are the orders, `cause` is why the agent asked.
     pub(crate) fn judge(&self, before: Option<Told>, now: Told, cause: Cause) {
-        let is_changed = before.is_some_and(|before| before != now);
-        if is_changed && cause == Cause::Time && !self.waits() && self.is_heard.swap(false, Ordering::Relaxed) {
+        let is_changed = before.is_some_and(|before| before.changes_to(now));
+        // Orders of people are rung a moment after they are given.
+        let is_missed = before.is_some_and(|before| before.order != now.order || is_changed && !before.is_hurried);
+        if is_missed && cause == Cause::Time && !self.waits() && self.is_heard.swap(false, Ordering::Relaxed) {
             tracing::info!("orders changed and the bell was not rung; asking for orders often until it is");
         }
         let in_vain = self.in_vain.load(Ordering::Relaxed);
@@ -151,7 +168,13 @@ fn drain(socket: &UdpSocket) -> bool {
 
 /// What of an order the bell tells of.
 pub(crate) fn told(order: &Order) -> Told {
-    (order.attempt, order.want, order.kill_at)
+    let newest = order.exec.iter().map(|exec| exec.id).max().unwrap_or_default();
+    let ended = order.exec.iter().filter_map(|exec| exec.stop_at).max();
+    Told {
+        order: Some((order.attempt, order.want, order.kill_at)),
+        exec: (newest, ended),
+        is_hurried: Duration::from_millis(order.poll_after_ms) < REST_MAX,
+    }
 }
 
 #[cfg(test)]
@@ -164,6 +187,36 @@ mod tests {
         let free = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
         let hand = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         (Bell::open("127.0.0.1", Some(free)).await, hand, free)
+    }
+
+    fn wants(want: Want) -> Told {
+        Told { order: Some((1, want, None)), ..Told::default() }
+    }
+
+    #[tokio::test]
+    async fn an_order_of_a_person_is_a_change_and_its_going_is_none() {
+        let (bell, hand, port) = bell().await;
+        let ring = async || {
+            hand.send_to(&[BELL_CHANGED], ("127.0.0.1", port)).await.unwrap();
+            bell.rung().await;
+        };
+        let run = wants(Want::Run);
+        let (first, second) = (Told { exec: (1, None), ..run }, Told { exec: (2, None), ..run });
+        let ended = Told { exec: (2, Some(Timestamp::UNIX_EPOCH)), ..run };
+        ring().await;
+        for (before, now) in [(run, first), (first, second), (second, ended), (ended, run)] {
+            bell.judge(Some(before), now, Cause::Bell);
+            assert_eq!(bell.rest(), if now == run { 2 * REST } else { REST }, "{now:?}");
+        }
+        bell.judge(Some(ended), run, Cause::Time);
+        assert!(bell.is_heard(), "that it is told no more is no news");
+        for (before, now) in [(run, first), (second, ended)] {
+            bell.judge(Some(Told { is_hurried: true, ..before }), now, Cause::Time);
+            assert!(bell.is_heard(), "it asked before it could be rung");
+            bell.judge(Some(before), now, Cause::Time);
+            assert!(!bell.is_heard(), "it was told in silence");
+            ring().await;
+        }
     }
 
     #[tokio::test]
@@ -194,7 +247,7 @@ mod tests {
             () = bell.rung() => panic!("a greeting changes no orders"),
             () = async { while !bell.is_heard() { tokio::task::yield_now().await } } => {}
         }
-        let (run, stop) = ((1, Want::Run, None), (1, Want::Stop, None));
+        let (run, stop) = (wants(Want::Run), wants(Want::Stop));
         bell.judge(None, run, Cause::Time);
         bell.judge(Some(run), run, Cause::Time);
         bell.judge(Some(run), stop, Cause::News);
@@ -216,7 +269,7 @@ mod tests {
         bell.rung().await;
         assert!(bell.socket.as_ref().unwrap().try_recv(&mut [0; 1]).is_err(), "all of them were one ring");
         // Rung without a pause: a call after each rest, and the orders are always the same. Heartbeats and news come as ever.
-        let (run, stop) = ((1, Want::Run, None), (1, Want::Stop, None));
+        let (run, stop) = (wants(Want::Run), wants(Want::Stop));
         let (mut calls, mut over) = (0, Duration::ZERO);
         let (mut heartbeat_at, mut news_at) = (Duration::from_secs(5), Duration::from_secs(7));
         while over < Duration::from_mins(1) {
@@ -255,7 +308,7 @@ mod tests {
     #[tokio::test]
     async fn a_ring_that_comes_in_the_rest_is_not_missed() {
         let (bell, hand, port) = bell().await;
-        let (run, stop) = ((1, Want::Run, None), (1, Want::Stop, None));
+        let (run, stop) = (wants(Want::Run), wants(Want::Stop));
         let rings = async |what: u8| {
             hand.send_to(&[what], ("127.0.0.1", port)).await.unwrap();
             bell.socket.as_ref().unwrap().readable().await.unwrap();

@@ -12,7 +12,7 @@ use http::{HeaderMap, StatusCode, header};
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::Job;
 use rekindle_core::observation::{WorkerReport, WorkerState};
-use rekindle_core::orders::{Context, Order, Want, attempt_of, order_for};
+use rekindle_core::orders::{Context, Order, Want, attempt_of, is_awaited, order_for};
 use rekindle_engine::tokens;
 use rekindle_ports::docs::Revision;
 use rekindle_ports::kinds::Kind;
@@ -111,8 +111,8 @@ pub(crate) async fn report(
     if !is_told {
         order.heartbeat_ms = order.heartbeat_ms.min(TOLD_AGAIN_MS);
     }
-    // Orders to a workspace are given by people, whom no pass follows: its agents ask as often as without a bell.
-    if report.has_bell && !job.spec.workspace {
+    // A bell may be lost, and who works on a workspace is not to wait.
+    if report.has_bell && !is_awaited(&job, report.generation, api.engine.ports.clock.now()) {
         order = order.with_bell(&api.engine.settings);
     }
     Ok(axum::Json(order))

@@ -24,7 +24,7 @@ use rekindle_wire::v1::{self, ExecBody, ExecView, ExecWorkerView, FieldFault};
 
 use crate::access::{check, seen};
 use crate::freeze::NoFields;
-use crate::jobs::{job_id, key, load, store};
+use crate::jobs::{hint, job_id, key, load, store};
 use crate::{Api, agents};
 
 /// The largest chunk, in bytes.
@@ -145,6 +145,8 @@ pub(crate) async fn order(
         return Err(problem(StatusCode::CONFLICT, "idempotency-key", why));
     }
     keep(&api, &id, &given).await?;
+    // Its pass rings the workers.
+    hint(&api, &id, "exec").await;
     Ok((StatusCode::ACCEPTED, axum::Json(view(&api, &job, &given, &BTreeMap::new()))).into_response())
 }
 
@@ -180,6 +182,7 @@ pub(crate) async fn stop(
     let key = key(&api, &caller, &headers)?;
     match Box::pin(api.engine.stop_exec(&id, &order, &caller.identity, &key)).await {
         Ok(Commanded::Accepted(job) | Commanded::AlreadyHolds(job)) => {
+            hint(&api, &id, "exec-stop").await;
             Ok((StatusCode::ACCEPTED, axum::Json(view(&api, &job, &order, &BTreeMap::new()))).into_response())
         }
         Ok(Commanded::NoSense(_) | Commanded::WrongAttempt(_) | Commanded::OtherUnderKey(_) | Commanded::NoSuchJob) => {

@@ -14,7 +14,7 @@ use crate::spec::CommandLine;
 /// Orders that a job's document keeps, for the workers to hear of, and their bytes of JSON.
 const KEPT: usize = 64;
 const KEPT_BYTES: usize = 256 * 1024;
-/// Workers are told of an order for so long: they call each second or two, unless the network is cut.
+/// Workers are told of an order for so long: they call with each heartbeat, unless the network is cut.
 const TOLD_FOR: SignedDuration = SignedDuration::from_mins(10);
 /// Longest order, in bytes of JSON.
 // Some of them must fit into the job's document beside a spec of the largest size.
@@ -69,6 +69,13 @@ pub struct ExecOrder {
     /// When somebody told its command to end, if somebody did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_at: Option<Timestamp>,
+}
+
+impl ExecOrder {
+    /// When somebody last said something of it.
+    pub fn told_at(&self) -> Timestamp {
+        self.stop_at.unwrap_or(self.at)
+    }
 }
 
 /// How a worker carried out an order.
@@ -139,7 +146,7 @@ pub fn orders_for(job: &Job, attempt: u32, key: WorkerKey, now: Timestamp) -> Ve
     let is_due = |order: &&ExecOrder| {
         order.attempt == attempt
             && order.worker.is_none_or(|worker| worker == key)
-            && now.duration_since(order.stop_at.unwrap_or(order.at)) < TOLD_FOR
+            && now.duration_since(order.told_at()) < TOLD_FOR
     };
     job.execs.iter().filter(is_due).cloned().collect()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::exec::{ExecOrder, orders_for};
@@ -104,7 +104,27 @@ pub fn order_for(job: &Job, generation: u32, key: WorkerKey, held: Option<u32>, 
     if order.want == Want::Run {
         order.exec = orders_for(job, attempt.number, key, at.now);
     }
+    if job.spec.workspace {
+        order.poll_after_ms = poll_of_workspace(&order, is_awaited(job, generation, at.now), at.settings);
+    }
     order
+}
+
+/// Whether somebody may wait for what the workers of a workspace do next: it comes up, or was given an order lately.
+pub fn is_awaited(job: &Job, generation: u32, now: Timestamp) -> bool {
+    let Some(attempt) = attempt_of(job, generation).filter(|_| job.spec.workspace) else { return false };
+    let ordered = job.execs.iter().map(ExecOrder::told_at).max();
+    let last = [Some(attempt.created_at), attempt.started_at, ordered].into_iter().flatten().max();
+    last.is_some_and(|last| now.duration_since(last) < AWAITED_FOR)
+}
+
+fn poll_of_workspace(order: &Order, is_awaited: bool, settings: &Settings) -> u64 {
+    let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(1000);
+    match is_awaited {
+        true => ms(settings.poll_busy),
+        false if order.poll_after_ms == ms(settings.poll_steady) => ms(settings.poll_idle),
+        false => order.poll_after_ms,
+    }
 }
 
 /// What the orders for the workers of one generation have in common: all but their work and people's orders.
@@ -143,9 +163,7 @@ pub fn order_to_all(job: &Job, generation: u32, settings: &Settings) -> Order {
         (None, Some(_)) => Want::Run,
         (None, None) => Want::Prepare,
     };
-    // A person waits for a workspace.
-    let is_steady =
-        want == Want::Run && attempt.started_at.is_some() && attempt.first_exit_at.is_none() && !job.spec.workspace;
+    let is_steady = want == Want::Run && attempt.started_at.is_some() && attempt.first_exit_at.is_none();
     Order {
         attempt: attempt.number,
         want,
@@ -165,12 +183,17 @@ impl Order {
     #[must_use]
     pub fn with_bell(mut self, settings: &Settings) -> Self {
         let steady = u64::try_from(settings.poll_steady.as_millis()).unwrap_or(4000);
+        let idle = u64::try_from(settings.poll_idle.as_millis()).unwrap_or(10_000);
         let times = if self.want == Want::Prepare { PREPARING_WITH_BELL } else { BUSY_WITH_BELL };
-        let rare = if self.poll_after_ms == steady { self.heartbeat_ms } else { self.poll_after_ms * times };
+        let rare =
+            if [steady, idle].contains(&self.poll_after_ms) { self.heartbeat_ms } else { self.poll_after_ms * times };
         self.poll_after_ms = rare.min(self.heartbeat_ms);
         self
     }
 }
+
+/// Who gave an order to a workspace, or brings it up, soon gives the next one: its agents ask each second for so long, with a bell or without.
+const AWAITED_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 /// The byte with which an agent is rung because its orders changed.
 pub const BELL_CHANGED: u8 = b'!';
@@ -297,7 +320,7 @@ pub fn notice_is_urgent(notice: &Notice, now: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{attempt, generation, job, noon, open_deployment, small, spec_in};
+    use crate::fixture::{at, attempt, generation, job, noon, open_deployment, small, spec_in};
 
     /// The order for worker 0, who has no work yet, of a slice with these addresses.
     fn order(addresses: &[&str], stops: bool) -> Order {
@@ -384,6 +407,36 @@ mod tests {
         let env = environment(&own, 1, 1);
         let told = own.map(|(name, _)| env[name].as_str());
         assert_eq!(told, ["mine", "must", "/cache", "1"]);
+    }
+
+    #[test]
+    fn the_workers_of_a_workspace_ask_often_only_while_somebody_may_wait() {
+        let settings = Settings::default();
+        let deployment = open_deployment();
+        let mut job = job(spec_in(&deployment, &small()));
+        job.spec.workspace = true;
+        job.generations = vec![generation(1)];
+        let up = Attempt { created_at: at(0), released_at: Some(at(60)), started_at: Some(at(60)), ..attempt(1, 1) };
+        job.attempts = vec![up];
+        // Without a bell and with one.
+        let polls = |job: &Job, secs: i64| {
+            let context = Context { settings: &settings, deployment: &deployment, now: at(secs) };
+            let order = order_for(job, 1, WorkerKey { slice: 0, worker: 0 }, Some(1), &context);
+            let bell = if is_awaited(job, 1, at(secs)) { order.clone() } else { order.clone().with_bell(&settings) };
+            (order.poll_after_ms, bell.poll_after_ms)
+        };
+        let heartbeat = order_to_all(&job, 1, &settings).heartbeat_ms;
+        assert_eq!(polls(&job, 61), (1000, 1000), "it has come up");
+        assert_eq!(polls(&job, 60 + 300), (10_000, heartbeat), "nobody is there");
+        let action = crate::exec::ExecAction::Run(CommandLine::Shell("ls".into()));
+        let order = ExecOrder { id: 1, attempt: 1, worker: None, at: at(4000), action, stop_at: None };
+        job.execs = vec![order];
+        assert_eq!(polls(&job, 4001), (1000, 1000), "an order");
+        assert_eq!(polls(&job, 4300), (10_000, heartbeat), "some minutes later");
+        job.execs[0].stop_at = Some(at(5000));
+        assert_eq!(polls(&job, 5001), (1000, 1000), "its end");
+        job.spec.workspace = false;
+        assert!(!is_awaited(&job, 1, at(5001)), "a program waits for nobody");
     }
 
     #[test]

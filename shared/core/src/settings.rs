@@ -73,10 +73,18 @@ pub struct Settings {
     pub poll_busy: Duration,
     /// Poll interval of agents in steady running that have no bell; heartbeats are rarer.
     pub poll_steady: Duration,
+    /// The same of the agents of a workspace that nobody has used for some minutes.
+    #[serde(default = "poll_idle")]
+    pub poll_idle: Duration,
     /// Creates a minute for the project, nodes and queued resources together.
     pub creates_per_minute: u32,
     /// Passes take permits by themselves while fewer than so many of about a minute are used.
     pub creates_free_per_minute: u32,
+}
+
+// Of a one-chip worker's price a call each ten seconds takes half a per cent.
+const fn poll_idle() -> Duration {
+    Duration::from_secs(10)
 }
 
 /// Free heartbeats come no more often, however much the waits are divided.
@@ -133,6 +141,7 @@ impl Default for Settings {
             outage_gap: secs(150),
             poll_busy: secs(1),
             poll_steady: secs(4),
+            poll_idle: poll_idle(),
             creates_per_minute: 60,
             creates_free_per_minute: 30,
         }
@@ -172,6 +181,7 @@ impl Settings {
             outage_gap: by(self.outage_gap),
             poll_busy: by(self.poll_busy).max(Duration::from_millis(100)),
             poll_steady: by(self.poll_steady).max(Duration::from_millis(200)),
+            poll_idle: by(self.poll_idle).max(Duration::from_millis(200)),
             ..self.clone()
         }
     }

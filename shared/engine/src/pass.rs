@@ -9,6 +9,7 @@ use tracing::{Instrument as _, Span};
 
 use rekindle_core::check;
 use rekindle_core::decide::{self, Decision, EffectOutcome, decide};
+use rekindle_core::exec::ExecOrder;
 use rekindle_core::history::{AttemptEnd, HistoryEntry};
 use rekindle_core::ids::JobId;
 use rekindle_core::job::{Generation, Job};
@@ -37,6 +38,8 @@ pub enum PassOutcome {
 /// A refused create is answered in the same pass: the next place is tried at once, up to so many times.
 // Five candidates, four of them refused, is one pass (a job must not wait a minute for each zone).
 const ROUNDS_MAX: u32 = 12;
+/// Passes ring for an order of a person so long after it was given.
+const RUNG_FOR: Duration = Duration::from_secs(30);
 
 /// So often a pass tries to store what acting has shown while others write the same job.
 const RACES_MAX: u32 = 10;
@@ -127,6 +130,15 @@ impl Engine {
         self.ring(&addresses(job, stops)).await;
     }
 
+    /// Rings the workers of a workspace that was given an order: by a commit of `api`, which does not reach them.
+    async fn ring_ordered(&self, job: &Job, now: Timestamp) {
+        let is_new = |order: &ExecOrder| order.attempt == job.last_attempt && now < order.told_at() + RUNG_FOR;
+        if job.execs.iter().any(is_new) {
+            let runs = |g: &Generation| attempt_of(job, g.number).is_some_and(|a| a.number == job.last_attempt);
+            self.ring(&addresses(job, runs)).await;
+        }
+    }
+
     /// Rings the workers whose orders a commit has changed.
     async fn ring_changed(&self, before: &Job, after: &Job) {
         let told = |job: &Job, generation: u32| {
@@ -174,6 +186,7 @@ impl Engine {
         }
         self.greet(&decision.job).await;
         self.ring_again(&before).await;
+        self.ring_ordered(&before, now).await;
         if !decision.changed && decision.effects.is_empty() && still_due_later(&before, &decision, now) {
             return Ok(Round::End(PassOutcome::NothingToDo));
         }

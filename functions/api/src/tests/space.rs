@@ -6,10 +6,11 @@ use rekindle_core::observation::WorkerState;
 use rekindle_core::spec::CommandLine;
 use rekindle_engine::tokens;
 use rekindle_rig::{Answer, CALLER, post, send};
+use rekindle_wire::agent::Report;
 use serde_json::{Value, json};
 
 use super::Served;
-use super::agents::running;
+use super::agents::{Agent, running};
 
 /// The workspace `train` of four workers, asked for.
 async fn asked_for() -> Served {
@@ -65,6 +66,7 @@ async fn an_order_reaches_its_workers_once_and_what_they_bring_is_read() {
         assert_eq!(answer.status, 409, "another order under the same key");
         assert!(answer.text().contains("order 1 was given under this Idempotency-Key"), "{}", answer.text());
     }
+    assert!(served.rig.take_causes().contains(&"exec".to_owned()), "a pass rings the workers");
     let one = order(&served, &json!({"run": ["ls", "-l"], "worker": "w2"}), "k2").await;
     assert_eq!((one.status.as_u16(), &one.json()["workers"][0]["worker"]), (202, &json!("0-2")));
 
@@ -329,4 +331,25 @@ async fn an_output_of_too_long_a_name_is_400_with_the_limit_and_what_has_a_place
     for word in ["a name of 1001 bytes, 1000 at most", "write it to a shorter path"] {
         assert!(answer.text().contains(word), "{}", answer.text());
     }
+}
+
+#[tokio::test]
+async fn workers_with_a_bell_are_not_told_to_ask_each_second_unless_somebody_may_wait() {
+    let served = asked_for().await;
+    let mut agents = running(&served).await;
+    let told = async |agent: &mut Agent<'_>, has_bell: bool| {
+        let report = Report { has_bell, ..agent.report(WorkerState::Running) };
+        agent.send(&report).await.poll_after_ms
+    };
+    assert_eq!(told(&mut agents[0], true).await, 1000, "it came up just now");
+    served.rig.advance(600);
+    let heartbeat = agents[0].order.heartbeat_ms;
+    assert_eq!((told(&mut agents[0], true).await, told(&mut agents[0], false).await), (heartbeat, 10_000));
+    assert_eq!(order(&served, &json!({"run": "nproc"}), "k").await.status, 202);
+    assert_eq!((told(&mut agents[0], true).await, told(&mut agents[0], false).await), (1000, 1000));
+    served.rig.advance(600);
+    assert_eq!(told(&mut agents[0], true).await, heartbeat);
+    assert_eq!(served.post("/v1/jobs/train/exec/1/stop", &json!({})).await.status, 202);
+    assert!(served.rig.take_causes().contains(&"exec-stop".to_owned()), "a pass rings the workers");
+    assert_eq!(told(&mut agents[0], true).await, 1000);
 }

@@ -1,12 +1,17 @@
-//! What the tick keeps of the fleet: whether a TPU is idle.
+//! What the tick keeps of the fleet: whether a TPU is idle. And how the workers of a workspace hear of orders.
 
+use jiff::SignedDuration;
 use serde_json::json;
 
 use rekindle_core::decide::Command;
+use rekindle_core::exec::ExecAction;
 use rekindle_core::idle::IdleCause;
 use rekindle_core::job::Phase;
+use rekindle_core::spec::CommandLine;
+use rekindle_ports::world::Hint;
 
 use super::rig::Rig;
+use crate::Commanded;
 
 /// Why the only TPU is idle, and for how many seconds: by the tick's list, and by one that is asked for now.
 async fn idle(rig: &Rig) -> Option<(IdleCause, i64)> {
@@ -48,4 +53,27 @@ async fn a_workspace_is_idle_when_nobody_has_used_it_for_ten_minutes() {
     rig.seconds(140).await;
     let (cause, secs) = idle(&rig).await.unwrap();
     assert!(cause == IdleCause::Unused && (600..660).contains(&secs), "{cause:?} for {secs} s");
+}
+
+#[tokio::test]
+async fn an_order_to_a_workspace_rings_its_workers_for_a_while() {
+    let mut rig = Rig::new().await;
+    let id = rig.submit(json!({"run": null, "workspace": true})).await;
+    rig.until_phase(Phase::Running, 90).await;
+    rig.seconds(500).await;
+    let pass = Hint { job: id.clone(), after: None, news: None, cause: "exec".into(), traceparent: None };
+    rig.engine.pass_for(&pass).await.unwrap();
+    rig.fakes.bells.take();
+    rig.engine.pass_for(&pass).await.unwrap();
+    assert!(rig.fakes.bells.take().is_empty(), "nobody has ordered anything");
+    let action = ExecAction::Run(CommandLine::Shell("nproc".into()));
+    let given = rig.engine.exec(&id, None, &action, "user:test", "k").await.unwrap();
+    assert!(matches!(given, Commanded::Accepted(_)), "{given:?}");
+    rig.engine.pass_for(&pass).await.unwrap();
+    let rung = rig.fakes.bells.take();
+    let workers: Vec<String> = rig.job().await.generations[0].addresses.iter().flatten().cloned().collect();
+    assert!(!workers.is_empty() && rung == workers, "{rung:?} of {workers:?}");
+    rig.fakes.clock.advance(SignedDuration::from_secs(30));
+    rig.engine.pass_for(&pass).await.unwrap();
+    assert!(rig.fakes.bells.take().is_empty(), "it is known by then");
 }

@@ -23,22 +23,53 @@ fn cheapest_worker(chips: u32) -> f64 {
     prices.fold(f64::INFINITY, f64::min) * f64::from(chips)
 }
 
+/// An hour of heartbeats, some minutes after it runs.
+async fn beats(mut play: Play) -> Bill {
+    play.until(Phase::Running).await;
+    play.minutes(10).await;
+    let before = play.bill(&[Kind::Heartbeat]);
+    play.minutes(60).await;
+    play.bill(&[Kind::Heartbeat]).without(&before)
+}
+
 #[tokio::test]
 async fn heartbeats_cost_at_most_a_thousandth_of_the_cheapest_worker() {
     let settings = Settings::default();
     // In the first hour of an attempt, in which each also keeps a point of progress.
     for (chips, accelerator) in [(1, "v5litepod-1"), (4, "v5litepod-4"), (8, "v5litepod-8")] {
         let price = cheapest_worker(chips);
-        let mut play = Play::begin(accelerator).await;
-        play.until(Phase::Running).await;
-        play.minutes(5).await;
-        let before = play.bill(&[Kind::Heartbeat]);
-        play.minutes(60).await;
-        let hour = play.bill(&[Kind::Heartbeat]).without(&before);
-        let cost = hour.usd();
-        assert!(hour.writes >= 3600 / settings.heartbeat_for(chips).as_secs(), "{hour:?}");
-        assert!(cost <= price * 0.001, "{chips} chips: {cost:.6} an hour of {price:.3}, {:.3} %", 100.0 * cost / price);
+        for play in [Play::begin(accelerator).await, Play::workspace(accelerator, false).await] {
+            let hour = beats(play).await;
+            let cost = hour.usd();
+            assert!(hour.writes >= 3600 / settings.heartbeat_for(chips).as_secs(), "{hour:?}");
+            let share = cost / price;
+            assert!(share <= 0.001, "{chips} chips: {cost:.6} an hour of {price:.3}, {:.3} %", 100.0 * share);
+        }
     }
+}
+
+#[tokio::test]
+async fn without_a_bell_they_cost_what_the_page_says() {
+    let share = async |play: Play, chips: u32| 100.0 * beats(play).await.usd() / cheapest_worker(chips);
+    let job = [
+        share(Play::deaf("v5litepod-1").await, 1).await,
+        share(Play::deaf("v5litepod-4").await, 4).await,
+        share(Play::deaf("v5litepod-8").await, 8).await,
+    ];
+    let space = share(Play::workspace("v5litepod-1", true).await, 1).await;
+    // The first five minutes.
+    let mut play = Play::workspace("v5litepod-1", false).await;
+    play.until(Phase::Running).await;
+    let before = play.bill(&[Kind::Heartbeat]);
+    play.minutes(5).await;
+    let awaited = play.bill(&[Kind::Heartbeat]).without(&before);
+    assert!(awaited.requests >= 290, "each second: {awaited:?}");
+    let order = format!("after each order, ${:.4} a worker and time", awaited.usd());
+    let shares = format!(
+        "{:.1} % of a worker's price with one chip, {:.1} % with four, {:.1} % with eight; an idle workspace {space:.1} % with one",
+        job[0], job[1], job[2]
+    );
+    said(&[order, shares]);
 }
 
 /// A life: created, started, preempted twice, done.
@@ -245,6 +276,17 @@ async fn the_table_in_the_readme_is_what_was_counted() {
         rows.push(row(&format!("an hour of running, {workers}"), &hour, 0.0));
         let whole = life(accelerator).await.bill(&[Kind::Life]);
         rows.push(row(&format!("a life with two preemptions, {workers}"), &whole, 0.0));
+    }
+    // One chip: the cheapest worker, and so the dearest calls beside it.
+    let accelerator = "v5litepod-1";
+    for (what, mut play) in [
+        ("an hour of running without a bell, 1 worker", Play::deaf(accelerator).await),
+        ("an hour of a workspace, idle, 1 worker", Play::workspace(accelerator, false).await),
+        ("an hour of a workspace without a bell, idle, 1 worker", Play::workspace(accelerator, true).await),
+    ] {
+        play.until(Phase::Running).await;
+        play.minutes(10).await;
+        rows.push(row(what, &play.minutes(60).await, 0.0));
     }
     let ticks = busy_ticks().await;
     rows.push(row("the ticks of an hour, beyond idle ones, while any job lives", &ticks, 0.0));

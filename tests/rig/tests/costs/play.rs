@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use http::Request;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use rekindle_core::catalog;
 use rekindle_core::classify::{Exit, WorkerEvidence};
@@ -83,6 +83,8 @@ pub(crate) struct Play {
     agents: Vec<Agent>,
     /// The agents of this slice know their bell.
     is_heard: bool,
+    /// Bells are not heard: the network is not that of the passes.
+    is_deaf: bool,
     seen: BTreeMap<String, (SliceState, Timestamp)>,
     /// Entries of the audit log that are on their way, and when they come.
     entries: Vec<(Timestamp, Request<Body>)>,
@@ -182,10 +184,24 @@ const WATCH: &str = "/v1/watch?brief=true";
 impl Play {
     /// A job is submitted.
     pub(crate) async fn begin(accelerator: &str) -> Self {
+        Self::with(accelerator, json!({"run": ["x"]}), false).await
+    }
+
+    /// A workspace is asked for.
+    pub(crate) async fn workspace(accelerator: &str, is_deaf: bool) -> Self {
+        Self::with(accelerator, json!({"workspace": true}), is_deaf).await
+    }
+
+    /// A job whose workers hear no bell.
+    pub(crate) async fn deaf(accelerator: &str) -> Self {
+        Self::with(accelerator, json!({"run": ["x"]}), true).await
+    }
+
+    async fn with(accelerator: &str, mut spec: Value, is_deaf: bool) -> Self {
         let (rig, router, book) = stage().await;
         let workers = catalog::accelerator(accelerator).unwrap().workers;
-        let spec =
-            json!({"id": "train", "run": ["x"], "tpu": {"accelerator": accelerator, "zones": ["us-central1-a"]}});
+        spec["id"] = "train".into();
+        spec["tpu"] = json!({"accelerator": accelerator, "zones": ["us-central1-a"]});
         assert_eq!(call(&router, &book, post("/v1/jobs", &spec)).await.status, 201);
         Self {
             rig,
@@ -193,6 +209,7 @@ impl Play {
             book,
             agents: Vec::new(),
             is_heard: false,
+            is_deaf,
             seen: BTreeMap::new(),
             entries: Vec::new(),
             news: News::default(),
@@ -437,8 +454,8 @@ impl Play {
     }
 
     async fn agents(&mut self) {
-        let rung = !self.rig.fakes.bells.take().is_empty();
-        self.is_heard |= rung || !self.rig.fakes.bells.take_greeted().is_empty();
+        let rung = !self.rig.fakes.bells.take().is_empty() && !self.is_deaf;
+        self.is_heard |= rung || !self.rig.fakes.bells.take_greeted().is_empty() && !self.is_deaf;
         let now = self.now();
         for index in 0..self.agents.len() {
             let agent = &mut self.agents[index];
