@@ -157,8 +157,8 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<ExitCode> {
         bell: Bell::open(&node.address, node.bell_port).await,
     };
     let (flush, backlog_max) = (config.log_flush, config.log_backlog_bytes);
-    let sent = layout.has_buffer().then(Keeper::begin);
-    let shipper = Shipper { api, node, layout, flush, backlog_max, sent, is_rebooted, read: logs::read_at };
+    let (sent, snapshots) = (layout.has_buffer().then(Keeper::begin), snapshot.clone());
+    let shipper = Shipper { api, node, layout, snapshots, flush, backlog_max, sent, is_rebooted, read: logs::read_at };
     let reports = tokio::spawn(reporter.run(snapshot));
     let shipping = tokio::spawn(shipper.run(tokens, flush_requests));
     let leave = machine.run(from_api, words).await;

@@ -25,6 +25,7 @@ use crate::evidence::TAIL_MAX;
 use crate::files::{self, Layout};
 use crate::keep::Keeper;
 use crate::metadata::Node;
+use crate::reporter::Snapshot;
 use crate::spool;
 
 mod cursor;
@@ -83,6 +84,8 @@ pub(crate) struct Shipper {
     pub(crate) node: Arc<Node>,
     /// Where it is.
     pub(crate) layout: Layout,
+    /// Tells the current attempt: what a program calls a later one, a copy of its own folder, is no output.
+    pub(crate) snapshots: watch::Receiver<Snapshot>,
     /// Between two looks.
     pub(crate) flush: Duration,
     /// Most bytes that wait, for each stream, of all attempts together.
@@ -214,7 +217,7 @@ impl Shipper {
         token: &watch::Receiver<Option<String>>,
         is_asked: bool,
     ) -> Result<(), Stop> {
-        let attempts = self.layout.attempts();
+        let attempts = self.attempts();
         known.retain(|attempt, cursors| attempts.contains(attempt) || !cursors.is_complete);
         // All of them first: the later ones are bounded also while an earlier one cannot be sent.
         for attempt in attempts {
@@ -359,7 +362,14 @@ impl Shipper {
 
     /// What is there when the agent begins.
     fn found(&self) -> BTreeMap<u32, Cursors> {
-        self.layout.attempts().into_iter().map(|attempt| (attempt, self.load(attempt, true))).collect()
+        self.attempts().into_iter().map(|attempt| (attempt, self.load(attempt, true))).collect()
+    }
+
+    /// Those that have a folder, up to the current one.
+    fn attempts(&self) -> Vec<u32> {
+        let current = self.snapshots.borrow().attempt;
+        let is_ours = |attempt: &u32| current == 0 || *attempt <= current;
+        self.layout.attempts().into_iter().filter(is_ours).collect()
     }
 
     /// How far the output of an attempt was sent. `is_found`: the last agent may have sent some.

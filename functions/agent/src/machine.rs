@@ -522,7 +522,8 @@ impl Machine {
         files::make_folder(&self.parts.layout.attempt(number));
         let layout = self.parts.layout.clone();
         tokio::task::spawn_blocking(move || logs::tidy(&layout, number));
-        // Its papers are made before its program can fill the disk.
+        // Its papers are made before its program can fill the disk, by who is told that it is the current one.
+        self.publish();
         flush(&self.parts.flushes);
         tracing::info!(attempt = number, "begins");
         self.tell_program();

@@ -204,8 +204,18 @@ async fn shipper(home: &Path) -> (Shipper, Chunks) {
     let node = Node::of(base);
     let api = Api::new(&node, Metadata::new("127.0.0.1:9").unwrap()).unwrap();
     let (flush, backlog_max, read) = (Duration::from_secs(1), 1 << 20, read_at);
-    let shipper =
-        Shipper { api, node: Arc::new(node), layout, flush, backlog_max, sent: None, is_rebooted: false, read };
+    let (_, snapshots) = watch::channel(crate::first_snapshot());
+    let shipper = Shipper {
+        api,
+        node: Arc::new(node),
+        layout,
+        snapshots,
+        flush,
+        backlog_max,
+        sent: None,
+        is_rebooted: false,
+        read,
+    };
     (shipper, chunks)
 }
 
@@ -296,6 +306,26 @@ async fn nothing_is_lost_with_the_paper_of_what_was_sent() {
     // In the same boot the second paper knows it.
     assert_eq!(told_after_a_loss(|layout| remove(keep(layout))).await, "one\ntwo\n");
     assert_eq!(told_after_a_loss(|layout| replace(keep(layout))).await, "one\ntwo\n");
+}
+
+#[tokio::test]
+async fn a_folder_that_a_program_calls_a_later_attempt_is_no_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut shipper, chunks) = shipper(folder.path()).await;
+    let (current, snapshots) = watch::channel(Snapshot { attempt: 1, ..crate::first_snapshot() });
+    shipper.snapshots = snapshots;
+    for attempt in [1, 2] {
+        std::fs::create_dir_all(shipper.layout.attempt(attempt)).unwrap();
+        std::fs::write(shipper.layout.attempt(attempt).join("stdout"), format!("{attempt}\n")).unwrap();
+    }
+    let (_token, token) = watch::channel(Some("t".to_owned()));
+    let mut known = shipper.found();
+    for begun in [1, 2] {
+        current.send_modify(|snapshot| snapshot.attempt = begun);
+        shipper.ship_all(&mut known, &token, true).await.unwrap();
+        assert_eq!(told(&chunks, 1, "stdout"), "1\n");
+        assert_eq!(told(&chunks, 2, "stdout").is_empty(), begun == 1);
+    }
 }
 
 /// So many bytes of lines.
