@@ -21,7 +21,7 @@ pub(crate) const SECOND: f64 = 0.000_024 + 0.5 * 0.000_002_5;
 /// Time is rounded up to this. Handlers without a call of the TPU API are taken to answer within it: a test measures them in the local
 /// system, and in a real project Cloud Run's own `request_latencies` tells.
 pub(crate) const QUANTUM: f64 = 0.1;
-/// What a call of the TPU API adds to its handler. Assumed: only a real project can show it.
+/// What a call of the TPU API, or some side by side, add to their handler. Assumed: only a real project can show it.
 const TPU_CALL: f64 = 0.3;
 /// Firestore, one region.
 const READ: f64 = 0.03 / 1e5;
@@ -31,7 +31,7 @@ const DELETE: f64 = 0.01 / 1e5;
 const MESSAGE: f64 = 2000.0 * 40.0 / 1_099_511_627_776.0;
 /// Cloud Tasks, above the million that is free.
 const TASK: f64 = 0.40 / 1e6;
-/// Cloud Storage, operations of class A: a list, and the write of an object.
+/// Cloud Storage in one region, operations of class A: a list, and the write of an object. In two regions they cost twice as much.
 pub(crate) const OBJECT_CALL: f64 = 0.005 / 1000.0;
 /// The same of class B: the read of an object.
 pub(crate) const OBJECT_READ: f64 = 0.0004 / 1000.0;
@@ -113,6 +113,8 @@ pub(crate) struct Bill {
     pub(crate) deletes: u64,
     /// Calls of the TPU API, which are free, but take time.
     pub(crate) tpu_calls: u64,
+    /// How many of these are waited for one after the other: those that go side by side take the time of one.
+    pub(crate) tpu_waits: u64,
     /// Messages published, each of which is pushed once.
     pub(crate) messages: u64,
     /// Tasks made.
@@ -134,6 +136,7 @@ impl Bill {
             writes: with(self.writes, other.writes),
             deletes: with(self.deletes, other.deletes),
             tpu_calls: with(self.tpu_calls, other.tpu_calls),
+            tpu_waits: with(self.tpu_waits, other.tpu_waits),
             messages: with(self.messages, other.messages),
             tasks: with(self.tasks, other.tasks),
             requests: with(self.requests, other.requests),
@@ -157,7 +160,17 @@ impl Bill {
 
     /// Seconds of instances.
     pub(crate) fn seconds(&self) -> f64 {
-        self.requests as f64 * QUANTUM + self.tpu_calls as f64 * TPU_CALL
+        self.requests as f64 * QUANTUM + self.tpu_wait_seconds()
+    }
+
+    /// Seconds of them that calls of the TPU API take.
+    fn tpu_wait_seconds(&self) -> f64 {
+        self.tpu_waits as f64 * TPU_CALL
+    }
+
+    /// The share of the dollars that goes with these.
+    pub(crate) fn tpu_share(&self) -> f64 {
+        self.tpu_wait_seconds() * SECOND / self.usd()
     }
 
     /// US dollars.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use rekindle_core::catalog;
 use rekindle_core::classify::{Exit, WorkerEvidence};
 use rekindle_core::ids::{JobId, WorkerKey};
-use rekindle_core::job::{Job, Phase};
+use rekindle_core::job::{Job, Phase, Via};
 use rekindle_core::observation::{ExitReport, Notice, NoticeKind, SliceState, WorkerState};
 use rekindle_core::orders::{Order, Want};
 use rekindle_engine::tokens;
@@ -121,13 +121,27 @@ async fn stage() -> (Rig, Router, Book) {
     (rig, router, book)
 }
 
-/// Calls of the TPU API since the last look. The adapter lists nodes and queued resources by a call each.
+/// Calls of the TPU API since the last look: those of a tick, or of a pass. The adapter lists nodes and queued resources side by side, a
+/// pass looks at its generations side by side, and then acts side by side; of one generation calls follow each other.
 fn tpu_calls(rig: &Rig) -> Bill {
-    let of = |call: &Call| match call {
-        Call::List => 2,
-        Call::Create(_) | Call::Delete(_) | Call::Get(_) | Call::Operation(_) => 1,
-    };
-    Bill { tpu_calls: rig.fakes.tpu.take_calls().iter().map(of).sum(), ..Bill::default() }
+    let calls = rig.fakes.tpu.take_calls();
+    let lists = calls.iter().filter(|call| matches!(call, Call::List)).count() as u64;
+    let is_act = |call: &Call| matches!(call, Call::Create(_) | Call::Delete(_));
+    let acts = calls.iter().position(is_act).unwrap_or(calls.len());
+    let mut looks: BTreeMap<&str, u64> = BTreeMap::new();
+    for call in &calls[..acts] {
+        if let Call::Get(slice) = call {
+            assert_eq!(slice.via, Via::Node, "a queued resource takes a second call for its nodes");
+            *looks.entry(&slice.name).or_default() += 1;
+        }
+    }
+    // Whose an operation is does not matter: it comes behind a look, of the generation that takes longest at worst.
+    let operations = u64::from(calls[..acts].iter().any(|call| matches!(call, Call::Operation(_))));
+    let after = &calls[acts..];
+    let seen_after = u64::from(after.iter().any(|call| !is_act(call)));
+    let tpu_waits =
+        lists + looks.into_values().max().unwrap_or(0) + operations + u64::from(!after.is_empty()) + seen_after;
+    Bill { tpu_calls: calls.len() as u64 + lists, tpu_waits, ..Bill::default() }
 }
 
 pub(crate) async fn call(router: &Router, book: &Book, request: Request<Body>) -> Answer {
