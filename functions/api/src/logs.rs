@@ -45,7 +45,7 @@ const BRIEF_RETRY: Duration = Duration::from_secs(30);
 const BRIEF_RETRY_MAX: Duration = Duration::from_mins(2);
 /// The same for each list of objects that its look took: a list costs as much as two seconds of work, and streams of many
 /// workers that print take one each.
-const BRIEF_RETRY_A_LIST: Duration = Duration::from_secs(9);
+const BRIEF_RETRY_A_LIST: Duration = Duration::from_secs(10);
 
 /// `PUT /agent/v1/logs/…`: 204; 409 when the chunk is there already (it is never overwritten), 401 a wrong token, 404 an attempt that
 /// is not of the worker's generation, 503 while an earlier call with the chunk is still at work.

@@ -207,12 +207,16 @@ async fn job_view_day(accelerator: &str) -> Bill {
 #[tokio::test]
 async fn so_does_a_day_with_the_page_of_a_job_that_runs_and_prints() {
     let mut told = Vec::new();
-    let mut in_two_regions = 0.0;
+    let (mut in_two_regions, mut listing) = (0.0, 0.0);
     for (workers, accelerator) in [(1, "v5litepod-4"), (4, "v5litepod-16")] {
         let day = job_view_day(accelerator).await;
         assert!(day.usd() < 0.10, "{workers}: {:.3}: {day:?}", day.usd());
         assert!(day.requests > 10_000 && day.gets >= 2 * workers * 60 * 24, "both streams and the looks: {day:?}");
         told.push(format!("{} times a day for {workers}", day.lists));
+        // Beyond the least time of a look, which takes one for each stream.
+        let looks = day.lists / (2 * workers);
+        listing = (day.lists as f64 * 0.05 - looks as f64 * bill::QUANTUM) * bill::SECOND;
+        assert!(day.usd() + listing < 0.10, "{listing:.3} for the time of lists: {day:?}");
         in_two_regions = day.usd() + day.lists as f64 * bill::OBJECT_CALL;
     }
     let [one, four] = told.try_into().unwrap();
@@ -221,6 +225,7 @@ async fn so_does_a_day_with_the_page_of_a_job_that_runs_and_prints() {
         format!("lists its output's objects, too: {one} worker, {four}."),
         format!("each further one ${:.4} a day", rarest * bill::OBJECT_CALL),
         format!("a chunk that is read costs ${:.7}", bill::OBJECT_READ),
+        format!("which follow each other, ${listing:.2} a day at 50 ms each"),
         format!("four workers that print on both streams is ${in_two_regions:.2} there"),
     ]);
 }
