@@ -42,6 +42,8 @@ pub(crate) struct Bundle {
     folder: PathBuf,
     /// The files and links in it, by their paths within the folder.
     files: BTreeSet<PathBuf>,
+    /// How many of these are links.
+    links: usize,
     /// The largest files, or folders of them, with their bytes.
     largest: Vec<(String, u64)>,
     packed: pack::Packed,
@@ -75,6 +77,7 @@ impl Bundle {
             return Err(too_large(&folder, &found, bytes));
         }
         let files = sent(&found);
+        let links = found.entries.iter().filter(|entry| matches!(entry.kind, collect::Kind::Link(_))).count();
         if files.is_empty() {
             let has_any = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
             let why = match (found.has_environment, has_any) {
@@ -89,7 +92,7 @@ impl Bundle {
         }
         let packed = pack::pack(&folder, &found.entries, times, &pack::progress(printer, bytes))?;
         let largest = found.largest(LARGEST_SHOWN);
-        Ok(Some(Self { folder, files, largest, packed, bytes }))
+        Ok(Some(Self { folder, files, links, largest, packed, bytes }))
     }
 
     /// Packs one file, under that name, with its time.
@@ -104,7 +107,7 @@ impl Bundle {
         }
         let packed = pack::pack(file, &[entry], Times::Kept, &pack::progress(printer, bytes))?;
         let (files, largest) = (BTreeSet::from([name.into()]), vec![(name.to_owned(), bytes)]);
-        Ok(Self { folder: file.to_owned(), files, largest, packed, bytes })
+        Ok(Self { folder: file.to_owned(), files, links: 0, largest, packed, bytes })
     }
 
     /// sha256 of the bytes, in lower-case hex.
@@ -126,14 +129,16 @@ impl Bundle {
         source
     }
 
-    /// `3 files of ~/train (12.5 KiB, 4.0 KiB packed)`; of one file `~/train/a.py (812 B)`.
+    /// `3 files and 1 link of ~/train (12.5 KiB, 4.0 KiB packed)`; of one file `~/train/a.py (812 B)`.
     pub(crate) fn describe(&self) -> String {
         let (folder, bytes) = (self.folder.display(), human::bytes(self.bytes));
         if self.folder.is_file() {
             return format!("{folder} ({bytes})");
         }
-        let files = human::count(self.files.len() as u64, "file");
-        format!("{files} of {folder} ({bytes}, {} packed)", human::bytes(self.packed.size))
+        let files = human::count((self.files.len() - self.links) as u64, "file");
+        let links =
+            if self.links == 0 { String::new() } else { format!(" and {}", human::count(self.links as u64, "link")) };
+        format!("{files}{links} of {folder} ({bytes}, {} packed)", human::bytes(self.packed.size))
     }
 
     /// `largest: data/train (1.2 MiB), model.py (3 KiB)`.
@@ -145,6 +150,16 @@ impl Bundle {
     /// The paths of its files and links, in order, as they are.
     pub(crate) fn paths(&self) -> impl Iterator<Item = String> {
         self.files.iter().map(|path| path.to_string_lossy().into_owned())
+    }
+
+    /// Its folder.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The files and links in it, by their paths within the folder.
+    pub(crate) fn files(&self) -> &BTreeSet<PathBuf> {
+        &self.files
     }
 
     /// Where it is or would be: the address for `code`, and whether it is there.

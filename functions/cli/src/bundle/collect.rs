@@ -93,13 +93,15 @@ impl Found {
         files.map(|entry| entry.path.as_path()).filter(|path| secret::is_named(path)).collect()
     }
 
-    /// The largest files and folders at the top, largest first.
+    /// The largest files and folders (which end with a slash) at the top, largest first.
     pub(super) fn largest(&self, count: usize) -> Vec<(String, u64)> {
         let mut sizes: BTreeMap<String, u64> = BTreeMap::new();
-        for entry in &self.entries {
+        // Of a folder only what is in it has a size.
+        for entry in self.entries.iter().filter(|entry| entry.kind != Kind::Folder) {
             // Two levels tell where it comes from: data/train, not each of its files.
             let top: PathBuf = entry.path.components().take(2).collect();
-            *sizes.entry(human::tame(&top.to_string_lossy())).or_default() += entry.size;
+            let slash = if top == entry.path { "" } else { "/" };
+            *sizes.entry(human::tame(&format!("{}{slash}", top.to_string_lossy()))).or_default() += entry.size;
         }
         let mut sizes: Vec<(String, u64)> = sizes.into_iter().collect();
         sizes.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -459,8 +461,11 @@ mod tests {
     #[test]
     fn the_largest_places_are_named_at_two_levels() {
         let entry = |path: &str, size| Entry { path: path.into(), kind: Kind::File, mode: 0o644, size, changed_at: 0 };
-        let entries = vec![entry("a.py", 1), entry("data/train/1", 50), entry("data/train/2", 50), entry("w/x", 70)];
+        let empty = Entry { kind: Kind::Folder, ..entry("empty", 0) };
+        let entries =
+            vec![empty, entry("a.py", 1), entry("data/train/1", 50), entry("data/train/2", 50), entry("w/x", 70)];
         let found = Found { entries, ..Found::default() };
-        assert_eq!(found.largest(2), [("data/train".to_owned(), 100), ("w/x".to_owned(), 70)]);
+        assert_eq!(found.largest(2), [("data/train/".to_owned(), 100), ("w/x".to_owned(), 70)]);
+        assert_eq!(found.largest(9).len(), 3, "a folder is no file");
     }
 }

@@ -3,6 +3,7 @@
 pub(super) mod arguments;
 pub(super) mod message;
 mod plan;
+mod script;
 mod yaml;
 
 use std::path::PathBuf;
@@ -38,6 +39,9 @@ pub(crate) async fn run(context: &Context, options: &Run) -> Result<ExitCode> {
         check(context, &message).await?;
     }
     let bundle = folder.map(|folder| Bundle::of(&folder, Times::Fixed, context.printer)).transpose()?.flatten();
+    if let Some(bundle) = &bundle {
+        script::check(&message, bundle, context.printer)?;
+    }
     if options.is_dry {
         return plan::show(context, message, bundle.as_ref(), options.has_files).await.map(|()| ExitCode::SUCCESS);
     }

@@ -176,7 +176,7 @@ async fn every_attempt_runs_the_bytes_that_were_sent_though_the_folder_has_chang
     let run = ["run", "--id", "frozen", "--tpu", "v5litepod-8", "--", "bash", "train.sh"];
     let output = dev.rekindle(here, &run).await;
     assert!(output.status.success(), "{}", text(&output));
-    assert!(text(&output).contains("sent 5 files"), "{}", text(&output));
+    assert!(text(&output).contains("sent 4 files and 1 link"), "{}", text(&output));
     let mut job = Value::Null;
     for _ in 0..3000 {
         job = dev.job(here, "frozen").await;
@@ -204,9 +204,9 @@ async fn every_attempt_runs_the_bytes_that_were_sent_though_the_folder_has_chang
 
     // A changed folder is sent, an equal one is not.
     let output = dev.rekindle(here, &["run", "--tpu", "v5litepod-8", "--dry-run", "--", "true"]).await;
-    assert!(text(&output).contains("would send 4 files"), "{}", text(&output));
+    assert!(text(&output).contains("would send 3 files and 1 link"), "{}", text(&output));
     assert!(text(&output).contains("would ask for"), "{}", text(&output));
-    for how in ["sent 4 files", "the server has it already: 4 files"] {
+    for how in ["sent 3 files and 1 link", "the server has it already: 3 files and 1 link"] {
         let output = dev.rekindle(here, &["run", "--tpu", "v5litepod-8", "--wait", "--", "true"]).await;
         assert!(output.status.success() && text(&output).contains(how), "{how}: {}", text(&output));
     }
@@ -219,7 +219,7 @@ async fn an_upload_that_breaks_off_goes_on_where_it_was() {
     let run = "rekindle run --tpu v5litepod-8 -- bash train.sh";
     let output = super::rekindle_in(&server, folder.path(), run).await;
     let said = text(&output);
-    assert!(output.status.success() && said.contains("503") && said.contains("sent 5 files"), "{said}");
+    assert!(output.status.success() && said.contains("503") && said.contains("sent 4 files and 1 link"), "{said}");
     let code = server.bodies()[0]["code"].as_str().unwrap().to_owned();
     assert!(code.starts_with("gs://bucket/bundles/") && code.ends_with(".tar.zst"), "{code}");
     let again = super::rekindle_in(&server, folder.path(), run).await;
@@ -233,7 +233,10 @@ async fn an_upload_of_which_only_the_answer_was_lost_is_not_sent_again() {
     server.lose_answers();
     let output = super::rekindle_in(&server, folder.path(), "rekindle run --tpu v5litepod-8 -- bash train.sh").await;
     let said = text(&output);
-    assert!(output.status.success() && said.contains("sent 5 files") && !said.contains("trying again"), "{said}");
+    assert!(
+        output.status.success() && said.contains("sent 4 files and 1 link") && !said.contains("trying again"),
+        "{said}"
+    );
     assert_eq!(server.uploads(), ["1: all"], "it is there");
 }
 
@@ -255,7 +258,7 @@ async fn an_upload_whose_command_was_killed_is_gone_on_with_by_the_next() {
     first.kill().await.unwrap();
     assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0, "no bundle is left behind");
     let again = tokio::time::timeout(DEADLINE, run().output()).await.expect("the command hangs").unwrap();
-    assert!(again.status.success() && text(&again).contains("sent 5 files"), "{}", text(&again));
+    assert!(again.status.success() && text(&again).contains("sent 4 files and 1 link"), "{}", text(&again));
     // The server checks that the second part goes to the first address, from where that is on.
     assert_eq!(server.uploads(), ["1: all", "1: how far?", "1: the rest"]);
     let left = std::fs::read_dir(home.path().join(".local/state/rekindle/uploads")).unwrap().count();
@@ -291,7 +294,7 @@ async fn what_the_user_has_set_holds_anywhere_and_what_this_machine_ignores_does
     let line = "HOME=$PWD/.. \"$REKINDLE\" run --tpu v5litepod-8 depth=a=b -- bash train.sh";
     let output = super::shell(&server, &home.path().join("elsewhere"), line).await;
     let said = text(&output);
-    let sent = format!("sent 5 files of {}", folder.path().canonicalize().unwrap().display());
+    let sent = format!("sent 4 files and 1 link of {}", folder.path().canonicalize().unwrap().display());
     assert!(output.status.success() && said.contains(&sent), "{said}");
     assert_eq!(server.bodies()[0]["run"], json!(["bash", "train.sh", "--mine=a=b"]));
     std::fs::write(folder.path().join(".rekindleignore"), "*\n").unwrap();

@@ -65,6 +65,26 @@ pub(super) const FAULTS: &[(&str, &[&str], &str)] = &[
         "put it behind `--`: rekindle run --tpu TYPE -- python3 train.py",
     ),
     (
+        "$REKINDLE run job.yaml -- python3 trian.py",
+        &["the program trian.py is not in the folder that is sent, /"],
+        "did you mean train.py?",
+    ),
+    (
+        "$REKINDLE run job.yaml --dry-run -- python3 -u src/train.py",
+        &["the program src/train.py is not in the folder that is sent, /"],
+        "did you mean train.py?",
+    ),
+    (
+        "echo train.py >.rekindleignore; $REKINDLE run job.yaml",
+        &["the program train.py is not in", "it is there, and .gitignore or .rekindleignore leaves it out"],
+        "write !/train.py into .rekindleignore",
+    ),
+    (
+        "mkdir f; touch f/x; printf '[folders]\np = \"f\"\n' >rekindle.toml; $REKINDLE run job.yaml --folder p -- ./go",
+        &["the program ./go is not in the folder that is sent, /", "/f\n"],
+        "name a file of that folder (`--dry-run --files` lists what is sent), or another folder with --folder",
+    ),
+    (
         "echo '- a' >list.yaml; $REKINDLE run list.yaml",
         &["list.yaml is no job file", "a list"],
         "begin with `run:` and `tpu:`; `rekindle fields` tells what stands in a job",

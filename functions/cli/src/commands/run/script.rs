@@ -1,0 +1,220 @@
+//! The script that the program names, and whether the folder that is sent has it. Without it each worker of a TPU that was waited for
+//! ends with "no such file", and the job does so twice: such an end is answered by `setup` and a second attempt.
+//!
+//! What cannot be told for certain (a `cd` before it, a variable, a module of Python) is not looked at: a job that would run is never refused.
+
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::bundle::Bundle;
+use crate::fault::{Fault, Result};
+use crate::human;
+use crate::printer::Printer;
+use crate::project::nearest;
+
+/// Names of files less similar than this were not meant: their endings are alike already.
+const NEAR: f64 = 0.85;
+
+/// Shells that take a script as their first word.
+const SHELLS: [&str; 4] = ["bash", "sh", "dash", "zsh"];
+
+/// Refuses a program whose script is not in the folder; where `setup` may make it there is a warning only.
+pub(super) fn check(job: &Map<String, Value>, bundle: &Bundle, printer: Printer) -> Result<()> {
+    // What lies in an image is not known here.
+    if job.contains_key("image") {
+        return Ok(());
+    }
+    let Some(script) = job.get("run").and_then(script_of) else { return Ok(()) };
+    let Some(path) = within(&script).filter(|path| !has(bundle, path)) else { return Ok(()) };
+    let folder = bundle.folder().display();
+    if job.get("setup").is_some_and(|setup| !setup.is_null()) {
+        let told = format!("the program {script} is not in {folder}, which is sent: `setup` has to make it");
+        printer.warn(&human::tame(&told));
+        return Ok(());
+    }
+    let fault = Fault::input(format!("the program {script} is not in the folder that is sent, {folder}"));
+    if bundle.folder().join(&path).exists() {
+        let fault = fault.because("it is there, and .gitignore or .rekindleignore leaves it out");
+        return Err(fault.next(format!("write !/{} into .rekindleignore", path.display())));
+    }
+    Err(match near(bundle, &path) {
+        Some(near) => fault.next(format!("did you mean {near}?")),
+        None => fault.next(
+            "name a file of that folder (`--dry-run --files` lists what is sent), or another folder with --folder; or let `setup` \
+             make it",
+        ),
+    })
+}
+
+/// Whether it is sent, or lies behind a link that is.
+fn has(bundle: &Bundle, path: &Path) -> bool {
+    path.ancestors().any(|part| bundle.files().contains(part))
+}
+
+/// The path within the folder in its simplest form; `None`: it leads out of it.
+fn within(script: &str) -> Option<PathBuf> {
+    let mut path = PathBuf::new();
+    for part in Path::new(script).components() {
+        match part {
+            Component::CurDir => {}
+            Component::Normal(name) => path.push(name),
+            // What stands before it may be a link.
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    (!path.as_os_str().is_empty()).then_some(path)
+}
+
+/// The file that was meant: the same name elsewhere in the folder, else the most similar one.
+fn near(bundle: &Bundle, path: &Path) -> Option<String> {
+    let name = path.file_name();
+    let same = bundle.files().iter().find(|file| file.file_name() == name);
+    if let Some(same) = same {
+        return Some(same.display().to_string());
+    }
+    let wanted = path.to_str()?;
+    let alike = bundle.files().iter().filter(|file| file.extension() == path.extension());
+    nearest(wanted, alike.filter_map(|file| file.to_str()), NEAR).map(str::to_owned)
+}
+
+/// The relative path of the script in `run`, if it names one.
+fn script_of(run: &Value) -> Option<String> {
+    match run {
+        Value::Array(words) => of_words(&words.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?),
+        Value::String(line) => of_line(line),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+    }
+}
+
+/// The first command of a line of bash, as far as its words are what they look like.
+fn of_line(line: &str) -> Option<String> {
+    let is_plain = |word: &&str| word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c));
+    // A comment, or several lines, may hold anything.
+    let first = line.trim_start().lines().next()?;
+    let words = first.split_ascii_whitespace().take_while(is_plain).collect::<Vec<_>>();
+    let words = words.strip_prefix(&["exec"][..]).unwrap_or(&words);
+    let assigned = words.iter().take_while(|word| is_assignment(word)).count();
+    of_words(words.get(assigned..)?)
+}
+
+/// `NAME=VALUE` before a command.
+fn is_assignment(word: &str) -> bool {
+    let name = word.split_once('=').map(|(name, _)| name).unwrap_or_default();
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+fn of_words(words: &[&str]) -> Option<String> {
+    let words = match words {
+        ["env", rest @ ..] => &rest[rest.iter().take_while(|word| is_assignment(word)).count()..],
+        words => words,
+    };
+    let (program, rest) = words.split_first()?;
+    let name = program.rsplit('/').next()?;
+    if is_python(name) {
+        return first_word(rest, "cm", "WX").filter(|word| is_script(word)).map(str::to_owned);
+    }
+    if SHELLS.contains(&name) {
+        if let [options, line] = rest
+            && options.starts_with('-')
+            && options.ends_with('c')
+        {
+            return of_line(line);
+        }
+        return first_word(rest, "cs", "oO").filter(|word| is_script(word)).map(str::to_owned);
+    }
+    // A word without a slash is looked for where programs are.
+    (program.contains('/') && !program.starts_with('/')).then(|| (*program).to_owned())
+}
+
+/// `python`, `python3`, `python3.12`.
+fn is_python(name: &str) -> bool {
+    name.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
+}
+
+fn is_script(word: &str) -> bool {
+    !word.starts_with('/') && [".py", ".sh"].iter().any(|ending| word.len() > ending.len() && word.ends_with(ending))
+}
+
+/// The first word that is no option. `None` also where an option of one of `others` has something else run in its place;
+/// those of `with_word` take the next word with them.
+fn first_word<'a>(words: &[&'a str], others: &str, with_word: &str) -> Option<&'a str> {
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let Some(flags) = word.strip_prefix('-').or_else(|| word.strip_prefix('+')) else { return Some(word) };
+        match flags {
+            // What follows is none, whatever it begins with; `-` alone is what comes through a pipe.
+            "-" => return words.next().copied(),
+            "" => return None,
+            // A long one may have a word of its own.
+            long if long.starts_with('-') => return None,
+            short if short.contains(|c| others.contains(c)) => return None,
+            short if short.len() == 1 && with_word.contains(short) => drop(words.next()),
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_script_is_found_where_it_is_certain() {
+        for (run, want) in [
+            (json!(["python3", "trian.py", "--lr=1"]), "trian.py"),
+            (json!(["/usr/bin/python3.12", "-u", "-W", "ignore", "a/b.py"]), "a/b.py"),
+            (json!(["env", "A=1", "python", "--", "x.py"]), "x.py"),
+            (json!(["bash", "-e", "-o", "pipefail", "go.sh"]), "go.sh"),
+            (json!(["./go", "x"]), "./go"),
+            (json!(["tools/go.sh"]), "tools/go.sh"),
+            (json!(["bash", "-ec", "python3 a.py"]), "a.py"),
+            (json!("A=1 B=c python3 a.py \"$@\" | tee log"), "a.py"),
+            (json!("exec ./go.sh && python3 b.py"), "./go.sh"),
+        ] {
+            assert_eq!(script_of(&run).as_deref(), Some(want), "{run}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_anything_is_no_script() {
+        for run in [
+            json!(["python3", "-m", "train.py"]),
+            json!(["python3", "-uc", "train.py"]),
+            json!(["python3", "-", "train.py"]),
+            json!(["python3", "--check-hash-based-pycs", "never", "a.py"]),
+            json!(["python3", "/opt/train.py"]),
+            json!(["python3", "folder"]),
+            json!(["python3"]),
+            json!(["pythonic", "a.py"]),
+            json!(["bash", "-s", "a.sh"]),
+            json!(["/opt/go.sh"]),
+            json!(["go.sh"]),
+            json!(["torchrun", "a.py"]),
+            json!(["env", "-i", "python3", "a.py"]),
+            json!("cd sub && python3 a.py"),
+            json!("python3 $SCRIPT a.py"),
+            json!("python3 'a b.py'"),
+            json!("# python3 a.py"),
+            json!("python3 a.py; true"),
+            json!(""),
+            json!([]),
+            json!(null),
+        ] {
+            assert_eq!(script_of(&run), None, "{run}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_simple_and_within_the_folder() {
+        for (script, want) in
+            [("./a.py", Some("a.py")), ("a/./b.py", Some("a/b.py")), ("../a.py", None), ("a/../b.py", None)]
+        {
+            assert_eq!(within(script), want.map(PathBuf::from), "{script}");
+        }
+    }
+}
