@@ -416,7 +416,7 @@ fn active_next(job: &Job, now: Timestamp) -> Option<String> {
             Some(format!("Next: all workers report that it runs{}.", or_start_limit(job, now)))
         }
         Phase::Starting => Some(format!(
-            "Next: `run` is released to all workers together when all of them are ready{}.",
+            "Next: `run` is started on all workers together when all of them are ready{}.",
             or_start_limit(job, now)
         )),
         Phase::Running => Some(running_next(job, now)),

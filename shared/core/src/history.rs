@@ -94,7 +94,7 @@ mod tests {
         }
         for other in [
             "attempt 2 runs on generation 2",
-            "attempt 2 was released to its workers",
+            "attempt 2 is being started on its workers",
             "attempt x runs on its worker",
             "",
         ] {

@@ -371,7 +371,7 @@ fn of_one_worker_no_number_is_told() {
     let waits = told(&job, WorkerState::Preparing, 10);
     assert_eq!(&*waits.job.message, "its worker is not ready yet");
     let released = told(&waits.job, WorkerState::Ready, 20);
-    assert!(released.notes.concat().contains("attempt 1 is released to its worker"), "{:?}", released.notes);
+    assert!(released.notes.concat().contains("attempt 1 may start on its worker"), "{:?}", released.notes);
     let runs = told(&released.job, WorkerState::Running, 30);
     assert!(runs.notes.concat().contains("attempt 1 runs on its worker"), "{:?}", runs.notes);
 }

@@ -136,6 +136,6 @@ impl Pass<'_> {
             1 => "its worker".to_owned(),
             all => format!("{all} workers"),
         };
-        self.note(format!("attempt {number} is released to {to}"));
+        self.note(format!("attempt {number} may start on {to}"));
     }
 }

@@ -153,7 +153,7 @@ impl Pass<'_> {
             );
         }
         if a.released_at.is_some() {
-            let message = format!("attempt {} was released to its workers{silent}", a.number);
+            let message = format!("attempt {} is being started on its workers{silent}", a.number);
             return (Phase::Starting, Reason::Released, message);
         }
         let prepare = || (Reason::WorkersPreparing, "the TPU is READY; workers prepare".into());

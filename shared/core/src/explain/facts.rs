@@ -88,7 +88,7 @@ fn attempt(job: &Job, a: &Attempt) -> String {
     } else if let Some(at) = a.started_at {
         format!("running since {at:.0}")
     } else if let Some(at) = a.released_at {
-        format!("released at {at:.0}")
+        format!("being started since {at:.0}")
     } else if has_tpu {
         format!("preparing since {:.0}", a.created_at)
     } else {
