@@ -65,6 +65,11 @@ pub(super) const FAULTS: &[(&str, &[&str], &str)] = &[
         "put it behind `--`: rekindle run --tpu TYPE -- python3 train.py",
     ),
     (
+        "$REKINDLE run job.yaml --preset spot-v6e",
+        &["the preset spot-v6e asks for v6e-8, which `tpu.zones` of the job do not offer: us-central1-a"],
+        "name a zone that does, as --zone asia-northeast1-b (`rekindle catalog` lists them), or take `zones` out of the job file: then every zone that has it is tried",
+    ),
+    (
         "$REKINDLE run job.yaml -- python3 trian.py",
         &["the program trian.py is not in the folder that is sent, /"],
         "did you mean train.py?",
@@ -82,7 +87,7 @@ pub(super) const FAULTS: &[(&str, &[&str], &str)] = &[
     (
         "mkdir f; touch f/x; printf '[folders]\np = \"f\"\n' >rekindle.toml; $REKINDLE run job.yaml --folder p -- ./go",
         &["the program ./go is not in the folder that is sent, /", "/f\n"],
-        "name a file of that folder (`--dry-run --files` lists what is sent), or another folder with --folder",
+        "name a file of that folder (`--dry-run --files` lists what is sent), or another folder with --folder; or let `setup` make it",
     ),
     (
         "echo '- a' >list.yaml; $REKINDLE run list.yaml",

@@ -400,7 +400,12 @@ impl Places<'_> {
             offered.retain(|zone| !self.zones.given || meant.contains(zone));
             if offered.is_empty() {
                 let message = format!("{} is not offered in any zone given", accelerator.name);
-                faults.add(word.path.clone(), format!("{message}; it is offered in {everywhere}"));
+                faults.add(
+                    word.path.clone(),
+                    format!(
+                        "{message}; it is offered in {everywhere}: name one of these in `zones`, or leave `zones` out"
+                    ),
+                );
                 continue;
             }
             let near: Vec<&str> = offered.into_iter().filter(|zone| is_near(zone)).collect();

@@ -3,6 +3,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
+use rekindle_core::catalog;
 use serde_json::{Map, Value, json};
 
 use super::arguments::{self, quoted};
@@ -37,9 +38,15 @@ pub(super) fn whole(options: &Run, project: &Project) -> Result<(Map<String, Val
     if let Some(option) = options.command.first().filter(|word| word.starts_with('-') && !Path::new(word).exists()) {
         return Err(no_program(option, file));
     }
+    let mut by_preset = None;
     for name in &options.preset {
         match project.preset(name)? {
-            Some(part) => join(&mut job, part),
+            Some(part) => {
+                if let Some(tpu) = part.get("tpu").filter(|tpu| tpu.get("accelerator").is_some()) {
+                    by_preset = tpu.get("zones").is_none().then_some(name.as_str());
+                }
+                join(&mut job, part);
+            }
             None => place(&mut job, "recovery.preset", Value::from(name.as_str()))?,
         }
     }
@@ -55,7 +62,35 @@ pub(super) fn whole(options: &Run, project: &Project) -> Result<(Map<String, Val
     if let Some(text @ Some(_)) = job.get("tpu").map(Value::as_str) {
         return Err(not_a_map("tpu", text));
     }
-    Ok((job, replaced))
+    match by_preset.filter(|_| options.tpu.is_empty()).and_then(|preset| elsewhere(&job, preset)) {
+        Some(fault) => Err(fault),
+        None => Ok((job, replaced)),
+    }
+}
+
+/// A preset names an accelerator, and the zones of the file offer it nowhere. What is not known here the server decides.
+fn elsewhere(job: &Map<String, Value>, preset: &str) -> Option<Fault> {
+    let tpu = job.get("tpu")?;
+    let zones = tpu.get("zones")?.as_array()?.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?;
+    let accelerator = tpu.get("accelerator")?;
+    let accelerators = match accelerator.as_array() {
+        Some(all) => all.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?,
+        None => vec![accelerator.as_str()?],
+    };
+    let offers = |zone: &str| accelerators.iter().any(|accelerator| catalog::is_offered(accelerator, zone));
+    let is_known = |zone: &&str| !catalog::accelerators_in(zone).is_empty();
+    if zones.is_empty() || !zones.iter().all(is_known) || zones.iter().any(|zone| offers(zone)) {
+        return None;
+    }
+    let first = accelerators.iter().flat_map(|accelerator| catalog::zones_offering(accelerator)).next()?;
+    let (accelerators, zones) = (accelerators.join(", "), zones.join(", "));
+    let fault = Fault::input(format!(
+        "the preset {preset} asks for {accelerators}, which `tpu.zones` of the job do not offer: {zones}"
+    ));
+    Some(fault.next(format!(
+        "name a zone that does, as --zone {first} (`rekindle catalog` lists them), or take `zones` out of the job file: then every \
+         zone that has it is tried"
+    )))
 }
 
 /// An option where a program was to be.
