@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use rekindle_core::decide::{Command, NoSense, apply_command};
+use rekindle_core::decide::{Command, NoSense, SOMEBODY, apply_command};
 use rekindle_core::exec::{ExecAction, ExecOrder, with_order, with_stop};
 use rekindle_core::history::{AttemptEnd, HistoryEntry};
 use rekindle_core::ids::{JobId, WorkerKey};
@@ -134,8 +134,11 @@ impl Engine {
         let asked = Asked { command, if_attempt };
         let applied = |job: &Job, now| {
             let after = apply_command(job, command, now)?;
-            Ok(after.map(|after| {
-                if command == Command::Pause { Job { message: format!("paused by {actor}"), ..after } } else { after }
+            Ok(after.map(|after| match after.message.strip_suffix(SOMEBODY) {
+                Some(what) if matches!(command, Command::Pause | Command::Cancel) => {
+                    Job { message: format!("{what}{actor}"), ..after }
+                }
+                _ => after,
             }))
         };
         self.change(id, command.name(), actor, key, Some(asked), applied).await

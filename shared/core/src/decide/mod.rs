@@ -58,7 +58,7 @@ pub use record::{Outcome as EffectOutcome, record};
 pub(crate) use stand::LAST_HEARD;
 pub use stand::OUTPUTS_MISSING;
 pub use usage::usage_at;
-pub use wish::{Command, NoSense, apply_command};
+pub use wish::{Command, NoSense, SOMEBODY, apply_command};
 pub use workers::saved_by_all;
 
 /// What `decide` needs beside job, observation and time; the same for all jobs.

@@ -85,6 +85,13 @@ fn state(phase: Phase) -> String {
 // Contract section 2: five minutes for `pause`, `stop_grace` for all else.
 pub(super) const PAUSE_GRACE: Duration = Duration::from_mins(5);
 
+/// Who gave a command, at the end of the message of a pause or a cancel: whoever knows the name puts it there.
+pub const SOMEBODY: &str = "a person";
+
+fn cancelled(job: &Job) -> String {
+    format!("{} by {SOMEBODY}", if job.spec.workspace { "deleted" } else { "cancelled" })
+}
+
 /// The job after a command. `Ok(None)`: it holds already. The effects follow from the next `decide`.
 pub fn apply_command(job: &Job, command: Command, now: Timestamp) -> Result<Option<Job>, NoSense> {
     let no = Err(NoSense { command: command.name(), phase: job.phase });
@@ -98,6 +105,8 @@ pub fn apply_command(job: &Job, command: Command, now: Timestamp) -> Result<Opti
                 return Ok(None);
             }
             after.desired = Desired::Cancel;
+            after.reason = Reason::CancelRequested;
+            after.message = cancelled(job);
         }
         // A cancel that was accepted is carried out, also when the next command comes before the pass that begins with it.
         Command::Pause | Command::Unpause | Command::Restart { .. }
@@ -114,7 +123,7 @@ pub fn apply_command(job: &Job, command: Command, now: Timestamp) -> Result<Opti
             }
             after.desired = Desired::Pause;
             after.reason = Reason::PauseRequested;
-            after.message = "paused by a person".into();
+            after.message = format!("paused by {SOMEBODY}");
         }
         Command::Unpause => {
             if job.phase != Phase::Paused {
@@ -192,9 +201,12 @@ impl Pass<'_> {
         match self.job.desired {
             Desired::Cancel if self.job.outcome.is_none() => {
                 self.job.outcome = Some(Outcome::Cancelled);
-                self.job.reason = Reason::CancelRequested;
+                // With the name of who said so. A pass of an older version may have come between.
+                if self.job.reason != Reason::CancelRequested {
+                    self.job.reason = Reason::CancelRequested;
+                    self.job.message = cancelled(&self.job);
+                }
                 let ended = if self.job.spec.workspace { "deleted" } else { "cancelled" };
-                self.job.message = format!("{ended} by a person");
                 self.note(format!("the job is being {ended}"));
             }
             Desired::Cancel | Desired::Run | Desired::Pause => {}
@@ -239,18 +251,22 @@ impl Pass<'_> {
 
     /// Ended by a person: charged to nobody.
     fn mark_ended(&mut self, attempt: u32) {
-        let ended = Ended {
-            at: self.now,
-            kind: None,
-            action: None,
-            charge: None,
-            summary: "ended by a person".into(),
-            verdict: None,
-        };
+        let ended =
+            Ended { at: self.now, kind: None, action: None, charge: None, summary: self.by_whom(), verdict: None };
         if let Some(a) = self.attempt_mut(attempt)
             && a.ended.is_none()
         {
             a.ended = Some(ended);
+        }
+    }
+
+    /// What ends an attempt that no failure does: a cancel or a pause, whose message has the name, or a restart.
+    fn by_whom(&self) -> String {
+        match (self.job.desired, self.job.reason) {
+            (Desired::Cancel, Reason::CancelRequested) | (Desired::Pause, Reason::PauseRequested) => {
+                self.job.message.clone()
+            }
+            _ => format!("ended by {SOMEBODY}"),
         }
     }
 

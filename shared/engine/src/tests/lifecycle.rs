@@ -100,6 +100,22 @@ async fn a_pause_lets_go_and_an_unpause_resumes_on_a_new_generation() {
 }
 
 #[tokio::test]
+async fn who_cancelled_is_told_by_the_job_by_its_history_and_of_its_attempt() {
+    let mut rig = Rig::new().await;
+    rig.submit(json!({})).await;
+    rig.until_phase(Phase::Running, 70).await;
+    rig.command(Command::Cancel, "c").await;
+    let job = rig.until_phase(Phase::Stopping, 60).await;
+    let ended = job.attempts.last().unwrap().ended.as_ref().unwrap();
+    assert_eq!((job.message.as_str(), ended.summary.as_str()), ("cancelled by ann@example.com", job.message.as_str()));
+    let job = rig.until_phase(Phase::Cancelled, 400).await;
+    assert_eq!(job.message, "cancelled by ann@example.com");
+    let history = rig.fakes.store().history(&job.id, 0, 500).await.unwrap();
+    let since = history.iter().skip_while(|entry| entry.cause != "cancel").collect::<Vec<_>>();
+    assert!(since.len() > 1 && since.iter().all(|entry| !entry.message.contains("a person")), "{since:?}");
+}
+
+#[tokio::test]
 async fn a_restart_stays_on_its_slice_unless_asked() {
     let mut rig = Rig::new().await;
     rig.submit(json!({})).await;
