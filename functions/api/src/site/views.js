@@ -167,6 +167,12 @@ const HAPPENED = [
   ["Job", (job) => el("a", { href: `#/job/${encodeURIComponent(job.id)}` }, job.id)], ["Now", phase], ["Owner", (job) => job.owner],
   ["What happened", happened], ["Message", (job) => clamped(job.message)],
 ];
+/** Why attempts ended, in the words of `rekindle since`. */
+const ENDED = {
+  maintenance: "taken for maintenance", lost: "TPU lost", infra_grpc: "connection between workers lost", tpu_runtime: "TPU runtime failed",
+  oom_hbm: "out of TPU memory", oom_host: "out of memory", disk_full: "disk full", storage_network: "storage not reached", auth: "access denied",
+  environment: "module or command missing", user_error: "program failed", timeout: "out of time", unknown: "ended for an unknown cause",
+};
 /** In the words of `rekindle since`. */
 function happened(job) {
   // The first start of a new job is no news of its own; one command of a person may take several orders.
@@ -176,7 +182,7 @@ function happened(job) {
     if (people.at(-1)?.told === told) people.at(-1).count += 1; else people.push({ told, count: 1 });
   }
   const parts = [
-    job.is_new ? "submitted" : null, starts, ...Object.entries(job.ends).map(([kind, count]) => times(kind, count)),
+    job.is_new ? "submitted" : null, starts, ...Object.entries(job.ends).map(([kind, count]) => times(ENDED[kind] ?? kind, count)),
     ...people.map(({ told, count }) => times(told, count)), job.steps ? counted(job.steps, "step") : null,
   ].filter(Boolean).join(", ");
   const end = job.has_ended ? phase(job).textContent : null;

@@ -176,7 +176,7 @@ fn happened(job: &JobDigest) -> String {
         1 if job.is_new => parts.push("started".to_owned()),
         attempts => parts.push(human::count(u64::from(attempts), "start")),
     }
-    parts.extend(job.ends.iter().map(|(kind, times)| times_of(kind.as_str(), *times)));
+    parts.extend(job.ends.iter().map(|(kind, times)| times_of(ended(*kind), *times)));
     // One command of a person may take several orders.
     let same = job.by_people.chunk_by(|one, next| one == next);
     parts.extend(same.map(|told| times_of(&told[0], told.len() as u64)));
@@ -201,6 +201,27 @@ fn happened(job: &JobDigest) -> String {
         let _ = write!(text, "{gap}{end}");
     }
     text
+}
+
+/// Why an attempt ended, for who does not know the names of kinds.
+const fn ended(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::Preempted => "preempted",
+        FailureKind::Maintenance => "taken for maintenance",
+        FailureKind::Lost => "TPU lost",
+        FailureKind::InfraGrpc => "connection between workers lost",
+        FailureKind::TpuRuntime => "TPU runtime failed",
+        FailureKind::OomHbm => "out of TPU memory",
+        FailureKind::OomHost => "out of memory",
+        FailureKind::DiskFull => "disk full",
+        FailureKind::StorageNetwork => "storage not reached",
+        FailureKind::Auth => "access denied",
+        FailureKind::Environment => "module or command missing",
+        FailureKind::UserError => "program failed",
+        FailureKind::Stalled => "stalled",
+        FailureKind::Timeout => "out of time",
+        FailureKind::Unknown => "ended for an unknown cause",
+    }
 }
 
 fn times_of(word: &str, times: impl Into<u64>) -> String {
@@ -290,6 +311,14 @@ mod tests {
         let since: Timestamp = "2026-11-28T09:00:07.5Z".parse().unwrap();
         assert_eq!(nothing(since, "0s", true), "nothing is new since your last look at 2026-11-28 09:00:07 UTC");
         assert_eq!(nothing(since, "1d", false), "nothing happened in the last 1d");
+    }
+
+    #[test]
+    fn ends_are_told_in_words_and_not_by_the_names_of_kinds() {
+        for kind in FailureKind::ALL {
+            assert!(!ended(kind).contains('_'), "{kind:?}");
+        }
+        assert_eq!(times_of(ended(FailureKind::Unknown), 3_u32), "ended for an unknown cause 3 times");
     }
 
     #[test]
