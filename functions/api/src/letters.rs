@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
@@ -12,6 +13,7 @@ use http::HeaderMap;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
+use rekindle_core::ids::JobId;
 use rekindle_core::job::Job;
 use rekindle_ports::store::DeadDoc;
 use rekindle_web::{Caller, Problem, Query, etag};
@@ -59,17 +61,34 @@ pub(crate) async fn list(
         let left = size - letters.len();
         let (found, behind) = docs.dead_letters(job.as_ref(), next, left).await.map_err(|error| store(&error))?;
         next = behind;
-        let ids: BTreeSet<_> = found.iter().filter_map(|letter| letter.job.clone()).collect();
+        let ids: BTreeSet<_> =
+            found.iter().filter_map(|letter| letter.job.clone().or_else(|| wanted(letter))).collect();
         let jobs = docs.jobs_named(&ids).await.map_err(|error| store(&error))?;
         let of = |letter: &DeadDoc| letter.job.as_ref().and_then(|id| jobs.iter().find(|job| job.id == *id));
         let now = api.engine.ports.clock.now();
         let visible = found.iter().filter(|letter| !is_left(letter, now) && shown.has(of(letter).map(AsRef::as_ref)));
-        letters.extend(visible.map(|letter| view(letter)));
+        letters.extend(visible.map(|letter| DeadLetterView { mended_by: mended_by(letter, &jobs), ..view(letter) }));
         if letters.len() >= size || next.is_none() {
             break;
         }
     }
     Ok(etag::json(&headers, &DeadLetterList { letters, next_page_token: next.as_ref().and_then(page::token) }))
+}
+
+/// The id that stands in a job message that could not be used, if as much of it was kept.
+fn wanted(letter: &DeadDoc) -> Option<JobId> {
+    #[derive(Deserialize)]
+    struct Named {
+        id: JobId,
+    }
+    let is_message = letter.source.split('/').next() == Some("jobs");
+    is_message.then(|| serde_json::from_str::<Named>(&letter.excerpt).ok()).flatten().map(|named| named.id)
+}
+
+/// The job of that id, if it was submitted later: whoever sent the message has mended it.
+fn mended_by(letter: &DeadDoc, jobs: &[Arc<Job>]) -> Option<JobId> {
+    let id = wanted(letter)?;
+    jobs.iter().any(|job| job.id == id && job.created_at > letter.at).then_some(id)
 }
 
 /// The newest event that a webhook of the job was not told, with what other webhooks missed before it. It only adds to what is
@@ -128,5 +147,6 @@ fn view(letter: &DeadDoc) -> DeadLetterView {
         job: letter.job.clone(),
         phase: data.map(|data| data.phase),
         tried_until: letter.tried_until,
+        mended_by: None,
     }
 }

@@ -195,9 +195,10 @@ const LETTERS = [
   ["Time", (letter) => clock(letter.at)],
   ["Job", (letter) => (letter.job ? el("a", { href: `#/job/${encodeURIComponent(letter.job)}` }, letter.job) : "-")],
   ["From", (letter) => letter.function], ["Not told", (letter) => letter.phase ?? "-"],
-  ["Message", ({ reason, tried_until: until }) => {
+  ["Message", ({ reason, tried_until: until, mended_by: job }) => {
     const lines = reason.split("\n");
-    const head = `${lines.length > 1 ? `${lines.length} webhooks` : reason}${until ? `; tried again until ${clock(until)}` : ""}`;
+    const after = until ? `; tried again until ${clock(until)}` : job ? `; mended since: it is job ${job}` : "";
+    const head = `${lines.length > 1 ? `${lines.length} webhooks` : reason}${after}`;
     return lines.length > 1 ? el("div", {}, head, el("ul", { class: "facts" }, lines.map((line) => el("li", {}, line)))) : head;
   }],
 ];

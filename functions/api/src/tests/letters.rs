@@ -115,3 +115,33 @@ async fn dead_letters_are_listed_newest_first_page_by_page() {
     served.rig.fakes.docs.set_down(true);
     assert_eq!(served.get("/v1/dead-letters").await.status, 503);
 }
+
+#[tokio::test]
+async fn a_message_that_was_mended_since_names_the_job_that_came_of_it() {
+    let served = Served::new().await;
+    served.post("/v1/jobs", &spec("older")).await;
+    served.rig.advance(1);
+    for (name, excerpt) in
+        [("a", r#"{"id":"train","rnu":"x"}"#), ("b", r#"{"id":"older","rnu":"x"}"#), ("c", r#"{"id":"tr"#)]
+    {
+        let doc = DeadDoc {
+            key: name.into(),
+            source: "jobs/pubsub".into(),
+            reason: "the job spec has a fault".into(),
+            at: served.rig.fakes.clock.now(),
+            excerpt: excerpt.into(),
+            job: None,
+            tried_until: None,
+        };
+        served.rig.fakes.store().bury(name.into(), &doc).await.unwrap();
+        served.rig.advance(1);
+    }
+    let mended = async || {
+        let list = served.get("/v1/dead-letters").await.json();
+        let letters = list["letters"].as_array().unwrap();
+        letters.iter().map(|letter| letter["mended_by"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    assert_eq!(mended().await, [None, None, None], "a job that was there before mended nothing");
+    served.post("/v1/jobs", &spec("train")).await;
+    assert_eq!(mended().await, [None, None, Some("train".to_owned())]);
+}

@@ -301,6 +301,7 @@ fn known(id: &str) -> Option<Value> {
         id if id.starts_with("worn") => Some(space::worn(id)),
         "silent" => Some(seeing::settling()),
         "hooked" => Some(seeing::hooked()),
+        "noted" => Some(seeing::noted()),
         "knocking" => Some(seeing::knocking()),
         "crowd" => Some(seeing::crowd()),
         "mute" => Some(seeing::mute()),

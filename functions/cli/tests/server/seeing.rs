@@ -288,6 +288,13 @@ pub(super) fn hooked() -> Value {
     job
 }
 
+/// A job with a note.
+pub(super) fn noted() -> Value {
+    let mut job = known("good").unwrap();
+    (job["id"], job["spec"]["notes"]) = (json!("noted"), json!("on more chips"));
+    job
+}
+
 /// One whose webhook does not answer.
 pub(super) fn knocking() -> Value {
     let mut job = known("good").unwrap();
@@ -297,7 +304,12 @@ pub(super) fn knocking() -> Value {
 
 pub(super) async fn letters(Query(query): Query<BTreeMap<String, String>>) -> Response {
     let letters = match query.get("job").map(String::as_str) {
-        None => vec![letter(None), letter(Some("hooked"))],
+        None => {
+            let (mut mended, mut earlier) = (letter(None), letter(Some("hooked")));
+            (mended["at"], mended["mended_by"]) = (json!(ago(4000)), json!("good"));
+            (earlier["at"], earlier["phase"]) = (json!(ago(7400)), json!("running"));
+            vec![letter(None), letter(Some("hooked")), mended, earlier]
+        }
         Some("knocking") => vec![waiting_letter()],
         Some("crowd") => vec![crowd_letter()],
         Some("hooked") => vec![letter(Some("hooked"))],

@@ -22,6 +22,9 @@ pub struct DeadLetterView {
     /// It is tried again, at least until then; null: it is given up.
     #[serde(default)]
     pub tried_until: Option<Timestamp>,
+    /// Of a job message: the job that was submitted since under the id that stands in it. It was mended, then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mended_by: Option<JobId>,
 }
 
 /// Webhooks that a sentence names; the others are counted.
@@ -61,6 +64,7 @@ mod tests {
             job: None,
             phase: None,
             tried_until: None,
+            mended_by: None,
         };
         for (reason, want) in [
             ("a: it answered 404", "a: it answered 404"),
