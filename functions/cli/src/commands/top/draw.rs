@@ -20,7 +20,7 @@ use unicode_width::UnicodeWidthStr as _;
 use super::super::workspace;
 use super::JOBS;
 use super::state::{Lower, Pane, State, View};
-use crate::human;
+use crate::{human, table};
 
 /// Below this nothing useful fits.
 const WIDTH_MIN: u16 = 30;
@@ -172,6 +172,10 @@ fn titled(title: &str) -> Block<'static> {
 }
 
 /// A column: title, width, the width of the screen from which on it is shown, cell.
+/// Widths of the columns that every terminal shows; the last takes what is left.
+const PHASE: u16 = 12;
+const WHY_MIN: u16 = 8;
+
 type Column = (&'static str, u16, u16, fn(&JobView, &State) -> String);
 
 const COLUMNS: [Column; 9] = [
@@ -233,10 +237,13 @@ fn jobs(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let columns: Vec<&Column> = COLUMNS.iter().filter(|(_, _, from, _)| area.width >= *from).collect();
     let longest = order.iter().map(|job| job.id.as_str().len()).max().unwrap_or(3);
     let name = u16::try_from(longest.clamp(3, usize::from(area.width / 3))).unwrap_or(20);
-    let widths = [Constraint::Length(name), Constraint::Length(12)]
+    // Between two columns is one blank.
+    let before = columns.iter().fold(name + 1 + PHASE + 1, |sum, (_, width, ..)| sum + width + 1);
+    let why = area.width.saturating_sub(before);
+    let widths = [Constraint::Length(name), Constraint::Length(PHASE)]
         .into_iter()
         .chain(columns.iter().map(|(_, width, _, _)| Constraint::Length(*width)))
-        .chain([Constraint::Min(8)]);
+        .chain([Constraint::Min(WHY_MIN)]);
     let head = ["JOB", "PHASE"].into_iter().chain(columns.iter().map(|(title, ..)| *title)).chain(["WHY"]);
     let rows = order.iter().map(|job| {
         let word = if workspace::is_deleted(job) { "deleted" } else { job.phase.as_str() };
@@ -244,7 +251,7 @@ fn jobs(frame: &mut Frame<'_>, area: Rect, state: &State) {
         let cells = [Line::from(job.id.to_string()), Line::from(phase)]
             .into_iter()
             .chain(columns.iter().map(|(.., cell)| Line::from(cell(job, state))))
-            .chain([Line::from(human::tame(&job.message))]);
+            .chain([Line::from(table::cut(&human::one_line(&job.message), usize::from(why)).into_owned())]);
         Row::new(cells.collect::<Vec<_>>())
     });
     let table = Table::new(rows, widths)

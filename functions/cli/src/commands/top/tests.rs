@@ -222,6 +222,19 @@ fn a_small_terminal_loses_panes_and_columns_and_the_smallest_is_told() {
 }
 
 #[test]
+fn why_a_job_is_where_it_is_ends_with_dots_where_it_is_cut() {
+    let mut state = state();
+    let long = "No capacity of v5litepod-16 in us-central1-a, us-west4-a, europe-west4-b and five more zones, tried again in 4 minutes";
+    state.jobs.insert("old".into(), job("old", "pending", 9000, long));
+    for width in [31, 60, 80, 100, 130] {
+        let text = screen(&state, width, 24);
+        let line = text.lines().find(|line| line.contains("pending") && line.contains("old")).unwrap();
+        assert!(line.trim_end().ends_with('…') && line.contains("No"), "{width}: {text}");
+    }
+    assert!(screen(&state, 300, 24).contains(long), "{}", screen(&state, 300, 24));
+}
+
+#[test]
 fn tab_shows_what_has_no_room() {
     let mut state = state();
     press(&mut state, KeyCode::Down);
