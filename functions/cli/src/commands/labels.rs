@@ -18,7 +18,25 @@ pub(crate) async fn tag(context: &Context, options: Tag) -> Result<()> {
 
 /// Writes the note.
 pub(crate) async fn note(context: &Context, options: Note) -> Result<()> {
+    // Of machines nobody reads what is told beside the answer.
+    if !context.printer.is_json {
+        let former: JobView = typed(context.api.get(&job_path(&options.job, "")?, &[]).await?)?;
+        let former = former.spec.get("notes").and_then(serde_json::Value::as_str).map(str::to_owned);
+        let body = LabelsBody { notes: Some(options.text.clone()), ..LabelsBody::default() };
+        change(context, &options.job, &body).await?;
+        if let Some(told) = former.and_then(|former| replaced(&former, &options.text)) {
+            context.printer.talk(&told);
+        }
+        return Ok(());
+    }
     change(context, &options.job, &LabelsBody { notes: Some(options.text), ..LabelsBody::default() }).await
+}
+
+/// What became of the note that was there.
+fn replaced(former: &str, now: &str) -> Option<String> {
+    let is_gone = !former.is_empty() && former != now;
+    let what = if now.is_empty() { "removed" } else { "replaced" };
+    is_gone.then(|| human::one_line(&format!("note {what}; it was: {former}")))
 }
 
 async fn change(context: &Context, job: &str, body: &LabelsBody) -> Result<()> {
@@ -32,4 +50,16 @@ async fn change(context: &Context, job: &str, body: &LabelsBody) -> Result<()> {
     let notes = view.spec.get("notes").and_then(serde_json::Value::as_str);
     let notes = notes.map_or_else(|| "no note".to_owned(), |notes| format!("note: {notes}"));
     context.printer.line(&human::one_line(&format!("{job} has {tags}; {notes}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_that_goes_is_told_once_more() {
+        assert_eq!(replaced("a\nb", "c").as_deref(), Some("note replaced; it was: a b"));
+        assert_eq!(replaced("a", "").as_deref(), Some("note removed; it was: a"));
+        assert_eq!((replaced("", "a"), replaced("a", "a")), (None, None));
+    }
 }
