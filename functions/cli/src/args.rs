@@ -395,7 +395,7 @@ pub(crate) struct Logs {
     /// Only this worker: w3, or s1w3 where there are slices; `all` is every worker
     #[arg(long, value_name = "wN|all", default_value = "all")]
     pub(crate) worker: String,
-    /// Only what came in since then: so long ago, such as 10m, a day, or a time
+    /// Only what came in since then: so long ago, such as 10m, `yesterday`, a day, such as 2026-11-27, or a time
     #[arg(long, value_name = "TIME", value_parser = crate::moment::argument)]
     pub(crate) since: Option<jiff::Timestamp>,
     /// Only lines that match this regular expression
