@@ -81,6 +81,9 @@ pub(crate) async fn report(context: &Context, job: &str, (end, view): &(End, Opt
         if matches!(end, End::NoSuchJob) {
             printer.fault(&no_such_job(context, job).await);
         }
+        if matches!(end, End::TimedOut) {
+            printer.fault(&timed_out(job, view.as_ref()));
+        }
         return Ok(end.exit());
     }
     match end {
@@ -98,6 +101,26 @@ pub(crate) async fn report(context: &Context, job: &str, (end, view): &(End, Opt
         }
     }
     Ok(end.exit())
+}
+
+/// The same as the warning, for machines.
+fn timed_out(job: &str, view: Option<&JobView>) -> Fault {
+    let phase = view.map_or("not known", |view| view.phase.as_str());
+    Fault::input(format!("{job} has not ended in time"))
+        .because(format!("it is {phase}"))
+        .next(format!("`rekindle wait {job}` waits on, `rekindle explain {job}` tells what it waits for"))
+        .exits(Exit::NotKnown)
+}
+
+/// The server did not come back: the jobs are not lost by that.
+fn given_up(fault: Fault, job: &str) -> Fault {
+    fault
+        .because(format!(
+            "it has not answered for {} minutes: how {job} ended is not known, and it may go on meanwhile",
+            OUTAGE_MAX.as_secs() / 60
+        ))
+        .next(format!("bring the server back (`rekindle doctor` checks it), then `rekindle wait {job}` waits on: nothing is to be submitted again"))
+        .exits(Exit::NotKnown)
 }
 
 async fn no_such_job(context: &Context, job: &str) -> Fault {
@@ -136,7 +159,7 @@ pub(crate) async fn until_end(
                     Instant::now()
                 });
                 if since.elapsed() > OUTAGE_MAX {
-                    return Err(fault.exits(Exit::NotKnown));
+                    return Err(given_up(fault, job));
                 }
             }
             Err(fault) => return Err(fault),
@@ -193,5 +216,21 @@ fn tell_change(context: &Context, job: &str, before: Option<&JobView>, now: &Job
     let is_on_its_way = now.phase != Phase::Stopping && now.reason != Reason::Settling && !now.phase.is_terminal();
     if is_new && context.printer.is_talk_terminal() && is_on_its_way {
         context.printer.talk(&format!("{job} {}: {}", human::phase_of(now), human::tame(&now.message)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_whose_server_stays_away_says_what_becomes_of_the_job_and_what_to_do() {
+        let fault = given_up(Fault::unexpected("no server answers at http://a"), "train-1");
+        assert_eq!(fault.exit(), Exit::NotKnown);
+        let text = fault.text();
+        let next = "bring the server back (`rekindle doctor` checks it), then `rekindle wait train-1` waits on: nothing is to be submitted again";
+        for said in ["not answered for 10 minutes", "may go on meanwhile", next] {
+            assert!(text.contains(said), "{text}");
+        }
     }
 }

@@ -47,6 +47,11 @@ async fn a_wait_that_fails_tells_machines_why_and_a_server_that_is_away_is_no_jo
     let server = server::start().await;
     for (script, exit, cause) in [
         ("$REKINDLE wait nobody --json", 4, "there is no job nobody"),
+        (
+            "$REKINDLE wait train-1 --timeout 1ms --json",
+            4,
+            "`rekindle wait train-1` waits on, `rekindle explain train-1` tells what it waits for",
+        ),
         ("$REKINDLE --server http://127.0.0.1:9 wait train-1 --json", 2, "http://127.0.0.1:9"),
     ] {
         let output = shell(&server, project().path(), script).await;
