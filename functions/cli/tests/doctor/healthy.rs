@@ -1,4 +1,4 @@
-//! A deployment that is well in every point: `doctor` says so, and ends with 0.
+//! A deployment that is well in every point: `doctor` says so, and ends with 0. And one of which a part is not there.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -6,17 +6,19 @@ use std::path::Path;
 use serde_json::{Value, json};
 use sha2::Digest as _;
 
-/// Answers a question by the file that is named after its first words; what no file answers is refused.
+/// Answers a question by the file that is named after its first words; what no file answers is refused. A file that begins with `ERROR`
+/// is how gcloud says that it fails.
 const GCLOUD: &str = r#"#!/bin/bash
 here=$(dirname "$0")
 case "$1 $2" in
   "auth print-access-token") echo "of:${3#*=}"; exit ;;
-  "storage cat") printf abc; exit ;;
+  "storage cat") [ -f "$here/storage cat" ] || { printf abc; exit; } ;;
 esac
 file="$here/$1 $2 $3"
-[ "$1 $2" = "logging read" ] && file="$here/$1 $2"
+case "$1 $2" in "logging read"|"storage cat") file="$here/$1 $2" ;; esac
 [ "$1 $2 $3" = "run services get-iam-policy" ] && file="$file $4"
 [ -f "$file" ] || { echo "ERROR: (gcloud.$1.$2) no answer to $*" >&2; exit 1; }
+if grep -q ^ERROR "$file"; then cat "$file" >&2; exit 1; fi
 cat "$file"
 "#;
 
@@ -166,4 +168,42 @@ async fn a_project_that_is_well_ends_with_0() {
         assert!(found.iter().all(|check| check["verdict"] == "good"), "{found:#?}");
     }
     assert_eq!(code, Some(0), "{checks:#?}");
+}
+
+/// In the words of gcloud 528, which keeps Cloud Storage's 404 from its other errors.
+#[tokio::test]
+async fn what_is_not_there_is_mended_by_what_makes_it() {
+    const APPLY: &str = "`terraform -chdir=infra/envs/example apply`";
+    let publish = format!("`infra/publish.sh infra/envs/example`, then {APPLY}");
+    let bootstrap = "`terraform -chdir=infra/envs/example/bootstrap apply -var-file=../terraform.tfvars`";
+    let of_storage = "ERROR: (gcloud.storage.objects.describe) gs://b%2Fx not found: 404.\n";
+    let unmatched = "ERROR: (gcloud.storage.cat) The following URLs matched no objects or files:\ngs://b/agents/x\n";
+    let absent = "ERROR: (gcloud.x.y.describe) NOT_FOUND: Requested entity was not found.\n";
+    let denied =
+        "ERROR: (gcloud.x.y.describe) [a@b] does not have permission to access it (or it may not exist): denied\n";
+    let unknown = "ERROR: (gcloud.x.y.describe) You do not currently have an active account selected.\n";
+    for (check, words, said, next) in [
+        ("agent", "storage objects describe", of_storage, publish.as_str()),
+        ("digest", "storage cat", unmatched, &publish),
+        ("bucket", "storage buckets describe", of_storage, bootstrap),
+        ("tick", "scheduler jobs describe", absent, APPLY),
+        ("wake-ups", "tasks queues describe", absent, APPLY),
+        ("sink", "logging sinks describe", absent, APPLY),
+        ("indexes", "firestore indexes composite", absent, APPLY),
+        ("invokers", "run services get-iam-policy rekindle-api", absent, APPLY),
+        ("tick", "scheduler jobs describe", denied, "`gcloud scheduler jobs describe rekindle-tick"),
+        ("agent", "storage objects describe", denied, "`gcloud storage objects describe gs://b/agents/"),
+        ("digest", "storage cat", unknown, "`gcloud storage cat gs://b/agents/"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path());
+        std::fs::write(folder.path().join(words), said).unwrap();
+        let (apis, _) = super::apis("").await;
+        let (code, checks) = super::doctor(folder.path(), &apis).await;
+        let bad: Vec<&Value> = checks.iter().filter(|check| check["verdict"] == "bad").collect();
+        assert!(code == Some(1) && bad.len() == 1 && bad[0]["check"] == check, "{words}: {bad:#?}");
+        let told = bad[0]["next"].as_str().unwrap();
+        let is_whole = next.ends_with('`');
+        assert!(if is_whole { told == next } else { told.starts_with(next) }, "{words}: {told}");
+    }
 }

@@ -25,6 +25,7 @@ case "$1 $2" in
     case "$3" in *rekindle-events@*) echo "ERROR: PERMISSION_DENIED: iam.serviceAccounts.getAccessToken" >&2; exit 1 ;; esac
     echo "of:${3#*=}" ;;
   "storage cat") printf abc ;;
+  "logging sinks") echo "ERROR: (gcloud.logging.sinks.describe) NOT_FOUND: Sink rekindle-tpu-events does not exist" >&2; exit 1 ;;
   *) echo "ERROR: (gcloud.$1.$2) PERMISSION_DENIED: not allowed" >&2; exit 1 ;;
 esac
 "#;
@@ -62,8 +63,10 @@ async fn a_project_is_checked_with_gcloud_and_each_fault_has_its_next_step() {
     assert!(of("wake-ups")["next"].as_str().unwrap().contains("gcloud tasks queues resume rekindle-wakeups"));
     assert!(of("topics")["found"].as_str().unwrap().contains("rekindle-jobs"));
     assert_eq!(of("zones")["verdict"], "bad", "the capacity list is empty");
-    assert!(of("sink")["found"].as_str().unwrap().contains("PERMISSION_DENIED"));
-    assert!(of("sink")["next"].as_str().unwrap().contains("gcloud logging sinks describe rekindle-tpu-events"));
+    assert!(of("sink")["found"].as_str().unwrap().contains("NOT_FOUND"));
+    assert_eq!(of("sink")["next"], "`terraform -chdir=infra/envs/example apply`");
+    assert!(of("tick")["found"].as_str().unwrap().contains("PERMISSION_DENIED"));
+    assert!(of("tick")["next"].as_str().unwrap().contains("gcloud scheduler jobs describe rekindle-tick"));
     let asked = std::fs::read_to_string(folder.path().join("asked")).unwrap();
     assert!(asked.contains("storage buckets describe gs://b --project=p --format=json"), "{asked}");
     assert_eq!(of("digest")["verdict"], "bad", "nobody's digest is all zeros");

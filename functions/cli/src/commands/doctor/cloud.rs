@@ -16,6 +16,9 @@ use judge::Judged;
 /// gcloud is a large program: more at once only wait for each other.
 const AT_ONCE: usize = 3;
 
+/// What Terraform makes, and gcloud describes only where it is.
+const APPLIED: [&str; 4] = ["tick", "wake-ups", "sink", "indexes"];
+
 /// Where the deployment is.
 pub(super) struct Place<'a> {
     pub(super) project: &'a str,
@@ -31,6 +34,8 @@ struct Question {
     name: &'static str,
     words: Vec<String>,
     judge: Judge,
+    /// What makes the thing that is asked for, where it is one thing that may be lacking: gcloud fails then.
+    made_by: Option<String>,
 }
 
 /// Asks everything. The services come first: their environment names the bucket, the zones and the agent.
@@ -39,6 +44,7 @@ pub(super) async fn checks(place: &Place<'_>) -> Vec<Check> {
         name: "services",
         words: words(place, &["run", "services", "list", &format!("--region={}", place.region)]),
         judge: Box::new(judge::services),
+        made_by: None,
     };
     let (answer, first) = ask(services, place).await;
     let environment = answer.as_ref().map(judge::Environment::of);
@@ -65,8 +71,12 @@ fn words(place: &Place<'_>, own: &[&str]) -> Vec<String> {
 
 fn questions(place: &Place<'_>) -> Vec<Question> {
     type Plain = fn(&Value, &Place<'_>) -> Judged;
-    let question =
-        |name, own: &[&str], judge: Plain| Question { name, words: words(place, own), judge: Box::new(judge) };
+    let question = |name, own: &[&str], judge: Plain| Question {
+        name,
+        words: words(place, own),
+        judge: Box::new(judge),
+        made_by: APPLIED.contains(&name).then(|| judge::APPLY.to_owned()),
+    };
     let location = format!("--location={}", place.region);
     let refused = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=~\"^rekindle-\" AND \
                    jsonPayload.message=(\"a call without a good token was refused\" OR \"a caller who may not call here was refused\")";
@@ -90,6 +100,7 @@ fn questions(place: &Place<'_>) -> Vec<Question> {
         name: "invokers",
         words: words(place, &["run", "services", "get-iam-policy", service, &format!("--region={}", place.region)]),
         judge: Box::new(move |answer: &Value, place: &Place<'_>| judge::invokers(answer, place, service)),
+        made_by: Some(judge::APPLY.to_owned()),
     }));
     questions
 }
@@ -100,6 +111,7 @@ fn quotas(place: &Place<'_>, capacity: Vec<judge::Bought>) -> Question {
         name: "quotas",
         words: words(place, &["beta", "quotas", "info", "list", "--service=tpu.googleapis.com"]),
         judge: Box::new(move |answer: &Value, place: &Place<'_>| judge::quotas(answer, place, &capacity)),
+        made_by: None,
     }
 }
 
@@ -110,17 +122,19 @@ fn of_environment(place: &Place<'_>, of: &judge::Environment) -> Vec<Question> {
         let words = words(place, &["storage", "buckets", "describe", bucket]);
         let regions = of.regions.clone();
         let judge = Box::new(move |answer: &Value, place: &Place<'_>| judge::bucket(answer, place, &regions));
-        questions.push(Question { name: "bucket", words, judge });
+        questions.push(Question { name: "bucket", words, judge, made_by: Some(judge::BOOTSTRAP.to_owned()) });
     }
     let taken = of.audiences.clone();
     questions.push(Question {
         name: "audiences",
         words: words(place, &["pubsub", "subscriptions", "list"]),
         judge: Box::new(move |answer: &Value, place: &Place<'_>| judge::audiences(answer, place, &taken)),
+        made_by: None,
     });
     if let Some(agent) = &of.agent {
         let words = words(place, &["storage", "objects", "describe", agent]);
-        questions.push(Question { name: "agent", words, judge: Box::new(judge::agent) });
+        let made_by = Some(judge::publish());
+        questions.push(Question { name: "agent", words, judge: Box::new(judge::agent), made_by });
     }
     questions
 }
@@ -136,10 +150,20 @@ async fn ask(question: Question, place: &Place<'_>) -> (Option<Value>, Check) {
             let check = checked(question.name, (question.judge)(&answer, place));
             (Some(answer), check)
         }
-        Err(why) => {
-            (None, bad(question.name, why, format!("`{shown}` must work; see infra/runbooks/first-deployment.md")))
-        }
+        Err(why) => (None, failed(question.name, why, question.made_by, &shown)),
     }
+}
+
+/// What gcloud could not answer: what is not there is made, and who may not ask, or is not known, must be able to.
+fn failed(name: &'static str, why: String, made_by: Option<String>, shown: &str) -> Check {
+    let next = made_by.filter(|_| is_absence(&why));
+    let next = next.unwrap_or_else(|| format!("`{shown}` must work; see infra/runbooks/first-deployment.md"));
+    bad(name, why, next)
+}
+
+/// Whether gcloud failed because the thing is not there, in its own words: those of Cloud Storage are others.
+fn is_absence(why: &str) -> bool {
+    ["NOT_FOUND: ", " not found: 404", "matched no objects or files"].iter().any(|words| why.contains(words))
 }
 
 /// As a person would type it.
@@ -179,7 +203,7 @@ async fn digest(place: &Place<'_>, address: &str) -> Check {
     let words = ["storage", "cat", address, &project, "--quiet"].map(str::to_owned);
     match told(&words).await {
         Ok(bytes) => checked("digest", judge::digest(address, &bytes)),
-        Err(why) => bad("digest", why, format!("`gcloud {}` must work", shown(&words))),
+        Err(why) => failed("digest", why, Some(judge::publish()), &format!("gcloud {}", shown(&words))),
     }
 }
 

@@ -20,8 +20,8 @@ pub(super) use invokers::invokers;
 pub(super) use quotas::quotas;
 pub(super) use roles::roles;
 
-/// What the functions call, and what doctor itself asks; the rest of `infra/modules/bootstrap` is for Terraform.
-const APIS: [&str; 13] = [
+/// What functions and workers call, and what doctor itself asks; the rest of `infra/modules/bootstrap` is for Terraform.
+const APIS: [&str; 16] = [
     "tpu.googleapis.com",
     "run.googleapis.com",
     "firestore.googleapis.com",
@@ -34,7 +34,10 @@ const APIS: [&str; 13] = [
     "compute.googleapis.com",
     "cloudresourcemanager.googleapis.com",
     "cloudquotas.googleapis.com",
+    "iam.googleapis.com",
     "iamcredentials.googleapis.com",
+    "secretmanager.googleapis.com",
+    "artifactregistry.googleapis.com",
 ];
 const TOPICS: [&str; 5] =
     ["rekindle-jobs", "rekindle-hints", "rekindle-events", "rekindle-tpu-events", "rekindle-dead-letter"];
@@ -44,7 +47,14 @@ const INDEXES: &str = include_str!("../../../../../../infra/firestore.indexes.js
 /// The tick runs each minute; a few may be late.
 const TICK_AGE_MAX: SignedDuration = SignedDuration::from_mins(5);
 pub(super) const APPLY: &str = "`terraform -chdir=infra/envs/example apply`";
-const PUBLISH: &str = "`infra/publish.sh infra/envs/example`";
+/// What makes the bucket.
+pub(super) const BOOTSTRAP: &str =
+    "`terraform -chdir=infra/envs/example/bootstrap apply -var-file=../terraform.tfvars`";
+
+/// What brings the agent, and lets the services name it.
+pub(super) fn publish() -> String {
+    format!("`infra/publish.sh infra/envs/example`, then {APPLY}")
+}
 
 /// The outcome of one check.
 pub(super) struct Judged {
@@ -83,12 +93,12 @@ fn missing<'a>(wanted: &[&'a str], there: &BTreeSet<&str>) -> Vec<&'a str> {
     wanted.iter().copied().filter(|name| !there.contains(name)).collect()
 }
 
-/// The APIs that the functions call are on.
+/// The APIs that functions and workers call are on.
 pub(super) fn apis(answer: &Value, place: &Place<'_>) -> Judged {
     let there: BTreeSet<&str> = list(answer).iter().map(|api| text(api, "/config/name")).collect();
     let missing = missing(&APIS, &there);
     if missing.is_empty() {
-        return good("all that the functions call are on");
+        return good("all that functions and workers call are on");
     }
     bad(
         format!("off: {}", missing.join(", ")),
@@ -383,7 +393,7 @@ pub(super) fn digest(address: &str, bytes: &[u8]) -> Judged {
         return good("the agent's bytes have the digest of its name");
     }
     let told = format!("the agent's bytes have the digest {}…: workers refuse it", &found[..12]);
-    bad(told, format!("{PUBLISH}, then {APPLY}"))
+    bad(told, publish())
 }
 
 /// The agent is where workers fetch it, under the name of its digest.
@@ -393,7 +403,7 @@ pub(super) fn agent(answer: &Value, _: &Place<'_>) -> Judged {
     let size = answer.pointer("/size").and_then(|size| size.as_u64().or_else(|| size.as_str()?.parse().ok()));
     match size {
         Some(size) if is_digest && size > 0 => good(format!("sha256 {}…, {:.1} MB", &name[..12], size as f64 / 1e6)),
-        _ => bad(format!("{name:?} is no published agent"), format!("{PUBLISH}, then {APPLY}")),
+        _ => bad(format!("{name:?} is no published agent"), publish()),
     }
 }
 

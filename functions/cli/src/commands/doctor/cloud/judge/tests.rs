@@ -65,6 +65,9 @@ fn zones_lie_in_the_regions_of_the_bucket() {
     assert_eq!(zones(&Environment::default()).verdict, Verdict::Bad);
 }
 
+/// What no function and no worker calls.
+const OF_TERRAFORM: [&str; 5] = ["billingbudgets", "cloudbilling", "iap", "monitoring", "serviceusage"];
+
 #[test]
 fn apis_and_topics_that_are_missing_are_named_with_their_command() {
     let all: Vec<Value> = APIS.iter().map(|name| json!({"config": {"name": name}})).collect();
@@ -72,6 +75,9 @@ fn apis_and_topics_that_are_missing_are_named_with_their_command() {
     let bootstrap = include_str!("../../../../../../../infra/modules/bootstrap/main.tf");
     let unmade: Vec<&&str> = APIS.iter().filter(|name| !bootstrap.contains(&format!("    \"{name}\",\n"))).collect();
     assert!(unmade.is_empty(), "bootstrap turns these on never: {unmade:?}");
+    let made = bootstrap.lines().filter_map(|line| line.trim().strip_prefix('"')?.strip_suffix(".googleapis.com\","));
+    let unasked: Vec<&str> = made.filter(|name| !APIS.contains(&format!("{name}.googleapis.com").as_str())).collect();
+    assert_eq!(unasked, OF_TERRAFORM, "what functions or workers call is asked for");
     let off = apis(&json!(all[1..]), &PLACE);
     assert_eq!(next(&off), "`gcloud services enable tpu.googleapis.com --project=p`");
     let there: Vec<Value> = TOPICS.iter().map(|name| json!({"name": format!("projects/p/topics/{name}")})).collect();
