@@ -7,7 +7,7 @@
 #   rekindle-agent-sha256  its digest
 #   rekindle-agent-args    optional: words that stand before the agent's own arguments
 #                          (`__agent` if the binary is the command line)
-# Environment: REKINDLE_HOME, GCE_METADATA_HOST.
+# Environment: REKINDLE_HOME, GCE_METADATA_HOST, STORAGE_EMULATOR_HOST (another Cloud Storage, as the agent has it).
 set -euo pipefail
 
 METADATA="http://${GCE_METADATA_HOST:-metadata.google.internal}/computeMetadata/v1/instance"
@@ -119,9 +119,10 @@ read_attributes() {
 
 get_agent() {
   is_agent "$AGENT" && return 0
-  local part="$AGENT.part" object bucket token
+  local part="$AGENT.part" storage="${STORAGE_EMULATOR_HOST:-https://storage.googleapis.com}" object bucket token
   case "$URL" in
     gs://*)
+      [[ "$storage" == *://* ]] || storage="http://$storage"
       bucket="${URL#gs://}"
       object="${bucket#*/}"
       bucket="${bucket%%/*}"
@@ -129,7 +130,7 @@ get_agent() {
       token="${token#*\"access_token\"}"
       token="${token#*\"}"
       token="${token%%\"*}"
-      fetch "https://storage.googleapis.com/storage/v1/b/$bucket/o/${object//\//%2F}?alt=media" "$part" \
+      fetch "${storage%/}/storage/v1/b/$bucket/o/${object//\//%2F}?alt=media" "$part" \
         "Authorization: Bearer $token" || return 1
       ;;
     file://*) cp "${URL#file://}" "$part" || return 1 ;;

@@ -17,19 +17,20 @@ use crate::evidence::skipped;
 const TOOLS: [&str; 10] = ["bash", "cat", "chmod", "cp", "mkdir", "mv", "rm", "sha256sum", "sleep", "env"];
 
 async fn bring_up(path: Option<&Path>, cuts: usize) {
-    let downloads = bring_up_for("exit 0", Exit::Code(0), path, cuts).await;
+    let cloud = Cloud::start("exit 0").await;
+    let url = format!("http://{}/agent-binary", cloud.address);
+    let downloads = bring_up_for(&cloud, &url, "exit 0", Exit::Code(0), path, cuts).await;
     let goes_on = downloads.windows(2).all(|pair| pair[0] < pair[1]);
     assert!(downloads.len() == cuts + 1 && downloads[0] == 0 && goes_on, "where the last was cut: {downloads:?}");
 }
 
 /// The script runs until its program has ended so. Where each download began.
-async fn bring_up_for(run: &str, exit: Exit, path: Option<&Path>, cuts: usize) -> Vec<usize> {
-    let cloud = Cloud::start(run).await;
-    let worker = Worker::bare(&cloud);
+async fn bring_up_for(cloud: &Cloud, url: &str, run: &str, exit: Exit, path: Option<&Path>, cuts: usize) -> Vec<usize> {
+    let worker = Worker::bare(cloud);
     let binary = std::fs::read(env!("CARGO_BIN_EXE_rekindle-agent")).unwrap();
     cloud.set(|inner| {
         let values = [
-            ("attributes/rekindle-agent-url", format!("http://{}/agent-binary", cloud.address)),
+            ("attributes/rekindle-agent-url", url.to_owned()),
             ("attributes/rekindle-agent-sha256", hex::encode(Sha256::digest(&binary))),
         ];
         inner.values.extend(values.map(|(key, value)| (key.to_owned(), value)));
@@ -38,6 +39,7 @@ async fn bring_up_for(run: &str, exit: Exit, path: Option<&Path>, cuts: usize) -
     });
     let mut command = Command::new("bash");
     command.arg("-c").arg(rekindle_agent::STARTUP_SCRIPT).env("TPU_EMULATOR", "1");
+    command.env("STORAGE_EMULATOR_HOST", &cloud.address);
     worker.environment(&mut command);
     if let Some(path) = path {
         command.env("PATH", path);
@@ -68,18 +70,37 @@ async fn an_agent_that_was_removed_is_fetched_again_once_it_is_to_be_started() {
     let run = "rm -rf \"${REKINDLE_PROGRESS_FILE%/*/*/*/*/*}\"
         until [ -e \"${REKINDLE_PROGRESS_FILE%/*}/run.started.json\" ]; do sleep 0.02; done
         read -r pid name state agent rest </proc/$PPID/stat; kill -9 $agent; exit 3";
-    assert_eq!(bring_up_for(run, Exit::Code(3), None, 0).await, [0, 0]);
+    let cloud = Cloud::start(run).await;
+    let url = format!("http://{}/agent-binary", cloud.address);
+    assert_eq!(bring_up_for(&cloud, &url, run, Exit::Code(3), None, 0).await, [0, 0]);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_startup_script_needs_no_http_client() {
+/// A folder with what every Linux has.
+fn tools() -> tempfile::TempDir {
     let tools = tempfile::tempdir().unwrap();
     for tool in TOOLS {
         let found =
             std::env::split_paths(&std::env::var_os("PATH").unwrap()).map(|dir| dir.join(tool)).find(|p| p.exists());
         symlink(found.unwrap(), tools.path().join(tool)).unwrap();
     }
-    bring_up(Some(tools.path()), 0).await;
+    tools
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_startup_script_needs_no_http_client() {
+    bring_up(Some(tools().path()), 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_in_a_bucket_is_fetched_by_its_name_with_the_machines_token() {
+    let tools = tools();
+    let digest = hex::encode(Sha256::digest(std::fs::read(env!("CARGO_BIN_EXE_rekindle-agent")).unwrap()));
+    for path in [None, Some(tools.path())] {
+        let cloud = Cloud::start("exit 0").await;
+        bring_up_for(&cloud, &format!("gs://b/agents/{digest}"), "exit 0", Exit::Code(0), path, 0).await;
+        let address = format!("/storage/v1/b/b/o/agents%2F{digest}?alt=media");
+        assert_eq!(cloud.set(|inner| inner.objects.clone()), [(address, "Bearer the-machines".to_owned())]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
