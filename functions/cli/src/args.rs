@@ -355,8 +355,8 @@ Examples:
 `gcloud pubsub topics publish rekindle-jobs --message=\"$(rekindle run job.yaml --no-code --dry-run --json)\"` \
 submits the same by way of Pub/Sub.
 
-A script that the program names (`python3 train.py`, `./go.sh`) and the folder lacks is refused before anything is sent; \
-where `setup` may make it there is a warning.";
+A script that the program names (`python3 train.py`, `./go.sh`) and the folder lacks is refused before anything \
+is sent; where `setup` may make it there is a warning.";
 
 /// A command on one job.
 #[derive(Debug, Args)]
