@@ -23,7 +23,7 @@ pub struct DeadLetterView {
     #[serde(default)]
     pub tried_until: Option<Timestamp>,
     /// Of a job message: the job that was submitted since under the id that stands in it. It was mended, then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub mended_by: Option<JobId>,
 }
 
