@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::machine::Name;
+use crate::shim::{self, Papers};
 
 /// Environment variable that marks a program of ours and everything it starts.
 pub(crate) const MARK: &str = "REKINDLE_MARK";
@@ -202,7 +203,7 @@ fn marked(pid: i32, is: impl Fn(&[u8]) -> bool) -> bool {
 }
 
 /// What must not live when a program is started: other attempts' processes and its own. It is known by the mark alone, whatever has
-/// become of the papers, which may be gone or copied.
+/// become of the papers, which may be gone or copied. What a shim that lives keeps is spared: it is to be adopted.
 #[derive(Debug, Clone)]
 pub(crate) struct Fence {
     /// Of the agent.
@@ -232,17 +233,30 @@ impl Fence {
         Ok((alive, is_begun))
     }
 
+    /// True where a shim that lives has claimed the program: what is alive of it is kept.
+    fn is_kept(&self) -> bool {
+        Papers::new(&self.folder, self.name.as_str()).claimed().is_some_and(Birth::is_alive)
+    }
+
     /// Waits until nothing of an earlier attempt lives, which is ended; of `setup`, nothing of an earlier start of it, too. True if the
-    /// program itself was begun and lives.
+    /// program itself was begun and lives, and no shim keeps it: one that does puts its papers there again, and has the time for that.
     pub(crate) async fn is_begun(&self) -> bool {
-        let (mut kill_at, mut looks_empty) = (None, 0);
+        let (mut kill_at, mut kept_by, mut looks_empty, mut is_warned) = (None, None, 0, false);
         loop {
             let fence = self.clone();
-            let Ok(Ok((alive, is_begun))) = tokio::task::spawn_blocking(move || fence.alive()).await else {
+            let look = tokio::task::spawn_blocking(move || (fence.is_kept(), fence.alive())).await;
+            let Ok((is_kept, Ok((alive, is_begun)))) = look else {
                 tracing::warn!("the process table cannot be read; nothing is proved to have ended");
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 continue;
             };
+            if is_kept {
+                return false;
+            }
+            if is_begun && Instant::now() < *kept_by.get_or_insert_with(|| Instant::now() + 2 * shim::LOOK_EACH) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            }
             if is_begun && self.name == Name::Run {
                 return true;
             }
@@ -257,6 +271,9 @@ impl Fence {
             looks_empty = 0;
             let is_first = kill_at.is_none();
             let is_over = Instant::now() >= *kill_at.get_or_insert_with(|| Instant::now() + LEFTOVER_GRACE);
+            if is_over && !std::mem::replace(&mut is_warned, true) {
+                tracing::warn!(?alive, "what was begun before has not ended in time; it is killed and waited for");
+            }
             for birth in alive {
                 if is_over {
                     birth.signal(Signal::KILL);

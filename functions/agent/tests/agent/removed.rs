@@ -417,6 +417,50 @@ async fn a_setup_that_lives_is_ended_before_it_is_begun_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_shim_that_lives_keeps_is_adopted_though_its_papers_are_not_there_yet() {
+    for name in ["setup", "run"] {
+        let text = "echo $$ >>starts; until [ -e go ]; do sleep 0.02; done";
+        let cloud = Cloud::start(if name == "run" { text } else { "exit 0" }).await;
+        if name == "setup" {
+            let setup = Some(rekindle_core::spec::CommandLine::Shell(text.to_owned()));
+            cloud.set(|inner| inner.order.work.as_mut().unwrap().setup = setup);
+        }
+        let mut worker = Worker::start(&cloud);
+        if name == "run" {
+            cloud.until_running(1).await;
+        }
+        let program = worker.line("starts").await;
+        let generation = worker.home().join("jobs/train/g2");
+        let [claim, started] = ["claim", "started"].map(|paper| generation.join(format!("a1/{name}.{paper}.json")));
+        let step = || {
+            let state = serde_json::from_slice::<Value>(&std::fs::read(generation.join("state.json")).ok()?).ok()?;
+            state["attempt"]["step"].as_str().map(str::to_lowercase).filter(|step| step == name)
+        };
+        poll("it is written down", step).await;
+        poll("its papers are there", || started.exists().then_some(())).await;
+        worker.kill_agent();
+        let remove = || [&claim, &started].map(|paper| std::fs::remove_file(paper).unwrap());
+        remove();
+        // Its shim has just looked, and does not so soon again.
+        poll("its papers are there again", || (claim.exists() && started.exists()).then_some(())).await;
+        remove();
+        worker.start_agent();
+        poll("its papers are there again", || (claim.exists() && started.exists()).then_some(())).await;
+        assert!(is_alive(&program), "{name}");
+        std::fs::write(worker.work().join("go"), "").unwrap();
+        if name == "setup" {
+            cloud.until_state(1, WorkerState::Ready).await;
+            cloud.want(Want::Run);
+        }
+        let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+        assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Code(0), false), "{name}: {:?}", exit.evidence.tail);
+        assert_eq!(worker.line("starts").await, program, "{name}: once");
+        let said = std::fs::read_to_string(generation.join("a1/stderr")).unwrap_or_default();
+        assert_eq!(said, "", "{name}: nothing is said to have been ended");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_of_an_attempt_that_was_copied_is_not_taken_for_a_later_attempt() {
     let run = "folder=\"${REKINDLE_PROGRESS_FILE%/*}\"; cp -a \"$folder\" \"${folder%1}2\"; touch copied
         until [ -e go ]; do sleep 0.02; done; exit 3";
