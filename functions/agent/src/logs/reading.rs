@@ -60,7 +60,7 @@ pub(super) fn data_from(path: &Path, at: u64) -> u64 {
             let next = seek(&file, SeekFrom::Hole(data))?;
             // Where a hole begins or ends within a page, and between two, the rest of the page is zeros.
             let until = if data > at { data.saturating_add(PAGE) } else { next };
-            let is_edge = data > at || (next < len && next - data < PAGE);
+            let is_edge = data > at || (next < len && next - data <= PAGE);
             let zeros = if is_edge { zeros(&file, data, until.min(len))? } else { 0 };
             if !is_edge || data + zeros < until.min(len) {
                 return Ok(if data > at { data + zeros } else { at });

@@ -386,3 +386,22 @@ async fn what_was_dropped_and_freed_is_a_gap_with_its_count_also_where_the_paper
     // How far it was sent nobody knows.
     assert!(told(&chunks, 1, "stderr") == said[..8].repeat(2) + &gap(8, dropped[1]));
 }
+
+#[test]
+fn a_page_of_zeros_before_a_hole_holds_up_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stdout");
+    let mut said = vec![0; 4096];
+    said.extend(lines(2 * 4096).bytes().chain(*b"end\n"));
+    std::fs::write(&path, &said).unwrap();
+    assert!(punch(&path, 4096, 3 * 4096));
+    let next = plan(&path, &Cursor::default(), u64::MAX, false);
+    assert_eq!(next, Some(Pending { dropped: 3 * 4096, len: 4, lost: 0 }));
+    // What was said before it is sent, and the zeros are of the gap then.
+    std::fs::write(&path, [&said[4096..2 * 4096], &said].concat()).unwrap();
+    assert!(punch(&path, 2 * 4096, 4 * 4096));
+    let first = plan(&path, &Cursor::default(), u64::MAX, false);
+    assert_eq!(first, Some(Pending { len: 4096, ..Pending::default() }));
+    let next = plan(&path, &Cursor { offset: 4096, ..Cursor::default() }, u64::MAX, false);
+    assert_eq!(next, Some(Pending { dropped: 3 * 4096, len: 4, lost: 0 }));
+}
