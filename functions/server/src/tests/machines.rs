@@ -152,6 +152,34 @@ fn changed(report: &Report, change: impl FnOnce(&mut Report)) -> Call {
     Call::post("/agent/v1/report", serde_json::to_string(&report).unwrap())
 }
 
+/// How a call without a good token of its machine is answered, and what the log says of it.
+const UNKNOWN: (u16, &str) = (401, "a call without a good token was refused");
+/// The same of one with a token that is not its own.
+const WRONG: (u16, &str) = (401, "a call with a wrong token");
+/// The same of another VM's.
+const OTHER_VM: (u16, &str) = (403, "it calls as t1v-n-2-w-0");
+
+/// Whether one of the lines is a warning with these words.
+fn warns(lines: &str, words: &str) -> bool {
+    lines.lines().any(|line| line.contains("WARN") && line.contains(words))
+}
+
+/// A call that must be refused so, with a line that says why.
+async fn is_refused(
+    (world, name): (&World, &str),
+    call: &Call,
+    (machine, token): (Option<&Value>, Option<&str>),
+    (status, said): (u16, &str),
+) {
+    let log = Log::default();
+    let listening = log.listen();
+    let answer = world.agent(call, machine, token).await;
+    drop(listening);
+    let lines = log.take();
+    assert_eq!(answer.status, status, "{name} at {}: {}", call.path, answer.text());
+    assert!(warns(&lines, said), "{name} at {}: {lines}", call.path);
+}
+
 #[tokio::test]
 async fn every_bad_token_of_a_machine_is_refused_at_every_path_of_agents_and_changes_nothing() {
     bad_machines_are_refused(Mode::Verify).await;
@@ -181,18 +209,31 @@ async fn bad_machines_are_refused(mode: Mode) {
     let mut bad = world.bad(&machine);
     // People's own audience is for their door alone.
     bad.push(("gcloud's audience", Some(of_gcloud), "audience"));
+    let log = Log::default();
+    let listening = log.listen();
     for (call, own) in &calls {
         for (name, identity, told) in &bad {
             let of_machine = identity.as_ref().map(|token| ("x-serverless-authorization", format!("Bearer {token}")));
             let of_agent = own.map(|token| ("authorization", format!("Bearer {token}")));
             let headers: Vec<_> = of_machine.into_iter().chain(of_agent).collect();
+            log.take();
             let answer = world.send(call, &headers).await;
             assert_eq!(answer.status, 401, "{name} at {}: {}", call.path, answer.text());
             // Without one of its machine, an agent's own token is in its place.
-            let is_told = identity.is_none() || answer.json()["detail"].as_str().unwrap().contains(told);
-            assert!(is_told, "{name} at {}: {}", call.path, answer.text());
+            let told = if identity.is_none() && own.is_some() { "cannot be read" } else { told };
+            assert!(
+                answer.json()["detail"].as_str().unwrap().contains(told),
+                "{name} at {}: {}",
+                call.path,
+                answer.text()
+            );
+            let lines = log.take();
+            assert!(warns(&lines, UNKNOWN.1) && warns(&lines, told), "{name} at {}: {lines}", call.path);
+            let shown = [identity.as_deref(), *own].into_iter().flatten().find(|t| t.len() > 10 && lines.contains(t));
+            assert_eq!(shown, None, "{name} at {}: a token in the log", call.path);
         }
     }
+    drop(listening);
     let after = (world.rig.fakes.docs.dump(), world.rig.fakes.objects.list("", None, 100).await.unwrap());
     assert_eq!(after, before);
     assert!(world.rig.fakes.hints.take().is_empty());
@@ -260,20 +301,22 @@ async fn agents_tokens_are_bound(mode: Mode) {
     let report = exit_report(now);
     let same = changed(&report, |_| {});
     let before = stored(&world);
+    let both = (Some(&machine), Some(token));
+    let (unnamed, unproven) = ((None, Some(token)), (Some(&machine), None));
     for (name, call) in [
         ("another job", changed(&report, |r| r.job = JobId::parse("other").unwrap())),
         ("another generation", changed(&report, |r| r.generation = 2)),
         ("another worker", changed(&report, |r| r.key.worker = 1)),
     ] {
-        assert_eq!(world.agent(&call, Some(&machine), Some(token)).await.status, 401, "{name}");
+        is_refused((&world, name), &call, both, WRONG).await;
     }
     let other_vm = changed(&report, |r| r.instance = "t1v-n-2-w-0".into());
-    assert_eq!(world.agent(&other_vm, Some(&machine), Some(token)).await.status, 403);
-    assert_eq!(world.agent(&same, None, Some(token)).await.status, 401, "without its machine's token");
-    assert_eq!(world.agent(&same, Some(&machine), None).await.status, 401, "without its own");
+    is_refused((&world, "another VM"), &other_vm, both, OTHER_VM).await;
+    is_refused((&world, "without its machine's token"), &same, unnamed, UNKNOWN).await;
+    is_refused((&world, "without its own"), &same, unproven, WRONG).await;
     other_attempts_are_answered(&world, &report, &machine, token).await;
-    assert_eq!(world.agent(&log_chunk(INSTANCE), None, Some(token)).await.status, 401);
-    assert_eq!(world.agent(&log_chunk("t1v-n-2-w-0"), Some(&machine), Some(token)).await.status, 403);
+    is_refused((&world, "without its machine's token"), &log_chunk(INSTANCE), unnamed, UNKNOWN).await;
+    is_refused((&world, "another VM"), &log_chunk("t1v-n-2-w-0"), both, OTHER_VM).await;
     for of in [exec_chunk, output] {
         let own = of("train", 1, 0, INSTANCE);
         for (name, call) in [
@@ -281,13 +324,12 @@ async fn agents_tokens_are_bound(mode: Mode) {
             ("another generation", of("train", 2, 0, INSTANCE)),
             ("another worker", of("train", 1, 1, INSTANCE)),
         ] {
-            assert_eq!(world.agent(&call, Some(&machine), Some(token)).await.status, 401, "{name} at {}", call.path);
+            is_refused((&world, name), &call, both, WRONG).await;
         }
-        let other_vm = of("train", 1, 0, "t1v-n-2-w-0");
-        assert_eq!(world.agent(&other_vm, Some(&machine), Some(token)).await.status, 403, "{}", own.path);
-        assert_eq!(world.agent(&own, None, Some(token)).await.status, 401, "without its machine's token: {}", own.path);
-        assert_eq!(world.agent(&own, Some(&machine), None).await.status, 401, "without its own: {}", own.path);
-        assert_eq!(world.agent(&own, Some(&machine), Some("abc")).await.status, 401, "another: {}", own.path);
+        is_refused((&world, "another VM"), &of("train", 1, 0, "t1v-n-2-w-0"), both, OTHER_VM).await;
+        is_refused((&world, "without its machine's token"), &own, unnamed, UNKNOWN).await;
+        is_refused((&world, "without its own"), &own, unproven, WRONG).await;
+        is_refused((&world, "another"), &own, (Some(&machine), Some("abc")), WRONG).await;
     }
     assert_eq!(stored(&world), before, "what was refused or is of another attempt changes nothing");
     assert!(world.rig.fakes.hints.take().is_empty());
