@@ -118,6 +118,7 @@ module "observability" {
   project_number  = data.google_project.this.number
   emails          = var.admins
   alerts          = var.alerts
+  tick_absence    = var.tick_absence
   billing_account = var.budget ? data.google_project.this.billing_account : null
   max_usd_per_day = var.max_usd_per_day
 }

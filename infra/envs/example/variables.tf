@@ -154,6 +154,12 @@ variable "alerts" {
   default     = true
 }
 
+variable "tick_absence" {
+  description = "Whether an alert also tells of a tick that ceased without a word while no job lives. It is a second reference to a metric."
+  type        = bool
+  default     = false
+}
+
 variable "budget" {
   description = "Whether to make a budget. It takes rights on the billing account."
   type        = bool

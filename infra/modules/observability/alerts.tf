@@ -138,6 +138,40 @@ resource "google_monitoring_alert_policy" "oldest_message" {
   }
 }
 
+# While no job lives the tick alone calls `reconcile`, so that no line tells of a tick that ceased. A metric of Cloud Run's own: one of ours
+# would have to be known before the policy is made.
+resource "google_monitoring_alert_policy" "tick_absence" {
+  count = var.alerts && var.tick_absence ? 1 : 0
+
+  project               = var.project
+  display_name          = "Rekindle: Nothing calls reconcile"
+  combiner              = "OR"
+  severity              = "CRITICAL"
+  notification_channels = local.channels
+
+  conditions {
+    display_name = "no tick, and nothing else, has called reconcile for ten minutes"
+    condition_absent {
+      filter = join(" AND ", [
+        "resource.type = \"cloud_run_revision\"",
+        "metric.type = \"run.googleapis.com/request_count\"",
+        "resource.labels.service_name = \"rekindle-reconcile\"",
+      ])
+      duration = "600s"
+      aggregations {
+        alignment_period     = "60s"
+        per_series_aligner   = "ALIGN_DELTA"
+        cross_series_reducer = "REDUCE_SUM"
+      }
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "See infra/runbooks/stuck-job.md: does the tick run?"
+  }
+}
+
 resource "google_billing_budget" "month" {
   count = var.billing_account == null ? 0 : 1
 

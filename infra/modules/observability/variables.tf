@@ -18,6 +18,11 @@ variable "alerts" {
   type        = bool
 }
 
+variable "tick_absence" {
+  description = "Whether an alert policy of its own tells that no tick comes: a second reference to a metric."
+  type        = bool
+}
+
 variable "billing_account" {
   description = "Billing account of the project; null: no budget is made."
   type        = string

@@ -6,7 +6,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use crate::files::{infra, root, sources, text};
-use crate::plan::{Plan, example};
+use crate::plan::{Plan, example, example_variables, plan};
 
 fn texts<'a>(plan: &'a Plan, ty: &'a str, name: &str) -> Vec<&'a str> {
     plan.of(ty).map(|r| r.values[name].as_str().unwrap()).collect()
@@ -192,6 +192,33 @@ fn a_message_may_wait_for_ten_minutes_and_a_peak_of_a_minute_is_none() {
     // The oldest of each subscription, and of all of them.
     assert_eq!(aggregation["per_series_aligner"], "ALIGN_MAX");
     assert_eq!(aggregation["cross_series_reducer"], "REDUCE_MAX");
+}
+
+#[test]
+fn a_condition_tells_of_a_tick_that_ceased_only_where_it_is_asked_for() {
+    const TITLE: &str = "Rekindle: Nothing calls reconcile";
+    let titles = |plan: &Plan| {
+        let all = texts(plan, "google_monitoring_alert_policy", "display_name");
+        all.into_iter().filter(|title| *title == TITLE).count()
+    };
+    assert_eq!(titles(&example()), 0, "it is off by default: it takes an idle month above a dollar");
+    let with = |alerts: bool| {
+        let mut variables = example_variables();
+        variables.insert("alerts".into(), alerts.into());
+        variables.insert("tick_absence".into(), true.into());
+        plan(&infra().join("envs/example"), &variables)
+    };
+    assert_eq!(titles(&with(false)), 0, "without alerts there is none");
+    let plan = with(true);
+    let policy = &plan.named_by("google_monitoring_alert_policy", "display_name", TITLE).values;
+    let condition = &policy["conditions"][0]["condition_absent"][0];
+    let filter = condition["filter"].as_str().unwrap();
+    let services = texts(&plan, "google_cloud_run_v2_service", "name");
+    assert!(services.iter().any(|name| filter.contains(&format!("service_name = \"{name}\""))), "{filter}");
+    // The tick comes each minute, and one metric is billed once.
+    assert_eq!((condition["duration"].as_str(), filter.matches("metric.type").count()), (Some("600s"), 1));
+    assert_eq!(condition["aggregations"][0]["cross_series_reducer"], "REDUCE_SUM");
+    assert!(policy["documentation"][0]["content"].as_str().unwrap().contains("infra/runbooks/stuck-job.md"));
 }
 
 #[test]

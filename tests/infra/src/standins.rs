@@ -195,6 +195,18 @@ fn terraform_plans_the_example_with_everything_optional_off() {
 }
 
 #[test]
+fn terraform_plans_the_example_with_what_is_off_by_default() {
+    let mut variables = example_variables();
+    variables.insert("tick_absence".into(), true.into());
+    if let Some((is_content, said)) = planned("envs/example", &hcl::to_string(&variables).unwrap()) {
+        let count = example().resources.len() + 2;
+        assert!(is_content && said.contains(&format!("Plan: {count} to add,")), "{count}: {said}");
+    } else {
+        skip("terraform is not installed");
+    }
+}
+
+#[test]
 fn terraform_plans_bootstrap() {
     for locations in [r#"["us-central1"]"#, r#"["EU"]"#, r#"["us-central1", "us-west1"]"#] {
         let variables = format!("project = \"p\"\nregion = \"us-central1\"\nbucket_locations = {locations}\n");
