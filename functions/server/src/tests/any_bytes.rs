@@ -1,10 +1,18 @@
 //! Any bytes at any path: 2xx or 4xx, and nothing changes unless they are valid.
+//!
+//! One answer is another: 503 to a command that came before its job, which is to come again ([`AWAITED`]).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use proptest::collection::vec;
+use axum::Router;
+use base64::Engine as _;
+use http::HeaderMap;
+use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
-use proptest::test_runner::{Config as Cases, TestRunner};
+use proptest::test_runner::{Config as Cases, TestCaseError, TestRunner};
+use serde_json::json;
+use tokio::runtime::Runtime;
 
 use rekindle_core::spec::ParseContext;
 use rekindle_fn_jobs::Name;
@@ -13,11 +21,17 @@ use rekindle_ports::docs::Doc;
 use rekindle_ports::world::Objects as _;
 use rekindle_rig::{Rig, raw, send};
 use rekindle_web::caller::Loopback;
+use rekindle_wire::delivery::decode;
 
 use super::*;
 
+/// Where job messages go.
+const JOBS: &str = "/functions/jobs";
 /// The tick takes no body for a word: it does what is due, whatever it is sent.
 const TICK: &str = "/functions/tick";
+/// Pub/Sub keeps no order: a command for a job that is not there may have overtaken its submit, and comes again for ten minutes. A
+/// sender of commands for jobs that never come gets 503 so long, and changes nothing.
+const AWAITED: u16 = 503;
 /// They take no body either: whoever may say so has said it.
 const FREEZES: [&str; 2] = ["/v1/freeze", "/v1/thaw"];
 
@@ -90,15 +104,48 @@ const TYPES: [&str; 7] = [
     "",
 ];
 
+/// What a message may hold beside a job, and what names one that is not there.
+const DATA: [&str; 5] = [r#"{"id": "any"}"#, r#"{"id": "any", "new_slice": true}"#, r#"{"id": 1}"#, "{}", ""];
+
+/// A push of a message with attributes: known ones and others, with known values and others.
+fn pushed() -> impl Strategy<Value = String> {
+    let names = prop_oneof![
+        4 => Just("command".to_owned()),
+        2 => prop::sample::select(&["ce-type", "ce-id", "ce-specversion", "ce-source", "traceparent", ""]).prop_map(str::to_owned),
+        1 => "\\PC{0,12}",
+    ];
+    let commands = Name::ALL.map(Name::as_str).to_vec();
+    let command = prop::option::of(prop::sample::select(commands.clone()));
+    let values = prop_oneof![
+        4 => prop::sample::select(commands).prop_map(str::to_owned),
+        1 => prop::sample::select(&["", "CANCEL", "1.0", "job"]).prop_map(str::to_owned),
+        1 => "\\PC{0,12}",
+    ];
+    let data = prop_oneof![
+        1 => Just(rekindle_rig::spec("any").to_string()),
+        2 => prop::sample::select(&DATA).prop_map(str::to_owned),
+        2 => Just(r#"{"id": "nobody"}"#.to_owned()),
+        1 => "\\PC{0,40}",
+    ];
+    let at = prop_oneof![Just("2026-11-20T10:00:00Z"), prop::sample::select(&["2026-11-20T09:00:00Z", "no time", ""])];
+    (btree_map(names, values, 0..4), command, data, 0..40_u8, at).prop_map(|(mut attributes, command, data, id, at)| {
+        attributes.extend(command.map(|name| ("command".to_owned(), name.to_owned())));
+        let data = base64::engine::general_purpose::STANDARD.encode(data);
+        json!({"message": {"data": data, "attributes": attributes, "messageId": id.to_string(), "publishTime": at}})
+            .to_string()
+    })
+}
+
 /// A valid push, of which some bytes are replaced, some are cut off.
 fn spoiled() -> impl Strategy<Value = Vec<u8>> {
     let event = include_str!("../../../../tests/samples/tpu/logsink-pubsub-push-preempted.json");
     let event: serde_json::Value = serde_json::from_str(event).unwrap();
     let job = rekindle_rig::spec("any");
     let bodies = [event["body"].to_string(), job.to_string(), r#"{"message": {"data": "e30="}}"#.to_owned()];
-    let spoil = (0..bodies.len(), vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), any::<prop::sample::Index>());
+    let bodies = prop_oneof![prop::sample::select(bodies.to_vec()), pushed()];
+    let spoil = (bodies, vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), any::<prop::sample::Index>());
     spoil.prop_map(move |(body, bytes, end)| {
-        let mut body = bodies[body].clone().into_bytes();
+        let mut body = body.into_bytes();
         for (at, byte) in bytes {
             let at = at.index(body.len());
             body[at] = byte;
@@ -132,7 +179,7 @@ async fn world(rig: &Rig) -> World {
 }
 
 /// Whether an answer may have brought the world from `before` to `after`.
-fn may_change(path: &str, status: u16, is_job: bool, before: &World, after: &World) -> bool {
+fn may_change(path: &str, status: u16, is_valid: bool, before: &World, after: &World) -> bool {
     // A spoiled job may still be one, and is then made.
     let jobs =
         |world: &World| world.docs.iter().filter(|doc| doc.path.starts_with("jobs/")).cloned().collect::<Vec<_>>();
@@ -148,7 +195,7 @@ fn may_change(path: &str, status: u16, is_job: bool, before: &World, after: &Wor
     let is_recorded = status == 204 && path.starts_with("/functions/") && path != TICK;
     let records = after.dead.0.len() - before.dead.0.len();
     let same_dead = before.dead == after.dead || (is_recorded && records <= 1 && after.dead.1 == before.dead.1 + 1);
-    (is_job || same_jobs) && same_meta && same_dead && before.objects == after.objects
+    (is_valid || same_jobs) && same_meta && same_dead && before.objects == after.objects
 }
 
 /// Whether these bytes are a job.
@@ -159,38 +206,105 @@ fn is_job(body: &[u8]) -> bool {
     rekindle_core::spec::parse(&value, &context).is_ok()
 }
 
+/// What a body says to function `jobs`: whether it has a job that may be made, and the jobs that its commands name.
+fn said(content_type: &str, body: &[u8]) -> (bool, Vec<String>) {
+    let mut headers = HeaderMap::new();
+    headers.insert("content-type", content_type.parse().unwrap());
+    let (mut has_job, mut named) = (false, Vec::new());
+    for delivery in decode(&headers, body).unwrap_or_default() {
+        let Ok(data) = &delivery.data else { continue };
+        match delivery.attributes.get("command").map_or(Some(Name::Submit), |text| Name::parse(text)) {
+            Some(Name::Submit) => has_job |= is_job(data),
+            Some(_) => {
+                let value: serde_json::Value = serde_json::from_slice(data).unwrap_or_default();
+                named.extend(value["id"].as_str().map(str::to_owned));
+            }
+            None => {}
+        }
+    }
+    (has_job, named)
+}
+
+/// All routes over one world, in which time stands still.
+struct Asked {
+    runtime: Runtime,
+    rig: Rig,
+    router: Router,
+}
+
+impl Asked {
+    fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let rig = runtime.block_on(Rig::new());
+        let parts = Parts {
+            engine: rig.engine.clone(),
+            verifier: Arc::new(Loopback { identity: rekindle_rig::CALLER.into() }),
+            sender: Arc::new(Sender::new(false)),
+            messages_may: Name::ALL.into_iter().collect(),
+            uploads: None,
+        };
+        Self { runtime, rig, router: routers(Role::All, parts) }
+    }
+
+    /// Sends a body and looks at what has become of it. The answer, and whether it may change jobs.
+    fn ask(&self, method: &str, path: &str, content_type: &str, body: &[u8]) -> Result<(u16, bool), TestCaseError> {
+        let before = self.runtime.block_on(world(&self.rig));
+        let mut request = raw(path, content_type, body.to_vec());
+        *request.method_mut() = method.parse().unwrap();
+        let status = self.runtime.block_on(send(&self.router, request)).status.as_u16();
+        let (has_job, named) = if path == JOBS { said(content_type, body) } else { (is_job(body), Vec::new()) };
+        let is_there = |id: &String| before.docs.iter().any(|doc| doc.path == format!("jobs/{id}"));
+        let is_awaited = status == AWAITED && named.iter().any(|id| !is_there(id));
+        let is_right = (200..300).contains(&status) || (400..500).contains(&status);
+        prop_assert!(is_right || is_awaited, "{path}: {status}");
+        let after = self.runtime.block_on(world(&self.rig));
+        let is_valid = match path {
+            JOBS => status < 300 && (has_job || named.iter().any(is_there)),
+            _ => status < 300 && has_job && path == "/v1/jobs",
+        };
+        prop_assert!(may_change(path, status, is_valid, &before, &after), "{path}: {status} changed something");
+        Ok((status, is_valid))
+    }
+}
+
 #[test]
 fn any_bytes_at_any_path_get_a_2xx_or_4xx_and_change_nothing_unless_they_are_valid() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let rig = runtime.block_on(Rig::new());
-    let parts = Parts {
-        engine: rig.engine.clone(),
-        verifier: Arc::new(Loopback { identity: rekindle_rig::CALLER.into() }),
-        sender: Arc::new(Sender::new(false)),
-        messages_may: Name::ALL.into_iter().collect(),
-        uploads: None,
-    };
-    let router = routers(Role::All, parts);
+    let asked = Asked::new();
     let bytes =
         prop_oneof![vec(any::<u8>(), 0..300), "[{\\[\"a-z:,0-9}\\]]{0,60}".prop_map(String::into_bytes), spoiled()];
     let all = (prop::sample::select(bodies()), prop::sample::select(&TYPES), bytes);
-    let mut answers = std::collections::BTreeMap::<u16, u32>::new();
+    let mut answers = BTreeMap::<u16, u32>::new();
     let tally = std::cell::RefCell::new(&mut answers);
     let mut runner = TestRunner::new(Cases { cases: 2000, failure_persistence: None, ..Cases::default() });
     let done = runner.run(&all, |((method, path), content_type, body)| {
-        let before = runtime.block_on(world(&rig));
-        let path = path.as_str();
-        let mut request = raw(path, content_type, body.clone());
-        *request.method_mut() = method.parse().unwrap();
-        let answer = runtime.block_on(send(&router, request));
-        let status = answer.status.as_u16();
+        let (status, _) = asked.ask(&method, &path, content_type, &body)?;
         *tally.borrow_mut().entry(status).or_default() += 1;
-        prop_assert!((200..300).contains(&status) || (400..500).contains(&status), "{path}: {status}");
-        let after = runtime.block_on(world(&rig));
-        let is_job = status < 300 && matches!(path, "/functions/jobs" | "/v1/jobs") && is_job(&body);
-        prop_assert!(may_change(path, status, is_job, &before, &after), "{path}: {status} changed something");
         Ok(())
     });
     done.unwrap();
     assert!(answers.len() >= 3 && answers[&204] > 10 && answers[&400] > 100, "{answers:?}");
+}
+
+#[test]
+fn a_message_with_any_attributes_changes_nothing_unless_it_is_valid_and_only_one_that_overtook_its_job_comes_again() {
+    let asked = Asked::new();
+    let functions: Vec<String> = bodies()
+        .into_iter()
+        .map(|(_, path)| path)
+        .filter(|path| path.starts_with("/functions/") && path != TICK)
+        .collect();
+    let paths = prop_oneof![Just(JOBS.to_owned()), prop::sample::select(functions)];
+    let bytes = prop_oneof![3 => pushed().prop_map(String::into_bytes), 1 => spoiled()];
+    let mut answers = BTreeMap::<(u16, bool), u32>::new();
+    let tally = std::cell::RefCell::new(&mut answers);
+    let mut runner = TestRunner::new(Cases { cases: 1000, failure_persistence: None, ..Cases::default() });
+    let done = runner.run(&(paths, bytes), |(path, body)| {
+        let answer = asked.ask("POST", &path, "application/json", &body)?;
+        *tally.borrow_mut().entry(answer).or_default() += 1;
+        Ok(())
+    });
+    done.unwrap();
+    for answer in [(204, true), (204, false), (400, false), (AWAITED, false)] {
+        assert!(answers.get(&answer).is_some_and(|count| *count > 3), "{answer:?}: {answers:?}");
+    }
 }
