@@ -214,7 +214,8 @@ fn text(api: &Api, job: &Job, filter: Filter, writer: Writer, from: Position) ->
     let reader = Reader::new(api.engine.ports.objects.clone(), job.id.clone(), filter, from);
     let last = job.last_attempt;
     let kind = if writer.has_objects { "application/x-ndjson" } else { "text/plain; charset=utf-8" };
-    let whole = Whole { api: api.clone(), job: job.clone(), reader, writer, heading_due: all, is_at_end: false };
+    let (api, job) = (api.clone(), job.clone());
+    let whole = Whole { api, job, reader, writer, heading_due: all, looks: 0, is_at_end: false };
     let body = stream::try_unfold(whole, move |mut whole| async move {
         loop {
             if let Some(out) = whole.next().await? {
@@ -224,7 +225,7 @@ fn text(api: &Api, job: &Job, filter: Filter, writer: Writer, from: Position) ->
                 return Ok(None);
             }
             whole.reader.go_on();
-            (whole.heading_due, whole.is_at_end) = (all, false);
+            (whole.heading_due, whole.looks, whole.is_at_end) = (all, 0, false);
         }
     });
     ([(header::CONTENT_TYPE, kind)], Body::from_stream(body)).into_response()
@@ -237,6 +238,8 @@ struct Whole {
     reader: Reader,
     writer: Writer,
     heading_due: bool,
+    /// So often all was read that was there when it was looked for.
+    looks: u32,
     /// Everything of the attempt was read.
     is_at_end: bool,
 }
@@ -248,10 +251,7 @@ impl Whole {
             return Ok(None);
         }
         let attempt = self.reader.attempt();
-        let piece = match self.reader.next().await.map_err(std::io::Error::other)? {
-            Some(piece) => Some(piece),
-            None => self.reader.rest(),
-        };
+        let piece = self.piece().await?;
         let mut out = Vec::new();
         if let Some((key, text)) = piece {
             out.extend(self.writer.piece(attempt, &key, &text));
@@ -272,6 +272,20 @@ impl Whole {
             out.splice(0..0, self.writer.heading(attempt));
         }
         Ok(Some(out.into()))
+    }
+
+    /// The next lines, and at last the beginnings of those that have no end yet. While the attempt goes on, what came in meanwhile is
+    /// looked for once: of streams that say much a part of it was read, and then of the others none. Not for ever: they may say more
+    /// than is read.
+    async fn piece(&mut self) -> std::io::Result<Option<(StreamKey, Vec<u8>)>> {
+        let looks_max = if is_over(&self.job, self.reader.attempt()) { 1 } else { 2 };
+        while self.looks < looks_max {
+            if let Some(piece) = self.reader.next().await.map_err(std::io::Error::other)? {
+                return Ok(Some(piece));
+            }
+            self.looks += 1;
+        }
+        Ok(self.reader.rest())
     }
 }
 

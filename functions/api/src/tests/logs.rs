@@ -281,6 +281,63 @@ async fn attempts_follow_each_other_and_a_lost_chunk_is_passed_over() {
     assert_eq!(text(&served, "?worker=0&attempt=2").await, "second\nafter the gap\n");
 }
 
+/// Objects in a store into which workers put more whenever one is read.
+#[derive(Default)]
+struct Grows {
+    objects: MemoryObjects,
+    reads: AtomicUsize,
+}
+
+impl Grows {
+    async fn say(&self, worker: u32, number: usize, text: String) {
+        let at_ms = 1000 * number + worker as usize;
+        let name = format!("jobs/train/logs/000001/0000-{worker:04}/stdout/{number:010}@{at_ms}");
+        self.objects.put(&name, text.into()).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl Objects for Grows {
+    async fn put(&self, name: &str, body: Bytes) -> Result<(), WorldError> {
+        self.objects.put(name, body).await
+    }
+
+    async fn get(&self, name: &str, from: u64, len: u64) -> Result<Option<Bytes>, WorldError> {
+        if name.starts_with("jobs/train/logs/") {
+            let reads = self.reads.fetch_add(1, Ordering::SeqCst);
+            self.say(1, 1, "and ended\n".into()).await;
+            self.say(3, reads, format!("{reads} reads\n")).await;
+        }
+        self.objects.get(name, from, len).await
+    }
+
+    async fn size(&self, name: &str) -> Result<Option<u64>, WorldError> {
+        self.objects.size(name).await
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, WorldError> {
+        self.objects.list(prefix, after, limit).await
+    }
+
+    async fn upload_address(&self, name: &str) -> Result<String, WorldError> {
+        self.objects.upload_address(name).await
+    }
+}
+
+#[tokio::test]
+async fn what_comes_in_while_a_running_job_is_read_is_in_it_and_ends_no_line_nor_goes_on_for_ever() {
+    let objects = Arc::new(Grows::default());
+    let mut rig = Rig::new().await;
+    rig.engine.ports.objects = objects.clone();
+    let served = Served::over(rig, crate::SILENCE_MAX).and_job(&rekindle_rig::spec("train")).await;
+    set(&served, Phase::Running, 1).await;
+    for (worker, said) in [(0, "first\nopen"), (1, "begun "), (2, "open, too")] {
+        objects.say(worker, 0, said.into()).await;
+    }
+    let all = "[w0] first\n[w3] 0 reads\n[w1] begun and ended\n[w3] 1 reads\n[w3] 2 reads\n[w0] open\n[w2] open, too\n";
+    assert_eq!(text(&served, "").await, all);
+}
+
 #[tokio::test]
 async fn many_chunks_come_out_byte_for_byte() {
     let served = Served::with_job().await;
