@@ -38,8 +38,8 @@ pub enum PassOutcome {
 /// A refused create is answered in the same pass: the next place is tried at once, up to so many times.
 // Five candidates, four of them refused, is one pass (a job must not wait a minute for each zone).
 const ROUNDS_MAX: u32 = 12;
-/// Passes ring for an order of a person so long after it was given.
-const RUNG_FOR: Duration = Duration::from_secs(30);
+/// Passes ring for an order of a person so long after it was given: the hint at it may be late or lost, and a tick comes each minute.
+const RUNG_FOR: Duration = Duration::from_secs(90);
 
 /// So often a pass tries to store what acting has shown while others write the same job.
 const RACES_MAX: u32 = 10;
