@@ -75,14 +75,16 @@ pub(crate) async fn list(
     Ok(etag::json(&headers, &DeadLetterList { letters, next_page_token: next.as_ref().and_then(page::token) }))
 }
 
-/// The id that stands in a job message that could not be used, if as much of it was kept.
+/// The id that stands in a job message that could not be used, if as much of it was kept. A command (`cancel`, `restart`) names
+/// a job too, and no job comes of it.
 fn wanted(letter: &DeadDoc) -> Option<JobId> {
-    #[derive(Deserialize)]
-    struct Named {
-        id: JobId,
+    const OF_COMMANDS: [&str; 4] = ["id", "new_slice", "from_scratch", "if_attempt"];
+    if letter.source.split('/').next() != Some("jobs") {
+        return None;
     }
-    let is_message = letter.source.split('/').next() == Some("jobs");
-    is_message.then(|| serde_json::from_str::<Named>(&letter.excerpt).ok()).flatten().map(|named| named.id)
+    let message: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&letter.excerpt).ok()?;
+    let is_command = message.keys().all(|key| OF_COMMANDS.contains(&key.as_str()));
+    message.get("id").filter(|_| !is_command)?.as_str().and_then(|id| JobId::parse(id).ok())
 }
 
 /// The job of that id, if it was submitted later: whoever sent the message has mended it.
