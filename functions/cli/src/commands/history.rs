@@ -59,11 +59,13 @@ impl Repeats {
 
     /// How often the entry that is shown was repeated.
     fn end(&mut self) -> String {
-        self.shown = None;
-        let (count, last) = (std::mem::take(&mut self.count), self.last.take());
-        let Some(last) = last else { return String::new() };
+        let (shown, count, last) = (self.shown.take(), std::mem::take(&mut self.count), self.last.take());
+        let (Some(shown), Some(last)) = (shown, last) else { return String::new() };
         let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
-        let told = format!("the same {times} more, until {}", last.strftime("%H:%M:%S"));
+        let day = |at: Timestamp| at.strftime("%Y-%m-%d").to_string();
+        // The entry that is shown tells its own day.
+        let format = if day(shown.at) == day(last) { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
+        let told = format!("the same {times} more, until {}", last.strftime(format));
         format!("{:20}{}\n", "", told.dimmed())
     }
 }
@@ -182,5 +184,20 @@ mod tests {
         assert_eq!(shown(false), want);
         // There each has its cause.
         assert_eq!(shown(true).matches("because of hint").count(), 4, "{}", shown(true));
+    }
+
+    #[test]
+    fn the_last_of_what_repeats_has_a_day_where_it_is_another() {
+        let none = json!([]);
+        let until = |last: &str| {
+            let mut run = Repeats::default();
+            drop(run.text(entry(1, "pending", "asked for", &none, &[]), false));
+            let mut again = entry(2, "provisioning", "asked for", &none, &[]);
+            again.at = last.parse().unwrap();
+            assert_eq!(run.text(again, false), "");
+            anstream::adapter::strip_str(&run.end()).to_string()
+        };
+        assert!(until("2026-01-01T23:59:59Z").ends_with(" more, until 23:59:59\n"));
+        assert!(until("2026-01-03T09:12:03Z").ends_with(" more, until 2026-01-03 09:12:03\n"));
     }
 }
