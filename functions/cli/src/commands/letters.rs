@@ -39,11 +39,29 @@ pub(crate) async fn run(context: &Context, options: &DeadLetters) -> Result<()> 
         context.printer.talk("none: every message could be used, and no webhook waits or was given up (one that fails is shown after half a minute)");
         return Ok(());
     }
+    context.printer.data(&table(&letters, Timestamp::now(), context.printer.width()))?;
+    if let Some(told) = only_the_newest(letters.len(), token.as_deref()) {
+        context.printer.talk(&told);
+    }
+    if letters.iter().any(|letter| letter.tried_until.is_none()) {
+        context.printer.talk(
+            "what is given up is not sent again, and is listed for 40 days: mend a message and publish it anew; \
+             of a webhook, NOT TOLD is the phase it was not told of, and `rekindle history JOB` tells what happened then",
+        );
+    }
+    Ok(())
+}
+
+/// That there are more, where the server says so: they are in no count.
+fn only_the_newest(shown: usize, token: Option<&str>) -> Option<String> {
+    token.map(|_| format!("only the newest {shown} are shown and counted; --limit {} shows more", shown * 2))
+}
+
+/// Those that are alike as one.
+fn table(letters: &[DeadLetterView], now: Timestamp, width: Option<usize>) -> String {
     let mut table =
         Table::new(&[number("AGO", 0), text("JOB", 0), text("FROM", 2), text("NOT TOLD", 1), text("WHY", 0)]);
-    let now = Timestamp::now();
-    let is_given_up = letters.iter().any(|letter| letter.tried_until.is_none());
-    for group in groups(&letters) {
+    for group in groups(letters) {
         let letter = group[0];
         // Of several webhooks each has a line of its own.
         let lines: Vec<&str> = letter.reason.lines().collect();
@@ -62,14 +80,7 @@ pub(crate) async fn run(context: &Context, options: &DeadLetters) -> Result<()> 
             table.row(vec![blank(), blank(), blank(), blank(), human::tame(&format!("  {line}"))]);
         }
     }
-    context.printer.data(&table.render(context.printer.width()))?;
-    if is_given_up {
-        context.printer.talk(
-            "what is given up is not sent again, and is listed for 40 days: mend a message and publish it anew; \
-             of a webhook, NOT TOLD is the phase it was not told of, and `rekindle history JOB` tells what happened then",
-        );
-    }
-    Ok(())
+    table.render(width)
 }
 
 /// Letters that differ in nothing but when they came and which phase they tell of, newest first: a webhook that is wrong is wrong for each event.

@@ -303,7 +303,7 @@ pub(super) fn knocking() -> Value {
 }
 
 pub(super) async fn letters(Query(query): Query<BTreeMap<String, String>>) -> Response {
-    let letters = match query.get("job").map(String::as_str) {
+    let mut letters = match query.get("job").map(String::as_str) {
         None => {
             let (mut mended, mut earlier) = (letter(None), letter(Some("hooked")));
             (mended["at"], mended["mended_by"]) = (json!(ago(4000)), json!("good"));
@@ -316,7 +316,10 @@ pub(super) async fn letters(Query(query): Query<BTreeMap<String, String>>) -> Re
         Some(id) if known(id).is_none() => return no_such_job(id),
         Some(_) => Vec::new(),
     };
-    let view = json!({"letters": letters, "next_page_token": null});
+    let size = query.get("page_size").map_or(usize::MAX, |size| size.parse().unwrap());
+    let token = (letters.len() > size).then_some("more");
+    letters.truncate(size);
+    let view = json!({"letters": letters, "next_page_token": token});
     let _: rekindle_wire::v1::DeadLetterList = serde_json::from_value(view.clone()).unwrap();
     Json(view).into_response()
 }
