@@ -171,11 +171,11 @@ fn titled(title: &str) -> Block<'static> {
     Block::new().borders(Borders::TOP).title(format!(" {} ", human::tame(title)))
 }
 
-/// A column: title, width, the width of the screen from which on it is shown, cell.
 /// Widths of the columns that every terminal shows; the last takes what is left.
 const PHASE: u16 = 12;
 const WHY_MIN: u16 = 8;
 
+/// A column: title, width, the width of the screen from which on it is shown, cell.
 type Column = (&'static str, u16, u16, fn(&JobView, &State) -> String);
 
 const COLUMNS: [Column; 9] = [
