@@ -322,6 +322,22 @@ mod tests {
     }
 
     #[test]
+    fn the_page_tells_ends_in_the_same_words() {
+        let page = include_str!("../../../api/src/site/views.js");
+        let (_, words) = page.split_once("\nconst ENDED = {").unwrap();
+        let (words, _) = words.split_once("};").unwrap();
+        // Key and word take turns: `  lost: "TPU lost", timeout: "out of time"`.
+        let parts: Vec<&str> = words.split('"').collect();
+        let key = |text: &'static str| text.trim_matches(|c: char| c.is_whitespace() || ",:".contains(c));
+        let mut on_page: BTreeMap<&str, &str> = parts.chunks_exact(2).map(|pair| (key(pair[0]), pair[1])).collect();
+        for kind in FailureKind::ALL {
+            // Where the page has no word, it shows the name of the kind.
+            assert_eq!(on_page.remove(kind.as_str()).unwrap_or(kind.as_str()), ended(kind), "{kind:?}");
+        }
+        assert!(on_page.is_empty(), "no kinds: {on_page:?}");
+    }
+
+    #[test]
     fn words_say_how_often() {
         let times = [1_u32, 2, 3].map(|times| times_of("preempted", times));
         assert_eq!(times, ["preempted", "preempted twice", "preempted 3 times"]);
