@@ -95,6 +95,7 @@ pub(crate) async fn report(context: &Context, job: &str, (end, view): &(End, Opt
         End::TimedOut => {
             let phase = view.as_ref().map_or("not known", |view| view.phase.as_str());
             printer.warn(&format!("{job} has not ended in time; it is {}", phase.bold()));
+            printer.talk(&go_on(job));
         }
         End::NoSuchJob => {
             printer.fault(&no_such_job(context, job).await);
@@ -108,15 +109,20 @@ fn timed_out(job: &str, view: Option<&JobView>) -> Fault {
     let phase = view.map_or("not known", |view| view.phase.as_str());
     Fault::input(format!("{job} has not ended in time"))
         .because(format!("it is {phase}"))
-        .next(format!("`rekindle wait {job}` waits on, `rekindle explain {job}` tells what it waits for"))
+        .next(go_on(job))
         .exits(Exit::NotKnown)
+}
+
+/// What to do after a wait whose time is up.
+fn go_on(job: &str) -> String {
+    format!("`rekindle wait {job}` waits on, `rekindle explain {job}` tells what it is at")
 }
 
 /// The server did not come back: the jobs are not lost by that.
 fn given_up(fault: Fault, job: &str) -> Fault {
     fault
         .because(format!(
-            "it has not answered for {} minutes: how {job} ended is not known, and it may go on meanwhile",
+            "it has not answered as it should for {} minutes: how {job} ended is not known, and it may go on meanwhile",
             OUTAGE_MAX.as_secs() / 60
         ))
         .next(format!("bring the server back (`rekindle doctor` checks it), then `rekindle wait {job}` waits on: nothing is to be submitted again"))
@@ -229,7 +235,7 @@ mod tests {
         assert_eq!(fault.exit(), Exit::NotKnown);
         let text = fault.text();
         let next = "bring the server back (`rekindle doctor` checks it), then `rekindle wait train-1` waits on: nothing is to be submitted again";
-        for said in ["not answered for 10 minutes", "may go on meanwhile", next] {
+        for said in ["not answered as it should for 10 minutes", "may go on meanwhile", next] {
             assert!(text.contains(said), "{text}");
         }
     }

@@ -50,7 +50,7 @@ async fn a_wait_that_fails_tells_machines_why_and_a_server_that_is_away_is_no_jo
         (
             "$REKINDLE wait train-1 --timeout 1ms --json",
             4,
-            "`rekindle wait train-1` waits on, `rekindle explain train-1` tells what it waits for",
+            "`rekindle wait train-1` waits on, `rekindle explain train-1` tells what it is at",
         ),
         ("$REKINDLE --server http://127.0.0.1:9 wait train-1 --json", 2, "http://127.0.0.1:9"),
     ] {
