@@ -5,6 +5,7 @@ pub(super) mod message;
 mod plan;
 mod script;
 mod yaml;
+mod zones;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -67,7 +67,7 @@ pub(super) const FAULTS: &[(&str, &[&str], &str)] = &[
     (
         "$REKINDLE run job.yaml --preset spot-v6e",
         &["the preset spot-v6e asks for v6e-8, which `tpu.zones` of the job do not offer: us-central1-a"],
-        "name a zone that does, as --zone asia-northeast1-b (`rekindle catalog` lists them), or take `zones` out of the job file: then every zone that has it is tried",
+        "name a zone that does, as --zone us-central1-b (`rekindle catalog` lists them), or leave `zones` out: then every allowed zone that has it is tried",
     ),
     (
         "$REKINDLE run job.yaml -- python3 trian.py",

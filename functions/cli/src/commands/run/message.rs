@@ -3,11 +3,10 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use rekindle_core::catalog;
 use serde_json::{Map, Value, json};
 
 use super::arguments::{self, quoted};
-use super::yaml;
+use super::{yaml, zones};
 use crate::args::Run;
 use crate::fault::{Fault, Result};
 use crate::human;
@@ -62,35 +61,12 @@ pub(super) fn whole(options: &Run, project: &Project) -> Result<(Map<String, Val
     if let Some(text @ Some(_)) = job.get("tpu").map(Value::as_str) {
         return Err(not_a_map("tpu", text));
     }
-    match by_preset.filter(|_| options.tpu.is_empty()).and_then(|preset| elsewhere(&job, preset)) {
+    // What `--tpu` or `--set` asks for is no wish of a preset.
+    let is_by_preset = options.tpu.is_empty() && !options.set.iter().any(|set| set.starts_with("tpu"));
+    match by_preset.filter(|_| is_by_preset).and_then(|preset| zones::elsewhere(&job, preset)) {
         Some(fault) => Err(fault),
         None => Ok((job, replaced)),
     }
-}
-
-/// A preset names an accelerator, and the zones of the file offer it nowhere. What is not known here the server decides.
-fn elsewhere(job: &Map<String, Value>, preset: &str) -> Option<Fault> {
-    let tpu = job.get("tpu")?;
-    let zones = tpu.get("zones")?.as_array()?.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?;
-    let accelerator = tpu.get("accelerator")?;
-    let accelerators = match accelerator.as_array() {
-        Some(all) => all.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?,
-        None => vec![accelerator.as_str()?],
-    };
-    let offers = |zone: &str| accelerators.iter().any(|accelerator| catalog::is_offered(accelerator, zone));
-    let is_known = |zone: &&str| !catalog::accelerators_in(zone).is_empty();
-    if zones.is_empty() || !zones.iter().all(is_known) || zones.iter().any(|zone| offers(zone)) {
-        return None;
-    }
-    let first = accelerators.iter().flat_map(|accelerator| catalog::zones_offering(accelerator)).next()?;
-    let (accelerators, zones) = (accelerators.join(", "), zones.join(", "));
-    let fault = Fault::input(format!(
-        "the preset {preset} asks for {accelerators}, which `tpu.zones` of the job do not offer: {zones}"
-    ));
-    Some(fault.next(format!(
-        "name a zone that does, as --zone {first} (`rekindle catalog` lists them), or take `zones` out of the job file: then every \
-         zone that has it is tried"
-    )))
 }
 
 /// An option where a program was to be.
