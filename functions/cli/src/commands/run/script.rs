@@ -87,12 +87,22 @@ fn script_of(run: &Value) -> Option<String> {
     }
 }
 
-/// The first command of a line of bash, as far as its words are what they look like.
+/// The first command of a line of bash, as far as its words are what they look like, where nothing but it and what is done after
+/// it went well stands there: bash goes on after another that fails.
 fn of_line(line: &str) -> Option<String> {
     let is_plain = |word: &&str| word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c));
-    // A comment, or several lines, may hold anything.
-    let first = line.trim_start().lines().next()?;
-    let words = first.split_ascii_whitespace().take_while(is_plain).collect::<Vec<_>>();
+    // A line that goes on below is one, unless the backslash is part of a comment or is itself escaped.
+    let is_joined = !line.contains('#') && !line.contains("\\\\");
+    let line = if is_joined { line.replace("\\\n", " ") } else { line.to_owned() };
+    let line = line.trim();
+    // `2>&1`, `&>file` and `|&` put nothing into the background.
+    let rest = ["&&", ">&", "&>", "|&"].iter().fold(line.to_owned(), |rest, harmless| rest.replace(harmless, " "));
+    // Nor does bash ask how what stands before a pipe ended.
+    let is_hidden = line.contains("&&") && line.contains('|');
+    if is_hidden || line.contains("||") || rest.contains(['\n', ';', '&']) {
+        return None;
+    }
+    let words = line.split_ascii_whitespace().take_while(is_plain).collect::<Vec<_>>();
     let words = words.strip_prefix(&["exec"][..]).unwrap_or(&words);
     let assigned = words.iter().take_while(|word| is_assignment(word)).count();
     of_words(words.get(assigned..)?)
@@ -175,6 +185,9 @@ mod tests {
             (json!(["bash", "-ec", "python3 a.py"]), "a.py"),
             (json!("A=1 B=c python3 a.py \"$@\" | tee log"), "a.py"),
             (json!("exec ./go.sh && python3 b.py"), "./go.sh"),
+            (json!("python3 a.py\n"), "a.py"),
+            (json!("python3 a.py \\\n  --lr 1 \\\n  --x 2\n"), "a.py"),
+            (json!("python3 a.py --lr 1 >log 2>&1"), "a.py"),
         ] {
             assert_eq!(script_of(&run).as_deref(), Some(want), "{run}");
         }
@@ -201,6 +214,14 @@ mod tests {
             json!("python3 'a b.py'"),
             json!("# python3 a.py"),
             json!("python3 a.py; true"),
+            json!("./a.sh || true"),
+            json!("./a.sh\npython3 b.py"),
+            json!("./a.sh # \\\npython3 b.py"),
+            json!("./a.sh 2>x; true"),
+            json!("./a.sh | tee log && python3 b.py"),
+            json!("./a.sh & python3 b.py"),
+            json!("./a.sh >x & python3 b.py"),
+            json!(["bash", "-c", "./a.sh || true"]),
             json!(""),
             json!([]),
             json!(null),
