@@ -36,6 +36,16 @@ pub(crate) enum Times {
     Kept,
 }
 
+/// Why a file of the folder is not in the bundle.
+pub(crate) enum LeftOut {
+    /// It is in this virtual environment.
+    Environment(PathBuf),
+    /// It is in a place of this name, which is never sent.
+    Never(PathBuf),
+    /// Ignore rules name it, or a folder above it; these lines in `.rekindleignore` bring it back.
+    Rules(Vec<String>),
+}
+
 /// A packed folder, or one file.
 pub(crate) struct Bundle {
     /// Of one file its own path.
@@ -162,6 +172,30 @@ impl Bundle {
         &self.files
     }
 
+    /// What leaves a file of the folder out of it.
+    pub(crate) fn left_out(&self, path: &Path) -> LeftOut {
+        match collect::never(&self.folder, path) {
+            Some((part, true)) => LeftOut::Environment(part),
+            Some((part, false)) => LeftOut::Never(part),
+            None => LeftOut::Rules(self.rules_for(path)),
+        }
+    }
+
+    /// Rules that bring a file back, and nothing beside it. The walk goes into no folder that is left out, so each is named.
+    fn rules_for(&self, path: &Path) -> Vec<String> {
+        let written = |path: &Path| rule(&path.to_string_lossy());
+        let mut above: Vec<&Path> = path.ancestors().skip(1).filter(|part| !part.as_os_str().is_empty()).collect();
+        above.reverse();
+        let is_closed = |folder: &&Path| !self.files.iter().any(|file| file.starts_with(folder));
+        let mut rules: Vec<String> = above
+            .into_iter()
+            .filter(is_closed)
+            .flat_map(|folder| [format!("!/{}", written(folder)), format!("/{}/*", written(folder))])
+            .collect();
+        rules.push(format!("!/{}", written(path)));
+        rules
+    }
+
     /// Where it is or would be: the address for `code`, and whether it is there.
     pub(crate) async fn place(&self, api: &Api) -> Result<(String, bool)> {
         upload::place(api, self.digest()).await
@@ -171,6 +205,11 @@ impl Bundle {
     pub(crate) async fn send(&self, api: &Api, printer: Printer) -> Result<(String, bool)> {
         upload::send(api, &self.packed, printer).await
     }
+}
+
+/// A path as a rule names it alone.
+fn rule(path: &str) -> String {
+    path.chars().flat_map(|c| "*?[]{}\\ ".contains(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
 /// The files and links of what was found.

@@ -153,6 +153,17 @@ fn is_taken(entry: &ignore::DirEntry, endless: &OnceLock<PathBuf>, environments:
     false
 }
 
+/// The part of a path within the folder that is not taken whatever the rules say, and whether it is a virtual environment.
+pub(super) fn never(root: &Path, path: &Path) -> Option<(PathBuf, bool)> {
+    let parts: Vec<&Path> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
+    // The walk comes from above.
+    parts.into_iter().rev().find_map(|part| {
+        let is_never = part.file_name().is_some_and(|name| NEVER.iter().any(|never| name == *never));
+        let is_environment = || root.join(part).join(ENVIRONMENT).is_file();
+        (is_never || is_environment()).then(|| (part.to_owned(), !is_never))
+    })
+}
+
 /// Whether a folder is itself a virtual environment: `Some(true)` when nothing else is in it.
 pub(super) fn environment(root: &Path) -> Option<bool> {
     let is_own = |entry: std::fs::DirEntry| !OF_ENVIRONMENT.iter().any(|name| entry.file_name() == *name);

@@ -82,7 +82,7 @@ pub(super) const FAULTS: &[(&str, &[&str], &str)] = &[
     (
         "echo train.py >.rekindleignore; $REKINDLE run job.yaml",
         &["the program train.py is not in", "it is there, and .gitignore or .rekindleignore leaves it out"],
-        "write !/train.py into .rekindleignore",
+        "write !/train.py at the end of .rekindleignore",
     ),
     (
         "mkdir f; touch f/x; printf '[folders]\np = \"f\"\n' >rekindle.toml; $REKINDLE run job.yaml --folder p -- ./go",

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, LeftOut};
 use crate::fault::{Fault, Result};
 use crate::human;
 use crate::printer::Printer;
@@ -34,10 +34,11 @@ pub(super) fn check(job: &Map<String, Value>, bundle: &Bundle, printer: Printer)
         return Ok(());
     }
     let fault = Fault::input(format!("the program {script} is not in the folder that is sent, {folder}"));
-    if bundle.folder().join(&path).exists() {
-        let fault = fault.because("it is there, and .gitignore or .rekindleignore leaves it out");
-        return Err(fault.next(format!("write !/{} into .rekindleignore", path.display())));
+    let is = bundle.folder().join(&path);
+    if is.is_file() {
+        return Err(left_out(fault, bundle.left_out(&path)));
     }
+    let fault = if is.is_dir() { fault.because("a folder is called so, and no file") } else { fault };
     Err(match near(bundle, &path) {
         Some(near) => fault.next(format!("did you mean {near}?")),
         None => fault.next(
@@ -45,6 +46,28 @@ pub(super) fn check(job: &Map<String, Value>, bundle: &Bundle, printer: Printer)
              make it",
         ),
     })
+}
+
+/// Why a script that is there is not sent, and how it comes along.
+fn left_out(fault: Fault, why: LeftOut) -> Fault {
+    match why {
+        LeftOut::Environment(part) => fault
+            .because(format!("it is in the virtual environment {}, which is not sent", part.display()))
+            .next("let `setup` make one where the job runs"),
+        LeftOut::Never(part) => fault
+            .because(format!("it is in {}, which is never sent", part.display()))
+            .next("move it to another place in the folder"),
+        LeftOut::Rules(rules) => {
+            let fault = fault.because("it is there, and .gitignore or .rekindleignore leaves it out");
+            fault.next(match rules.as_slice() {
+                [] | [_] => format!("write {} at the end of .rekindleignore", rules.concat()),
+                [first @ .., last] => format!(
+                    "write {} and {last}, each on a line of its own and in this order, at the end of .rekindleignore",
+                    first.join(", ")
+                ),
+            })
+        }
+    }
 }
 
 /// Whether it is sent, or lies behind a link that is.
@@ -173,6 +196,8 @@ mod tests {
 
     use super::*;
 
+    const IGNORE: &str = ".rekindleignore";
+
     #[test]
     fn a_script_is_found_where_it_is_certain() {
         for (run, want) in [
@@ -227,6 +252,70 @@ mod tests {
             json!(null),
         ] {
             assert_eq!(script_of(&run), None, "{run}");
+        }
+    }
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    /// What is said of this program with that folder; `None`: it may run.
+    fn said(root: &Path, script: &str) -> Option<String> {
+        let printer = Printer::new(false, anstream::ColorChoice::Never);
+        let bundle = Bundle::of(root, crate::bundle::Times::Fixed, printer).unwrap().unwrap();
+        let job = json!({"run": [script]});
+        let fault = check(job.as_object().unwrap(), &bundle, printer).err()?;
+        Some(anstream::adapter::strip_str(&fault.text()).to_string())
+    }
+
+    #[test]
+    fn what_the_hint_names_brings_a_left_out_script_back_and_nothing_else() {
+        for (rules, script, beside) in [
+            ("build/\n", "build/go", "build/other"),
+            ("/build\n", "build/deep/go", "build/deep/other"),
+            ("build/*\n", "build/deep/go", "build/deep/other"),
+            ("go\n", "open/go", "open/sub/go"),
+            ("*.sh\n", "a*[1] {b}.sh", "ab.sh"),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            let root = root.path();
+            for (path, text) in
+                [(script, ""), (beside, ""), ("open/x", ""), (".gitignore", rules), (IGNORE, "# ours\n")]
+            {
+                write(root, path, text);
+            }
+            let text = said(root, &format!("./{script}")).unwrap();
+            assert!(text.contains(".gitignore or .rekindleignore leaves it out"), "{text}");
+            let (_, next) = text.split_once("next: write ").unwrap();
+            let (lines, _) = next.split_once(", each on a line").or_else(|| next.split_once(" at the end of")).unwrap();
+            write(root, IGNORE, &format!("# ours\n{}\n", lines.replace(", ", "\n").replace(" and ", "\n")));
+            assert_eq!(said(root, &format!("./{script}")), None, "{next}");
+            let printer = Printer::new(false, anstream::ColorChoice::Never);
+            let bundle = Bundle::of(root, crate::bundle::Times::Fixed, printer).unwrap().unwrap();
+            assert!(!bundle.files().contains(Path::new(beside)), "{next}");
+        }
+    }
+
+    #[test]
+    fn what_no_rule_brings_back_is_not_laid_to_the_rules() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        for path in ["train.py", ".venv/pyvenv.cfg", ".venv/bin/torchrun", "lib/.git/hooks/go", "go/inner.sh"] {
+            write(root, path, "");
+        }
+        for (script, why, next) in [
+            (
+                ".venv/bin/torchrun",
+                "in the virtual environment .venv, which is not sent",
+                "let `setup` make one where the job runs",
+            ),
+            ("lib/.git/hooks/go", "it is in lib/.git, which is never sent", "move it to another place in the folder"),
+            ("./go", "a folder is called so, and no file", "name a file of that folder"),
+        ] {
+            let text = said(root, script).unwrap();
+            assert!(text.contains(why) && text.contains(next) && !text.contains(IGNORE), "{text}");
         }
     }
 
