@@ -2,8 +2,9 @@
 
 import { amount, ask, brief, call, clock, counted, el, get, loss, phase, plain, redraw, say, sentence, since, span, step, table, usd } from "./parts.js";
 
-/** A change of the job is told by the stream; what goes on without one (steps, cost, heartbeats) is asked for so often, as the server says. */
-const LOOK_MS = Number(document.querySelector("meta[name=look-ms]").content);
+/** A change of the job is told by the stream; what goes on without one (steps, cost, heartbeats) is asked for so often, as the server says. A page of an
+    earlier version says nothing. */
+const LOOK_MS = Number(document.querySelector("meta[name=look-ms]")?.content ?? 60000);
 const LINES_MAX = 5000;
 /** A long output is shown from so many bytes before its end on. */
 const TAIL_BYTES = 65536;
