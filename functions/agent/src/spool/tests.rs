@@ -25,6 +25,24 @@ fn what_is_dropped_is_the_oldest_and_is_counted_where_it_would_stand() {
 }
 
 #[test]
+fn a_disk_that_hangs_without_an_error_is_not_waited_for() {
+    let pushed = |begun: Instant| {
+        let mut held = Held { writes_since: Some(begun), ..Held::default() };
+        held.push(&vec![b'x'; HELD_MAX + PIECE]);
+        held
+    };
+    let now = Instant::now();
+    let mut hung = pushed(now.checked_sub(2 * STUCK).unwrap());
+    let dropped = HELD_MAX as u64 / 2 + PIECE as u64;
+    assert_eq!((hung.len as u64, hung.dropped), (HELD_MAX as u64 / 2, dropped));
+    let due = format!("\nrekindle: {dropped} bytes of output were dropped here: the worker's disk took nothing\n");
+    assert_eq!(hung.next().unwrap(), due.into_bytes());
+    // Begun later than now, so that no machine is too slow for it.
+    let begun = pushed(now + Duration::from_hours(1));
+    assert_eq!((begun.len, begun.dropped), (HELD_MAX + PIECE, 0), "a write that has only begun is waited for");
+}
+
+#[test]
 fn a_disk_that_takes_bytes_is_waited_for() {
     let mut held = Held::default();
     held.push(&vec![0; 2 * HELD_MAX]);
