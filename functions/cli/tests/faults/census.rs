@@ -102,7 +102,8 @@ fn function_at(source: &str, at: usize) -> &str {
 
 /// The next steps that a source names as a text, as they are written there.
 fn steps(source: &str) -> Vec<String> {
-    let begins = regex::Regex::new(r#"\.next\(\s*(?:&?format!\(\s*)?"((?:[^"\\]|\\(?s:.))*)""#).unwrap();
+    let begins = r#"(?:\.next\(\s*|let hint = )(?:&?format!\(\s*)?"((?:[^"\\]|\\(?s:.))*)""#;
+    let begins = regex::Regex::new(begins).unwrap();
     begins.captures_iter(source).map(|found| plain(&found[1])).collect()
 }
 
@@ -121,12 +122,21 @@ fn plain(text: &str) -> String {
     join.replace_all(text, "").replace("\\\"", "\"")
 }
 
-/// The first lines of the faults in a source, as they are written there, and where.
+/// The first lines of the faults in a source, as they are written there, and where. What is one of several stands in the branches
+/// of a `let what = if`.
 fn texts(source: &str) -> Vec<(usize, String)> {
     let begins = regex::Regex::new(
         r#"(?:Fault::(?:input|unexpected)\(\s*(?:&?format!\(\s*)?|let what = format!\(\s*)"((?:[^"\\]|\\(?s:.))*)""#,
     );
-    begins.unwrap().captures_iter(source).map(|found| (found.get(0).unwrap().start(), plain(&found[1]))).collect()
+    let mut texts: Vec<(usize, String)> =
+        begins.unwrap().captures_iter(source).map(|found| (found.get(0).unwrap().start(), plain(&found[1]))).collect();
+    let choices = regex::Regex::new(r"let what = if (?s:.*?)\};\n").unwrap();
+    let branch = regex::Regex::new(r#"\{\s*(?:format!\()?"((?:[^"\\]|\\(?s:.))*)""#).unwrap();
+    for choice in choices.find_iter(source).filter(|choice| function_at(source, choice.start()).contains("(what)")) {
+        let branches = branch.captures_iter(choice.as_str());
+        texts.extend(branches.map(|found| (choice.start(), plain(&found[1]))));
+    }
+    texts
 }
 
 /// The whole line, with anything where it differs each time.

@@ -1,9 +1,11 @@
 //! Faults: each names its cause and the next step.
 
 mod census;
+mod space;
 mod strangers;
 mod table;
 
+use space::WORKSPACES;
 use table::FAULTS;
 
 use super::{project, server, shell};
@@ -186,7 +188,7 @@ async fn ctrl_c_ends_a_sync_and_is_no_fault_of_the_path() {
 async fn faults_name_the_cause_and_the_next_step() {
     let server = server::start().await;
     let mut wrong = Vec::new();
-    for (script, causes, next) in FAULTS {
+    for (script, causes, next) in FAULTS.iter().chain(WORKSPACES) {
         let home = project();
         let output = shell(&server, &home.path().join("project"), script).await;
         let said = String::from_utf8(output.stderr).unwrap();

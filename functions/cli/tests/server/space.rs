@@ -30,6 +30,24 @@ pub(super) fn stuck() -> Value {
     job("stuck", &[&[("spec", spec()), ("message", message)][..], &end].concat())
 }
 
+/// One that ended by itself.
+pub(super) fn crashed() -> Value {
+    let message = json!("setup failed: No module named 'flax' (environment).");
+    let end = [("phase", json!("failed")), ("outcome", json!("failed")), ("resources", json!([]))];
+    job("crashed", &[&[("spec", spec()), ("message", message)][..], &end].concat())
+}
+
+/// One whose end is under way.
+pub(super) fn leaving() -> Value {
+    let end = [("phase", json!("stopping")), ("desired", json!("cancel"))];
+    job("leaving", &[&[("spec", spec()), ("message", json!("ada@example.com deletes it."))][..], &end].concat())
+}
+
+/// A paused job with a program: no workspace.
+pub(super) fn held() -> Value {
+    job("held", &[("phase", json!("paused")), ("desired", json!("pause")), ("resources", json!([]))])
+}
+
 /// One whose name was used too often.
 pub(super) fn worn(id: &str) -> Value {
     job(id, &[("spec", spec()), ("phase", json!("cancelled")), ("outcome", json!("cancelled"))])
