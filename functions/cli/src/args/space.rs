@@ -40,6 +40,9 @@ pub(crate) struct Up {
     /// Do not wait until it can be used
     #[arg(long)]
     pub(crate) no_wait: bool,
+    /// Print its job, and what would be created, where, at what price; send and make nothing
+    #[arg(long = "dry-run")]
+    pub(crate) is_dry: bool,
 }
 
 impl Up {

@@ -2,7 +2,7 @@
 
 pub(super) mod arguments;
 pub(super) mod message;
-mod plan;
+pub(super) mod plan;
 mod script;
 mod yaml;
 mod zones;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use rekindle_core::job::{Desired, Phase};
 use rekindle_wire::v1::{CommandBody, JobView};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::run::arguments::quoted;
-use super::run::{check, message, send};
+use super::run::{check, message, plan, send};
 use super::{Context, control, current_folder, job_path, leave, nearest, show, ssh};
 use crate::answers::Jobs;
 use crate::api::{new_key, typed};
@@ -185,6 +185,9 @@ pub(super) async fn tell_follower_of(context: &Context, name: &str) {
 
 /// Makes a workspace, or brings it back, and waits until it can be used.
 pub(crate) async fn up(context: &Context, options: Up) -> Result<()> {
+    if options.is_dry {
+        return preview(context, options).await;
+    }
     let no_wait = options.no_wait;
     let (id, view) = match find(context, &options.name).await? {
         Named::Nobody => {
@@ -197,14 +200,7 @@ pub(crate) async fn up(context: &Context, options: Up) -> Result<()> {
             (next, view)
         }
         Named::Live(id, view) => {
-            let given = options.given();
-            if !given.is_empty() {
-                context.printer.warn(&format!(
-                    "{} is not applied: {id} is defined already; `rekindle delete {}` and `up` define it anew",
-                    given.join(", "),
-                    options.name
-                ));
-            }
+            warn_of_given(context, &options, &id);
             (id, *view)
         }
     };
@@ -212,6 +208,46 @@ pub(crate) async fn up(context: &Context, options: Up) -> Result<()> {
         "{id} comes up all the same; see it with `rekindle status {id}`, give its TPU back with `rekindle pause {id}`"
     );
     leave::watching(context, || still, come_up(context, &id, view, no_wait)).await
+}
+
+/// What a workspace is made of is not changed by options of `up`.
+fn warn_of_given(context: &Context, options: &Up, id: &str) {
+    let given = options.given();
+    if !given.is_empty() {
+        context.printer.warn(&format!(
+            "{} is not applied: {id} is defined already; `rekindle delete {}` and `up` define it anew",
+            given.join(", "),
+            options.name
+        ));
+    }
+}
+
+/// Shows what `up` would make or bring back, and does nothing.
+async fn preview(context: &Context, options: Up) -> Result<()> {
+    let (id, last) = match find(context, &options.name).await? {
+        Named::Nobody => (options.name.clone(), None),
+        Named::Ended { last, next } => (next, Some(last)),
+        Named::Live(id, view) => {
+            warn_of_given(context, &options, &id);
+            return preview_of(context, &id, &view).await;
+        }
+    };
+    let (job, bundle) = defined(context, options, &id, last.as_deref()).await?;
+    plan::show(context, job, bundle.as_ref(), false).await
+}
+
+/// [`preview`] of a workspace that is there: one that is paused gets a TPU of its own definition.
+async fn preview_of(context: &Context, id: &str, view: &JobView) -> Result<()> {
+    let (printer, phase) = (context.printer, human::phase(view.phase));
+    let is_paused = view.desired == Desired::Pause;
+    if !printer.is_json {
+        let what = if is_paused { "it would be brought back as it is" } else { "nothing would be made" };
+        printer.talk(&format!("{id} is {phase}: {what}"));
+    }
+    if is_paused {
+        return plan::show(context, typed(view.spec.clone())?, None, false).await;
+    }
+    if printer.is_json { printer.json_line(&view.spec) } else { printer.line(&human::json(&view.spec)) }
 }
 
 /// Waits until a workspace can be used, and tells how it comes there.
@@ -264,6 +300,21 @@ async fn told(context: &Context, id: &str, view: &JobView) -> Result<()> {
 
 /// Makes a workspace; `last` is the one that had its name before.
 async fn make(context: &Context, options: Up, id: &str, last: Option<&JobView>) -> Result<JobView> {
+    let (mut job, bundle) = defined(context, options, id, last).await?;
+    if let Some(bundle) = bundle {
+        send(context, &bundle, &mut job).await?;
+    }
+    let (value, _) = context.api.post("/v1/jobs", &Value::Object(job), &new_key()).await?;
+    typed(value)
+}
+
+/// The job of a new workspace, and the folder that goes with it.
+async fn defined(
+    context: &Context,
+    options: Up,
+    id: &str,
+    last: Option<&JobView>,
+) -> Result<(Map<String, Value>, Option<Bundle>)> {
     if options.tpu.is_empty() && options.preset.is_empty() && options.set.is_empty() {
         let name = &options.name;
         return Err(match last {
@@ -298,14 +349,12 @@ async fn make(context: &Context, options: Up, id: &str, last: Option<&JobView>) 
     if let Some(limits) = limits.as_object_mut() {
         limits.entry("idle").or_insert_with(|| json!(IDLE));
     }
-    if let Some(folder) = folder {
+    let Some(folder) = folder else { return Ok((job, None)) };
+    if !options.is_dry {
         check(context, &job).await?;
-        if let Some(bundle) = Bundle::of(&folder, Times::Kept, context.printer)? {
-            send(context, &bundle, &mut job).await?;
-        }
     }
-    let (value, _) = context.api.post("/v1/jobs", &Value::Object(job), &new_key()).await?;
-    typed(value)
+    let bundle = Bundle::of(&folder, Times::Kept, context.printer)?;
+    Ok((job, bundle))
 }
 
 /// Shows a workspace, or lists all that are not deleted.

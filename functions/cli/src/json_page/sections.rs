@@ -98,6 +98,11 @@ pub(super) const SECTIONS: &[Section] = &[
     one("tag", JOB, "rekindle tag train-1 best --json", ""),
     one("note", JOB, "rekindle note train-1 better --json", ""),
     one("up", JOB, "rekindle up box --json", "A workspace is a job: this is its job, once it is up."),
+    other(
+        "up --dry-run",
+        "rekindle up dev --tpu v5litepod-8 --dry-run --json",
+        "The job of the workspace as it would be sent, as of `run --dry-run`; of one that is there the job that it is.",
+    ),
     one("status", "Jobs", "rekindle status --json", "With a name as `show`."),
     lines("delete", JOB_EACH, "rekindle delete box --json", AFTER),
     lines(

@@ -313,6 +313,22 @@ async fn ssh_goes_to_the_first_worker_and_through_the_proxy_where_it_is_told_to(
 }
 
 #[tokio::test]
+#[tokio::test]
+async fn up_that_is_only_tried_sends_nothing_and_makes_nothing() {
+    let server = server::start().await;
+    let home = project();
+    for (name, is_there) in [("dev", false), ("old", false), ("asleep", true), ("box", true)] {
+        let line = format!("$REKINDLE up {name} --tpu v5litepod-8 --folder project --dry-run --json");
+        let output = shell(&server, home.path(), &line).await;
+        let job: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        assert_eq!((&job["workspace"], output.status.code()), (&true.into(), Some(0)), "{output:?}");
+        // What is there has a definition already.
+        let code = job["code"].as_str().unwrap_or_default();
+        assert_eq!(code.starts_with("gs://bucket/bundles/"), !is_there, "{job}");
+    }
+    assert_eq!((server.bodies(), server.uploads()), (vec![], vec![]));
+}
+
 async fn exec_says_that_what_is_piped_in_reaches_nobody() {
     let server = server::start().await;
     let home = project();

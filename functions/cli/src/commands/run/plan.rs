@@ -1,4 +1,4 @@
-//! `run --dry-run`: the job, and what would be created for it, where, at what price. Nothing is sent or stored.
+//! `--dry-run` of `run` and `up`: the job, and what would be created for it, where, at what price. Nothing is sent or stored.
 
 use rekindle_wire::v1::{CandidateView, PlanView};
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ const PLACES_SHOWN: usize = 12;
 
 /// Shows the plan: the job on stdout, the rest beside it; `has_files`: also each file that would be sent. In JSON the job alone,
 /// which may be sent as it is; with files a [`Sending`].
-pub(super) async fn show(
+pub(in crate::commands) async fn show(
     context: &Context,
     mut message: Map<String, Value>,
     bundle: Option<&Bundle>,
