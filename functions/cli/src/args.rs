@@ -433,7 +433,8 @@ pub(crate) struct Fields {
 )]
 pub(crate) struct Completion {
     /// The shell
-    pub(crate) shell: clap_complete::Shell,
+    #[arg(value_enum)]
+    pub(crate) shell: complete::Shell,
 }
 
 /// `man`.

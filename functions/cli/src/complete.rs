@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::CommandFactory as _;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _};
-use clap_complete::env::{CompleteEnv, Shells};
+use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Fish, Shells, Zsh};
 use rekindle_core::catalog;
 use rekindle_core::job::Phase;
 use rekindle_core::spec::fields::FIELDS;
@@ -31,19 +31,38 @@ const WITHIN: Duration = Duration::from_secs(2);
 /// The newest jobs that are proposed.
 const JOBS: &str = "500";
 
+/// The shells that are known: those whose completion is tested.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+impl Shell {
+    fn completer(self) -> &'static dyn EnvCompleter {
+        match self {
+            Self::Bash => &Bash,
+            Self::Zsh => &Zsh,
+            Self::Fish => &Fish,
+        }
+    }
+
+    /// Its name, as it is given.
+    pub(crate) fn name(self) -> &'static str {
+        self.completer().name()
+    }
+}
+
 /// Answers a shell that asks, and ends; returns where none does.
 pub(crate) fn answer() {
-    CompleteEnv::with_factory(Cli::command).var(VARIABLE).complete();
+    CompleteEnv::with_factory(Cli::command).var(VARIABLE).shells(Shells(&[&Bash, &Zsh, &Fish])).complete();
 }
 
 /// The script that a shell reads. It calls this program by its name, as the person does whose words it completes.
-pub(crate) fn script(shell: clap_complete::Shell) -> std::io::Result<Vec<u8>> {
-    let name = shell.to_string();
+pub(crate) fn script(shell: Shell) -> std::io::Result<Vec<u8>> {
     let mut script = Vec::new();
-    let unknown = || std::io::Error::other(format!("no script for {name}"));
-    let known = Shells::builtins();
-    let shell = known.completer(&name).ok_or_else(unknown)?;
-    shell.write_registration(VARIABLE, NAME, NAME, NAME, &mut script)?;
+    shell.completer().write_registration(VARIABLE, NAME, NAME, NAME, &mut script)?;
     Ok(script)
 }
 

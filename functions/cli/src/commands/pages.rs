@@ -14,8 +14,8 @@ use crate::printer::Printer;
 pub(crate) fn completion(options: &Completion, printer: Printer) -> Result<ExitCode> {
     let script = complete::script(options.shell)?;
     if printer.is_json {
-        let (shell, script) = (options.shell.to_string(), String::from_utf8_lossy(&script));
-        printer.json_line(&Script { shell: &shell, script: &script })?;
+        let (shell, script) = (options.shell.name(), String::from_utf8_lossy(&script));
+        printer.json_line(&Script { shell, script: &script })?;
         return Ok(ExitCode::SUCCESS);
     }
     printer.bytes(&script)?;
@@ -64,5 +64,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         clap_mangen::generate_to(Cli::command(), folder.path()).unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), written(&Cli::command()));
+    }
+
+    #[test]
+    fn the_page_of_a_command_names_its_options() {
+        let folder = tempfile::tempdir().unwrap();
+        clap_mangen::generate_to(Cli::command(), folder.path()).unwrap();
+        let page = std::fs::read_to_string(folder.path().join("rekindle-logs.1")).unwrap();
+        assert!(page.contains(r"\fB\-\-since\fR"), "{page}");
     }
 }
