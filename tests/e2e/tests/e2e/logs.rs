@@ -64,6 +64,10 @@ const BOUND: u64 = 2 << 20;
 /// A minute of the workers, at the speed of the test.
 const MINUTE: Duration = Duration::from_secs(10);
 const WORKERS: u32 = 4;
+/// Two seconds, at the speed of the test.
+const FLUSH_MS: u64 = 333;
+/// Lines of the attempt that goes without a word: for about ten flushes. One for each 0.04 s.
+const TALK: u64 = 90;
 
 /// Says lines, each also to a file of the test; after SIGTERM many more, and last words. Attempt 1 has filled its disk,
 /// 2 says much while the network is cut, 5 more than may wait; then it ends by itself.
@@ -152,7 +156,7 @@ async fn check_worker(dev: &Dev, attempt: u32, worker: u32) -> Result<()> {
         // The last flush interval may be lost, and nothing before it. At this speed that is a third of a second, and two are
         // allowed: the rest is room for a busy machine. At real speed it would be two of two and no room, since how long a
         // machine lets an agent wait that is due cannot be told from here. That the next flush is due two seconds after the
-        // last began, by the agent's own clock, is held by a test of the agent's `logs`.
+        // last began, by the agent's own clock, is held by a test of the agent's `logs`; that none is left out, by [`rhythm`].
         let lost = span(&due[had..])?;
         rekindle_e2e::say(&format!("without notice worker {worker} lost {} bytes of {lost:.2} s", whole - had));
         ensure!(lost <= 2.0, "what was said over {lost} s is lost");
@@ -160,6 +164,37 @@ async fn check_worker(dev: &Dev, attempt: u32, worker: u32) -> Result<()> {
     }
     ensure!(had == whole, "{had} bytes of {whole}");
     ensure!(due.ends_with(b"last words\n"), "{}", String::from_utf8_lossy(&due[due.len() - 80..]));
+    Ok(())
+}
+
+/// When the chunks of a worker's output came, in milliseconds.
+fn came(dev: &Dev, attempt: u32, worker: u32) -> Result<Vec<u64>> {
+    let folder = dev.state().join(format!("bucket/jobs/kept/logs/{attempt:06}/0000-{worker:04}/stdout"));
+    let mut times = Vec::new();
+    for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+        let name = entry?.file_name().into_string().ok().context("a name that is no text")?;
+        times.extend(name.split_once('@').and_then(|(_, at)| at.parse::<u64>().ok()));
+    }
+    times.sort_unstable();
+    Ok(times)
+}
+
+/// What a program that never stops talking says is sent at every flush. A busy machine puts off any of them, but not all of all
+/// workers, so the shortest time between two chunks tells what the agents are up to.
+fn rhythm(dev: &Dev) -> Result<()> {
+    let mut shortest = Vec::new();
+    for worker in 0..WORKERS {
+        let times = came(dev, 4, worker)?;
+        // The last ones are sent at once where the agent still sees how its program ends.
+        let regular = times.len().saturating_sub(3);
+        shortest.extend(times[..regular].windows(2).map(|two| two[1] - two[0]).min());
+    }
+    let shortest = shortest.into_iter().min().context("no worker has sent twice")?;
+    rekindle_e2e::say(&format!("two chunks are {shortest} ms apart or more"));
+    ensure!(
+        shortest < 3 * FLUSH_MS,
+        "no two chunks are less than {shortest} ms apart, with a flush each {FLUSH_MS} ms"
+    );
     Ok(())
 }
 
@@ -173,7 +208,8 @@ async fn over_everything(dev: &mut Dev) -> Result<()> {
     });
     dev.submit(&spec).await?;
     for attempt in 1..=4 {
-        let job = dev.step("kept", attempt, u64::from(attempt) * 100_000 + 20).await?;
+        let lines = if attempt == 4 { TALK } else { 20 };
+        let job = dev.step("kept", attempt, u64::from(attempt) * 100_000 + lines).await?;
         if attempt == 2 {
             dev.freeze();
             much(dev, attempt, "cut").await?;
@@ -195,7 +231,7 @@ async fn over_everything(dev: &mut Dev) -> Result<()> {
             check_worker(dev, attempt, worker).await.with_context(|| format!("attempt {attempt} worker {worker}"))?;
         }
     }
-    Ok(())
+    rhythm(dev)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -143,6 +143,7 @@ async fn walk(person: &Person<'_>) -> Result<()> {
     }
     let page = dev.get("/").await?;
     ensure!(page.as_str().is_some_and(|page| page.contains("<title>Rekindle</title>")), "the page is served");
+    super::page::walk::ended(dev, JOB).await.context("the page in a browser")?;
     if std::env::var_os("REKINDLE_BLESS").is_some() {
         std::fs::write(transcript(), &got)?;
     }

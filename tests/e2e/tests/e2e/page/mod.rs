@@ -11,6 +11,7 @@ mod people;
 mod since;
 mod sleeps;
 mod views;
+pub(super) mod walk;
 
 use std::time::Instant;
 
