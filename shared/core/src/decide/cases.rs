@@ -493,6 +493,10 @@ fn a_cancel_that_was_accepted_stays_whatever_is_asked_before_the_next_pass() {
     let ended =
         Job { phase: Phase::Succeeded, desired: Desired::Cancel, outcome: Some(Outcome::Succeeded), ..running() };
     assert!(apply_command(&ended, Command::Cancel, at(100)).is_err(), "it is no cancelled job");
+    let reason = Reason::CostLimit;
+    let failing = Job { outcome: Some(Outcome::Failed), reason, message: "too dear".into(), ..running() };
+    let told = apply_command(&failing, Command::Cancel, at(100)).unwrap().unwrap();
+    assert_eq!((told.reason, told.message.as_str()), (reason, "too dear"), "what ended it is told");
 }
 
 #[test]

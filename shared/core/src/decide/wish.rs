@@ -105,8 +105,11 @@ pub fn apply_command(job: &Job, command: Command, now: Timestamp) -> Result<Opti
                 return Ok(None);
             }
             after.desired = Desired::Cancel;
-            after.reason = Reason::CancelRequested;
-            after.message = cancelled(job);
+            // What has decided its end already stays the reason of it.
+            if after.outcome.is_none() {
+                after.reason = Reason::CancelRequested;
+                after.message = cancelled(job);
+            }
         }
         // A cancel that was accepted is carried out, also when the next command comes before the pass that begins with it.
         Command::Pause | Command::Unpause | Command::Restart { .. }
