@@ -63,8 +63,8 @@ mod tests {
         };
         let text = made(&["priority=60"]).unwrap_err().text();
         assert!(text.contains("the preset spot-v6e asks for v6e-8"), "{text}");
-        assert_eq!(made(&["tpu.accelerator=v5p-8"]).unwrap()["tpu"]["accelerator"], "v5p-8");
-        assert!(made(&["tpu={accelerator: v5p-8, zones: [us-central1-a]}"]).is_ok());
+        assert_eq!(made(&["tpu.accelerator=v4-8"]).unwrap()["tpu"]["accelerator"], "v4-8");
+        assert!(made(&["tpu={accelerator: v4-8, zones: [us-central1-a]}"]).is_ok());
     }
 
     #[test]
