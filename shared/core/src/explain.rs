@@ -483,18 +483,25 @@ fn when_next(job: &Job, now: Timestamp) -> Option<String> {
     if job.phase.is_terminal() || job.phase == Phase::Paused {
         return None;
     }
-    let Some(at) = job.wake_at else {
+    let Some(at) = look_at(job) else {
         return Some("No look at it is due; only an event or a command moves it.".into());
     };
     let late = gap(at, now);
     Some(if late >= LATE {
         format!("The next look was due at {at:.0} and is {} late; the next tick makes up for it.", span(late))
-    } else if at <= now {
-        // Not all that is due has a wake-up of its own: it comes with the tick, and that is nothing to tell.
+    } else if at <= now || job.settling.is_some() {
+        // Not all that is due has a wake-up of its own: it comes with the tick, and that is nothing to tell. When a failure becomes
+        // final is said with it.
         return None;
     } else {
         format!("The next look is due at {at:.0}.")
     })
+}
+
+/// When the next look must have come. While a failure settles that is the one that makes it final: earlier ones come with the ticks.
+fn look_at(job: &Job) -> Option<Timestamp> {
+    let until = job.settling.as_ref().map(|settling| settling.until);
+    job.wake_at.map(|at| until.map_or(at, |until| until.max(at)))
 }
 
 /// From this on a look is late, and worth a word: the tick comes each minute, and takes what is due.

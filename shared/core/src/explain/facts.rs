@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{charged, evidence, plural, since, slice};
+use super::{charged, evidence, look_at, plural, since, slice};
 use crate::account::hours_text;
 use crate::job::{Attempt, Create, Generation, Job, Phase};
 use crate::placement::describe;
@@ -45,10 +45,11 @@ pub(super) fn facts(job: &Job, now: Timestamp) -> Vec<String> {
             next.why.name()
         ));
     }
-    if let Some(at) = job.wake_at.filter(|_| !job.phase.is_terminal()) {
+    if let Some(at) = look_at(job).filter(|_| !job.phase.is_terminal()) {
         // What is due comes with the next tick.
         facts.push(if at > now {
-            format!("next look at {at:.0}")
+            let latest = if job.settling.is_some() { " at the latest" } else { "" };
+            format!("next look at {at:.0}{latest}")
         } else {
             format!("next look due now, since {at:.0}")
         });

@@ -300,6 +300,15 @@ fn a_failure_that_settles_says_when_it_becomes_final() {
     job.settling = Some(Settling { attempt: 2, until: at(660), kind: FailureKind::UserError, summary });
     says(&job, at(610), &["at 2026-03-01T12:11:00Z it fails (user_error), unless a loss of the slice explains"]);
     says(&job, at(670), &["Next: it fails (user_error): no loss of the slice has explained the end."]);
+    // Looks that come with the ticks before decide nothing, and are not told as due beside the time of the failure.
+    job.wake_at = Some(at(602));
+    for secs in [601, 610, 659] {
+        let told = explain(&job, at(secs));
+        assert!(told.paragraph.contains("at 2026-03-01T12:11:00Z it fails") && !told.paragraph.contains("look is"));
+        assert!(told.facts.contains(&"next look at 2026-03-01T12:11:00Z at the latest".to_owned()), "{:?}", told.facts);
+    }
+    fact(&job, at(670), "next look due now, since 2026-03-01T12:11:00Z");
+    says(&job, at(750), &["The next look was due at 2026-03-01T12:11:00Z and is 1m 30s late"]);
     let mut end = grpc_end(Action::Fail);
     end.ended.summary = "ValueError: bad shape.".into();
     job.last_end = Some(end);
