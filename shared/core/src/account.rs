@@ -153,6 +153,11 @@ pub fn weeks_before(at: Timestamp, weeks: u32) -> Date {
     date_of(week_start(at.as_second()) - i64::from(weeks) * WEEK_SECS)
 }
 
+/// Digits of an amount of US dollars: the first minutes of a small slice cost less than a cent.
+pub(crate) fn usd_digits(usd: f64) -> usize {
+    if usd > 0.0 && usd < 0.01 { 4 } else { 2 }
+}
+
 /// A stretch of time cut at the Mondays: each week with its seconds.
 pub fn by_week(from: Timestamp, secs: u64) -> Vec<(Date, u64)> {
     let mut parts = Vec::new();

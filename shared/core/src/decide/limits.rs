@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::Pass;
+use crate::account::usd_digits;
 use crate::failure::FailureKind;
 use crate::job::{Attempt, Desired, Generation, Outcome, StopCause};
 use crate::observation::WorkerState;
@@ -159,8 +160,11 @@ impl Pass<'_> {
         }
         let usd = limits.cost_usd?;
         let spent = self.job.usage.cost_usd_micros as f64 / 1e6;
-        (spent > usd)
-            .then(|| (Reason::CostLimit, format!("the job has cost {spent:.2} US dollars, its limit is {usd:.2}")))
+        (spent > usd).then(|| {
+            let limit = exact(usd);
+            let spent = usd_above(spent, usd, limit.split_once('.').map_or(0, |(_, digits)| digits.len()));
+            (Reason::CostLimit, format!("the job has cost {spent} US dollars, its limit is {limit}"))
+        })
     }
 
     pub(super) fn fail_by_limit(&mut self, why: Reason, message: String) {
@@ -177,8 +181,50 @@ impl Pass<'_> {
     }
 }
 
+/// An amount that a person wrote, with all of its digits.
+fn exact(usd: f64) -> String {
+    let cents = format!("{usd:.2}");
+    if cents.parse() == Ok(usd) { cents } else { usd.to_string() }
+}
+
+/// An amount as people are shown it, with as many digits as its limit has, and as show that it is above the limit.
+fn usd_above(spent: f64, limit: f64, digits: usize) -> String {
+    let enough = (usd_digits(spent).max(digits)..6)
+        .find(|digits| format!("{spent:.digits$}").parse().is_ok_and(|told: f64| told > limit));
+    format!("{spent:.*}", enough.unwrap_or(6))
+}
+
 /// Since when an attempt waits for its workers: its slice is READY, and nothing else holds them back.
 pub(super) fn waits_since(a: &Attempt, g: &Generation) -> Option<Timestamp> {
     let ready = g.ready_at?;
     Some(ready.max(a.created_at).max(a.held_until.unwrap_or(ready)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::{decided, report, running, seen, view};
+    use crate::fixture::at;
+    use crate::job::Outcome;
+    use crate::observation::{Look, SliceState, WorkerState};
+    use crate::reason::Reason;
+
+    #[test]
+    fn a_cost_above_its_limit_is_told_with_digits_that_show_it() {
+        for (micros, limit, told) in [
+            (1_600, 0.001, "the job has cost 0.0016 US dollars, its limit is 0.001"),
+            (15_400, 0.015, "the job has cost 0.0154 US dollars, its limit is 0.015"),
+            (10_002, 0.01, "the job has cost 0.010002 US dollars, its limit is 0.01"),
+            (260_000_000, 250.5, "the job has cost 260.00 US dollars, its limit is 250.50"),
+        ] {
+            let mut job = running();
+            job.usage.cost_usd_micros = micros;
+            job.usage.through = Some(at(100));
+            job.spec.limits.cost_usd = Some(limit);
+            let workers = (0..4).map(|n| report(n, WorkerState::Running, None)).collect();
+            let ready = Look::Seen(view(&job, SliceState::Ready, true));
+            let job = decided(&job, &seen(&job, &ready, Some(workers), 100), 100).job;
+            assert_eq!((job.outcome, job.reason), (Some(Outcome::Failed), Reason::CostLimit));
+            assert_eq!(job.message, told);
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::{charged, evidence, look_at, plural, since, slice};
-use crate::account::hours_text;
+use crate::account::{hours_text, usd_digits};
 use crate::job::{Attempt, Create, Generation, Job, Phase};
 use crate::placement::describe;
 use crate::policy::Charge;
@@ -128,8 +128,7 @@ fn usage(job: &Job) -> String {
     let hours = |seconds: u64| hours_text(seconds as f64 / 3600.0);
     let usage = &job.usage;
     let usd = usage.cost_usd_micros as f64 / 1e6;
-    // The first minutes of a small slice cost less than a cent.
-    let digits = if usd > 0.0 && usd < 0.01 { 4 } else { 2 };
+    let digits = usd_digits(usd);
     format!(
         "cost so far {usd:.digits$} US dollars for {} chip hours ({} useful, {} repeated, {} waiting, {} idle)",
         hours(usage.paid_chip_secs),
