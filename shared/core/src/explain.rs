@@ -463,10 +463,18 @@ fn running_next(job: &Job, now: Timestamp) -> String {
             None => "Next: it stays until it is paused or deleted.".into(),
         };
     }
+    // The default is no plan of anybody's, and as a rule longer than what a person waits for.
+    let stall = job.spec.limits.stall.filter(|_| job.spec.limits.stall_by_hand);
+    let stall = stall.map_or_else(String::new, |stall| {
+        format!(
+            "; {} after its last progress the attempt ends by its limit `stall`, and the policy answers",
+            span(stall)
+        )
+    });
     match ends {
-        Some(at) if at > now => format!("Next: it ends by itself, or at {at:.0} by its limit `total`."),
+        Some(at) if at > now => format!("Next: it ends by itself, or at {at:.0} by its limit `total`{stall}."),
         Some(_) => "Next: it is ended by its limit `total`, which has passed.".into(),
-        None => "Next: it ends by itself.".into(),
+        None => format!("Next: it ends by itself{stall}."),
     }
 }
 

@@ -194,6 +194,12 @@ fn running_says_step_and_why_there_was_an_earlier_attempt() {
     fact(&job, at(4000), "attempt 2 on generation 1: running since 2026-03-01T12:02:31Z, RESUME=1, step 1200");
     job.spec.limits.total = Some(Duration::from_hours(1));
     says(&job, at(3700), &["or at 2026-03-01T13:02:10Z by its limit `total`"]);
+    (job.spec.limits.stall, job.spec.limits.stall_by_hand) = (Some(Duration::from_secs(5)), true);
+    let stall = "; 5s after its last progress the attempt ends by its limit `stall`, and the policy answers.";
+    says(&job, at(3700), &[&format!("or at 2026-03-01T13:02:10Z by its limit `total`{stall}")]);
+    let untimed = job.spec.limits.total.take();
+    says(&job, at(3700), &[&format!("Next: it ends by itself{stall}")]);
+    job.spec.limits.total = untimed;
     // A time in the past is not promised.
     says(&job, at(4000), &["Next: it is ended by its limit `total`, which has passed."]);
     let notice = Notice { kind: NoticeKind::Maintenance, seen_at: at(3000), deadline: at(9000) };
