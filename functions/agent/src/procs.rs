@@ -234,7 +234,7 @@ impl Fence {
     }
 
     /// True where a shim that lives has claimed the program: what is alive of it is kept.
-    fn is_kept(&self) -> bool {
+    pub(crate) fn is_kept(&self) -> bool {
         Papers::new(&self.folder, self.name.as_str()).claimed().is_some_and(Birth::is_alive)
     }
 

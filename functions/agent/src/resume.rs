@@ -58,8 +58,11 @@ impl Machine {
         // The last agent did not come to the start. A shim that lives would have put its own claim there by now (`put_right`).
         let is_copied = papers.is_of_another() && papers.begun().is_none();
         if is_copied || program::standing(&papers) == Standing::NotStarted {
-            if let Some(attempt) = self.state.attempt.as_mut() {
-                attempt.step = if name == Name::Run { Step::Ready } else { Step::Prepared };
+            match self.state.attempt.as_mut() {
+                // What has run is not ordered to be begun a second time: nobody but this would end it.
+                Some(attempt) if name == Name::Run && attempt.started_at.is_some() => self.await_unkept(),
+                Some(attempt) => attempt.step = if name == Name::Run { Step::Ready } else { Step::Prepared },
+                None => {}
             }
             return;
         }

@@ -225,6 +225,25 @@ impl Machine {
         });
     }
 
+    /// Waits for what becomes of the program of which no paper says any more that it runs: a shim that lives keeps it, and puts its papers
+    /// there again; else it is lost.
+    pub(crate) fn await_unkept(&mut self) {
+        let (Some(attempt), Some(fence)) = (&self.state.attempt, self.fence(Name::Run)) else { return };
+        let (folder, root) = (self.parts.layout.attempt(attempt.number), self.parts.layout.root().to_owned());
+        let (papers, events) = (self.papers(Name::Run), self.events.clone());
+        self.doing = Doing::Starting(None);
+        tokio::spawn(async move {
+            fence.is_begun().await;
+            let standing = if fence.is_kept() {
+                program::begun(&papers).await
+            } else {
+                say_in(&folder, &root, KEEPER_LOST);
+                Ok(Standing::Lost)
+            };
+            let _ = events.send(Event::Started(Name::Run, standing)).await;
+        });
+    }
+
     /// What must not live when a program of the attempt is started.
     fn fence(&self, name: Name) -> Option<procs::Fence> {
         let folder = self.parts.layout.attempt(self.state.attempt.as_ref()?.number);

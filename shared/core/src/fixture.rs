@@ -210,5 +210,6 @@ pub(crate) fn report(worker: u32, state: WorkerState) -> WorkerReport {
         is_collecting: false,
         has_unsent: false,
         has_rebooted: false,
+        less_since: None,
     }
 }

@@ -358,6 +358,10 @@ pub struct WorkerReport {
     /// the worker is not told to run this attempt again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_rebooted: bool,
+    /// Since when its reports tell of a program that has not begun, though it had. One of an earlier moment that comes late does so too, and is
+    /// contradicted by the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub less_since: Option<Timestamp>,
 }
 
 impl WorkerReport {

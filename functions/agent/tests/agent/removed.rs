@@ -379,6 +379,8 @@ async fn a_program_that_lives_is_begun_no_second_time_whatever_became_of_its_shi
                 std::fs::remove_file(attempts[1].join(paper)).unwrap();
             }
         }
+        // As `api` answers a worker that prepares in an attempt that has started.
+        cloud.want(Want::Prepare);
         worker.start_agent();
         let exit = cloud.until_state(2, WorkerState::Exited).await.exit.unwrap();
         assert_eq!((exit.evidence.exit, exit.ordered), (Exit::Silent, false), "{signal:?}, copied: {is_copied}");

@@ -160,5 +160,6 @@ fn fresh(api: &Api, attempt: &Attempt, hello: &Hello) -> WorkerReport {
         is_collecting: false,
         has_unsent: false,
         has_rebooted: false,
+        less_since: None,
     }
 }

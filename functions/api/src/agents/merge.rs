@@ -39,9 +39,13 @@ pub(super) fn merge(
         next.exit.clone_from(&report.exit);
     }
     if !is_late {
-        // A heartbeat of an earlier moment that comes late does not take a running program back to its start.
-        let is_old =
+        // A heartbeat of an earlier moment that comes late does not take a running program back to its start. A worker whose program is gone
+        // says when that had begun, or says it for long.
+        let tells_less =
             next.boot_id == report.boot_id && next.state == WorkerState::Running && report.state < WorkerState::Running;
+        let is_recent = next.less_since.is_none_or(|since| now.duration_since(since) < LATE_MAX);
+        let is_old = tells_less && report.started_at.is_none() && is_recent;
+        next.less_since = is_old.then(|| next.less_since.unwrap_or(now));
         next.boot_id.clone_from(&report.boot_id);
         // Never back, and never the same: a report that is stored must move the commit time of its document, which is what silence is
         // measured by, also when this instance's clock is behind another's.
@@ -102,6 +106,7 @@ fn empty(report: &Report, address: &str, now: Timestamp) -> WorkerReport {
         is_collecting: false,
         has_unsent: false,
         has_rebooted: false,
+        less_since: None,
     }
 }
 
@@ -111,6 +116,9 @@ fn is_much_alike(one: &Notice, other: &Notice) -> bool {
         && one.kind == NoticeKind::Preemption
         && one.deadline.duration_since(other.deadline).abs() <= ALIKE
 }
+
+/// No report comes later than this, by clocks that differ by minutes.
+const LATE_MAX: SignedDuration = SignedDuration::from_mins(15);
 
 /// Clocks of the machines of one slice, and the moments at which they are told.
 const ALIKE: SignedDuration = SignedDuration::from_secs(2);
@@ -128,7 +136,7 @@ pub(super) enum Change {
     Sent,
     /// The slice will be taken away.
     Notice,
-    /// The VM booted again.
+    /// The VM booted again, or the worker prepares once more in an attempt that has started.
     Reboot,
     /// This worker is ready: news if all are.
     Ready,
@@ -185,6 +193,14 @@ pub(super) fn change(
         return Some(Change::Notice);
     }
     if known.is_some_and(|k| k.boot_id != next.boot_id) || is_untold_reboot(next, attempt) {
+        return Some(Change::Reboot);
+    }
+    // It has lost its program, whichever way: told until a pass has seen that.
+    if next.state < WorkerState::Running
+        && attempt.started_at.is_some()
+        && attempt.stop.is_none()
+        && attempt.ended.is_none()
+    {
         return Some(Change::Reboot);
     }
     let before = known.map(|k| k.state);

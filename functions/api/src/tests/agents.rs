@@ -407,6 +407,24 @@ async fn an_agent_that_restarts_changes_nothing_but_a_reboot_is_news() {
 }
 
 #[tokio::test]
+async fn a_worker_that_has_lost_its_program_without_a_boot_is_news_until_the_job_knows() {
+    let served = Served::with_job().await;
+    let mut agents = running(&served).await;
+    served.rig.pass("train").await;
+    let mut lost = agents[1].report(WorkerState::Ready);
+    assert_eq!(agents[1].send(&lost).await.want, Want::Prepare);
+    assert!(served.rig.take_causes().is_empty(), "it may be of an earlier moment");
+    lost.started_at = agents[1].stored().await.started_at.or(Some(served.rig.fakes.clock.now()));
+    for _ in 0..2 {
+        assert_eq!(agents[1].send(&lost).await.want, Want::Prepare);
+        assert_eq!(served.rig.take_causes(), ["worker rebooted"]);
+    }
+    served.rig.pass("train").await;
+    let job = served.rig.job("train").await.unwrap();
+    assert_ne!(job.phase, Phase::Running, "its program is lost: {}", job.message);
+}
+
+#[tokio::test]
 async fn a_worker_that_comes_back_without_its_disk_is_not_told_to_run_the_attempt_again() {
     let served = Served::with_job().await;
     let mut agents = running(&served).await;

@@ -238,6 +238,7 @@ fn reports(job: &Job, step: &Step, now: Timestamp) -> Option<Vec<Shared<WorkerRe
             is_collecting: state == WorkerState::Exited && step.acts > 200,
             has_unsent: state == WorkerState::Exited && step.acts > 230,
             has_rebooted: step.acts % 16 == 7,
+            less_since: None,
         }));
     }
     Some(all)

@@ -420,6 +420,7 @@ fn fresh(attempt: u32, generation: u32, key: WorkerKey, now: Timestamp) -> Worke
         is_collecting: false,
         has_unsent: false,
         has_rebooted: false,
+        less_since: None,
     }
 }
 

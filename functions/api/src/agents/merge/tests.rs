@@ -60,6 +60,24 @@ fn levels_replace_and_facts_stay() {
 }
 
 #[test]
+fn a_worker_that_prepares_again_without_a_boot_has_lost_its_program_unless_the_word_of_it_is_old() {
+    let ready = report(WorkerState::Ready);
+    let began = Report { started_at: Some(at(0)), ..report(WorkerState::Running) };
+    let runs = merge(None, &began, "", at(0), false);
+    let late = merge(Some(&runs), &ready, "", at(1), false);
+    assert_eq!((late.state, late.less_since), (WorkerState::Running, Some(at(1))), "it may be of an earlier moment");
+    let again = merge(Some(&late), &began, "", at(2), false);
+    assert_eq!((again.state, again.less_since), (WorkerState::Running, None));
+    let same = merge(Some(&late), &ready, "", at(900), false);
+    assert_eq!((same.state, same.less_since), (WorkerState::Running, Some(at(1))));
+    let lost = merge(Some(&same), &ready, "", at(901), false);
+    assert_eq!((lost.state, lost.less_since), (WorkerState::Ready, None), "it says so for long");
+    let told = Report { started_at: Some(at(0)), ..ready };
+    let gone = merge(Some(&runs), &told, "", at(1), false);
+    assert_eq!(gone.state, WorkerState::Ready, "it knows that it had begun");
+}
+
+#[test]
 fn the_newest_checkpoint_replaces_a_higher_one() {
     let with = |step: u64, checkpoint: Option<u64>| Report {
         progress: Progress { step: Some(step), step_at: Some(at(1)), checkpoint, ..Progress::default() },
