@@ -123,8 +123,11 @@ Examples:
   rekindle account --by week,owner --weeks 4
   rekindle account --by job --owner research --csv >account.csv
 
-useful: new steps. repeated: steps done before, after a resume. waiting: a TPU was there, the program not yet. \
-idle: the program had ended, was ending, or was not heard of any more. orphan: nobody owned the TPU any more.";
+useful: the program ran, and repeated nothing: new steps, or all the time of a program that reports none. \
+repeated: steps done before, after a resume. waiting: a TPU was there, the program not yet. \
+idle: the program had ended, was ending, or was not heard of any more. orphan: nobody owned the TPU any more.
+
+What the manager saw last holds until it looks again: of a program that ran for a few seconds, nothing may be useful.";
 
 /// `since`.
 #[derive(Debug, Args)]
