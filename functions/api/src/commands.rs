@@ -60,7 +60,8 @@ pub(crate) async fn command(
         Ok(Commanded::NoSense(no)) => {
             let phase = no.phase.as_str();
             let refusal = problem(StatusCode::CONFLICT, "phase", format!("job {id}: {no}")).with("phase", phase);
-            return Err(with_checkpoint(&api, &id, no.phase, refusal).await);
+            let has_end = no.phase.is_terminal() || no.end.is_some();
+            return Err(with_checkpoint(&api, &id, has_end, refusal).await);
         }
         Ok(Commanded::WrongAttempt(attempt)) => {
             let why = format!("job {id} is at attempt {attempt}; `if_attempt` names another");

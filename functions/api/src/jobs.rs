@@ -43,9 +43,9 @@ pub(crate) async fn load(api: &Api, id: &JobId) -> Result<Job, Problem> {
     }
 }
 
-/// The refusal of what an ended job cannot do, with the place of its checkpoints: another job may go on from them.
-pub(crate) async fn with_checkpoint(api: &Api, id: &JobId, phase: Phase, problem: Problem) -> Problem {
-    if !phase.is_terminal() {
+/// The refusal of what a job whose end is known cannot do, with the place of its checkpoints: another job may go on from them.
+pub(crate) async fn with_checkpoint(api: &Api, id: &JobId, has_end: bool, problem: Problem) -> Problem {
+    if !has_end {
         return problem;
     }
     // Without it the refusal says what it has to.
@@ -129,7 +129,7 @@ pub(crate) async fn submit(
         }
         Ok(Submitted::Conflict { phase: None }) => return Err(taken(&id, None)),
         Ok(Submitted::Conflict { phase: Some(phase) }) => {
-            return Err(with_checkpoint(&api, &id, phase, taken(&id, Some(phase))).await);
+            return Err(with_checkpoint(&api, &id, phase.is_terminal(), taken(&id, Some(phase))).await);
         }
         Err(error) => return Err(store(&error)),
     };

@@ -92,7 +92,7 @@ pub struct ExecExit {
 pub fn with_order(job: &Job, worker: Option<WorkerKey>, action: &ExecAction, now: Timestamp) -> Result<Job, NoSense> {
     let ready = job.attempts.last().filter(|a| a.started_at.is_some() && a.stop.is_none() && a.ended.is_none());
     let (Some(attempt), Phase::Running, true) = (ready, job.phase, job.spec.workspace) else {
-        return Err(NoSense { command: "exec", phase: job.phase });
+        return Err(NoSense { command: "exec", phase: job.phase, end: None });
     };
     let mut after = job.clone();
     after.last_exec += 1;

@@ -55,6 +55,27 @@ async fn the_refusal_tells_where_the_program_left_its_checkpoints() {
 }
 
 #[tokio::test]
+async fn the_refusal_of_a_job_that_is_being_cancelled_tells_its_checkpoints_at_once_and_bids_nobody_wait() {
+    let served = Served::with_job().await;
+    let _agents = running(&served).await;
+    served.tell("/v1/jobs/train/cancel").await;
+    let bucket = &served.rig.engine.deployment.bucket;
+    // Before the pass that begins with it, and while the program stops.
+    for _ in 0..2 {
+        for command in ["restart", "unpause"] {
+            let answer = served.post(&format!("/v1/jobs/train/{command}"), &json!({})).await;
+            assert_eq!(answer.status, StatusCode::CONFLICT, "{}", answer.text());
+            let problem = answer.json();
+            assert_eq!(problem["phase"], json!("stopping"), "{problem}");
+            assert_eq!(problem["checkpoint"], json!(format!("{bucket}/jobs/train/checkpoints")), "{problem}");
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(detail.contains("was cancelled, and is stopping: to run it again"), "{detail}");
+        }
+        served.rig.pass("train").await;
+    }
+}
+
+#[tokio::test]
 async fn a_program_that_never_ran_has_left_none() {
     let served = Served::with_job().await;
     served.tell("/v1/jobs/train/cancel").await;

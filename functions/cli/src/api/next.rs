@@ -43,9 +43,15 @@ pub(super) fn step(status: StatusCode, path: &str, problem: Option<&Problem>) ->
             let phase = phase(problem);
             let goes_on = left(problem).filter(|_| path.ends_with("/restart") || path.ends_with("/unpause"));
             return Some(if let Some(options) = goes_on {
+                // Two programs that save in one folder spoil it.
+                let then = if phase.is_some_and(Phase::is_terminal) {
+                    format!("`rekindle explain {job}` tells why it ended")
+                } else {
+                    format!("begin it once `rekindle show {job}` says that it has ended, for it may save until then")
+                };
                 format!(
                     "`rekindle run {options}`, with the job file or --tpu and the program as before, goes on from what \
-                     {job} has saved; `rekindle explain {job}` tells why it ended"
+                     {job} has saved; {then}"
                 )
             } else if phase.is_some_and(Phase::is_terminal) {
                 format!("`rekindle explain {job}` tells why it ended; `rekindle run` with another --id runs it again")
@@ -227,6 +233,14 @@ mod tests {
             assert!(told.starts_with("`rekindle run --resume --checkpoint 'gs://b/my jobs/a-1'`, with"), "{told}");
             assert!(told.ends_with("`rekindle explain a-1` tells why it ended"), "{told}");
         }
+        let mut stopping = problem(&[], Some("stopping"));
+        stopping.more.insert("checkpoint".into(), json!("gs://b/a-1"));
+        let told_early = step(StatusCode::CONFLICT, "/v1/jobs/a-1/restart", Some(&stopping)).unwrap();
+        assert!(told_early.starts_with("`rekindle run --resume --checkpoint gs://b/a-1`, with"), "{told_early}");
+        assert!(
+            told_early
+                .ends_with("begin it once `rekindle show a-1` says that it has ended, for it may save until then")
+        );
         let same_id = told("/v1/jobs");
         assert!(same_id.contains("another --id") && same_id.contains("`--resume --checkpoint 'gs://"), "{same_id}");
         assert!(!told("/v1/jobs/a-1/cancel").contains("--resume"), "{}", told("/v1/jobs/a-1/cancel"));

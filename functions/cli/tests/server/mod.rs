@@ -308,6 +308,7 @@ fn known(id: &str) -> Option<Value> {
         "knocking" => Some(seeing::knocking()),
         "crowd" => Some(seeing::crowd()),
         "mute" => Some(seeing::mute()),
+        "unborn" => Some(seeing::unborn()),
         "good" | "moved" | "odd" | "cut" | "young" | "gated" | "forger" | "ending" => {
             Some(ended(id, "succeeded", "All 4 workers ended well."))
         }
@@ -456,11 +457,11 @@ async fn command(
     match (known(&id), command.as_str()) {
         (None, _) => no_such_job(&id),
         (Some(job), "cancel") if job["phase"] == "succeeded" => {
-            let no = NoSense { command: "cancel", phase: Phase::Succeeded };
+            let no = NoSense { command: "cancel", phase: Phase::Succeeded, end: None };
             problem_with(409, &format!("job {id}: {no}"), &[], &[("phase", no.phase.as_str())])
         }
         (Some(job), "restart") if job["phase"] == "failed" => {
-            let no = NoSense { command: "restart", phase: Phase::Failed };
+            let no = NoSense { command: "restart", phase: Phase::Failed, end: None };
             let more = [("phase", no.phase.as_str()), ("checkpoint", "gs://bucket/jobs/bad/checkpoints")];
             problem_with(409, &format!("job {id}: {no}"), &[], &more)
         }

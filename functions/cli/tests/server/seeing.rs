@@ -185,6 +185,13 @@ pub(super) fn mute() -> Value {
     mute
 }
 
+/// It was cancelled while it waited for a TPU.
+pub(super) fn unborn() -> Value {
+    let mut unborn = mute();
+    (unborn["id"], unborn["first_started_at"]) = (json!("unborn"), json!(null));
+    unborn
+}
+
 /// All of it, or of one attempt.
 pub(super) fn output_of_mute(attempt: Option<&String>) -> String {
     let end = "id: 9;a\nevent: end\ndata: cancelled\n\n";

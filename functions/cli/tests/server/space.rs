@@ -278,7 +278,7 @@ pub(super) async fn outputs(Path(id): Path<String>, Query(query): Query<BTreeMap
             ["../x", "gone", "y"].map(|path| json!({"worker": "w0", "path": path, "object": format!("w0/{path}")}));
         return Json(json!({"place": "gs://bucket/jobs/odd/outputs/", "outputs": outputs})).into_response();
     }
-    if id == "mute" || id == "waits" {
+    if matches!(id.as_str(), "mute" | "unborn" | "waits") {
         return Json(json!({"place": format!("gs://bucket/jobs/{id}/outputs/"), "outputs": []})).into_response();
     }
     let output = |worker: &str, path: &str, object: &str| json!({"worker": worker, "path": path, "object": object});

@@ -486,13 +486,22 @@ fn a_cancel_that_was_accepted_stays_whatever_is_asked_before_the_next_pass() {
         let cancelled = apply_command(&job, Command::Cancel, at(100)).unwrap().unwrap();
         for command in [Command::Pause, Command::Unpause, restart] {
             let told = apply_command(&cancelled, command, at(100)).unwrap_err().to_string();
-            assert!(told.contains("this one is stopping: wait until it has"), "{told}");
+            assert!(told.contains("this one was cancelled, and is stopping: to run it again, submit it"), "{told}");
         }
         assert_eq!(apply_command(&cancelled, Command::Cancel, at(100)).unwrap(), None);
     }
     let ended =
         Job { phase: Phase::Succeeded, desired: Desired::Cancel, outcome: Some(Outcome::Succeeded), ..running() };
     assert!(apply_command(&ended, Command::Cancel, at(100)).is_err(), "it is no cancelled job");
+    // Only one that stops for a pause is worth waiting for.
+    for (outcome, want) in [
+        (None, "this one is stopping: wait until it has, or submit it under another id"),
+        (Some(Outcome::Failed), "this one has its end already (failed), and is stopping: to run it again, submit it"),
+    ] {
+        let stopping = Job { phase: Phase::Stopping, outcome, ..running() };
+        let told = apply_command(&stopping, restart, at(100)).unwrap_err().to_string();
+        assert!(told.contains(want), "{told}");
+    }
     let reason = Reason::CostLimit;
     let failing = Job { outcome: Some(Outcome::Failed), reason, message: "too dear".into(), ..running() };
     let told = apply_command(&failing, Command::Cancel, at(100)).unwrap().unwrap();

@@ -46,12 +46,25 @@ impl Command {
 /// The command makes no sense in this phase. Its text says for which jobs the command is, and what to do instead; whoever
 /// shows it names the job before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("`{command}` is for jobs that {}; this one {}", whom(.command), state(*.phase))]
+#[error("`{command}` is for jobs that {}; this one {}", whom(.command), state(*.phase, *.end))]
 pub struct NoSense {
     /// The command.
     pub command: &'static str,
     /// The job's phase.
     pub phase: Phase,
+    /// How it ends, where that is decided and it still stops: then to wait until it has stopped does not help.
+    pub end: Option<Outcome>,
+}
+
+impl NoSense {
+    /// Refuses a command on a job as it is.
+    pub(crate) fn of(command: &'static str, job: &Job) -> Self {
+        // A cancel that was accepted is its end, also before the pass that begins with it.
+        let is_cancelled = job.desired == Desired::Cancel && !job.phase.is_terminal();
+        let phase = if is_cancelled { Phase::Stopping } else { job.phase };
+        let end = job.outcome.or_else(|| is_cancelled.then_some(Outcome::Cancelled));
+        Self { command, phase, end: end.filter(|_| phase == Phase::Stopping) }
+    }
 }
 
 /// The jobs that a command is for.
@@ -67,11 +80,14 @@ fn whom(command: &str) -> &'static str {
 }
 
 /// Where a job is, and what can be done with one that is there.
-fn state(phase: Phase) -> String {
+fn state(phase: Phase, end: Option<Outcome>) -> String {
+    const AGAIN: &str = "to run it again, submit it under another id";
     let name = phase.as_str();
     match phase {
-        Phase::Succeeded | Phase::Failed | Phase::Cancelled => {
-            format!("has ended ({name}): to run it again, submit it under another id")
+        Phase::Succeeded | Phase::Failed | Phase::Cancelled => format!("has ended ({name}): {AGAIN}"),
+        Phase::Stopping if end == Some(Outcome::Cancelled) => format!("was cancelled, and is stopping: {AGAIN}"),
+        Phase::Stopping if let Some(end) = end => {
+            format!("has its end already ({}), and is stopping: {AGAIN}", end.phase().as_str())
         }
         Phase::Stopping => "is stopping: wait until it has, or submit it under another id".to_owned(),
         Phase::Paused => "is paused: `unpause` brings it back".to_owned(),
@@ -94,7 +110,7 @@ fn cancelled(job: &Job) -> String {
 
 /// The job after a command. `Ok(None)`: it holds already. The effects follow from the next `decide`.
 pub fn apply_command(job: &Job, command: Command, now: Timestamp) -> Result<Option<Job>, NoSense> {
-    let no = Err(NoSense { command: command.name(), phase: job.phase });
+    let no = Err(NoSense::of(command.name(), job));
     let mut after = job.clone();
     match command {
         Command::Cancel => {
@@ -115,7 +131,7 @@ pub fn apply_command(job: &Job, command: Command, now: Timestamp) -> Result<Opti
         Command::Pause | Command::Unpause | Command::Restart { .. }
             if job.desired == Desired::Cancel && !job.phase.is_terminal() =>
         {
-            return Err(NoSense { command: command.name(), phase: Phase::Stopping });
+            return no;
         }
         Command::Pause => {
             if job.desired == Desired::Pause && job.outcome.is_none() {
