@@ -51,7 +51,11 @@ fn line(event: &JobEvent, bold: &str, escape: fn(&str) -> String) -> String {
     };
     let message: String = data.message.chars().map(|c| if is_unseen(c) { ' ' } else { c }).take(500).collect();
     let (job, phase) = (&data.job, data.phase.as_str());
-    format!("{mark} {bold}{job}{bold} {phase}: {} (attempt {})", escape(&message), data.attempt)
+    let attempt = data.attempt.to_string();
+    let words: Vec<&str> = message.split(|c: char| !c.is_alphanumeric()).collect();
+    let is_told = words.windows(2).any(|pair| pair == ["attempt", attempt.as_str()]);
+    let attempt = if is_told { String::new() } else { format!(" (attempt {attempt})") };
+    format!("{mark} {bold}{job}{bold} {phase}: {}{attempt}", escape(&message))
 }
 
 /// Slack reads links and commands between angle brackets.
@@ -88,6 +92,15 @@ mod tests {
         assert_eq!(content_type, JSON);
         let want = "\u{274c} *train* failed: it wrote &lt;!channel&gt; &amp; died (attempt 2)";
         assert_eq!(body["text"], want);
+        // What the message tells already is not told again.
+        for (message, want) in [
+            ("attempt 2 runs on generation 1", "failed: attempt 2 runs on generation 1"),
+            ("attempt 21 runs", "failed: attempt 21 runs (attempt 2)"),
+        ] {
+            let mut event = event.clone();
+            event.data.message = message.into();
+            assert!(line(&event, "", str::to_owned).ends_with(want), "{}", line(&event, "", str::to_owned));
+        }
         let (_, body) = told("https://discord.com/api/webhooks/1/x");
         assert!(body["content"].as_str().unwrap().starts_with("\u{274c} **train** failed"), "{body}");
         assert_eq!(body["allowed_mentions"], json!({"parse": []}));
