@@ -395,7 +395,8 @@ pub(crate) struct Logs {
     /// Only this worker: w3, or s1w3 where there are slices; `all` is every worker
     #[arg(long, value_name = "wN|all", default_value = "all")]
     pub(crate) worker: String,
-    /// Only what came in since then: so long ago, such as 10m, `yesterday`, a day, such as 2026-11-27, or a time
+    /// Only what came in since then: so long ago, such as 10m, a time of day in UTC, such as 11:05, `yesterday`, a day, such as
+    /// 2026-11-27, or a day and time
     #[arg(long, value_name = "TIME", value_parser = crate::moment::argument)]
     pub(crate) since: Option<jiff::Timestamp>,
     /// Only lines that match this regular expression
@@ -411,7 +412,8 @@ Examples:
   rekindle logs train-1 -f
   rekindle logs train-1 -n 20 -f
   rekindle logs train-1 --worker 3 --attempt 2
-  rekindle logs train-1 --since 10m --grep 'loss=nan|Error'";
+  rekindle logs train-1 --since 10m --grep 'loss=nan|Error'
+  rekindle logs train-1 --since 11:05   # in UTC, as ps --watch prints it";
 
 fn least_one(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|number| *number > 0).ok_or_else(|| format!("{text:?} is no number above 0"))
@@ -448,7 +450,7 @@ pub(crate) struct Man {
 
 /// `wait`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  rekindle wait train-1 && ./evaluate.sh\n  rekindle wait a b c --timeout 2h")]
+#[command(after_help = WAIT_HELP)]
 pub(crate) struct Wait {
     /// The jobs
     #[arg(add = complete::jobs(), required = true, value_name = "JOB")]
@@ -457,6 +459,15 @@ pub(crate) struct Wait {
     #[arg(long, value_parser = crate::moment::span)]
     pub(crate) timeout: Option<std::time::Duration>,
 }
+
+const WAIT_HELP: &str = "\
+Exit codes: 0 succeeded, 1 failed, 3 cancelled, 4 not known. Of several jobs the greatest is the answer: 3 or 4 \
+may hide that another failed, which its line tells, and `outcome` with --json.
+
+Examples:
+  rekindle wait train-1 && ./evaluate.sh
+  rekindle wait a b c --timeout 2h
+  rekindle wait a b c --json | jq -r 'select(.outcome == \"failed\").job'";
 
 /// A command on jobs.
 #[derive(Debug, Args)]

@@ -1,12 +1,14 @@
 //! Moments as people write them.
 
-use jiff::civil::DateTime;
-use jiff::{SignedDuration, Timestamp, Zoned};
+use jiff::civil::{DateTime, Time};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp, ToSpan as _, Zoned};
 
 /// The forms, for a refusal.
-pub(crate) const FORMS: &str = "write 12h, yesterday, 2026-11-27, or 2026-11-27T18:00:00Z";
+pub(crate) const FORMS: &str = "write 12h, 11:05 (in UTC), yesterday, 2026-11-27, or 2026-11-27T18:00:00Z";
 
-/// How long ago, a day, or a moment. Days begin at midnight where `now` is, and a time without a zone is of there.
+/// How long ago, a time of day, a day, or a moment. Days begin at midnight where `now` is, and a day and time without a zone are
+/// of there; a time of day alone is copied from what is printed here, which is in UTC.
 pub(crate) fn parse(text: &str, now: &Zoned) -> Option<Timestamp> {
     if let Ok(ago) = humantime::parse_duration(text) {
         let ago = SignedDuration::try_from(ago).unwrap_or(SignedDuration::MAX);
@@ -15,12 +17,24 @@ pub(crate) fn parse(text: &str, now: &Zoned) -> Option<Timestamp> {
     if let Ok(moment) = text.parse::<Timestamp>() {
         return Some(moment);
     }
+    if let Some(moment) = time_of_day(text, now) {
+        return Some(moment);
+    }
     let local = match text {
-        "today" => now.date().to_datetime(jiff::civil::Time::midnight()),
-        "yesterday" => now.date().yesterday().ok()?.to_datetime(jiff::civil::Time::midnight()),
+        "today" => now.date().to_datetime(Time::midnight()),
+        "yesterday" => now.date().yesterday().ok()?.to_datetime(Time::midnight()),
         _ => text.parse::<DateTime>().ok()?,
     };
     Some(local.to_zoned(now.time_zone().clone()).ok()?.timestamp())
+}
+
+/// `11:05` or `11:05:07` in UTC: the last one that has been.
+fn time_of_day(text: &str, now: &Zoned) -> Option<Timestamp> {
+    let time = ["%H:%M:%S", "%H:%M"].into_iter().find_map(|format| Time::strptime(format, text).ok())?;
+    let utc = now.with_time_zone(TimeZone::UTC);
+    let today = utc.date().to_datetime(time);
+    let last = if today > utc.datetime() { today.checked_sub(1.day()).ok()? } else { today };
+    Some(last.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
 /// The same as an argument, by the clock and the zone of this machine.
@@ -55,6 +69,10 @@ mod tests {
         for (text, want) in [
             ("12h", "2026-11-28T16:00:00Z"),
             ("1h 30m", "2026-11-29T02:30:00Z"),
+            ("11:05", "2026-11-28T11:05:00Z"),
+            ("04:00:01", "2026-11-28T04:00:01Z"),
+            ("04:00:00", "2026-11-29T04:00:00Z"),
+            ("3:59", "2026-11-29T03:59:00Z"),
             ("today", "2026-11-28T23:00:00Z"),
             ("yesterday", "2026-11-27T23:00:00Z"),
             ("2026-11-27", "2026-11-26T23:00:00Z"),
@@ -64,7 +82,7 @@ mod tests {
         ] {
             assert_eq!(parse(text, &now), Some(want.parse().unwrap()), "{text}");
         }
-        for text in ["", "soon", "-1h", "2026-13-01", "tomorrow"] {
+        for text in ["", "soon", "-1h", "2026-13-01", "tomorrow", "11", "24:00", "11:05:61x", "2026-13-01 11:05"] {
             assert_eq!(parse(text, &now), None, "{text}");
         }
     }

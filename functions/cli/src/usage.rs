@@ -191,7 +191,7 @@ mod tests {
             ("logs a --grep (", &["invalid value '(' for '--grep <PATTERN>'", "unclosed group"], "logs --help`"),
             (
                 "logs a --since soon",
-                &["invalid value 'soon' for '--since", "12h, yesterday, 2026-11-27"],
+                &["invalid value 'soon' for '--since", "12h, 11:05 (in UTC), yesterday, 2026-11-27"],
                 "logs --help`",
             ),
             ("logs a -n -3", &["unexpected argument '-3' found"], "write -n 3: it counts from the end; `rekindle logs"),

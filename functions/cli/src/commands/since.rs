@@ -14,6 +14,7 @@ use rekindle_wire::seeing::DigestView;
 use super::Context;
 use crate::api::typed;
 use crate::args::{Named, Since};
+use crate::exit::Exit;
 use crate::fault::{Fault, Result};
 use crate::human;
 use crate::moment;
@@ -55,10 +56,12 @@ pub(crate) async fn run(context: &Context, options: &Since) -> Result<()> {
 }
 
 fn parse(text: &str, now: &Zoned) -> Result<Timestamp> {
+    // Of a command line that cannot be read, as clap's own.
     let at = moment::parse(text, now);
-    let at = at.ok_or_else(|| Fault::input(format!("{text:?} is no time")).next(moment::FORMS))?;
+    let at =
+        at.ok_or_else(|| Fault::input(format!("{text:?} is no time")).next(moment::FORMS).exits(Exit::Unexpected))?;
     if at > now.timestamp() {
-        return Err(Fault::input(format!("{text:?} is still to come")).next(moment::FORMS));
+        return Err(Fault::input(format!("{text:?} is still to come")).next(moment::FORMS).exits(Exit::Unexpected));
     }
     Ok(at)
 }
@@ -110,7 +113,7 @@ fn remember(context: &Context, path: &Path, owner: Option<&str>, through: Timest
 
 fn show(context: &Context, digest: &DigestView, now: Timestamp, is_look: bool) -> Result<()> {
     let printer = context.printer;
-    let ago = human::age(digest.since, now);
+    let ago = within(digest.since, now);
     if digest.jobs.is_empty() {
         printer.talk(&nothing(digest.since, &ago, is_look));
         return Ok(());
@@ -122,7 +125,7 @@ fn show(context: &Context, digest: &DigestView, now: Timestamp, is_look: bool) -
     let mut is_first = true;
     for (owner, jobs) in owners {
         let gap = if std::mem::take(&mut is_first) { "" } else { "\n" };
-        let head = format!("{gap}{}: {} in the last {ago}", human::tame(owner).bold(), summary(&jobs));
+        let head = format!("{gap}{}: {} {ago}", human::tame(owner).bold(), summary(&jobs));
         printer.line(&head)?;
         printer.data(&table(&jobs).render(printer.width()))?;
     }
@@ -133,12 +136,20 @@ fn show(context: &Context, digest: &DigestView, now: Timestamp, is_look: bool) -
     Ok(())
 }
 
+/// In which time it was.
+fn within(since: Timestamp, now: Timestamp) -> String {
+    if now.as_second() <= since.as_second() {
+        return "just now".to_owned();
+    }
+    format!("in the last {}", human::age(since, now))
+}
+
 /// Seconds after a look, its time of day says more than how long ago it was.
 fn nothing(since: Timestamp, ago: &str, is_look: bool) -> String {
     if is_look {
         return format!("nothing is new since your last look at {}", since.strftime("%Y-%m-%d %H:%M:%S UTC"));
     }
-    format!("nothing happened in the last {ago}")
+    format!("nothing happened {ago}")
 }
 
 fn table(jobs: &[&JobDigest]) -> Table {
@@ -309,8 +320,10 @@ mod tests {
     #[test]
     fn a_second_look_names_the_time_of_the_last() {
         let since: Timestamp = "2026-11-28T09:00:07.5Z".parse().unwrap();
-        assert_eq!(nothing(since, "0s", true), "nothing is new since your last look at 2026-11-28 09:00:07 UTC");
-        assert_eq!(nothing(since, "1d", false), "nothing happened in the last 1d");
+        assert_eq!(nothing(since, "just now", true), "nothing is new since your last look at 2026-11-28 09:00:07 UTC");
+        let day_later: Timestamp = "2026-11-29T09:00:07.5Z".parse().unwrap();
+        assert_eq!(nothing(since, &within(since, day_later), false), "nothing happened in the last 1d");
+        assert_eq!(within(since, since), "just now");
     }
 
     #[test]

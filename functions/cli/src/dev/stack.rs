@@ -28,6 +28,7 @@ use super::places::{Binary, Places, Ports, listen};
 use super::world::{self, PROJECT};
 use super::{cloud, routes};
 use crate::embedded;
+use crate::exit::Exit;
 use crate::fault::{Fault, Result};
 
 /// Between two ticks, as Cloud Scheduler sends them; divided by the speed.
@@ -221,10 +222,12 @@ async fn emulator(options: &Options, binary: &Path, url: &str, last_port: u16) -
         if matches!(&error, StartError::Io { source, .. } if source.kind() == ErrorKind::AddrInUse) {
             let asked = options.tpu_port;
             return fault
+                .exits(Exit::Fault)
                 .next(format!("end what uses port {asked}, or take another with --tpu-port (0 takes a free one)"));
         }
         if matches!(error, StartError::InUse(_)) {
             return fault
+                .exits(Exit::Fault)
                 .next("another `rekindle dev` runs on this state folder; name another with --state and --tpu-port");
         }
         if matches!(error, StartError::State { .. }) {
@@ -282,7 +285,9 @@ async fn docs(options: &Options) -> Result<Arc<dyn Docs>> {
 
 fn not_open(error: &OpenError, places: &Places) -> Fault {
     match error {
+        // What was given is taken, as a port can be.
         OpenError::InUse(_) => broken("the store", error)
+            .exits(Exit::Fault)
             .next("another `rekindle dev` runs on this state folder; name another with --state"),
         OpenError::Newer { .. } => {
             broken("the store", error).next("start the version that wrote it, or name another folder with --state")
@@ -359,9 +364,11 @@ mod tests {
                 "put a good copy of the file in",
             ),
         ] {
-            let text = not_open(&error, &places).text();
+            let fault = not_open(&error, &places);
+            let text = fault.text();
             assert!(text.contains(cause) && text.contains(next), "{text}");
             assert_eq!(text.contains("another `rekindle dev`"), matches!(error, OpenError::InUse(_)), "{text}");
+            assert_eq!(fault.exit() == Exit::Fault, matches!(error, OpenError::InUse(_)), "{text}");
         }
     }
 

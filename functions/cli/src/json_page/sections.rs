@@ -67,7 +67,13 @@ pub(super) const SECTIONS: &[Section] = &[
          which are sent every two seconds, standard output before standard error.",
     ),
     one("outputs", "OutputList", "rekindle outputs good --json", "With `--to` once the files are here."),
-    lines("wait", &["WaitEnd"], "rekindle wait good bad --json", "Each job, in the order of their names on the line."),
+    lines(
+        "wait",
+        &["WaitEnd"],
+        "rekindle wait good bad --json",
+        "Each job, in the order of their names on the line. The exit code is the greatest of theirs: 3 (one was cancelled) or \
+         4 may hide that another failed, which `outcome` tells.",
+    ),
     lines("cancel", JOB_EACH, "rekindle cancel train-1 --json", AFTER),
     lines("pause", JOB_EACH, "rekindle pause train-1 --json", AFTER),
     lines("unpause", JOB_EACH, "rekindle unpause train-1 --json", AFTER),

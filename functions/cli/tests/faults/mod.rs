@@ -185,6 +185,29 @@ async fn ctrl_c_ends_a_sync_and_is_no_fault_of_the_path() {
 }
 
 #[tokio::test]
+async fn faults_of_one_kind_end_with_one_code() {
+    let server = server::start().await;
+    let dev = "$REKINDLE dev --state s --port 0 --tpu-port 0";
+    for (exit, scripts) in [
+        (2, vec!["$REKINDLE since tomorrow".to_owned(), "$REKINDLE logs train-1 --since tomorrow".to_owned()]),
+        (
+            1,
+            vec![
+                "$REKINDLE dev --state s --tpu-port 0 --port ${REKINDLE_SERVER##*:}".to_owned(),
+                "$REKINDLE dev --state s --port 0 --tpu-port ${REKINDLE_SERVER##*:}".to_owned(),
+                format!("mkdir s; touch s/store.redb; flock s/store.redb {dev}"),
+                format!("mkdir -p s/tpu; exec 9>s/tpu/lock; flock 9; {dev}"),
+            ],
+        ),
+    ] {
+        for script in scripts {
+            let output = shell(&server, project().path(), &script).await;
+            assert_eq!(output.status.code(), Some(exit), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}
+
+#[tokio::test]
 async fn faults_name_the_cause_and_the_next_step() {
     let server = server::start().await;
     let mut wrong = Vec::new();
