@@ -24,13 +24,16 @@ pub(crate) struct Tag {
 
 /// `note`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  rekindle note train-1 'diverged at 40k, see W&B'\n  rekindle note train-1 ''")]
+#[command(
+    after_help = "Examples:\n  rekindle note train-1 on fewer chips\n  rekindle note train-1 'diverged at 40k, see W&B'\n  rekindle note train-1 ''"
+)]
 pub(crate) struct Note {
     /// The job
     #[arg(add = complete::jobs())]
     pub(crate) job: String,
-    /// The note; empty takes it away
-    pub(crate) text: String,
+    /// The note, also in several words; an empty one, '', takes it away
+    #[arg(required = true, value_name = "TEXT")]
+    pub(crate) text: Vec<String>,
 }
 
 /// `dead-letters`.

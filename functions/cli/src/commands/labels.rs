@@ -18,18 +18,19 @@ pub(crate) async fn tag(context: &Context, options: Tag) -> Result<()> {
 
 /// Writes the note.
 pub(crate) async fn note(context: &Context, options: Note) -> Result<()> {
+    let text = options.text.join(" ");
     // Of machines nobody reads what is told beside the answer.
     if !context.printer.is_json {
         let former: JobView = typed(context.api.get(&job_path(&options.job, "")?, &[]).await?)?;
         let former = former.spec.get("notes").and_then(serde_json::Value::as_str).map(str::to_owned);
-        let body = LabelsBody { notes: Some(options.text.clone()), ..LabelsBody::default() };
+        let body = LabelsBody { notes: Some(text.clone()), ..LabelsBody::default() };
         change(context, &options.job, &body).await?;
-        if let Some(told) = former.and_then(|former| replaced(&former, &options.text)) {
+        if let Some(told) = former.and_then(|former| replaced(&former, &text)) {
             context.printer.talk(&told);
         }
         return Ok(());
     }
-    change(context, &options.job, &LabelsBody { notes: Some(options.text), ..LabelsBody::default() }).await
+    change(context, &options.job, &LabelsBody { notes: Some(text), ..LabelsBody::default() }).await
 }
 
 /// What became of the note that was there.
