@@ -226,10 +226,15 @@ fn secrets_go_along(found: &collect::Found) -> Option<String> {
         secrets.iter().take(LARGEST_SHOWN).map(|path| human::tame(&path.to_string_lossy())).collect();
     let more = secrets.len().saturating_sub(named.len());
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let (go, lines) = if secrets.len() == 1 {
+        ("goes", "a line in .rekindleignore leaves it out")
+    } else {
+        ("go", "lines in .rekindleignore leave them out")
+    };
     (!named.is_empty()).then(|| {
         format!(
-            "{}{more} may hold secrets, and goes along for every worker to read; a line in .rekindleignore leaves it out, and \
-             `secrets:` of the job hands over single values",
+            "{}{more} may hold secrets, and {go} along for every worker to read; {lines}, and `secrets:` of the job hands over \
+             single values",
             named.join(", ")
         )
     })

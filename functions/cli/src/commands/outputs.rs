@@ -85,6 +85,11 @@ fn nothing(view: &JobView) -> String {
         return "no outputs; they are collected at the end of a job whose `outputs:` names patterns, such as results/**"
             .to_owned();
     }
+    if view.outcome.is_some() && view.first_started_at.is_none() {
+        return format!(
+            "no outputs: the program of {id} never began, and what matches `outputs:` ({patterns}) is collected at its end"
+        );
+    }
     if !view.phase.is_terminal() {
         return format!("no outputs yet; what matches `outputs:` ({patterns}) is collected when {id} ends");
     }

@@ -74,11 +74,11 @@ fn table(jobs: &[JobView], now: Timestamp) -> Table {
     let mut table = Table::new(&[
         text("JOB", 0),
         text("PHASE", 0),
-        number("FOR", 1),
+        number("FOR", 2),
         number("ATTEMPT", 3),
         text("TPU", 2),
         text("ZONE", 5),
-        number("STEP", 2),
+        number("STEP", 1),
         text("LOSS", 6),
         number("PREEMPTED", 7),
         number("COST", 6),
@@ -303,6 +303,10 @@ mod tests {
         let longer = frame(9, None, Some(10));
         assert_eq!((longer.len(), longer[8].as_str()), (9, "and 2 older; `rekindle ps` lists them"), "{longer:?}");
         assert!(longer[7].starts_with("job-6 "), "{longer:?}");
+        // Where a job has got to says more than how long it is what it is.
+        let narrow = table(&jobs(1), Timestamp::UNIX_EPOCH).render(Some(32));
+        let heads: Vec<&str> = narrow.lines().next().unwrap_or_default().split_whitespace().collect();
+        assert_eq!(heads, ["JOB", "PHASE", "STEP", "WHY"], "{narrow}");
         let away = frame(9, Some("cannot reach http://here"), Some(10));
         assert_eq!(away.len(), 9, "{away:?}");
         assert_eq!(away[7], "and 3 older; `rekindle ps` lists them");

@@ -361,7 +361,8 @@ async fn an_environment_stays_here_and_a_secret_goes_along_with_a_word() {
     let said = String::from_utf8(shell(&server, &folder, &script).await.stdout).unwrap();
     assert!(said.contains("warning: the virtual environment .venv is not sent: let `setup` make one"), "{said}");
     assert!(
-        said.contains("warning: .aws/credentials, .env may hold secrets") && said.contains("a line in .rekindleignore"),
+        said.contains("warning: .aws/credentials, .env may hold secrets, and go along")
+            && said.contains("lines in .rekindleignore leave them out"),
         "{said}"
     );
     assert!(said.contains("\n  .env\n") && !said.contains(".venv/bin"), "{said}");
