@@ -79,7 +79,9 @@ pub struct Dev {
 /// A program that was built beside the tests.
 fn built(package: &str, name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("current_exe")?;
-    let profile = own.parent().and_then(Path::parent).context("the test is in no target folder")?;
+    let folder = own.parent().context("the test is in no target folder")?;
+    // Tests lie in a folder of their own below the programs, a benchmark beside them.
+    let profile = if folder.ends_with("deps") { folder.parent().unwrap_or(folder) } else { folder };
     let found = profile.join(name);
     ensure!(found.is_file(), "{} is not built; `cargo build -p {package}` builds it", found.display());
     Ok(found)
