@@ -162,7 +162,12 @@ impl Change {
 
 /// True if no pass has drawn the conclusion from a boot that lost a worker's program: the hint of it may be lost.
 pub(super) const fn is_untold_reboot(report: &WorkerReport, attempt: &Attempt) -> bool {
-    report.has_rebooted && report.exit.is_none() && attempt.stop.is_none() && attempt.ended.is_none()
+    report.has_rebooted && report.exit.is_none() && is_open(attempt)
+}
+
+/// True if no pass has told the attempt to stop, or judged its end.
+const fn is_open(attempt: &Attempt) -> bool {
+    attempt.stop.is_none() && attempt.ended.is_none()
 }
 
 /// The most important change of a write, if any. Heartbeats are none, except as long as the job does not know of a fact that passes look for
@@ -192,15 +197,9 @@ pub(super) fn change(
     {
         return Some(Change::Notice);
     }
-    if known.is_some_and(|k| k.boot_id != next.boot_id) || is_untold_reboot(next, attempt) {
-        return Some(Change::Reboot);
-    }
-    // It has lost its program, whichever way: told until a pass has seen that.
-    if next.state < WorkerState::Running
-        && attempt.started_at.is_some()
-        && attempt.stop.is_none()
-        && attempt.ended.is_none()
-    {
+    // A program may be lost without a boot, too.
+    let is_lost = next.state < WorkerState::Running && attempt.started_at.is_some() && is_open(attempt);
+    if is_lost || known.is_some_and(|k| k.boot_id != next.boot_id) || is_untold_reboot(next, attempt) {
         return Some(Change::Reboot);
     }
     let before = known.map(|k| k.state);
