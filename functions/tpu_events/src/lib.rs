@@ -60,7 +60,7 @@ async fn one(Shared { engine, hinted, digests, known }: &Shared, delivery: &Deli
     let Subject { resource, method, fact, is_begin } = match audit::subject(delivery) {
         Ok(Some(subject)) => subject,
         Ok(None) => return Answer::NotOurs,
-        Err(reason) => return dead::record(&engine.ports, "tpu-events", delivery, &reason).await,
+        Err(reason) => return Box::pin(dead::record(&engine.ports, "tpu-events", delivery, &reason)).await,
     };
     // System events of one VM may share an operation: that its maintenance is announced is not that it was preempted.
     let what = method.rsplit('.').next().unwrap_or_default();

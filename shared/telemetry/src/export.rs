@@ -106,20 +106,27 @@ pub(crate) fn is_on() -> bool {
 /// spans and is logged, never the answer.
 pub async fn flush() {
     let Some(export) = EXPORT.get() else { return };
-    let mut sender = export.sender.lock().await;
-    let spans = export.ended.take();
-    if spans.is_empty() || sender.resting.is_some_and(|since| since.elapsed() < PAUSE) {
-        return;
-    }
-    let count = spans.len();
-    let sent = tokio::time::timeout(SEND_MAX, sender.exporter.export(spans)).await;
-    let why = match sent {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(error.to_string()),
-        Err(_) => Some(format!("no answer within {SEND_MAX:?}")),
-    };
-    sender.resting = why.is_some().then(Instant::now);
-    if let Some(why) = why {
-        tracing::warn!(count, why, pause_secs = PAUSE.as_secs(), "spans could not be sent");
+    // In a box: every request has this future in its own, and hardly one sends.
+    Box::pin(export.send()).await;
+}
+
+impl Export {
+    async fn send(&self) {
+        let mut sender = self.sender.lock().await;
+        let spans = self.ended.take();
+        if spans.is_empty() || sender.resting.is_some_and(|since| since.elapsed() < PAUSE) {
+            return;
+        }
+        let count = spans.len();
+        let sent = tokio::time::timeout(SEND_MAX, sender.exporter.export(spans)).await;
+        let why = match sent {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("no answer within {SEND_MAX:?}")),
+        };
+        sender.resting = why.is_some().then(Instant::now);
+        if let Some(why) = why {
+            tracing::warn!(count, why, pause_secs = PAUSE.as_secs(), "spans could not be sent");
+        }
     }
 }

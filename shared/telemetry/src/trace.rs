@@ -5,6 +5,7 @@
 
 use std::future::Future;
 
+use futures::future::Either;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
 use tracing::{Instrument as _, Span};
@@ -105,12 +106,15 @@ pub fn header() -> Option<HeaderValue> {
 /// Where the request's own trace is another one, the exported span is linked to it.
 ///
 /// Without an exporter nobody would see the span, so none is made: lines take their trace from [`current`].
-pub async fn within<T>(span: impl FnOnce() -> Span, parent: Option<TraceContext>, work: impl Future<Output = T>) -> T {
+// No `async fn`: it would hold the work twice, once as it came and once where it runs, and so would each that is around it. A request's
+// work had 20 KiB in that way, which are moved several times.
+pub fn within<W: Future>(
+    span: impl FnOnce() -> Span,
+    parent: Option<TraceContext>,
+    work: W,
+) -> impl Future<Output = W::Output> {
     if !export::is_on() {
-        return match parent {
-            Some(own) => CURRENT.scope(own, work).await,
-            None => work.await,
-        };
+        return Either::Left(scoped(parent, work));
     }
     let span = span();
     if let Some(remote) = parent.map(TraceContext::remote) {
@@ -120,15 +124,19 @@ pub async fn within<T>(span: impl FnOnce() -> Span, parent: Option<TraceContext>
         // Refused only once a span has begun, and this one is new.
         let _ = span.set_parent(opentelemetry::Context::new().with_remote_span_context(remote));
     }
-    match TraceContext::exported(&span).or(parent) {
-        Some(own) => CURRENT.scope(own, work.instrument(span)).await,
-        None => work.instrument(span).await,
+    Either::Right(scoped(TraceContext::exported(&span).or(parent), work.instrument(span)))
+}
+
+fn scoped<W: Future>(own: Option<TraceContext>, work: W) -> impl Future<Output = W::Output> {
+    match own {
+        Some(own) => Either::Left(CURRENT.scope(own, work)),
+        None => Either::Right(work),
     }
 }
 
 /// One call to another service, with a span of its own where spans are exported.
-pub async fn call<T>(name: &'static str, work: impl Future<Output = T>) -> T {
-    within(|| tracing::info_span!("call", otel.name = name, otel.kind = "client"), None, work).await
+pub fn call<W: Future>(name: &'static str, work: W) -> impl Future<Output = W::Output> {
+    within(move || tracing::info_span!("call", otel.name = name, otel.kind = "client"), None, work)
 }
 
 #[cfg(test)]
@@ -178,5 +186,19 @@ mod tests {
         assert_eq!(seen, came);
         assert_eq!(header.unwrap().to_str().unwrap(), came.unwrap().traceparent());
         assert_eq!(within(span, None, async { current() }).await, None);
+    }
+
+    #[test]
+    fn what_is_around_some_work_holds_it_once() {
+        let work = || async {
+            let room = [1_u8; 4096];
+            tokio::task::yield_now().await;
+            room.len()
+        };
+        let alone = size_of_val(&work());
+        let span = || panic!("a span that nobody sees");
+        for around in [size_of_val(&within(span, None, work())), size_of_val(&call("CreateNode", work()))] {
+            assert!(around < alone + 1024, "{around} bytes around {alone}");
+        }
     }
 }

@@ -30,6 +30,6 @@ pub(crate) fn known() -> Option<String> {
 }
 
 /// Hears what is said of the request that `work` answers.
-pub(crate) async fn scope<T>(work: impl Future<Output = T>) -> T {
-    JOBS.scope(RefCell::default(), work).await
+pub(crate) fn scope<W: Future>(work: W) -> impl Future<Output = W::Output> {
+    JOBS.scope(RefCell::default(), work)
 }

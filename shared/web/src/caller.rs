@@ -1,15 +1,17 @@
 //! Who calls: each route has a door, each door its own callers, and one verifier decides.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::Router;
-use axum::extract::{FromRequestParts, Request, State};
-use axum::middleware::{self, Next};
+use axum::extract::{FromRequestParts, Request};
 use axum::response::{IntoResponse, Response};
+use axum::routing::Route;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
+use tower::ServiceExt as _;
 
 use crate::problem::{Problem, problem};
 
@@ -109,20 +111,24 @@ impl Verifier for Loopback {
 
 /// The router behind a door: every call is verified first, and its [`Caller`] can be extracted.
 pub fn guard(router: Router, verifier: Arc<dyn Verifier>, door: Door) -> Router {
-    router.layer(middleware::from_fn_with_state((verifier, door), check))
+    router.layer(tower::layer::layer_fn(move |route: Route| {
+        let verifier = Arc::clone(&verifier);
+        tower::service_fn(move |request| check(Arc::clone(&verifier), door, route.clone(), request))
+    }))
 }
 
 async fn check(
-    State((verifier, door)): State<(Arc<dyn Verifier>, Door)>,
+    verifier: Arc<dyn Verifier>,
+    door: Door,
+    route: Route,
     mut request: Request,
-    next: Next,
-) -> Response {
+) -> Result<Response, Infallible> {
     match verifier.verify(door, request.headers()).await {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
-            next.run(request).await
+            route.oneshot(request).await
         }
-        Err(refused) => Problem::from(refused).into_response(),
+        Err(refused) => Ok(Problem::from(refused).into_response()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use futures::future::Either;
 use rekindle_core::ids::JobId;
 use rekindle_ports::Ports;
 use rekindle_ports::docs::Revision;
@@ -17,22 +18,22 @@ pub async fn publish(ports: &Ports, job: &JobId, cause: &str, after: Option<Revi
 }
 
 /// Publishes a hint in the trace of this request.
-pub async fn send(ports: &Ports, hint: Hint) -> Answer {
-    let traceparent = trace::current().map(|trace| trace.traceparent());
-    match ports.hints.publish(&Hint { traceparent, ..hint }).await {
+pub async fn send(ports: &Ports, mut hint: Hint) -> Answer {
+    hint.traceparent = trace::current().map(|trace| trace.traceparent());
+    match ports.hints.publish(&hint).await {
         Ok(()) => Answer::Done,
         Err(error) => Answer::Transient(error.to_string()),
     }
 }
 
 /// Works inside the trace that a message carries; without one, in the trace of the request that brought it.
-pub async fn traced<T>(traceparent: Option<&str>, work: impl Future<Output = T>) -> T {
+pub fn traced<W: Future>(traceparent: Option<&str>, work: W) -> impl Future<Output = W::Output> + use<W> {
     match traceparent.and_then(TraceContext::parse) {
         Some(parent) => {
             let span = || tracing::info_span!("message", otel.kind = "consumer");
-            trace::within(span, Some(parent), work).await
+            Either::Left(trace::within(span, Some(parent), work))
         }
-        None => work.await,
+        None => Either::Right(work),
     }
 }
 

@@ -2,20 +2,20 @@
 //! for unknown paths.
 
 use std::any::Any;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::{Request, State};
-use axum::middleware::{self, Next};
+use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use rekindle_telemetry::export;
 use rekindle_telemetry::trace::{self, TraceContext};
 use rekindle_wire::v1::VERSION_HEADER;
 use tokio::sync::Semaphore;
-use tower::ServiceBuilder;
+use tower::{Layer as _, Service, ServiceExt as _};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::about;
@@ -48,16 +48,15 @@ pub fn common_with_uploads(router: Router, deadline: Duration, uploads: &'static
 
 fn layered(router: Router, deadline: Duration, uploads: Option<&'static str>) -> Router {
     let bounds = Bounds { deadline, uploads, places: Semaphore::new(AT_ONCE_MAX), rooms: Rooms::new() };
-    router
-        .fallback(unknown)
-        .method_not_allowed_fallback(async || {
-            problem(StatusCode::METHOD_NOT_ALLOWED, "method", "this path does not know that method")
-        })
-        .layer(
-            ServiceBuilder::new()
-                .layer(middleware::from_fn_with_state(Arc::new(bounds), around))
-                .layer(CatchPanicLayer::custom(panicked)),
-        )
+    let bounds = Arc::new(bounds);
+    let router = router.fallback(unknown).method_not_allowed_fallback(async || {
+        problem(StatusCode::METHOD_NOT_ALLOWED, "method", "this path does not know that method")
+    });
+    let router = CatchPanicLayer::custom(panicked).layer(router);
+    // Around the whole and no layer of each route: a route is copied for each call of each of its layers, with all that is in it, and a
+    // router is shared.
+    let all = move |request| around(Arc::clone(&bounds), router.clone(), request);
+    Router::new().fallback_service(tower::service_fn(all))
 }
 
 /// A person who came with a browser is led back to the page.
@@ -91,24 +90,40 @@ impl Bounds {
     }
 }
 
-// One layer of the router for all of it: each costs some allocations with every request.
-async fn around(State(bounds): State<Arc<Bounds>>, request: Request, next: Next) -> Response {
+async fn around<S>(bounds: Arc<Bounds>, router: S, mut request: Request) -> Result<Response, Infallible>
+where
+    S: Service<Request, Error = Infallible>,
+    S::Response: IntoResponse,
+{
     let parent = TraceContext::of(request.headers());
+    let began = Began::new(&request);
     let span = || tracing::info_span!("request", otel.kind = "server");
-    let mut response = trace::within(span, parent, about::scope(observed(&bounds, request, next))).await;
+    let is_upload = bounds.is_upload(&request);
+    let _held = if is_upload { None } else { Some(bounds.rooms.offer(&mut request)) };
+    let deadline = if is_upload { UPLOAD_MAX } else { bounds.deadline };
+    // In a box, since what is around it is moved about.
+    let work = Box::pin(router.oneshot(request));
+    let observed = observed(&bounds.places, deadline, began, work);
+    let mut response = trace::within(span, parent, about::scope(observed)).await;
     response.headers_mut().insert(OURS, VERSION);
     // The span has ended, and afterwards Cloud Run takes the processor away.
     export::flush().await;
-    response
+    Ok(response)
 }
 
-async fn observed(bounds: &Bounds, request: Request, next: Next) -> Response {
-    let began = tracing::enabled!(tracing::Level::DEBUG)
-        .then(|| (request.method().clone(), request.uri().path().to_owned(), Instant::now()));
-    let response = admitted(bounds, request, next).await;
-    if let Some((method, path, began)) = began {
+/// What a line about the answer says of the request, where such lines are wanted.
+struct Began(Option<(Method, String, Instant)>);
+
+impl Began {
+    fn new(request: &Request) -> Self {
+        let is_wanted = tracing::enabled!(tracing::Level::DEBUG);
+        Self(is_wanted.then(|| (request.method().clone(), request.uri().path().to_owned(), Instant::now())))
+    }
+
+    fn tell(self, status: StatusCode) {
+        let Some((method, path, began)) = self.0 else { return };
         let latency_ms = began.elapsed().as_secs_f64() * 1e3;
-        let status = response.status().as_u16();
+        let status = status.as_u16();
         tracing::debug!(
             http.method = %method,
             http.path = path,
@@ -117,31 +132,36 @@ async fn observed(bounds: &Bounds, request: Request, next: Next) -> Response {
             "answered"
         );
     }
+}
+
+async fn observed<R: IntoResponse>(
+    places: &Semaphore,
+    deadline: Duration,
+    began: Began,
+    work: impl Future<Output = Result<R, Infallible>> + Unpin,
+) -> Response {
+    let response = admitted(places, deadline, work).await;
+    began.tell(response.status());
     response
 }
 
 /// Sheds what is too much: a late answer helps nobody, and memory must not grow with the load.
-async fn admitted(bounds: &Bounds, mut request: Request, next: Next) -> Response {
-    let Ok(_place) = bounds.places.try_acquire() else {
+async fn admitted<R: IntoResponse>(
+    places: &Semaphore,
+    deadline: Duration,
+    mut work: impl Future<Output = Result<R, Infallible>> + Unpin,
+) -> Response {
+    let Ok(_place) = places.try_acquire() else {
         tracing::warn!(at_once_max = AT_ONCE_MAX, "too many requests at once");
         return problem(StatusCode::SERVICE_UNAVAILABLE, "overloaded", "too many requests at once; try again")
             .into_response();
     };
-    if bounds.is_upload(&request) {
-        return bounded(UPLOAD_MAX, next.run(request)).await;
-    }
-    let _held = bounds.rooms.offer(&mut request);
-    bounded(bounds.deadline, next.run(request)).await
-}
-
-async fn bounded(deadline: Duration, work: impl Future<Output = Response>) -> Response {
-    let mut work = std::pin::pin!(work);
     // What needs nothing from elsewhere is answered at once: then no timer has to be set and taken back.
-    if let Poll::Ready(response) = futures::poll!(work.as_mut()) {
-        return response;
+    if let Poll::Ready(Ok(response)) = futures::poll!(&mut work) {
+        return response.into_response();
     }
-    if let Ok(response) = tokio::time::timeout(deadline, work).await {
-        return response;
+    if let Ok(Ok(response)) = tokio::time::timeout(deadline, work).await {
+        return response.into_response();
     }
     let deadline_ms = deadline.as_millis() as u64;
     tracing::warn!(job = about::known(), deadline_ms, "a handler's deadline passed; its caller is told to come again");
