@@ -206,6 +206,8 @@ impl Machine {
         };
         let folder = self.parts.layout.attempt(attempt.number);
         attempt.read_progress(&folder, true);
+        self.complain();
+        let Some(attempt) = self.state.attempt.as_mut() else { return };
         let Closed { exit, is_collecting, has_unsent } = closed;
         tracing::info!(attempt = attempt.number, exit = ?exit.evidence.exit, "nothing lives any more");
         let mut exit = *exit;

@@ -187,7 +187,11 @@ impl Exec {
         if code <= 128 || closed.attempt < order.attempt || self.stops.borrow().contains(&order.id) {
             return None;
         }
-        let why = if closed.is_taken { "its TPU is being taken away" } else { "it is being paused, deleted or moved" };
+        let why = if closed.is_taken {
+            "its TPU is being taken away"
+        } else {
+            "it is being paused, restarted, moved or deleted"
+        };
         Some(format!("ended with {code}, as all that ran in the workspace: {why}"))
     }
 

@@ -375,6 +375,7 @@ impl Machine {
         if attempt.read_progress(&folder, false) && self.saved_at.elapsed() > Duration::from_secs(1) {
             self.is_dirty = true;
         }
+        self.complain();
     }
 
     /// SIGTERM to us: the end of the machine, or only of this agent?

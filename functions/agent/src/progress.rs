@@ -19,6 +19,8 @@ use rekindle_wire::agent::Progress;
 const LINE_MAX: usize = 4096;
 /// The longest loss that is passed on.
 const LOSS_MAX: usize = 64;
+/// As much of a line that cannot be read is repeated, in characters.
+const UNREAD_MAX: usize = 80;
 /// Most bytes read in one go, so that a program that floods the file does not keep the agent from its other work.
 const READ_MAX: u64 = 1 << 20;
 
@@ -40,6 +42,17 @@ pub(crate) struct Tail {
     /// The checkpoint of a step that does not count yet.
     #[serde(default)]
     waiting_saved: Option<u64>,
+    #[serde(default)]
+    unread: Unread,
+}
+
+/// The first line of a program in which nothing, or not all that it should, can be read: who wrote it wonders why no step comes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+enum Unread {
+    #[default]
+    None,
+    Untold(String),
+    Told,
 }
 
 /// Which steps count.
@@ -205,32 +218,49 @@ impl Tail {
     }
 
     fn line(&mut self, line: &[u8], now: Timestamp) {
-        for token in String::from_utf8_lossy(line).split_whitespace() {
-            let Some((key, value)) = token.split_once('=') else { continue };
-            match key {
-                "step" => {
-                    if let Ok(step) = value.parse() {
-                        self.step(step, now);
-                    }
-                }
-                "loss" if value.len() <= LOSS_MAX && !value.is_empty() => self.said.loss = Some(value.to_owned()),
-                // The newest, not the highest: what a program says of it last is what it would resume from.
-                "checkpoint" => {
-                    let saved: Option<u64> = value.parse().ok();
-                    if saved.is_some_and(|saved| self.steps.may_save(saved)) {
-                        self.said.checkpoint = saved;
-                    } else {
-                        self.waiting_saved =
-                            saved.filter(|saved| self.steps.waiting.is_some_and(|step| *saved <= step));
-                    }
-                }
-                "resumed_from" => {
-                    let from = value.parse().ok().filter(|from| *from <= STEP_MAX);
-                    self.said.resumed_from = from.or(self.said.resumed_from);
-                }
-                _ => {}
-            }
+        let line = String::from_utf8_lossy(line);
+        let tokens = || line.split_whitespace().filter_map(|token| token.split_once('='));
+        let mut is_read = tokens().next().is_some() || line.trim().is_empty();
+        for (key, value) in tokens() {
+            is_read &= self.token(key, value, now);
         }
+        if !is_read && self.unread == Unread::None {
+            self.unread = Unread::Untold(line.trim().chars().take(UNREAD_MAX).collect());
+        }
+    }
+
+    /// False for a value that is none of its key.
+    fn token(&mut self, key: &str, value: &str, now: Timestamp) -> bool {
+        match (key, value.parse::<u64>().ok()) {
+            ("step", Some(step)) => self.step(step, now),
+            ("loss", _) if value.len() <= LOSS_MAX && !value.is_empty() => self.said.loss = Some(value.to_owned()),
+            // The newest, not the highest: what a program says of it last is what it would resume from.
+            ("checkpoint", saved) => {
+                if saved.is_some_and(|saved| self.steps.may_save(saved)) {
+                    self.said.checkpoint = saved;
+                } else {
+                    self.waiting_saved = saved.filter(|saved| self.steps.waiting.is_some_and(|step| *saved <= step));
+                }
+                return saved.is_some();
+            }
+            ("resumed_from", Some(from)) => {
+                self.said.resumed_from = Some(from).filter(|from| *from <= STEP_MAX).or(self.said.resumed_from);
+            }
+            ("step" | "loss" | "resumed_from", _) => return false,
+            _ => {}
+        }
+        true
+    }
+
+    /// What to tell, once, whoever wrote a line that cannot be read.
+    pub(crate) fn complaint(&mut self) -> Option<String> {
+        let Unread::Untold(line) = &self.unread else { return None };
+        let why = format!(
+            "rekindle: a line of the progress file cannot be read: {line:?}; it takes lines such as `step=1200 loss=2.31` and \
+             `checkpoint=1200`, with whole numbers"
+        );
+        self.unread = Unread::Told;
+        Some(why)
     }
 }
 
@@ -414,6 +444,27 @@ mod tests {
                 proptest::prop_assert!(steps.reached.is_none_or(|step| lines.contains(&step)));
                 known = steps.reached;
             }
+        }
+    }
+
+    #[test]
+    fn the_first_line_that_cannot_be_read_is_told_once() {
+        for (lines, what) in [
+            ("\nstep=1 lr=0.1\nlr=0.1\nresumed_from=1 checkpoint=7 loss=nan\nstep=18446744073709551615\n", None),
+            ("step=1\n{\"step\": 2}\nstep=3.0\n", Some(r#""{\"step\": 2}""#)),
+            ("step=1.0 loss=2\n", Some(r#""step=1.0 loss=2""#)),
+            ("checkpoint=last\n", Some("checkpoint=last")),
+            ("resumed_from=\n", Some("resumed_from=")),
+            ("loss=\n", Some("loss=")),
+            ("\x1b[2Jstep 5\n", Some(r"\u{1b}[2Jstep 5")),
+        ] {
+            let mut tail = Tail::default();
+            tail.take(lines.as_bytes(), now());
+            let told = tail.complaint();
+            assert_eq!(told.is_some(), what.is_some(), "{lines:?}: {told:?}");
+            assert!(what.is_none_or(|what| told.unwrap().contains(what)), "{lines:?}");
+            tail.take(b"step=x\n", now());
+            assert_eq!(tail.complaint().is_some(), what.is_none(), "once for each attempt: {lines:?}");
         }
     }
 }

@@ -134,6 +134,15 @@ impl Machine {
         say_in(&folder, self.parts.layout.root(), message);
     }
 
+    /// Tells whoever looks at the output of a progress line that could not be read.
+    pub(crate) fn complain(&mut self) {
+        let complaint = self.state.attempt.as_mut().and_then(|attempt| attempt.progress.complaint());
+        if let Some(complaint) = complaint {
+            self.say(&complaint);
+            self.is_dirty = true;
+        }
+    }
+
     fn start(&mut self, name: Name) {
         let mark = self.fence(name).map(|fence| procs::mark_of(&fence.home, &fence.folder, name));
         let layout = self.parts.layout.clone();

@@ -106,7 +106,9 @@ async fn a_command_without_the_attempts_environment_ends_with_the_attempt() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_that_ends_with_its_workspace_says_why() {
-    for (is_notice, why) in [(false, "it is being paused, deleted or moved"), (true, "its TPU is being taken away")] {
+    for (is_notice, why) in
+        [(false, "it is being paused, restarted, moved or deleted"), (true, "its TPU is being taken away")]
+    {
         let (cloud, worker) = workspace(5000).await;
         let own = ["bash", "-c", "kill -TERM $$"];
         cloud

@@ -55,6 +55,23 @@ async fn a_program_is_set_up_released_and_ends_well() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_progress_line_that_cannot_be_read_is_told_once_in_the_output() {
+    let run = r#"for step in 1 2 3; do echo "{\"step\": $step}" >> "$REKINDLE_PROGRESS_FILE"; done; exec sleep 986"#;
+    let cloud = Cloud::start(run).await;
+    let worker = Worker::start(&cloud);
+    cloud.want(Want::Run);
+    let told = r#"rekindle: a line of the progress file cannot be read: "{\"step\": 1}""#;
+    let output = cloud
+        .until("the complaint, while it runs", |inner| {
+            let output = String::from_utf8(inner.output(1, "stderr")?.to_vec()).ok()?;
+            output.contains(told).then_some(output)
+        })
+        .await;
+    assert_eq!(output.matches("rekindle:").count(), 1, "{output}");
+    drop(worker);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_attempt_starts_once_and_setup_only_the_first_time() {
     let cloud = Cloud::start("echo 1 >> starts; exit 3").await;
     let setup = CommandLine::Shell("echo x >> setup.count".into());

@@ -133,7 +133,7 @@ What the manager saw last holds until it looks again: of a program that ran for 
 #[derive(Debug, Args)]
 #[command(after_help = SINCE_EXAMPLES)]
 pub(crate) struct Since {
-    /// From then on: so long ago, such as 12h, a time of day in UTC, such as 11:05, a day, or a day and time [default: your last look, which is remembered; at first 24h]
+    /// From then on: so long ago, such as 12h, a time of day in UTC, such as 11:05, a day, or a day and time (yours, where no zone is named) [default: your last look, which is remembered; at first 24h]
     pub(crate) time: Option<String>,
     /// Only this owner's jobs
     #[arg(add = complete::owners(), long)]

@@ -83,7 +83,7 @@ pub const FIELDS: &[Field] = &[
         COMMAND,
         NONE,
         r#""pip install -r requirements.txt""#,
-        "Once on each worker of a new slice, before `run`",
+        "Once on each worker of a new slice, before `run`. What it leaves in the background ends with the attempt that began it",
     ),
     field("image", TEXT, NONE, "", "A container to run in; not built yet, and refused"),
     field(
