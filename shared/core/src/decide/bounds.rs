@@ -145,6 +145,32 @@ fn a_wait_for_the_earlier_slice_is_no_news_at_each_look() {
     let second = look(&first.job, 230);
     assert_eq!(second.job.attempts[1].held_until, Some(at(230)));
     assert!(!second.changed, "{:?}", second.notes);
+    assert_eq!(
+        second.job.message,
+        "waits until no worker of the earlier slice can be running: attempt 1 may still run on workers 0, 1, 2, 3"
+    );
+}
+
+#[test]
+fn a_wait_for_the_earlier_attempt_names_who_has_not_ended_it() {
+    let mut job = running();
+    job.attempts[0].ended = Some(super::cases::ended_by(crate::failure::FailureKind::InfraGrpc));
+    let (not_before, why) = (at(90), Reason::BackOff);
+    job.next = Some(Next { not_before, resume: true, from_scratch: false, new_generation: false, why });
+    let look = |ended: u32| {
+        let of = (0..4).map(|n| match n < ended {
+            true => super::outages::left(n, crate::classify::Exit::Code(1), true, 100),
+            false => report(n, WorkerState::Running, None),
+        });
+        let slice = Look::Seen(view(&job, SliceState::Ready, true));
+        decided(&job, &seen(&job, &slice, Some(of.collect()), 100), 100).job
+    };
+    let waits = "waits until every worker has ended the earlier attempt: attempt 1 may still run on";
+    for (ended, left) in [(3, "worker 3"), (1, "workers 1, 2, 3")] {
+        let told = look(ended);
+        assert_eq!((told.reason, told.message.clone()), (Reason::Fencing, format!("{waits} {left}")));
+    }
+    assert_eq!(look(4).last_attempt, 2);
 }
 
 #[test]

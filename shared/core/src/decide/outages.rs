@@ -34,7 +34,7 @@ fn all(state: WorkerState) -> Vec<WorkerReport> {
 }
 
 /// A worker that has ended.
-fn left(worker: u32, exit: Exit, ordered: bool, secs: i64) -> WorkerReport {
+pub(super) fn left(worker: u32, exit: Exit, ordered: bool, secs: i64) -> WorkerReport {
     let tail = if exit == Exit::Code(0) { "" } else { "all-reduce failed: gRPC status UNAVAILABLE: reset by peer\n" };
     let evidence = WorkerEvidence { index: worker, exit, tail: tail.into(), ..WorkerEvidence::default() };
     report(worker, WorkerState::Exited, Some(ExitReport { at: at(secs), ordered, evidence }))

@@ -41,7 +41,8 @@ impl Pass<'_> {
             return;
         }
         if self.job.attempts.iter().any(|a| a.fenced_at.is_none()) {
-            self.waiting = Some((Reason::Fencing, "waits until every worker has ended the earlier attempt".into()));
+            self.waiting =
+                Some((Reason::Fencing, self.fencing("waits until every worker has ended the earlier attempt")));
             return;
         }
         self.job.next = None;
@@ -126,7 +127,8 @@ impl Pass<'_> {
             if let Some(a) = self.attempt_mut(number) {
                 a.held_until = Some(now);
             }
-            self.waiting = Some((Reason::Fencing, "waits until no worker of the earlier slice can be running".into()));
+            let text = self.fencing("waits until no worker of the earlier slice can be running");
+            self.waiting = Some((Reason::Fencing, text));
             return;
         }
         if let Some(a) = self.attempt_mut(number) {

@@ -224,6 +224,23 @@ impl Pass<'_> {
         self.job.spent = fresh;
     }
 
+    /// What is waited for before another attempt may run: where the earlier one is not known to have ended.
+    pub(super) fn fencing(&self, waits_for: &str) -> String {
+        let open = self.job.attempts.iter().find(|a| a.fenced_at.is_none());
+        let known = open.and_then(|a| Some((a, self.job.generation(a.generation)?, self.seen.workers.as_deref()?)));
+        let Some((a, g, reports)) = known else { return waits_for.to_owned() };
+        let name = |key: WorkerKey| match g.slices {
+            1 => key.worker.to_string(),
+            _ => format!("{} of slice {}", key.worker, key.slice),
+        };
+        let left: Vec<String> = keys(g).filter(|key| !is_over(a, *key, reports)).map(name).collect();
+        match left.as_slice() {
+            [] => waits_for.to_owned(),
+            [one] => format!("{waits_for}: attempt {} may still run on worker {one}", a.number),
+            some => format!("{waits_for}: attempt {} may still run on workers {}", a.number, some.join(", ")),
+        }
+    }
+
     /// The newest report of each worker of an attempt.
     pub(super) fn reports_of(&self, attempt: u32) -> Vec<&WorkerReport> {
         self.seen.workers.iter().flatten().map(|r| &**r).filter(|r| r.attempt == attempt).collect()
@@ -292,13 +309,7 @@ impl Pass<'_> {
 
 /// No worker can be running this attempt: each has reported its end (or serves a later attempt, which it may only after that), or never got `run`.
 fn is_fenced(a: &Attempt, expected: &[WorkerKey], reports: &[Shared<WorkerReport>]) -> bool {
-    let over = |key: &WorkerKey| {
-        reports.iter().any(|r| {
-            r.key == *key
-                && r.generation == a.generation
-                && (r.attempt > a.number || (r.attempt == a.number && r.exit.is_some()))
-        })
-    };
+    let over = |key: &WorkerKey| is_over(a, *key, reports);
     let stopping = a.stop.is_some() || a.ended.is_some();
     if a.released_at.is_none() {
         // Workers that have not said hello cannot have begun anything of it, and are told to leave when they do.
@@ -306,4 +317,12 @@ fn is_fenced(a: &Attempt, expected: &[WorkerKey], reports: &[Shared<WorkerReport
         return stopping && expected.iter().all(|k| over(k) || !begun(k));
     }
     !expected.is_empty() && expected.iter().all(over)
+}
+
+fn is_over(a: &Attempt, key: WorkerKey, reports: &[Shared<WorkerReport>]) -> bool {
+    reports.iter().any(|r| {
+        r.key == key
+            && r.generation == a.generation
+            && (r.attempt > a.number || (r.attempt == a.number && r.exit.is_some()))
+    })
 }
