@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Parser;
 
 use rekindle_core::access::{Access, PUBSUB, Right};
+use rekindle_core::placement;
 use rekindle_core::settings::{CapacityEntry, Deployment, Limits, WorkerNetwork};
 use rekindle_fn_jobs::Name;
 use rekindle_gcp::oidc::{Mode, OidcSettings};
@@ -242,6 +243,12 @@ pub enum ConfigError {
     /// The capacity list allows nothing.
     #[error("the capacity list is empty: nothing could ever be created")]
     NoCapacity,
+    /// Nothing that the capacity list has is offered where it has it.
+    #[error("nothing in the capacity list could ever be created: {0}; `rekindle catalog` shows what is offered where")]
+    NothingOffered(String),
+    /// An amount of money that is none.
+    #[error("{0} is {1}: name US dollars, 0 or more")]
+    Money(String, f64),
     /// Callers are not checked, and the address is not loopback.
     #[error("callers are not checked (auth none), so the address must be loopback, not {0}")]
     OpenToOthers(std::net::IpAddr),
@@ -253,6 +260,8 @@ pub enum ConfigError {
 impl Config {
     /// What the deployment allows.
     pub fn deployment(&self) -> Result<Deployment, ConfigError> {
+        let capacity = self.capacity_list()?;
+        self.max_usd_per_day.map_or(Ok(()), |usd| money(|| "max_usd_per_day".into(), usd))?;
         let mut metadata = BTreeMap::new();
         if let Some(url) = &self.agent_url {
             metadata.insert("rekindle-agent-url".to_owned(), url.clone());
@@ -264,7 +273,7 @@ impl Config {
             metadata.insert("rekindle-bell-port".to_owned(), port.to_string());
         }
         Ok(Deployment {
-            capacity: self.capacity_list()?,
+            capacity,
             max_chips: self.max_chips,
             max_usd_per_day: self.max_usd_per_day,
             owners: self.owner_limits.clone().map(|limits| limits.0).unwrap_or_default(),
@@ -308,6 +317,20 @@ impl Config {
         let entries: Vec<CapacityEntry> = serde_saphyr::from_str(&text).map_err(|e| unreadable(e.to_string()))?;
         if entries.is_empty() {
             return Err(ConfigError::NoCapacity);
+        }
+        for entry in &entries {
+            let price = entry.usd_per_chip_hour;
+            money(|| format!("usd_per_chip_hour of {} in {}", entry.accelerator, entry.zone), price)?;
+        }
+        let is_had = |entry: &&CapacityEntry| placement::can_be_had(&entry.accelerator, &entry.zone);
+        let told = |entry: &CapacityEntry| format!("{} does not offer {}", entry.zone, entry.accelerator);
+        let never: Vec<String> = entries.iter().filter(|entry| !is_had(entry)).map(told).collect();
+        if never.len() == entries.len() {
+            return Err(ConfigError::NothingOffered(never.join(", ")));
+        }
+        // Google may offer what the catalogue of this version does not know yet; what else is listed goes on.
+        if !never.is_empty() {
+            tracing::warn!("the capacity list has what could never be created: {}", never.join(", "));
         }
         Ok(entries)
     }
@@ -369,4 +392,8 @@ fn name(text: &str) -> Result<Name, String> {
 
 fn mode(text: &str) -> Result<Mode, String> {
     Mode::parse(text).ok_or_else(|| "one of verify, platform, none".into())
+}
+
+fn money(what: impl FnOnce() -> String, usd: f64) -> Result<(), ConfigError> {
+    if usd.is_finite() && usd >= 0.0 { Ok(()) } else { Err(ConfigError::Money(what(), usd)) }
 }

@@ -115,6 +115,19 @@ fn configurations_that_cannot_be_meant_are_refused() {
     for empty in ["[]", "- {accelerator: v4-8}", "not a list"] {
         assert!(config(&["--capacity", empty]).unwrap().deployment().is_err(), "{empty}");
     }
+    for (list, why) in [
+        (CAPACITY.replace("central1-a", "central1-z"), "us-central1-z does not offer v5litepod-*; `rekindle catalog`"),
+        (CAPACITY.replace("v5litepod-*", "v5litepo-8"), "us-central1-a does not offer v5litepo-8"),
+        (CAPACITY.replace("0.5", "-0.5"), "usd_per_chip_hour of v5litepod-* in us-central1-a is -0.5"),
+        (CAPACITY.replace("0.5", ".nan"), "is NaN: name US dollars, 0 or more"),
+    ] {
+        let told = config(&["--capacity", &list]).unwrap().deployment().unwrap_err().to_string();
+        assert!(told.contains(why), "{told}");
+    }
+    let dear = config(&["--capacity", CAPACITY, "--max-usd-per-day=-5"]).unwrap().deployment().unwrap_err();
+    assert_eq!(dear.to_string(), "max_usd_per_day is -5: name US dollars, 0 or more");
+    let newer = format!("{CAPACITY}\n- {{accelerator: v9-*, zone: us-central1-a, kind: spot, usd_per_chip_hour: 1}}");
+    assert_eq!(config(&["--capacity", &newer]).unwrap().deployment().unwrap().capacity.len(), 2, "told, and borne");
     let open = |host: &str| config(&["--capacity", CAPACITY, "--auth=none", host]).unwrap().address();
     assert!(open("--host=0.0.0.0").is_err(), "open to others");
     assert_eq!(open("--host=127.0.0.1").unwrap().to_string(), "127.0.0.1:8080");

@@ -217,6 +217,12 @@ fn entries_for<'a>(
     })
 }
 
+/// Whether anything that an entry of the capacity list covers is offered in its zone, as far as the catalogue knows: else nothing is ever had by it.
+pub fn can_be_had(accelerator: &str, zone: &str) -> bool {
+    let offered = |name: &str| zone == "*" || catalog::is_offered(name, zone);
+    catalog::accelerators().iter().any(|known| covers_accelerator(accelerator, &known.name) && offered(&known.name))
+}
+
 /// Whether an entry's accelerator (`v5litepod-16`, `v5litepod-*` or `*`) covers this type.
 pub fn covers_accelerator(pattern: &str, accelerator: &str) -> bool {
     match pattern.strip_suffix('*') {

@@ -1,12 +1,12 @@
 //! The section `tpu` of a job spec, against the catalogue, the capacity list and the checkpoints' regions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::reader::{self, Faults, Object, Word, advise, list, quote};
 use super::{CapacityKind, CheckpointSpec, NetworkSpec, Queued, TpuSpec};
 use crate::catalog::{self, Accelerator};
 use crate::placement;
-use crate::settings::Deployment;
+use crate::settings::{CapacityEntry, Deployment};
 
 pub(super) const FIELDS: &[&str] = &[
     "accelerator",
@@ -455,7 +455,24 @@ impl Places<'_> {
         let elsewhere: Vec<&str> = offering.into_iter().filter(|zone| any(&self.tpu.capacity, &[zone], 0)).collect();
         if !elsewhere.is_empty() {
             let message = format!("the deployment's capacity list does not have {name} in {}", list(zones));
-            return Some(format!("{message}; it has it in {}", list(&elsewhere)));
+            let regions = self.regions.as_deref().unwrap_or_default();
+            let is_near = |zone: &&str| self.regions.is_none() || placement::is_in_regions(zone, regions);
+            if elsewhere.iter().any(is_near) {
+                return Some(format!("{message}; it has it in {}", list(&elsewhere)));
+            }
+            let far = format!("outside the regions of the checkpoint bucket ({})", list(regions));
+            return Some(format!("{message}; it has it only in {}, {far}", list(&elsewhere)));
+        }
+        let covers = |entry: &&CapacityEntry| placement::covers_accelerator(&entry.accelerator, name);
+        let nowhere: BTreeSet<&str> =
+            self.deployment.capacity.iter().filter(covers).map(|entry| entry.zone.as_str()).collect();
+        if !nowhere.is_empty() {
+            let nowhere: Vec<&str> = nowhere.into_iter().collect();
+            let message = format!("the deployment's capacity list has {name} only in {}, which", list(&nowhere));
+            return Some(format!(
+                "{message} does not offer it; it is offered in {}",
+                list(&catalog::zones_offering(name))
+            ));
         }
         let mut listed: Vec<&str> = self.deployment.capacity.iter().map(|entry| entry.accelerator.as_str()).collect();
         listed.sort_unstable();

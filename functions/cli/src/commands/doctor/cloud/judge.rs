@@ -203,18 +203,25 @@ pub(super) fn zones(of: &Environment) -> Judged {
     if of.capacity.is_empty() {
         return bad("the capacity list is empty: nothing can be created", format!("set `capacity`, then {APPLY}"));
     }
-    let far: BTreeSet<&str> = of
-        .capacity
-        .iter()
-        .map(|entry| entry.zone.as_str())
-        .filter(|zone| *zone != "*" && !of.regions.is_empty() && !placement::is_in_regions(zone, &of.regions))
-        .collect();
-    if far.is_empty() {
-        return good(format!("{} in the regions of the bucket", crate::human::count(of.capacity.len() as u64, "zone")));
+    let is_had = |entry: &&Bought| placement::can_be_had(&entry.accelerator, &entry.zone);
+    let never = of.capacity.iter().filter(|entry| !is_had(entry));
+    let never: Vec<String> = never.map(|entry| format!("{} in {}", entry.accelerator, entry.zone)).collect();
+    if !never.is_empty() {
+        let told = format!("no such TPU is known to be offered: {}", never.join(", "));
+        let mend = format!("look at `rekindle catalog`, change `capacity`, then {APPLY}");
+        return if never.len() == of.capacity.len() { bad(told, mend) } else { warning(told, mend) };
     }
-    let far = far.into_iter().collect::<Vec<_>>().join(", ");
-    let told = format!("{far}: outside the bucket's regions ({}); jobs do not go there", of.regions.join(", "));
-    warning(told, format!("change `capacity` or `bucket_locations`, then {APPLY}"))
+    let zones: BTreeSet<&str> = of.capacity.iter().map(|entry| entry.zone.as_str()).collect();
+    let is_far = |zone: &&str| *zone != "*" && !of.regions.is_empty() && !placement::is_in_regions(zone, &of.regions);
+    let far: Vec<&str> = zones.iter().copied().filter(is_far).collect();
+    if far.is_empty() {
+        return good(format!("{} in the regions of the bucket", crate::human::count(zones.len() as u64, "zone")));
+    }
+    let told =
+        format!("{}: outside the bucket's regions ({}); jobs do not go there", far.join(", "), of.regions.join(", "));
+    // A bucket stays where it was made.
+    let mend = format!("name zones of the bucket's regions in `capacity`, then {APPLY}");
+    if far.len() == zones.len() { bad(told, mend) } else { warning(told, mend) }
 }
 
 /// Every topic is there.

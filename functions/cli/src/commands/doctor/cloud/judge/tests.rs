@@ -45,8 +45,11 @@ fn services_are_ready_and_of_one_image() {
 
 #[test]
 fn zones_lie_in_the_regions_of_the_bucket() {
-    let capacity = r#"[{"zone":"us-central1-a"},{"zone":"europe-west4-b"}]"#;
-    let env = |regions: &str| {
+    let of = |accelerator: &str, zone: &str| json!({"accelerator": accelerator, "zone": zone});
+    let near =
+        [of("v5litepod-*", "us-central1-a"), of("v5litepod-*", "europe-west4-b"), of("v5litepod-8", "europe-west4-b")];
+    let of_list = |capacity: &[Value], regions: &str| {
+        let capacity = json!(capacity).to_string();
         let env = json!([
             {"name": "REKINDLE_CAPACITY", "value": capacity},
             {"name": "REKINDLE_BUCKET", "value": "gs://b"},
@@ -54,10 +57,20 @@ fn zones_lie_in_the_regions_of_the_bucket() {
         ]);
         Environment::of(&three("True", "i", &env))
     };
+    let env = |regions: &str| of_list(&near, regions);
     assert_eq!(env("us-central1").bucket.as_deref(), Some("gs://b"));
     let far = zones(&env("us-central1"));
     assert!(far.verdict == Verdict::Warning && far.found.contains("europe-west4-b"), "{}", far.found);
-    assert_eq!(zones(&env("us-central1,europe-west4")).verdict, Verdict::Good);
+    let all = zones(&env("us-central1,europe-west4"));
+    assert!(all.verdict == Verdict::Good && all.found.starts_with("2 zones"), "{}", all.found);
+    let none = zones(&env("us-west4"));
+    assert!(none.verdict == Verdict::Bad && !next(&none).contains("bucket_locations"), "{}", none.found);
+    // A zone that is none, and a type that is none.
+    let typo = |list: &[Value]| zones(&of_list(list, "us-central1"));
+    let wrong = [of("v5litepod-*", "us-central1-z"), of("v5litepo-8", "*")];
+    let told = typo(&wrong);
+    assert_eq!(told.found, "no such TPU is known to be offered: v5litepod-* in us-central1-z, v5litepo-8 in *");
+    assert_eq!((told.verdict, typo(&[wrong[0].clone(), near[0].clone()]).verdict), (Verdict::Bad, Verdict::Warning));
     // As Terraform tells a bucket in US or EU.
     assert_eq!(zones(&env("us,eu")).verdict, Verdict::Good);
     assert_eq!(zones(&env("us")).found.matches("-a,").count(), 0, "{}", zones(&env("us")).found);
