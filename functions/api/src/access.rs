@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use rekindle_core::access::Right;
+use rekindle_core::access::{Right, spelled};
 use rekindle_core::ids::JobId;
 use rekindle_core::job::Job;
 use rekindle_web::{Caller, Problem, problem};
@@ -32,7 +32,8 @@ impl<'a> Shown<'a> {
     /// `owner` as the query has it: an empty one is none.
     pub(crate) fn new(api: &'a Api, caller: &'a Caller, owner: Option<String>) -> Self {
         let sees_all = may_all(api, caller, Right::See);
-        Self { api, caller, sees_all, owner: owner.filter(|owner| !owner.is_empty()) }
+        let owner = owner.filter(|owner| !owner.is_empty()).map(|owner| spelled(&owner, &caller.identity));
+        Self { api, caller, sees_all, owner }
     }
 
     /// Whether it is of this job; `None`: of what belongs to no job that is known.

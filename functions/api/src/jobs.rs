@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use rekindle_core::access::Right;
+use rekindle_core::access::{Right, spelled};
 use rekindle_core::explain;
 use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_core::job::{Job, Phase, Usage};
@@ -217,7 +217,8 @@ pub(crate) async fn list(
         Some(other) => return Err(faulty_query("view", &format!("{other:?} is unknown; full or list"))),
     };
     let given = |text: Option<String>| text.filter(|t| !t.is_empty());
-    let mut filter = JobFilter { phase, owner: given(query.owner), tag: given(query.tag) };
+    let owner = given(query.owner).map(|owner| spelled(&owner, &caller.identity));
+    let mut filter = JobFilter { phase, owner, tag: given(query.tag) };
     let sees_all = may_all(&api, &caller, Right::See);
     if !sees_all && filter.owner.is_none() && !api.engine.deployment.access.may_others(&caller.identity, Right::See) {
         filter.owner = Some(caller.identity.clone());

@@ -114,16 +114,19 @@ pub fn people(api: Api) -> Router {
         .with_state(api)
 }
 
-/// `/agent/v1`: for agents, which prove themselves by nonce and token.
+/// `/agent/v1`: for agents, which prove themselves by nonce and token, and by their machine's identity token before anything of theirs is read.
 pub fn agents(api: Api) -> Router {
+    let known = middleware::from_fn_with_state(api.clone(), agents::machine::known);
+    let ping = Router::new().route("/agent/v1/ping", get(agents::ping).post(agents::ping)).with_state(api.clone());
     Router::new()
         .route("/agent/v1/hello", post(agents::hello))
         .route("/agent/v1/report", post(agents::report))
         .route("/agent/v1/logs/{job}/{attempt}/{worker}/{stream}/{number}", put(logs::put_chunk))
         .route("/agent/v1/exec/{job}/{order}/{worker}/{stream}/{number}", put(exec::put_chunk))
         .route("/agent/v1/outputs", post(outputs::place))
-        .route("/agent/v1/ping", get(agents::ping).post(agents::ping))
+        .layer(known)
         .with_state(api)
+        .merge(ping)
 }
 
 /// `/live`, `/ready`, `/version`: for everybody.

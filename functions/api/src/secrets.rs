@@ -4,6 +4,7 @@ use axum::extract::State;
 use http::StatusCode;
 use serde::Deserialize;
 
+use rekindle_core::access::spelled;
 use rekindle_web::{Caller, Problem, Query, problem};
 use rekindle_wire::v1::WebhookSecretView;
 use rekindle_wire::webhook;
@@ -22,7 +23,8 @@ pub(crate) async fn webhooks(
     caller: Caller,
     Query(query): Query<SecretQuery>,
 ) -> Result<axum::Json<WebhookSecretView>, Problem> {
-    let owner = query.owner.filter(|owner| !owner.is_empty()).unwrap_or_else(|| caller.identity.clone());
+    let owner = query.owner.filter(|owner| !owner.is_empty());
+    let owner = owner.map_or_else(|| caller.identity.clone(), |owner| spelled(&owner, &caller.identity));
     if owner != caller.identity && !caller.is_admin {
         let why = "only an admin may have the webhook secret of another owner";
         return Err(problem(StatusCode::FORBIDDEN, "forbidden", why));

@@ -79,13 +79,15 @@ pub(crate) async fn same_origin(request: Request, next: Next) -> Response {
 }
 
 fn is_same_origin(headers: &HeaderMap) -> bool {
-    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    if let Some("cross-site" | "same-site") = text(HeaderName::from_static("sec-fetch-site")) {
+    // What cannot be read, or is none of the words there are, comes from nobody who is known.
+    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("unreadable"));
+    let mut sites = headers.get_all(HeaderName::from_static("sec-fetch-site")).iter();
+    if !sites.all(|site| site == "same-origin" || site == "none") {
         return false;
     }
     let Some(origin) = text(header::ORIGIN) else { return true };
-    let host = text(header::HOST).unwrap_or_default();
-    origin.split_once("://").is_some_and(|(_, authority)| authority == host)
+    let Some(host) = text(header::HOST).filter(|host| !host.is_empty()) else { return false };
+    origin.split_once("://").is_some_and(|(kind, authority)| authority == host && matches!(kind, "http" | "https"))
 }
 
 #[cfg(test)]
@@ -103,10 +105,18 @@ mod tests {
             (vec![("host", "a.example"), ("origin", "null")], false),
             (vec![("host", "a.example"), ("sec-fetch-site", "cross-site")], false),
             (vec![("host", "a.example"), ("sec-fetch-site", "same-origin"), ("origin", "https://a.example")], true),
+            (vec![("host", "a.example"), ("sec-fetch-site", "none")], true),
+            (vec![("host", "a.example"), ("sec-fetch-site", "Cross-Site")], false),
+            (vec![("host", "a.example"), ("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")], false),
+            (vec![("host", "a.example"), ("sec-fetch-site", "same-site")], false),
+            (vec![("host", "a.example"), ("origin", "chrome-extension://a.example")], false),
+            (vec![("host", "a.example"), ("origin", "https://\u{e4}.example")], false),
+            (vec![("origin", "https://")], false),
+            (vec![("host", ""), ("origin", "https://")], false),
         ] {
             let mut headers = HeaderMap::new();
             for (name, value) in &pairs {
-                headers.insert(*name, HeaderValue::from_static(value));
+                headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
             }
             assert_eq!(is_same_origin(&headers), want, "{pairs:?}");
         }

@@ -17,6 +17,9 @@ use rekindle_wire::once::Once;
 
 use crate::{ACTOR, Jobs};
 
+/// As much of a word that is not known is repeated, in characters.
+const SHOWN: usize = 60;
+
 /// The attribute `command` of a job message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
@@ -107,7 +110,9 @@ async fn carry_out(jobs: &Jobs, caller: &Caller, delivery: &Delivery) -> Result<
     let text = delivery.attributes.get("command").map_or("submit", String::as_str);
     let name = Name::parse(text).ok_or_else(|| {
         let known = Name::ALL.map(Name::as_str).join(", ");
-        No::Unusable(format!("command {text:?} is unknown; one of {known}"))
+        // Whatever stands there is told in the log and in the dead letter, both of which have limits.
+        let shown: String = text.chars().take(SHOWN).collect();
+        No::Unusable(format!("command {shown:?} is unknown; one of {known}"))
     })?;
     if !jobs.may.contains(&name) {
         return Err(No::Unusable(format!("messages may not {text} here; use the HTTP API")));

@@ -30,7 +30,7 @@ pub struct Config {
     pub host: Option<std::net::IpAddr>,
 
     /// Project id.
-    #[arg(long, env = "GOOGLE_CLOUD_PROJECT")]
+    #[arg(long, env = "GOOGLE_CLOUD_PROJECT", value_parser = word)]
     pub project: String,
 
     /// Firestore database.
@@ -42,7 +42,7 @@ pub struct Config {
     pub bucket: String,
 
     /// Regions of that bucket.
-    #[arg(long, env = "REKINDLE_BUCKET_REGIONS", value_delimiter = ',')]
+    #[arg(long, env = "REKINDLE_BUCKET_REGIONS", value_delimiter = ',', value_parser = word)]
     pub bucket_regions: Vec<String>,
 
     /// File with the capacity list: YAML or JSON, a list of {accelerator, zone, kind, max_chips, usd_per_chip_hour}.
@@ -72,19 +72,19 @@ pub struct Config {
     pub policy: Option<Access>,
 
     /// Address at which workers reach the service `api`.
-    #[arg(long, env = "REKINDLE_API_URL")]
+    #[arg(long, env = "REKINDLE_API_URL", value_parser = address)]
     pub api_url: String,
 
     /// Address of the service `reconcile`, for wake-ups.
-    #[arg(long, env = "REKINDLE_RECONCILE_URL")]
+    #[arg(long, env = "REKINDLE_RECONCILE_URL", value_parser = address)]
     pub reconcile_url: String,
 
     /// Default service account of the workers.
-    #[arg(long, env = "REKINDLE_WORKER_SERVICE_ACCOUNT")]
+    #[arg(long, env = "REKINDLE_WORKER_SERVICE_ACCOUNT", value_parser = word)]
     pub worker_service_account: Option<String>,
 
     /// Network of the workers of jobs that name none; absent: `default`, with external addresses.
-    #[arg(long, env = "REKINDLE_WORKER_NETWORK")]
+    #[arg(long, env = "REKINDLE_WORKER_NETWORK", value_parser = word)]
     pub worker_network: Option<String>,
 
     /// Subnetwork of that network, of the same name in each region.
@@ -92,11 +92,11 @@ pub struct Config {
     pub worker_subnetwork: Option<String>,
 
     /// Address of the agent, for workers: gs://… or https://….
-    #[arg(long, env = "REKINDLE_AGENT_URL")]
+    #[arg(long, env = "REKINDLE_AGENT_URL", value_parser = agent)]
     pub agent_url: Option<String>,
 
     /// sha256 of the agent.
-    #[arg(long, env = "REKINDLE_AGENT_SHA256", requires = "agent_url")]
+    #[arg(long, env = "REKINDLE_AGENT_SHA256", requires = "agent_url", value_parser = sha256)]
     pub agent_sha256: Option<String>,
 
     /// UDP port of the workers' bells, where this service reaches the workers' network; absent: agents ask every 4 s.
@@ -114,7 +114,7 @@ pub struct Config {
 
     /// Audiences that tokens may have: the root addresses of the services. One `*` stands for the part of a Cloud Run address that
     /// nobody chooses (`https://NAME-*.a.run.app`), in mode `platform` alone.
-    #[arg(long, env = "REKINDLE_AUDIENCES", value_delimiter = ',')]
+    #[arg(long, env = "REKINDLE_AUDIENCES", value_delimiter = ',', value_parser = audience)]
     pub audiences: Vec<String>,
 
     /// Who may call.
@@ -186,7 +186,7 @@ pub struct Callers {
     pub people_audiences: Vec<String>,
 
     /// People who may act for other owners.
-    #[arg(id = "admins", long = "admins", env = "REKINDLE_ADMINS", value_delimiter = ',')]
+    #[arg(id = "admins", long = "admins", env = "REKINDLE_ADMINS", value_delimiter = ',', value_parser = admin)]
     pub admins: Vec<String>,
 }
 
@@ -194,7 +194,7 @@ pub struct Callers {
 #[derive(Debug, Clone, clap::Args)]
 pub struct Tasks {
     /// Region of the queue.
-    #[arg(id = "tasks-location", long = "tasks-location", env = "REKINDLE_TASKS_LOCATION")]
+    #[arg(id = "tasks-location", long = "tasks-location", env = "REKINDLE_TASKS_LOCATION", value_parser = word)]
     pub location: String,
 
     /// Name of the queue.
@@ -335,6 +335,35 @@ impl Config {
         Ok(entries)
     }
 
+    /// What may be meant elsewhere, and on Cloud Run is hardly. Lines for the log.
+    pub fn doubts(&self) -> Vec<String> {
+        let Emulators { firestore, pubsub, tpu, tasks, storage, .. } = &self.emulators;
+        let set: Vec<&str> = [
+            (firestore, "FIRESTORE_EMULATOR_HOST"),
+            (pubsub, "PUBSUB_EMULATOR_HOST"),
+            (tpu, "REKINDLE_TPU_EMULATOR"),
+            (tasks, "REKINDLE_TASKS_EMULATOR"),
+            (storage, "STORAGE_EMULATOR_HOST"),
+        ]
+        .into_iter()
+        .filter_map(|(emulator, name)| emulator.as_ref().map(|_| name))
+        .collect();
+        let emulators =
+            (!set.is_empty()).then(|| format!("emulators stand in for Google's services: {}", set.join(", ")));
+        let makes_tpus = matches!(self.role, Role::Reconcile | Role::All);
+        let agent = match (&self.agent_url, &self.agent_sha256) {
+            (None, _) => Some("REKINDLE_AGENT_URL is not set: no TPU will ever report"),
+            (_, None) => Some("REKINDLE_AGENT_SHA256 is not set: workers start no agent that they cannot verify"),
+            _ => None,
+        };
+        let agent = agent.filter(|_| makes_tpus).map(str::to_owned);
+        let no_account = makes_tpus && self.worker_service_account.is_none();
+        let account = no_account.then(|| {
+            "REKINDLE_WORKER_SERVICE_ACCOUNT is not set: workers run as the project's default account".to_owned()
+        });
+        emulators.into_iter().chain(agent).chain(account).collect()
+    }
+
     /// Where to listen.
     pub fn address(&self) -> Result<std::net::SocketAddr, ConfigError> {
         let usual = match self.auth {
@@ -373,17 +402,82 @@ fn bucket(text: &str) -> Result<String, String> {
     let name = text.strip_prefix("gs://").map(|n| n.trim_end_matches('/'));
     match name {
         // Objects are written at the bucket's root, so a folder would part them from their addresses.
-        Some(name) if !name.is_empty() && !name.contains('/') => Ok(format!("gs://{name}")),
+        Some(name) if !name.is_empty() && !name.contains(['/', ' ']) => Ok(format!("gs://{name}")),
         _ => Err("is not of the form gs://NAME".into()),
     }
 }
 
+fn word(text: &str) -> Result<String, String> {
+    let is_word = !text.is_empty() && !text.contains(char::is_whitespace);
+    if is_word { Ok(text.to_owned()) } else { Err("is one word; leave the setting out where there is none".into()) }
+}
+
+/// Where a service is reached.
+fn address(text: &str) -> Result<String, String> {
+    let url: Option<http::Uri> = text.parse().ok();
+    let is_address = |url: &http::Uri| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some();
+    if url.is_some_and(|url| is_address(&url)) {
+        Ok(text.to_owned())
+    } else {
+        Err("is no address such as https://HOST".into())
+    }
+}
+
+fn audience(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    // An empty one would be taken of a token, and the address that is meant would not.
+    if matches!(text, "" | "/") {
+        Err("is empty: name root addresses of the services, with commas between".into())
+    } else {
+        Ok(text.to_owned())
+    }
+}
+
+fn agent(text: &str) -> Result<String, String> {
+    let is_object = text.strip_prefix("gs://").is_some_and(|path| path.contains('/') && !path.contains(' '));
+    if is_object || address(text).is_ok() {
+        Ok(text.to_owned())
+    } else {
+        Err("is no address of a file, gs://… or https://…".into())
+    }
+}
+
+fn sha256(text: &str) -> Result<String, String> {
+    let is_digest = text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if is_digest { Ok(text.to_owned()) } else { Err("is no sha256: 64 of the digits 0 to 9 and a to f".into()) }
+}
+
+fn admin(text: &str) -> Result<String, String> {
+    if text.contains('*') {
+        Err("names people, each by their whole address; a rule of the policy takes *".into())
+    } else {
+        Ok(text.trim().to_owned())
+    }
+}
+
 fn owner_limits(text: &str) -> Result<OwnerLimits, String> {
-    serde_saphyr::from_str(text).map(OwnerLimits).map_err(|e| e.to_string())
+    let limits: BTreeMap<String, Limits> = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
+    once(limits.keys())?;
+    for (owner, of) in &limits {
+        let usd = of.max_usd_per_day.unwrap_or_default();
+        money(|| format!("max_usd_per_day of {owner}"), usd).map_err(|error| error.to_string())?;
+    }
+    Ok(OwnerLimits(limits))
 }
 
 fn policy(text: &str) -> Result<Access, String> {
-    serde_saphyr::from_str(text).map_err(|e| e.to_string())
+    let policy: Access = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
+    once(policy.borrow.keys())?;
+    Ok(policy)
+}
+
+/// Owners are the same in capitals and in small letters.
+fn once<'a>(owners: impl Iterator<Item = &'a String>) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    owners.into_iter().try_for_each(|owner| match seen.insert(owner.to_ascii_lowercase()) {
+        true => Ok(()),
+        false => Err(format!("names {owner} twice, in capitals and in small letters")),
+    })
 }
 
 fn name(text: &str) -> Result<Name, String> {

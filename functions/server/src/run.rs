@@ -40,7 +40,11 @@ async fn main(config: &Config) -> anyhow::Result<()> {
     };
     let otlp =
         config.otlp_endpoint.as_deref().filter(|endpoint| !endpoint.is_empty()).map(|endpoint| (endpoint, &service));
-    rekindle_telemetry::init(format, &config.log, otlp).context("logs and traces cannot be set up")?;
+    let log = if config.log.trim().is_empty() { "info" } else { &config.log };
+    rekindle_telemetry::init(format, log, otlp).context("logs and traces cannot be set up")?;
+    for doubt in config.doubts().into_iter().filter(|_| is_cloud) {
+        tracing::warn!("{doubt}");
+    }
     // Before anything slow: a signal during the start is kept, and ends the server once it serves.
     let stop = terminated().context("signals cannot be heard")?;
     let address = config.address()?;

@@ -109,6 +109,23 @@ fn configurations_that_cannot_be_meant_are_refused() {
         "--messages-may=submit,destroy",
         "--owner-limits={ann: {max_chip: 1}}",
         "--policy={rules: [{who: ['*'], whose: ['*'], may: [look]}]}",
+        "--policy={borrow: {Ann: {}, ann: {}}}",
+        "--owner-limits={ann: {max_chips: 1}, ANN: {max_chips: 2}}",
+        "--owner-limits={ann: {max_usd_per_day: .nan}}",
+        "--bucket=gs://a b",
+        "--bucket-regions=",
+        "--project=",
+        "--api-url=",
+        "--api-url=api.example",
+        "--reconcile-url=ftp://a",
+        "--audiences=",
+        "--audiences=https://a.example,",
+        "--audiences=/",
+        "--agent-url=",
+        "--agent-url=ftp://x/agent",
+        "--worker-service-account=",
+        "--tasks-location=",
+        "--admins=*",
     ] {
         assert!(config(&["--capacity", CAPACITY, bad]).is_err(), "{bad}");
     }
@@ -120,12 +137,18 @@ fn configurations_that_cannot_be_meant_are_refused() {
         (CAPACITY.replace("v5litepod-*", "v5litepo-8"), "us-central1-a does not offer v5litepo-8"),
         (CAPACITY.replace("0.5", "-0.5"), "usd_per_chip_hour of v5litepod-* in us-central1-a is -0.5"),
         (CAPACITY.replace("0.5", ".nan"), "is NaN: name US dollars, 0 or more"),
+        (CAPACITY.replace("0.5", "0.5, max_chip: 8"), "unknown field `max_chip`"),
     ] {
         let told = config(&["--capacity", &list]).unwrap().deployment().unwrap_err().to_string();
         assert!(told.contains(why), "{told}");
     }
     let dear = config(&["--capacity", CAPACITY, "--max-usd-per-day=-5"]).unwrap().deployment().unwrap_err();
     assert_eq!(dear.to_string(), "max_usd_per_day is -5: name US dollars, 0 or more");
+    for dear in ["--max-usd-per-day=nan", "--max-usd-per-day=inf"] {
+        assert!(config(&["--capacity", CAPACITY, dear]).unwrap().deployment().is_err(), "{dear}");
+    }
+    let bad = ["--capacity", CAPACITY, "--agent-url=gs://b/agents/1", "--agent-sha256=zzz"];
+    assert!(config(&bad).unwrap_err().to_string().contains("64 of the digits"));
     let newer = format!("{CAPACITY}\n- {{accelerator: v9-*, zone: us-central1-a, kind: spot, usd_per_chip_hour: 1}}");
     assert_eq!(config(&["--capacity", &newer]).unwrap().deployment().unwrap().capacity.len(), 2, "told, and borne");
     let open = |host: &str| config(&["--capacity", CAPACITY, "--auth=none", host]).unwrap().address();

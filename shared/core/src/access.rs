@@ -12,6 +12,17 @@ use crate::spec::CapacityKind;
 /// The owner of jobs that come by message, and their principal in the policy: a message carries no identity.
 pub const PUBSUB: &str = "pubsub";
 
+/// The one spelling of an owner: limits, what is lent and lists go by it. One's own name is spelled as one is known, any other in small letters.
+pub fn spelled(owner: &str, caller: &str) -> String {
+    if owner.eq_ignore_ascii_case(caller) { caller.to_owned() } else { owner.to_ascii_lowercase() }
+}
+
+/// What a map of the deployment has for an owner, however either is spelled.
+pub(crate) fn of_owner<'a, T>(map: &'a BTreeMap<String, T>, owner: &str) -> Option<&'a T> {
+    let exact = map.get(owner);
+    exact.or_else(|| map.iter().find(|(name, _)| name.eq_ignore_ascii_case(owner)).map(|(_, found)| found))
+}
+
 /// What a person may do with the jobs of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -119,7 +130,7 @@ impl Access {
 
     /// What the jobs of an owner may borrow.
     pub fn borrow(&self, owner: &str) -> &Borrow {
-        self.borrow.get(owner).or_else(|| self.borrow.get("*")).unwrap_or(&NOTHING)
+        of_owner(&self.borrow, owner).or_else(|| self.borrow.get("*")).unwrap_or(&NOTHING)
     }
 }
 
@@ -213,6 +224,11 @@ mod tests {
     fn what_is_not_lent_is_not_borrowed() {
         let policy = policy();
         let (research, other) = (policy.borrow("research"), policy.borrow("ann@example.com"));
+        assert_eq!(
+            (policy.borrow("ReSearch"), policy.borrow("researchers")),
+            (research, other),
+            "however it is spelled"
+        );
         assert!(research.lends_account("R@p.iam") && !research.lends_account("shared@p.iam"));
         assert!(other.lends_account("shared@p.iam") && !other.lends_account("r@p.iam"));
         assert!(research.lends_secret("projects/p/secrets/r-key/versions/1"));

@@ -108,7 +108,7 @@ pub fn hindrance(
     owner: &str,
     used: &InUse,
 ) -> Option<(Reason, String)> {
-    let by_owner = deployment.owners.get(owner);
+    let by_owner = crate::access::of_owner(&deployment.owners, owner);
     let all = Limits { max_chips: deployment.max_chips, max_usd_per_day: deployment.max_usd_per_day };
     let entry = Limits { max_chips: candidate.entry_max_chips, max_usd_per_day: None };
     let in_entry =

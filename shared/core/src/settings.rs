@@ -216,6 +216,7 @@ impl Settings {
 
 /// One entry of the deployment's capacity list. Nothing outside the list is ever created.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CapacityEntry {
     /// Accelerator type, such as `v5litepod-16`, or a family with `*`, such as `v5litepod-*`.
     pub accelerator: String,

@@ -26,6 +26,9 @@ use crate::room::Rooms;
 // Above the concurrency that any service is deployed with. What large bodies may have in all is in `room`.
 pub const AT_ONCE_MAX: usize = 256;
 
+/// Whether the process lives: asked also, and above all, where it has more to do than it can.
+const LIVE: &str = "/live";
+
 /// Longest that an upload may take: a folder of the largest size over a slow disk.
 pub const UPLOAD_MAX: Duration = Duration::from_hours(1);
 
@@ -99,11 +102,12 @@ where
     let began = Began::new(&request);
     let span = || tracing::info_span!("request", otel.kind = "server");
     let is_upload = bounds.is_upload(&request);
+    let places = (request.uri().path() != LIVE).then_some(&bounds.places);
     let _held = if is_upload { None } else { Some(bounds.rooms.offer(&mut request)) };
     let deadline = if is_upload { UPLOAD_MAX } else { bounds.deadline };
     // In a box, since what is around it is moved about.
     let work = Box::pin(router.oneshot(request));
-    let observed = observed(&bounds.places, deadline, began, work);
+    let observed = observed(places, deadline, began, work);
     let mut response = trace::within(span, parent, about::scope(observed)).await;
     response.headers_mut().insert(OURS, VERSION);
     // The span has ended, and afterwards Cloud Run takes the processor away.
@@ -135,7 +139,7 @@ impl Began {
 }
 
 async fn observed<R: IntoResponse>(
-    places: &Semaphore,
+    places: Option<&Semaphore>,
     deadline: Duration,
     began: Began,
     work: impl Future<Output = Result<R, Infallible>> + Unpin,
@@ -147,11 +151,11 @@ async fn observed<R: IntoResponse>(
 
 /// Sheds what is too much: a late answer helps nobody, and memory must not grow with the load.
 async fn admitted<R: IntoResponse>(
-    places: &Semaphore,
+    places: Option<&Semaphore>,
     deadline: Duration,
     mut work: impl Future<Output = Result<R, Infallible>> + Unpin,
 ) -> Response {
-    let Ok(_place) = places.try_acquire() else {
+    let Ok(_place) = places.map(Semaphore::try_acquire).transpose() else {
         tracing::warn!(at_once_max = AT_ONCE_MAX, "too many requests at once");
         return problem(StatusCode::SERVICE_UNAVAILABLE, "overloaded", "too many requests at once; try again")
             .into_response();

@@ -41,8 +41,10 @@ pub const HEAD_FOR: Duration = Duration::from_secs(620);
 // the descriptors of this process for as long.
 pub const HEAD_FOR_HERE: Duration = Duration::from_secs(30);
 
-/// Headers by which it is decided who may call: who looks at the first and who looks at the last must see the same.
-const ONCE: [HeaderName; 2] = [header::HOST, header::ORIGIN];
+/// Headers by which it is decided who may call: who looks at the first and who looks at the last must see the same. Cloud Run may look at
+/// one token, and we at another.
+const ONCE: [HeaderName; 4] =
+    [header::HOST, header::ORIGIN, header::AUTHORIZATION, HeaderName::from_static("x-serverless-authorization")];
 
 /// Serves `router`. Once `stop` ends, no new connection is taken, streams of server-sent events end, and this returns when the
 /// requests that are under way have been answered. Dropped before that, it cuts them.

@@ -3,6 +3,9 @@
 //! What the token says comes from the platform, not from the worker: that it is this VM, in this zone, running as this
 //! account. The attempt token is bound to the VM's name, so the two together bind each call to one machine.
 
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use jiff::SignedDuration;
 
@@ -14,6 +17,12 @@ use crate::Api;
 
 /// How much earlier than our own word of the create a VM may say that it was made: clocks differ.
 const CLOCKS: SignedDuration = SignedDuration::from_mins(5);
+
+/// Lets no machine further that has no good identity token: who has none is not waited for until a body has come.
+pub(crate) async fn known(State(api): State<Api>, request: Request, next: Next) -> Result<Response, Problem> {
+    api.workers.machine(request.headers()).await?;
+    Ok(next.run(request).await)
+}
 
 /// The machine that calls, which must be the one it says it is. `None` on a person's own machine.
 pub(crate) async fn of(api: &Api, headers: &HeaderMap, instance: &str) -> Result<Option<Machine>, Problem> {

@@ -13,7 +13,7 @@ use super::reader::{self, Faults, Object, quote};
 use super::{
     CheckpointSpec, CommandLine, HookShape, JobSpec, Notify, execve, limits, outputs, recovery, secrets, source, tpu,
 };
-use crate::access::Right;
+use crate::access::{self, Right};
 use crate::address;
 use crate::catalog;
 use crate::ids::JobId;
@@ -408,10 +408,7 @@ fn priority(top: &Object<'_>, faults: &mut Faults) -> u8 {
 
 fn owner(top: &Object<'_>, context: &ParseContext<'_>, faults: &mut Faults) -> String {
     let Some(owner) = top.text("owner", faults) else { return context.caller.to_owned() };
-    // One's own name has one spelling: limits and what is lent are looked up by it.
-    if owner.eq_ignore_ascii_case(context.caller) {
-        return context.caller.to_owned();
-    }
+    let owner = access::spelled(&owner, context.caller);
     let is_own = owner == context.caller || context.caller_is_admin;
     if !is_own && !context.deployment.access.may(context.caller, Right::Submit, &owner) {
         let caller = quote(context.caller);

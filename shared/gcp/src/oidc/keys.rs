@@ -161,7 +161,8 @@ impl Keys {
             }
             Err(why) => {
                 tracing::warn!(url = self.url, why, "the keys of the token issuer cannot be fetched");
-                fetching.failed = Some((now, why));
+                // Those who waited meanwhile are not to wait again: a fetch may take as long as the next is kept off.
+                fetching.failed = Some((self.clock.now(), why));
             }
         }
     }
