@@ -99,6 +99,19 @@ fn the_capacity_list_may_be_a_file_in_yaml_or_json() {
 }
 
 #[test]
+fn what_is_hardly_meant_in_the_cloud_is_told() {
+    let doubts = |more: &[&str]| config(&[&["--capacity", CAPACITY], more].concat()).unwrap().doubts().join("; ");
+    let (url, account) = ("--agent-url=gs://b/agents/1", "--worker-service-account=w@p.iam");
+    let digest = format!("--agent-sha256={}", "a".repeat(64));
+    assert_eq!(doubts(&[url, &digest, account]), "");
+    assert!(doubts(&[account]).contains("no TPU will ever report"));
+    assert!(doubts(&[url, account]).contains("REKINDLE_AGENT_SHA256 is not set"));
+    assert!(doubts(&[url, &digest]).contains("default account"));
+    let fake = doubts(&[url, &digest, account, "--tpu-emulator=127.0.0.1:1"]);
+    assert_eq!(fake, "emulators stand in for Google's services: REKINDLE_TPU_EMULATOR");
+}
+
+#[test]
 fn configurations_that_cannot_be_meant_are_refused() {
     assert!(config(&[]).is_err(), "no capacity list");
     for bad in [

@@ -227,15 +227,19 @@ async fn what_is_too_much_at_once_is_told_to_come_again_and_nothing_is_lost() {
             StatusCode::NO_CONTENT
         }
     };
-    let router = layers::common(Router::new().route("/slow", axum::routing::get(slow)), Duration::from_mins(1));
-    let ask = || {
+    let live = axum::routing::get(async || "yes");
+    let router = Router::new().route("/slow", axum::routing::get(slow)).route("/live", live);
+    let router = layers::common(router, Duration::from_mins(1));
+    let ask_at = |path: &'static str| {
         let router = router.clone();
-        async move { router.oneshot(Request::get("/slow").body(Body::empty()).unwrap()).await.unwrap().status() }
+        async move { router.oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap().status() }
     };
+    let ask = || ask_at("/slow");
     let held: Vec<_> = (0..layers::AT_ONCE_MAX).map(|_| tokio::spawn(ask())).collect();
     let all = u32::try_from(layers::AT_ONCE_MAX).unwrap();
     begun.acquire_many(all).await.unwrap().forget();
     assert_eq!(ask().await, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(ask_at("/live").await, StatusCode::OK, "who has much to do is not killed for it");
     gate.add_permits(layers::AT_ONCE_MAX);
     for one in held {
         assert_eq!(one.await.unwrap(), StatusCode::NO_CONTENT);

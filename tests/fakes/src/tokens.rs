@@ -68,14 +68,25 @@ pub struct Issuer {
     pub kids: Arc<Mutex<Vec<&'static str>>>,
     /// True: it answers 500.
     pub broken: Arc<Mutex<bool>>,
+    /// What happens while it is asked, such as that time goes by.
+    pub meanwhile: Arc<Mutex<Option<Meanwhile>>>,
     fetches: Arc<AtomicUsize>,
 }
+
+/// See [`Issuer::meanwhile`].
+pub type Meanwhile = Box<dyn Fn() + Send>;
 
 impl Issuer {
     /// Serves [`KEY`] under the name `k1` on a free port: with the address of the key set.
     pub async fn serve() -> (Self, String) {
         let kids = Arc::new(Mutex::new(vec!["k1"]));
-        let issuer = Self { key: Arc::new(Mutex::new(&KEY)), kids, broken: Arc::default(), fetches: Arc::default() };
+        let issuer = Self {
+            key: Arc::new(Mutex::new(&KEY)),
+            kids,
+            broken: Arc::default(),
+            meanwhile: Arc::default(),
+            fetches: Arc::default(),
+        };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}/certs", listener.local_addr().expect("an address"));
         let router = Router::new().fallback(keys).with_state(issuer.clone());
@@ -91,6 +102,9 @@ impl Issuer {
 
 async fn keys(State(issuer): State<Issuer>) -> (StatusCode, [(&'static str, &'static str); 1], String) {
     issuer.fetches.fetch_add(1, Ordering::SeqCst);
+    if let Some(meanwhile) = &*issuer.meanwhile.lock().expect("a lock") {
+        meanwhile();
+    }
     let cache = [("cache-control", "public, max-age=3600")];
     if *issuer.broken.lock().expect("a lock") {
         return (StatusCode::INTERNAL_SERVER_ERROR, cache, "{}".into());

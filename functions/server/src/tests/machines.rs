@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tower::ServiceExt as _;
 
 use rekindle_core::classify::{Exit, WorkerEvidence};
 use rekindle_core::ids::{JobId, WorkerKey};
@@ -414,4 +415,22 @@ async fn whatever_runs_without_a_tick_says_so() {
     assert!(log.take().contains(LATE), "the next tick");
     world.rig.pass("train").await;
     assert!(!log.take().contains(LATE), "and then it is over");
+}
+
+#[tokio::test]
+async fn a_machine_without_a_token_is_refused_before_its_body_has_come() {
+    let world = World::with(Mode::Verify).await;
+    for (method, path) in [
+        ("POST", "/agent/v1/hello"),
+        ("POST", "/agent/v1/report"),
+        ("POST", "/agent/v1/outputs"),
+        ("PUT", "/agent/v1/logs/train/1/0/stdout/1"),
+        ("PUT", "/agent/v1/exec/train/1/0/stdout/1"),
+    ] {
+        let pending = futures::stream::pending::<Result<bytes::Bytes, std::io::Error>>();
+        let never = axum::body::Body::from_stream(pending);
+        let request = http::Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let answer = world.router.clone().oneshot(request.body(never).unwrap()).await.unwrap();
+        assert_eq!(answer.status(), 401, "{path}");
+    }
 }

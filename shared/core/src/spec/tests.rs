@@ -356,6 +356,10 @@ fn only_an_admin_names_another_owner() {
     let deployment = open_deployment();
     let context = ParseContext { deployment: &deployment, caller: "root@example.com", caller_is_admin: true };
     assert_eq!(parse(&value, &context).unwrap().spec.owner, "research");
+    // One spelling of each, by which it has limits and is lent something.
+    for (given, taken) in [("ReSearch", "research"), ("ROOT@example.com", "root@example.com")] {
+        assert_eq!(parse(&with(&["owner"], json!(given)), &context).unwrap().spec.owner, taken);
+    }
     for no_name in ["x".repeat(257), "research\nops".into()] {
         let faults = parse(&with(&["owner"], json!(no_name)), &context).unwrap_err();
         assert!(faults.len() == 1 && faults[0].message.contains("one line of 1 to 256 bytes"), "{faults:?}");

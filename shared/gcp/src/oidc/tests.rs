@@ -372,6 +372,19 @@ async fn without_keys_from_the_beginning_nobody_waits_for_long() {
 }
 
 #[tokio::test]
+async fn a_fetch_that_takes_its_time_and_fails_answers_all_who_wait() {
+    let world = World::new(Mode::Verify).await;
+    *world.issuer.broken.lock().unwrap() = true;
+    let clock = Arc::clone(&world.clock);
+    // As long as a fetch may take: the pause until the next one is no longer.
+    *world.issuer.meanwhile.lock().unwrap() = Some(Box::new(move || clock.advance(SignedDuration::from_secs(5))));
+    let token = sign(&claims());
+    let answers = join_all((0..50).map(|_| world.check(&token))).await;
+    assert!(answers.iter().all(|answer| matches!(answer, Err(AuthError::Unavailable(_)))), "{answers:?}");
+    assert_eq!(world.fetches(), 1);
+}
+
+#[tokio::test]
 async fn mode_none_asks_for_nothing() {
     let world = World::new(Mode::None).await;
     for token in [None, Some("whatever")] {

@@ -81,6 +81,9 @@ async fn who_calls_and_whom_is_said_once() {
         ("host: here\r\n", "400 Bad Request"),
         ("Host: elsewhere\r\n", "400 Bad Request"),
         ("origin: http://here\r\norigin: http://elsewhere\r\n", "400 Bad Request"),
+        ("authorization: Bearer a\r\nX-Serverless-Authorization: Bearer b\r\n", "200 OK"),
+        ("authorization: Bearer a\r\nAuthorization: Bearer b\r\n", "400 Bad Request"),
+        ("X-Serverless-Authorization: Bearer a\r\nx-serverless-authorization: Bearer a\r\n", "400 Bad Request"),
     ] {
         let mut stream = TcpStream::connect(at).await.unwrap();
         let head = head(4, 0).replacen("content-length", &format!("{more}content-length"), 1);
