@@ -9,6 +9,7 @@
 # network `default` of the project, which not every project has.
 # TPU_API names another endpoint, such as the emulator's, and PLATFORM_API another one for all other services; the others are asked
 # only in the cloud, or where PLATFORM_API is set. Needs curl, and gcloud for the token.
+# For a minute it takes all creates that the project may ask for: a live installation's own are refused then, and come again later.
 # Everything that it makes begins with `rk-certify-` and is deleted at the end, however it ends.
 #
 # What is asked, by the names under which the lines of summary.txt tell of it:
@@ -141,7 +142,7 @@ finish() {
   set +e
   for question in "${questions[@]}"; do
     if ! grep -q "^$question: " "$out/summary.txt"; then
-      if [[ $is_late = 1 ]]; then say "$question: not asked: out of time"; else say "$question: not asked: the script ended before it"; fi
+      if [[ $is_late = 1 ]]; then say "$question: not asked: out of time"; else say "$question: not asked: what it needs was refused, or the script ended before it"; fi
     fi
   done
   deadline=$((SECONDS + cleaning))
@@ -297,6 +298,10 @@ queued() {
   local began=$SECONDS state="" deleted
   call request-create POST "v2/$parent/queuedResources?queuedResourceId=$request" \
     "{\"tpu\":{\"nodeSpec\":[{\"parent\":\"$parent\",\"nodeId\":\"$queued_node\",\"node\":{$node_body}}]},\"spot\":{}}"
+  if [[ $status != 200 ]]; then
+    say "request-without-force: not asked: no queued resource was made, $status $(fields request-create message)"
+    return 0
+  fi
   while is_time; do
     call request-state GET "v2/$parent/queuedResources/$request"
     state="$(field state)"

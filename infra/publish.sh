@@ -3,7 +3,7 @@
 #
 #   infra/publish.sh infra/envs/example
 #
-# After bootstrap. Needs gcloud, terraform, and docker, podman or buildah (BUILDER names one of them, else the first that is there).
+# After bootstrap. Needs gcloud, terraform, and docker with buildx, podman or buildah (BUILDER names one of them, else the first that is there).
 set -euo pipefail
 
 env_dir="${1:?the environment, such as infra/envs/example}"
@@ -14,10 +14,21 @@ for candidate in docker podman buildah; do
   [[ -n "$builder" ]] && break
   command -v "$candidate" >/dev/null && builder="$candidate"
 done
-[[ -n "$builder" ]] || { echo "error: docker, podman or buildah is needed" >&2; exit 1; }
+[[ -n "$builder" ]] || { echo "error: docker with buildx, podman or buildah is needed" >&2; exit 1; }
+# Docker's builder without BuildKit knows no --output, and reads no Dockerfile.dockerignore.
+export DOCKER_BUILDKIT=1
+if [[ "${builder##*/}" = docker ]] && ! docker buildx version >/dev/null 2>&1; then
+  echo "error: docker has no buildx: install it, or name another builder, such as BUILDER=podman" >&2
+  exit 1
+fi
 
 registry="$(terraform -chdir="$env_dir/bootstrap" output -raw registry)"
 bucket="$(terraform -chdir="$env_dir/bootstrap" output -raw bucket)"
+# Without outputs Terraform prints a warning in their place, and ends well.
+if [[ ! "$registry" =~ ^[a-z0-9-]+-docker\.pkg\.dev/[^[:space:]]+$ || ! "$bucket" =~ ^[a-z0-9._-]+$ ]]; then
+  echo "error: $env_dir/bootstrap has no outputs: apply it first (step 2 of infra/envs/example/README.md)" >&2
+  exit 1
+fi
 version="$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/Cargo.toml" | head -n 1)"
 tag="$registry/server:$version"
 out="$(mktemp -d)"

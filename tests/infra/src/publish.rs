@@ -1,4 +1,4 @@
-//! `publish.sh` with stand-ins for the programs that it calls.
+//! `publish.sh` and `certify.sh` with stand-ins for the programs that they call.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -30,17 +30,21 @@ struct Ran {
 }
 
 fn publish(digest: &str) -> Ran {
+    publish_with(digest, ("buildah", BUILDER), TERRAFORM)
+}
+
+fn publish_with(digest: &str, builder: (&str, &str), terraform: &str) -> Ran {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let (bin, environment) = (at.join("bin"), at.join("env"));
     std::fs::create_dir(&bin).unwrap();
     std::fs::create_dir(&environment).unwrap();
-    stand_in(&bin, "buildah", BUILDER);
-    stand_in(&bin, "terraform", TERRAFORM);
+    stand_in(&bin, builder.0, builder.1);
+    stand_in(&bin, "terraform", terraform);
     stand_in(&bin, "gcloud", &format!("case \"$*\" in artifacts*) echo '{digest}' ;; esac"));
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let mut command = Command::new(infra().join("publish.sh"));
-    command.arg(&environment).env("PATH", path).env("CALLS", at.join("calls")).env("BUILDER", "buildah");
+    command.arg(&environment).env("PATH", path).env("CALLS", at.join("calls")).env("BUILDER", builder.0);
     let output = command.output().unwrap();
     let calls = std::fs::read_to_string(at.join("calls")).unwrap();
     let release = std::fs::read_to_string(environment.join("release.auto.tfvars.json")).ok();
@@ -74,6 +78,49 @@ fn without_a_digest_nothing_is_told() {
     assert!(!ran.output.status.success());
     assert!(ran.release.is_none());
     assert!(!ran.calls.contains("storage cp"), "{}", ran.calls);
+}
+
+/// What Terraform prints of a state without outputs, and ends well.
+const NO_OUTPUTS: &str = r#"printf '\e[33m╷\e[0m\n│ Warning: No outputs found\n'"#;
+
+#[test]
+fn nothing_is_built_before_bootstrap_or_without_buildx() {
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let before = publish_with(&digest, ("buildah", BUILDER), NO_OUTPUTS);
+    let without = publish_with(&digest, ("docker", "[[ $1 != buildx ]]"), TERRAFORM);
+    for (ran, why) in [(before, "has no outputs: apply it first"), (without, "docker has no buildx")] {
+        let said = String::from_utf8_lossy(&ran.output.stderr).into_owned();
+        assert!(!ran.output.status.success() && said.contains(why), "{said}");
+        assert!(!ran.calls.contains("build --platform") && !ran.calls.contains("gcloud"), "{}", ran.calls);
+    }
+    let with = publish_with(&digest, ("docker", BUILDER), TERRAFORM);
+    assert!(with.output.status.success(), "{}", String::from_utf8_lossy(&with.output.stderr));
+}
+
+#[test]
+fn a_refused_queued_resource_is_told_and_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (bin, out) = (folder.path().join("bin"), folder.path().join("out"));
+    std::fs::create_dir(&bin).unwrap();
+    // Lists are empty, everything else is refused.
+    let refusal = r#"case "$*" in
+  *"-X GET"*) printf '{}\n200' ;;
+  *) printf '{"error": {"message": "no such zone"}}\n403' ;;
+esac"#;
+    stand_in(&bin, "curl", refusal);
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new(infra().join("certify.sh"));
+    command.arg(&out).env("PATH", path).env("CALLS", folder.path().join("calls"));
+    command.env("PROJECT", "p").env("ZONE", "us-west4-z").env("TPU_API", "http://localhost").env("PAUSE", "0.1");
+    let output = command.env("LIMIT", "120").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    for line in [
+        "request-without-force: not asked: no queued resource was made, 403 message \"no such zone\"",
+        "operation-details: not asked: what it needs was refused",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    assert!(!said.contains("out of time"), "{said}");
 }
 
 #[test]
