@@ -38,6 +38,7 @@ module "store" {
 
   project      = var.project
   location     = var.region
+  database     = var.database
   indexes_file = "${path.module}/../../firestore.indexes.json"
 }
 

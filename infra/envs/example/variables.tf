@@ -6,10 +6,26 @@ variable "project" {
 variable "region" {
   description = "Region of the services, the database, the queue and the registry. The database can never be moved."
   type        = string
+
+  validation {
+    condition     = length(regexall("^[a-z]+-[a-z]+[0-9]+$", var.region)) == 1
+    error_message = "A region looks like us-central1; us-central1-a is a zone."
+  }
+}
+
+variable "database" {
+  description = "Name of the Firestore database. Under another name Terraform makes an empty one and forgets the one before: see infra/runbooks/upgrade.md first."
+  type        = string
+  default     = "rekindle"
+
+  validation {
+    condition     = length(regexall("^[a-z][a-z0-9-]{2,61}[a-z0-9]$", var.database)) == 1
+    error_message = "4 to 63 lower-case letters, digits and hyphens; it begins with a letter."
+  }
 }
 
 variable "bucket_locations" {
-  description = "Where checkpoints lie: one region or multi-region (US, EU, ASIA), or two regions of one continent. TPUs are taken in these regions only."
+  description = "Where checkpoints lie: one region or multi-region (US, EU, ASIA), or two regions of one continent. TPUs are taken in these regions only. A bucket cannot be moved later."
   type        = list(string)
 
   validation {
@@ -40,16 +56,37 @@ variable "capacity" {
     condition     = alltrue([for c in var.capacity : length(regexall("^[a-z]+-[a-z]+[0-9]+-[a-z0-9]+$", c.zone)) == 1])
     error_message = "A zone looks like us-central1-a."
   }
+  validation {
+    condition     = alltrue([for c in var.capacity : c.usd_per_chip_hour >= 0 && (c.max_chips == null ? true : c.max_chips >= 0)])
+    error_message = "Neither usd_per_chip_hour nor max_chips may be below zero."
+  }
+  # As the services see it: the bucket's regions, a multi-region with all of its own.
+  validation {
+    condition = anytrue([for c in var.capacity : anytrue([
+      for l in var.bucket_locations : startswith(c.zone, "${lookup({ us = "us", eu = "europe", asia = "asia" }, lower(l), lower(l))}-")
+    ])])
+    error_message = "No zone of capacity lies in bucket_locations: no TPU could ever be taken."
+  }
 }
 
 variable "max_chips" {
   description = "Most chips of all jobs at once."
   type        = number
+
+  validation {
+    condition     = var.max_chips >= 1 && floor(var.max_chips) == var.max_chips
+    error_message = "A whole number of chips, one at least; `rekindle freeze` holds back all creates."
+  }
 }
 
 variable "max_usd_per_day" {
   description = "Most US dollars a day of all jobs; the monthly budget follows from it."
   type        = number
+
+  validation {
+    condition     = var.max_usd_per_day >= 0
+    error_message = "Not below zero."
+  }
 }
 
 variable "people" {

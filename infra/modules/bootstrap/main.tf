@@ -105,6 +105,15 @@ resource "google_storage_bucket" "data" {
     }
   }
 
+  lifecycle {
+    precondition {
+      condition = anytrue([for zone in var.zones : anytrue([
+        for l in var.bucket_locations : startswith(zone, "${lookup({ us = "us", eu = "europe", asia = "asia" }, lower(l), lower(l))}-")
+      ])])
+      error_message = "No zone of capacity lies in bucket_locations: no TPU could ever be taken, and the bucket cannot be moved later."
+    }
+  }
+
   depends_on = [google_project_service.api]
 }
 

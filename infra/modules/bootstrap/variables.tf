@@ -12,3 +12,8 @@ variable "bucket_locations" {
   description = "Where checkpoints, logs and bundles lie: one region or multi-region, or two regions of one continent (a dual-region)."
   type        = list(string)
 }
+
+variable "zones" {
+  description = "Zones in which TPUs may be created."
+  type        = list(string)
+}

@@ -6,6 +6,11 @@ variable "project" {
 variable "regions" {
   description = "Regions with TPUs."
   type        = set(string)
+
+  validation {
+    condition     = alltrue([for r in var.regions : contains(keys(local.region_numbers), r)])
+    error_message = "infra/modules/network/main.tf has no number for one of these regions: ${join(", ", var.regions)}. Give it the next one there, for ever."
+  }
 }
 
 variable "services_region" {

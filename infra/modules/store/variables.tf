@@ -11,7 +11,6 @@ variable "location" {
 variable "database" {
   description = "Name of the database. One of its own, so that rights and rules touch nobody else's documents."
   type        = string
-  default     = "rekindle"
 }
 
 variable "indexes_file" {

@@ -116,6 +116,7 @@ pub(crate) fn bootstrap() -> Plan {
         project          = "my-project"
         region           = "us-central1"
         bucket_locations = ["us-central1", "us-west1"]
+        capacity         = [{ zone = "us-central1-a" }]
     "#,
     );
     plan(&infra().join("envs/example/bootstrap"), &variables)
@@ -265,6 +266,7 @@ impl Planner<'_> {
             (None, Some(default)) => default.evaluate(&Context::new()).map_err(|e| e.to_string())?,
             (None, None) => return Err("is not given and has no default".into()),
         };
+        let value = attribute(block.body(), "type").map_or_else(|| value.clone(), |ty| typed(ty, value.clone()));
         self.put(at, "var", name, value);
         for validation in block.body().blocks().filter(|b| b.identifier() == "validation") {
             let condition = attribute(validation.body(), "condition").ok_or("a validation without condition")?;
@@ -314,6 +316,37 @@ impl Planner<'_> {
         self.put(at, &ty, &name, whole);
         Ok(())
     }
+}
+
+/// A value with the optional attributes of its type that it does not say, as Terraform adds them.
+fn typed(ty: &Expression, value: Value) -> Value {
+    let Expression::FuncCall(call) = ty else { return value };
+    let inner = &call.args[0];
+    match (call.name.name.as_str(), value) {
+        ("list" | "set", Value::Array(items)) => items.into_iter().map(|item| typed(inner, item)).collect(),
+        ("map", Value::Object(fields)) => {
+            Value::Object(fields.into_iter().map(|(key, field)| (key, typed(inner, field))).collect())
+        }
+        ("object", Value::Object(mut fields)) => {
+            let Expression::Object(types) = inner else { return fields.into() };
+            for (key, ty) in types {
+                let given = fields.shift_remove(&key.to_string());
+                if let Some(field) = given.or_else(|| default_of(ty)) {
+                    fields.insert(key.to_string(), typed(ty, field));
+                }
+            }
+            fields.into()
+        }
+        ("optional", value) => typed(inner, value),
+        (_, value) => value,
+    }
+}
+
+/// What an attribute of an object is where it is not said; `None`: it has to be.
+fn default_of(ty: &Expression) -> Option<Value> {
+    let Expression::FuncCall(call) = ty else { return None };
+    let is_optional = call.name.name.as_str() == "optional";
+    is_optional.then(|| call.args.get(1).map_or(Value::Null, |e| e.evaluate(&Context::new()).unwrap()))
 }
 
 /// The keys of a resource's instances, each with the variable that its body sees.

@@ -199,8 +199,7 @@ fn each_service_is_told_what_is_there() {
     let mut variables = example_variables();
     variables.extend(tfvars(r#"owner_limits = { "bob@example.com" = { max_chips = 8, max_usd_per_day = 20.5 } }"#));
     let plan = plan(&infra().join("envs/example"), &variables);
-    let bootstrap = tfvars("project = \"my-project\"\nregion = \"us-central1\"\nbucket_locations = [\"US\"]");
-    let bootstrap = crate::plan::plan(&infra().join("envs/example/bootstrap"), &bootstrap);
+    let bootstrap = crate::plan::bootstrap();
     let name_of = |plan: &Plan, ty: &str, address: &str| {
         let mut found = plan.of(ty).filter(|r| r.address.contains(address));
         found.next().unwrap().values["name"].as_str().unwrap().to_owned()

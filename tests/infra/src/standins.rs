@@ -12,7 +12,7 @@ use hcl_edit::structure::{Block, Body, Structure};
 use regex::{Captures, Regex};
 
 use crate::files::{Module, infra, modules};
-use crate::plan::{example, example_variables};
+use crate::plan::{example, example_variables, tfvars};
 use crate::schema::{Computed, META, Schema, computed, schema};
 use crate::tools::skip;
 
@@ -67,6 +67,9 @@ fn resource(block: &Block, computed: &Computed) -> String {
         if let Some(expr) = attribute(&block.body, meta) {
             let _ = writeln!(text, "{meta} = {expr}");
         }
+    }
+    for block in block.body.blocks().filter(|b| b.ident.as_str() == "lifecycle") {
+        let _ = writeln!(text, "lifecycle {{\n{}}}", block.body);
     }
     let known = computed.resources.get(ty).into_iter().flatten();
     let known = fields(known.map(|(name, _)| (name.as_str(), "\"unknown\"".to_owned())));
@@ -208,20 +211,69 @@ fn terraform_plans_the_example_with_what_is_off_by_default() {
 
 #[test]
 fn terraform_plans_bootstrap() {
-    for locations in [r#"["us-central1"]"#, r#"["EU"]"#, r#"["us-central1", "us-west1"]"#] {
-        let variables = format!("project = \"p\"\nregion = \"us-central1\"\nbucket_locations = {locations}\n");
-        let Some((is_content, said)) = planned("envs/example/bootstrap", &variables) else {
+    for (locations, zone) in [
+        (r#"["us-central1"]"#, "us-central1-a"),
+        (r#"["EU"]"#, "europe-west4-b"),
+        (r#"["us-central1", "us-west1"]"#, "us-west1-c"),
+    ] {
+        let Some((is_content, said)) = planned("envs/example/bootstrap", &of_bootstrap(locations, zone)) else {
             return skip("terraform is not installed");
         };
         assert!(is_content, "{locations}: {said}");
     }
 }
 
+/// Variables of bootstrap, and one more of an entry's fields than it looks at.
+fn of_bootstrap(locations: &str, zone: &str) -> String {
+    format!(
+        "project = \"p\"\nregion = \"us-central1\"\nbucket_locations = {locations}\n\
+         capacity = [{{ zone = \"{zone}\", kind = \"spot\" }}]\n"
+    )
+}
+
+#[test]
+fn bootstrap_makes_no_bucket_that_no_zone_could_use() {
+    let outside = of_bootstrap(r#"["us-central1"]"#, "us-west4-a");
+    let empty = outside.replace("{ zone = \"us-west4-a\", kind = \"spot\" }", "");
+    for variables in [outside, empty] {
+        let Some((is_content, said)) = planned("envs/example/bootstrap", &variables) else {
+            return skip("terraform is not installed");
+        };
+        assert!(!is_content && said.contains("No zone of capacity lies in bucket_locations"), "{variables}: {said}");
+    }
+}
+
+/// Whether Terraform refuses the example with other values of some variables, with each of these words.
+fn refuses(other: &str, words: &[&str]) {
+    let mut variables = example_variables();
+    variables.extend(tfvars(other));
+    let Some((is_content, said)) = planned("envs/example", &hcl::to_string(&variables).unwrap()) else {
+        return skip("terraform is not installed");
+    };
+    // Terraform breaks lines.
+    let said = said.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
+    for words in words {
+        assert!(!is_content && said.contains(words), "{words}: {said}");
+    }
+}
+
 #[test]
 fn terraform_refuses_wrong_variables() {
-    let mut variables = example_variables();
-    variables.insert("max_chips".into(), "many".into());
-    if let Some((is_content, said)) = planned("envs/example", &hcl::to_string(&variables).unwrap()) {
-        assert!(!is_content && said.contains("max_chips"), "{said}");
-    }
+    refuses(r#"max_chips = "many""#, &["max_chips"]);
+    let entry = r#"{ accelerator = "v5litepod-*", kind = "spot", zone = "us-west4-a", usd_per_chip_hour = "#;
+    refuses(
+        &format!("region = \"us-central1-a\"\nmax_chips = -64\nmax_usd_per_day = -5\ncapacity = [{entry} -1 }}]"),
+        &[
+            "us-central1-a is a zone",
+            "A whole number of chips",
+            "Not below zero",
+            "Neither usd_per_chip_hour nor max_chips",
+            "No zone of capacity lies in bucket_locations",
+        ],
+    );
+    let unknown = entry.replace("us-west4-a", "us-west9-a");
+    refuses(
+        &format!("bucket_locations = [\"US\"]\ncapacity = [{unknown} 1 }}]"),
+        &["has no number for one of these regions: us-west9"],
+    );
 }

@@ -258,7 +258,9 @@ fn a_multi_region_of_the_bucket_holds_its_zones() {
         ("ASIA", "asia-east1-c", "us-east5-b"),
     ] {
         let mut variables = example_variables();
-        variables.extend(crate::plan::tfvars(&format!("bucket_locations = [\"{location}\"]")));
+        let entry = format!(r#"{{ accelerator = "*", zone = "{near}", kind = "spot", usd_per_chip_hour = 1 }}"#);
+        let told = format!("bucket_locations = [\"{location}\"]\ncapacity = [{entry}]");
+        variables.extend(crate::plan::tfvars(&told));
         let plan = plan(&infra().join("envs/example"), &variables);
         let told = environment(services(&plan)["reconcile"])["REKINDLE_BUCKET_REGIONS"].clone();
         assert_eq!(told, location.to_ascii_lowercase());
@@ -282,6 +284,7 @@ fn each_region_with_tpus_has_its_subnet() {
     .swap_remove("capacity")
     .unwrap();
     variables.insert("capacity".into(), more);
+    variables.extend(crate::plan::tfvars("bucket_locations = [\"EU\"]"));
     for nat in [true, false] {
         variables.insert("nat".into(), nat.into());
         let plan = plan(&infra().join("envs/example"), &variables);
@@ -325,7 +328,10 @@ fn every_zone_of_the_catalogue_is_taken_and_has_its_region() {
 
 #[test]
 fn every_api_is_turned_on_that_is_called() {
-    let variables = crate::plan::tfvars("project = \"p\"\nregion = \"us-central1\"\nbucket_locations = [\"US\"]");
+    let variables = crate::plan::tfvars(
+        "project = \"p\"\nregion = \"us-central1\"\nbucket_locations = [\"US\"]\n\
+         capacity = [{ zone = \"us-central1-a\" }]",
+    );
     let bootstrap = plan(&infra().join("envs/example/bootstrap"), &variables);
     let on: BTreeSet<&str> =
         bootstrap.of("google_project_service").map(|r| r.values["service"].as_str().unwrap()).collect();

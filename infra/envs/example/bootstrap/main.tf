@@ -6,4 +6,5 @@ module "bootstrap" {
   project          = var.project
   region           = var.region
   bucket_locations = var.bucket_locations
+  zones            = [for c in var.capacity : c.zone]
 }

@@ -8,7 +8,7 @@ terraform {
     }
   }
 
-  # Its own state stays in this folder: the bucket for state is one of the things it makes. Losing it costs four imports.
+  # Its own state stays in this folder: the bucket for state is one of the things it makes. Losing it costs three imports (infra/runbooks/second-operator.md).
   backend "local" {}
 }
 
