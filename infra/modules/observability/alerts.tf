@@ -16,7 +16,10 @@ locals {
       labels   = { what = local.what }
       every    = "300s"
       severity = "CRITICAL"
-      see      = "infra/runbooks/leaked-tpu.md for orphans and what was made otherwise, infra/runbooks/stuck-job.md for the others"
+      see = join(" ", [
+        "infra/runbooks/leaked-tpu.md for a TPU (an orphan, one that was made otherwise, a delete that is not allowed);",
+        "infra/runbooks/stuck-job.md, \"A broken rule, a panic, a job left out\", for the others.",
+      ])
     }
     # Cloud Scheduler tells of each run that failed, and the audit log of who took the tick away or gave it another schedule, target or account.
     # What runs without a tick, agents' calls and passes, says so; and so does the next tick.
@@ -35,7 +38,7 @@ locals {
       labels   = {}
       every    = "3600s"
       severity = "CRITICAL"
-      see      = "infra/runbooks/stuck-job.md"
+      see      = "infra/runbooks/stuck-job.md, \"All jobs\": does the tick run?"
     }
     # Stockouts are daily bread; any other refusal, such as a quota, stays until somebody does something.
     create-failures = {
@@ -47,7 +50,7 @@ locals {
       labels   = {}
       every    = "3600s"
       severity = "WARNING"
-      see      = "infra/runbooks/quota.md"
+      see      = "infra/runbooks/quota.md, \"Which one\"."
     }
     # Inside Google Cloud nobody calls by mistake: a push, a task or the tick is refused, and comes in vain each time.
     refused-callers = {
@@ -56,7 +59,7 @@ locals {
       labels   = {}
       every    = "3600s"
       severity = "WARNING"
-      see      = "infra/runbooks/key-rotation.md"
+      see      = "infra/runbooks/key-rotation.md, \"Calls are refused\"."
     }
   }
 }
@@ -100,7 +103,7 @@ resource "google_monitoring_alert_policy" "lines" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "See ${each.value.see}."
+    content   = "See ${each.value.see}"
   }
 }
 
@@ -134,7 +137,11 @@ resource "google_monitoring_alert_policy" "oldest_message" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "The dashboard says in which subscription. rekindle-dead-letter-pull: see infra/runbooks/dead-letters.md. Any other: see infra/runbooks/stuck-job.md."
+    content = join(" ", [
+      "The dashboard \"Rekindle\" says in which subscription: https://console.cloud.google.com/monitoring/dashboards?project=${var.project}.",
+      "rekindle-dead-letter-pull: see infra/runbooks/dead-letters.md. Any other: see infra/runbooks/stuck-job.md, \"All jobs\".",
+      "While one message waits, this stays open, and no second mail comes of another subscription: take dead letters out soon.",
+    ])
   }
 }
 
@@ -168,7 +175,7 @@ resource "google_monitoring_alert_policy" "tick_absence" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "See infra/runbooks/stuck-job.md: does the tick run?"
+    content   = "See infra/runbooks/stuck-job.md, \"All jobs\": does the tick run?"
   }
 }
 

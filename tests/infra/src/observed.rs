@@ -111,15 +111,39 @@ fn the_alerts_that_matter_are_there_each_with_its_runbook() {
         assert!(titles.contains(title), "{titles:?}");
     }
     let runbook = Regex::new(r"infra/runbooks/([a-z-]+\.md)").unwrap();
+    let section = Regex::new(r#"infra/runbooks/([a-z-]+\.md), "([^"]+)""#).unwrap();
     for policy in plan.of("google_monitoring_alert_policy") {
         let text = policy.values["documentation"][0]["content"].as_str().unwrap();
         let names: Vec<String> = runbook.captures_iter(text).map(|found| found[1].to_owned()).collect();
         assert!(!names.is_empty(), "{} names no runbook", policy.address);
+        let title = policy.values["display_name"].as_str().unwrap().trim_start_matches("Rekindle: ");
         for name in names {
-            assert!(infra().join("runbooks").join(&name).is_file(), "{name}");
+            let page = std::fs::read_to_string(infra().join("runbooks").join(&name)).expect(&name);
+            assert!(page.contains(&format!("{title}\"")), "{name} does not name the alert {title:?}");
+        }
+        for found in section.captures_iter(text) {
+            let page = std::fs::read_to_string(infra().join("runbooks").join(&found[1])).unwrap();
+            assert!(page.contains(&format!("\n## {}", &found[2])), "{} has no section {:?}", &found[1], &found[2]);
         }
         assert_eq!(policy.values["notification_channels"].as_array().unwrap().len(), 1, "{}", policy.address);
     }
+}
+
+#[test]
+fn every_alarm_is_searched_for_in_a_runbook() {
+    let plan = example();
+    let quoted = Regex::new(r#""([^"]+)""#).unwrap();
+    let filter = plan.named("google_logging_metric", "rekindle/alarms").values["filter"].as_str().unwrap().to_owned();
+    let (_, alarms) = filter.split_once("jsonPayload.message:").unwrap();
+    let pages = ["leaked-tpu", "stuck-job"].map(|name| text(&format!("infra/runbooks/{name}.md")));
+    let searches: Vec<&str> =
+        pages.iter().flat_map(|page| page.lines()).filter(|line| line.starts_with("gcloud logging read")).collect();
+    let mut count = 0;
+    for found in quoted.captures_iter(alarms) {
+        assert!(searches.iter().any(|line| line.contains(&found[0])), "no runbook searches for {}", &found[1]);
+        count += 1;
+    }
+    assert!(count >= 9, "{count}");
 }
 
 #[test]

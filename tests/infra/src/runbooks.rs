@@ -149,12 +149,21 @@ fn every_variable_of_a_page_is_set_on_it_before_it_is_used() {
 
 #[test]
 fn links_and_names_of_resources_are_right() {
-    let link = Regex::new(r"\]\(([^)#:]+)\)").unwrap();
+    let link = Regex::new(r"\]\(([^)#:]+)(?:#([^)]+))?\)").unwrap();
+    let slug = |heading: &str| {
+        let kept = heading.to_lowercase().replace(|c: char| !c.is_alphanumeric() && c != ' ' && c != '-', "");
+        kept.trim().replace(' ', "-")
+    };
     for page in pages() {
         let source = std::fs::read_to_string(&page).unwrap();
         for found in link.captures_iter(&source) {
             let to = page.parent().unwrap().join(&found[1]);
             assert!(to.exists(), "{}: {}", page.display(), &found[1]);
+            if let Some(section) = found.get(2).map(|section| section.as_str()) {
+                let other = std::fs::read_to_string(&to).unwrap();
+                let headings: Vec<String> = other.lines().filter(|line| line.starts_with('#')).map(slug).collect();
+                assert!(headings.iter().any(|one| one == section), "{}: {}: {headings:?}", page.display(), &found[0]);
+            }
         }
     }
     let plan = crate::plan::example();
@@ -164,11 +173,53 @@ fn links_and_names_of_resources_are_right() {
         .unwrap();
     for (page, line) in all_lines() {
         for found in name.find_iter(&line) {
-            // Revisions carry a number.
-            let is_revision = line[found.end()..].starts_with(|c: char| c.is_ascii_digit());
-            assert!(is_revision || names.contains(found.as_str()), "{page}: nothing is named {}", found.as_str());
+            // Revisions carry a number, addresses the project's.
+            let rest = &line[found.end()..];
+            let is_longer = rest.starts_with(|c: char| c.is_ascii_digit()) || rest.starts_with("$(gcloud projects ");
+            assert!(is_longer || names.contains(found.as_str()), "{page}: nothing is named {}", found.as_str());
         }
     }
+}
+
+#[test]
+fn what_terraform_is_told_of_is_there_under_that_name() {
+    let plans =
+        [("infra/envs/example", crate::plan::example()), ("infra/envs/example/bootstrap", crate::plan::bootstrap())];
+    let mut count = 0;
+    for (page, line) in all_lines() {
+        for words in commands(&line).into_iter().filter(|words| words[0] == "terraform" && words[2] == "import") {
+            let (_, plan) = plans.iter().find(|(folder, _)| words[1] == format!("-chdir={folder}")).expect(&line);
+            let [.., address, id] = words.as_slice() else { panic!("{line}") };
+            let resource =
+                plan.resources.iter().find(|r| r.address == *address).unwrap_or_else(|| panic!("{page}: {line}"));
+            let value = |name: &str| resource.values[name].as_str();
+            let name = value("repository_id").or_else(|| value("name")).unwrap();
+            let id =
+                id.replace("$PROJECT", "my-project").replace("$REGION", "us-central1").replace("$DATABASE", "rekindle");
+            assert!(id == name || id.ends_with(&format!("/{name}")), "{page}: {line}: {name}");
+            count += 1;
+        }
+    }
+    assert!(count >= 4, "{count}");
+}
+
+/// The address of the server on each page is what Terraform would tell: nobody needs its state to call.
+#[test]
+fn the_address_of_the_server_is_terraforms() {
+    let services = text("infra/modules/service/main.tf");
+    assert!(services.contains("https://rekindle-${name}-${var.project_number}.${var.region}.run.app"), "{services}");
+    let address = Regex::new(
+        r#"^export REKINDLE_SERVER="https://rekindle-api-\$\(gcloud projects describe "\$(PROJECT|OLD)" --format='value\(projectNumber\)'\)\.\$REGION\.run\.app"$"#,
+    );
+    let address = address.unwrap();
+    let mut count = 0;
+    for (page, line) in all_lines().into_iter().filter(|(page, _)| page.contains("runbooks/")) {
+        if line.contains("REKINDLE_SERVER=") {
+            assert!(address.is_match(&line), "{page}: {line}");
+            count += 1;
+        }
+    }
+    assert!(count >= 9, "{count}");
 }
 
 #[test]
