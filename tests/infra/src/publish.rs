@@ -81,7 +81,7 @@ fn without_a_digest_nothing_is_told() {
 }
 
 /// What Terraform prints of a state without outputs, and ends well.
-const NO_OUTPUTS: &str = r#"printf '\e[33m╷\e[0m\n│ Warning: No outputs found\n'"#;
+const NO_OUTPUTS: &str = r"printf '\e[33m╷\e[0m\n│ Warning: No outputs found\n'";
 
 #[test]
 fn nothing_is_built_before_bootstrap_or_without_buildx() {
