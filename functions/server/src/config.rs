@@ -472,12 +472,10 @@ fn policy(text: &str) -> Result<Access, String> {
 }
 
 /// Owners are the same in capitals and in small letters.
-fn once<'a>(owners: impl Iterator<Item = &'a String>) -> Result<(), String> {
+fn once<'a>(mut owners: impl Iterator<Item = &'a String>) -> Result<(), String> {
     let mut seen = BTreeSet::new();
-    owners.into_iter().try_for_each(|owner| match seen.insert(owner.to_ascii_lowercase()) {
-        true => Ok(()),
-        false => Err(format!("names {owner} twice, in capitals and in small letters")),
-    })
+    let twice = owners.find(|owner| !seen.insert(owner.to_ascii_lowercase()));
+    twice.map_or(Ok(()), |owner| Err(format!("names {owner} twice, in capitals and in small letters")))
 }
 
 fn name(text: &str) -> Result<Name, String> {
