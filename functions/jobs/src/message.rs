@@ -18,7 +18,7 @@ use rekindle_wire::once::Once;
 use crate::{ACTOR, Jobs};
 
 /// As much of a word that is not known is repeated, in characters.
-const SHOWN: usize = 60;
+const SHOWN: usize = 200;
 
 /// The attribute `command` of a job message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

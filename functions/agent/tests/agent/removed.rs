@@ -369,6 +369,16 @@ async fn a_program_that_lives_is_begun_no_second_time_whatever_became_of_its_shi
         cloud.set(|inner| inner.order = order(2, Want::Run, Some(work(2, run))));
         cloud.until_state(2, WorkerState::Running).await;
         let program = worker.line("starts").await;
+        let state = || {
+            let text = std::fs::read(worker.home().join("jobs/train/g2/state.json")).ok()?;
+            serde_json::from_slice::<Value>(&text).ok()
+        };
+        // It may be told first.
+        poll("that it has begun is written down", || {
+            let attempt = &state()?["attempt"];
+            (attempt["number"] == 2 && attempt["started_at"].is_string()).then_some(())
+        })
+        .await;
         worker.kill_agent();
         let attempts = ["a1", "a2"].map(|name| worker.home().join("jobs/train/g2").join(name));
         rustix::process::kill_process(Pid::from_raw(shim_of(&attempts[1])).unwrap(), signal).unwrap();
