@@ -158,9 +158,9 @@ fn a_wait_for_the_earlier_attempt_names_who_has_not_ended_it() {
     let (not_before, why) = (at(90), Reason::BackOff);
     job.next = Some(Next { not_before, resume: true, from_scratch: false, new_generation: false, why });
     let look = |ended: u32| {
-        let of = (0..4).map(|n| match n < ended {
-            true => super::outages::left(n, crate::classify::Exit::Code(1), true, 100),
-            false => report(n, WorkerState::Running, None),
+        let exit = crate::classify::Exit::Code(1);
+        let of = (0..4).map(|n| {
+            if n < ended { super::outages::left(n, exit, true, 100) } else { report(n, WorkerState::Running, None) }
         });
         let slice = Look::Seen(view(&job, SliceState::Ready, true));
         decided(&job, &seen(&job, &slice, Some(of.collect()), 100), 100).job
