@@ -63,7 +63,7 @@ async fn a_progress_line_that_cannot_be_read_is_told_once_in_the_output() {
     let told = r#"rekindle: a line of the progress file cannot be read: "{\"step\": 1}""#;
     let output = cloud
         .until("the complaint, while it runs", |inner| {
-            let output = String::from_utf8(inner.output(1, "stderr")?.to_vec()).ok()?;
+            let output = String::from_utf8(inner.output(1, "stderr")?.clone()).ok()?;
             output.contains(told).then_some(output)
         })
         .await;
