@@ -19,6 +19,8 @@ use rekindle_wire::agent::Progress;
 const LINE_MAX: usize = 4096;
 /// The longest loss that is passed on.
 const LOSS_MAX: usize = 64;
+/// What a line may tell; whatever else stands there is the program's own.
+const KEYS: [&str; 4] = ["step", "loss", "checkpoint", "resumed_from"];
 /// As much of a line that cannot be read is repeated, in characters.
 const UNREAD_MAX: usize = 80;
 /// Most bytes read in one go, so that a program that floods the file does not keep the agent from its other work.
@@ -194,6 +196,10 @@ impl Tail {
             if !self.is_skipping {
                 self.rest.extend_from_slice(&piece[..piece.len().min(LINE_MAX + 1)]);
                 self.is_skipping = self.rest.len() > LINE_MAX;
+                if self.is_skipping {
+                    let line = String::from_utf8_lossy(&self.rest).into_owned();
+                    self.pass_over(&line, &format!(" (of more than {LINE_MAX} bytes)"));
+                }
             }
             if is_end {
                 let line = std::mem::take(&mut self.rest);
@@ -219,13 +225,21 @@ impl Tail {
 
     fn line(&mut self, line: &[u8], now: Timestamp) {
         let line = String::from_utf8_lossy(line);
-        let tokens = || line.split_whitespace().filter_map(|token| token.split_once('='));
+        let pair = |token| str::split_once(token, '=').filter(|(key, _)| !key.is_empty());
+        let tokens = || line.split_whitespace().filter_map(pair);
         let mut is_read = tokens().next().is_some() || line.trim().is_empty();
         for (key, value) in tokens() {
             is_read &= self.token(key, value, now);
         }
-        if !is_read && self.unread == Unread::None {
-            self.unread = Unread::Untold(line.trim().chars().take(UNREAD_MAX).collect());
+        if !is_read {
+            self.pass_over(&line, "");
+        }
+    }
+
+    fn pass_over(&mut self, line: &str, why: &str) {
+        if self.unread == Unread::None {
+            let shown: String = line.trim().chars().take(UNREAD_MAX).collect();
+            self.unread = Unread::Untold(format!("{shown:?}{why}"));
         }
     }
 
@@ -246,8 +260,7 @@ impl Tail {
             ("resumed_from", Some(from)) => {
                 self.said.resumed_from = Some(from).filter(|from| *from <= STEP_MAX).or(self.said.resumed_from);
             }
-            ("step" | "loss" | "resumed_from", _) => return false,
-            _ => {}
+            _ => return !KEYS.into_iter().any(|known| key.eq_ignore_ascii_case(known)),
         }
         true
     }
@@ -256,7 +269,7 @@ impl Tail {
     pub(crate) fn complaint(&mut self) -> Option<String> {
         let Unread::Untold(line) = &self.unread else { return None };
         let why = format!(
-            "rekindle: a line of the progress file cannot be read: {line:?}; it takes lines such as `step=1200 loss=2.31` and \
+            "rekindle: a line of the progress file cannot be read: {line}; it takes lines such as `step=1200 loss=2.31` and \
              `checkpoint=1200`, with whole numbers"
         );
         self.unread = Unread::Told;
@@ -457,6 +470,9 @@ mod tests {
             ("resumed_from=\n", Some("resumed_from=")),
             ("loss=\n", Some("loss=")),
             ("\x1b[2Jstep 5\n", Some(r"\u{1b}[2Jstep 5")),
+            ("step = 5\n", Some("step = 5")),
+            ("Step=5 LOSS=2\n", Some("Step=5 LOSS=2")),
+            (&format!("step=5 {}\n", "x".repeat(LINE_MAX)), Some("xxx\" (of more than 4096 bytes)")),
         ] {
             let mut tail = Tail::default();
             tail.take(lines.as_bytes(), now());

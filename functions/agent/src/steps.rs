@@ -1,7 +1,8 @@
 //! The steps of the machine: prepare, start, end, and what their ends mean.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::fs;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -243,7 +244,9 @@ impl Machine {
         self.doing = Doing::Starting(None);
         tokio::spawn(async move {
             fence.is_begun().await;
-            let standing = if fence.is_kept() {
+            // Between two looks a shim may have put them there, told the end, and left: it tells before it leaves.
+            let is_told = || matches!(program::standing(&papers), Standing::Ended(_));
+            let standing = if fence.is_kept() || is_told() {
                 program::begun(&papers).await
             } else {
                 say_in(&folder, &root, KEEPER_LOST);
@@ -389,8 +392,15 @@ fn say_in(folder: &Path, root: &Path, message: &str) {
     // The program may have removed it.
     let _ = spool::again(folder, root);
     if let Ok(mut file) = files::append_to(&folder.join("stderr")) {
-        let _ = writeln!(file, "{message}");
+        // A bar of progress is such a line without an end.
+        let begin = if ends_within_a_line(&mut file) { "\n" } else { "" };
+        let _ = writeln!(file, "{begin}{message}");
     }
+}
+
+fn ends_within_a_line(file: &mut fs::File) -> bool {
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1)).is_ok() && file.read_exact(&mut last).is_ok() && last[0] != b'\n'
 }
 
 /// Asks for what is left of the output to be sent now.

@@ -8,6 +8,7 @@ use clap::Parser;
 use rekindle_core::access::{Access, PUBSUB, Right};
 use rekindle_core::placement;
 use rekindle_core::settings::{CapacityEntry, Deployment, Limits, WorkerNetwork};
+use rekindle_core::spec::{LABEL_IS, is_label};
 use rekindle_fn_jobs::Name;
 use rekindle_gcp::oidc::{Mode, OidcSettings};
 
@@ -147,7 +148,7 @@ pub struct OwnerLimits(BTreeMap<String, Limits>);
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Callers {
     /// Accounts of the push subscriptions.
-    #[arg(id = "push-callers", long = "push-callers", env = "REKINDLE_PUSH_CALLERS", value_delimiter = ',')]
+    #[arg(id = "push-callers", long = "push-callers", env = "REKINDLE_PUSH_CALLERS", value_delimiter = ',', value_parser = account)]
     pub push: Vec<String>,
 
     /// Accounts of the Eventarc triggers.
@@ -155,12 +156,12 @@ pub struct Callers {
         id = "eventarc-callers",
         long = "eventarc-callers",
         env = "REKINDLE_EVENTARC_CALLERS",
-        value_delimiter = ','
+        value_delimiter = ',', value_parser = account
     )]
     pub eventarc: Vec<String>,
 
     /// Accounts of Cloud Tasks.
-    #[arg(id = "tasks-callers", long = "tasks-callers", env = "REKINDLE_TASKS_CALLERS", value_delimiter = ',')]
+    #[arg(id = "tasks-callers", long = "tasks-callers", env = "REKINDLE_TASKS_CALLERS", value_delimiter = ',', value_parser = account)]
     pub tasks: Vec<String>,
 
     /// Accounts of Cloud Scheduler.
@@ -168,12 +169,12 @@ pub struct Callers {
         id = "scheduler-callers",
         long = "scheduler-callers",
         env = "REKINDLE_SCHEDULER_CALLERS",
-        value_delimiter = ','
+        value_delimiter = ',', value_parser = account
     )]
     pub scheduler: Vec<String>,
 
     /// People who may use the HTTP API; `*`: everyone with a verified account.
-    #[arg(id = "people", long = "people", env = "REKINDLE_PEOPLE", value_delimiter = ',')]
+    #[arg(id = "people", long = "people", env = "REKINDLE_PEOPLE", value_delimiter = ',', value_parser = account)]
     pub people: Vec<String>,
 
     /// Further audiences of people's tokens, such as gcloud's client id.
@@ -181,7 +182,7 @@ pub struct Callers {
         id = "people-audiences",
         long = "people-audiences",
         env = "REKINDLE_PEOPLE_AUDIENCES",
-        value_delimiter = ','
+        value_delimiter = ',', value_parser = audience
     )]
     pub people_audiences: Vec<String>,
 
@@ -426,7 +427,7 @@ fn address(text: &str) -> Result<String, String> {
 fn audience(text: &str) -> Result<String, String> {
     let text = text.trim();
     // An empty one would be taken of a token, and the address that is meant would not.
-    if matches!(text, "" | "/") {
+    if text.trim_end_matches('/').is_empty() {
         Err("is empty: name root addresses of the services, with commas between".into())
     } else {
         Ok(text.to_owned())
@@ -434,7 +435,9 @@ fn audience(text: &str) -> Result<String, String> {
 }
 
 fn agent(text: &str) -> Result<String, String> {
-    let is_object = text.strip_prefix("gs://").is_some_and(|path| path.contains('/') && !path.contains(' '));
+    let is_object = text
+        .strip_prefix("gs://")
+        .is_some_and(|path| !path.contains(' ') && path.split_once('/').is_some_and(|(_, name)| !name.is_empty()));
     if is_object || address(text).is_ok() {
         Ok(text.to_owned())
     } else {
@@ -445,6 +448,12 @@ fn agent(text: &str) -> Result<String, String> {
 fn sha256(text: &str) -> Result<String, String> {
     let is_digest = text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if is_digest { Ok(text.to_owned()) } else { Err("is no sha256: 64 of the digits 0 to 9 and a to f".into()) }
+}
+
+/// An empty list comes as one empty word, which is nobody's address.
+#[expect(clippy::unnecessary_wraps, reason = "as parsers are")]
+fn account(text: &str) -> Result<String, String> {
+    Ok(text.trim().to_owned())
 }
 
 fn admin(text: &str) -> Result<String, String> {
@@ -474,8 +483,12 @@ fn policy(text: &str) -> Result<Access, String> {
 /// Owners are the same in capitals and in small letters.
 fn once<'a>(mut owners: impl Iterator<Item = &'a String>) -> Result<(), String> {
     let mut seen = BTreeSet::new();
-    let twice = owners.find(|owner| !seen.insert(owner.to_ascii_lowercase()));
-    twice.map_or(Ok(()), |owner| Err(format!("names {owner} twice, in capitals and in small letters")))
+    let odd = owners.find(|owner| !is_label(owner) || !seen.insert(owner.to_ascii_lowercase()));
+    let Some(owner) = odd else { return Ok(()) };
+    if is_label(owner) {
+        return Err(format!("names {owner} twice, in capitals and in small letters"));
+    }
+    Err(format!("{owner:?} is no owner: one is {LABEL_IS}"))
 }
 
 fn name(text: &str) -> Result<Name, String> {

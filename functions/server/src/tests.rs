@@ -133,7 +133,11 @@ fn configurations_that_cannot_be_meant_are_refused() {
         "--reconcile-url=ftp://a",
         "--audiences=",
         "--audiences=https://a.example,",
-        "--audiences=/",
+        "--audiences=//",
+        "--people-audiences=",
+        "--people-audiences=a.apps.googleusercontent.com,",
+        "--agent-url=gs://b/",
+        "--owner-limits={'ann ': {max_chips: 1}}",
         "--agent-url=",
         "--agent-url=ftp://x/agent",
         "--worker-service-account=",
@@ -164,6 +168,8 @@ fn configurations_that_cannot_be_meant_are_refused() {
     assert!(config(&bad).unwrap_err().to_string().contains("64 of the digits"));
     let newer = format!("{CAPACITY}\n- {{accelerator: v9-*, zone: us-central1-a, kind: spot, usd_per_chip_hour: 1}}");
     assert_eq!(config(&["--capacity", &newer]).unwrap().deployment().unwrap().capacity.len(), 2, "told, and borne");
+    let blank = config(&["--capacity", CAPACITY, "--people=ann@a.example, bob@a.example", "--push-callers="]).unwrap();
+    assert_eq!((blank.callers.people.len(), blank.callers.people[1].as_str()), (2, "bob@a.example"));
     let open = |host: &str| config(&["--capacity", CAPACITY, "--auth=none", host]).unwrap().address();
     assert!(open("--host=0.0.0.0").is_err(), "open to others");
     assert_eq!(open("--host=127.0.0.1").unwrap().to_string(), "127.0.0.1:8080");

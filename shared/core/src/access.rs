@@ -122,7 +122,7 @@ impl Access {
     fn rules_of<'a>(&'a self, who: &'a str, right: Right) -> impl Iterator<Item = &'a Rule> {
         // Messages are no person: what is said of everyone is not said of them.
         let is_meant = move |rule: &&Rule| {
-            let named = |pattern: &String| who != PUBSUB || pattern == PUBSUB;
+            let named = |pattern: &String| who != PUBSUB || pattern.eq_ignore_ascii_case(PUBSUB);
             rule.who.iter().any(|pattern| named(pattern) && matches(pattern, who))
         };
         self.rules.iter().filter(move |rule| rule.may.contains(&right)).filter(is_meant)
@@ -182,7 +182,7 @@ mod tests {
             "rules": [
                 {"who": ["*@example.com"], "whose": ["research"], "may": ["see", "submit"]},
                 {"who": ["bob@example.com"], "whose": ["*"], "may": ["see"]},
-                {"who": ["pubsub"], "whose": ["ci"], "may": ["submit", "stop"]}
+                {"who": ["PubSub"], "whose": ["CI"], "may": ["submit", "stop"]}
             ],
             "borrow": {
                 "research": {"service_accounts": ["r@p.iam"], "secrets": ["projects/p/secrets/r-"],

@@ -33,8 +33,8 @@ const LIVE: &str = "/live";
 pub const UPLOAD_MAX: Duration = Duration::from_hours(1);
 
 /// Tells our answers from a proxy's.
-const OURS: HeaderName = HeaderName::from_static(VERSION_HEADER);
-const VERSION: HeaderValue = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
+pub(crate) const OURS: HeaderName = HeaderName::from_static(VERSION_HEADER);
+pub(crate) const VERSION: HeaderValue = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
 
 /// The router with all common layers. `deadline`: no handler works longer; what it has not answered by then gets 503.
 ///

@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::problem;
+use crate::{layers, problem};
 
 /// Most headers of a request; more are 431.
 // Google's front ends add about fifteen, callers send a dozen. An unwrapped push has one more for each attribute, and
@@ -87,7 +87,8 @@ pub fn twice(headers: &HeaderMap) -> Option<HeaderName> {
 async fn refuse_twice(request: Request, next: Next) -> Response {
     let Some(name) = twice(request.headers()) else { return next.run(request).await };
     let why = format!("a request has one header `{name}`, and this one has more");
-    problem(StatusCode::BAD_REQUEST, "header", why).into_response()
+    let ours = [(layers::OURS, layers::VERSION)];
+    (ours, problem(StatusCode::BAD_REQUEST, "header", why)).into_response()
 }
 
 /// A stream of events lasts as long as its reader likes, and its reader comes back with the last id: it is not waited for.

@@ -56,7 +56,8 @@ async fn a_program_is_set_up_released_and_ends_well() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_progress_line_that_cannot_be_read_is_told_once_in_the_output() {
-    let run = r#"for step in 1 2 3; do echo "{\"step\": $step}" >> "$REKINDLE_PROGRESS_FILE"; done; exec sleep 986"#;
+    let run = r#"printf ' 10%%|###' >&2
+        for step in 1 2 3; do echo "{\"step\": $step}" >> "$REKINDLE_PROGRESS_FILE"; done; exec sleep 986"#;
     let cloud = Cloud::start(run).await;
     let worker = Worker::start(&cloud);
     cloud.want(Want::Run);
@@ -68,6 +69,7 @@ async fn a_progress_line_that_cannot_be_read_is_told_once_in_the_output() {
         })
         .await;
     assert_eq!(output.matches("rekindle:").count(), 1, "{output}");
+    assert!(output.starts_with(" 10%|###\nrekindle: "), "a line of its own: {output:?}");
     drop(worker);
 }
 

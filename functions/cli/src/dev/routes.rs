@@ -80,10 +80,10 @@ fn is_from_here(headers: &HeaderMap) -> bool {
     is_loopback && text(header::ORIGIN).is_none_or(is_own)
 }
 
-/// The user's name, for records.
+/// The user's name, for records: as owners are spelled, whoever names them.
 fn identity() -> String {
     let name = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
-    name.filter(|name| !name.is_empty()).unwrap_or_else(|| "local".to_owned())
+    name.filter(|name| !name.is_empty()).map_or_else(|| "local".to_owned(), |name| name.to_ascii_lowercase())
 }
 
 #[cfg(test)]
