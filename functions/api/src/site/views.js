@@ -1,6 +1,6 @@
 // Jobs, fleet, cost, events.
 
-import { amount, clamped, clock, counted, el, get, isNew, line, phase, redraw, say, since, span, step, table, times, usd } from "./parts.js";
+import { amount, clamped, clock, counted, el, get, isNew, line, loss, phase, redraw, say, since, span, step, table, times, usd } from "./parts.js";
 import { more } from "./page.js";
 
 const JOBS = [
@@ -12,8 +12,10 @@ const JOBS = [
   ["Attempt", (job) => job.attempt, true],
   ["Preempted", (job) => job.counters.preemptions, true],
   ["Step", step, true],
+  ["Loss", (job) => loss(job.progress.loss ?? ""), true],
   ["Cost", (job) => usd(job.cost_usd), true],
   ["Owner", (job) => job.owner],
+  ["Tags", (job) => (job.tags.length ? el("span", { class: "tags" }, job.tags.join(", ")) : "")],
   ["Message", (job) => clamped(job.message)],
 ];
 /** Rows that are drawn at once; more come as one scrolls. */
@@ -73,7 +75,7 @@ export function jobsView(main, known) {
     // Before the first answer nothing is known, which is not none.
     const isLoading = !known.jobs.size && !known.isWhole;
     count.textContent = isLoading ? "…loading" : `${jobs.length} of ${counted(known.jobs.size, "job")}${known.isWhole ? "" : " so far"}`;
-    button.hidden = known.isWhole;
+    button.hidden = known.isWhole || isLoading;
   }
   let due = null;
   // A storm of changes draws once a frame.
