@@ -118,7 +118,12 @@ impl Dev {
 
     /// Starts the process on the state folder, as it is, and waits until it answers.
     pub async fn launch(&mut self) -> Result<()> {
-        let said = self.spawn()?;
+        self.launch_at(0).await
+    }
+
+    /// The same, with the functions at that port; 0: where they were if that is free, else anywhere.
+    pub async fn launch_at(&mut self, port: u16) -> Result<()> {
+        let said = self.spawn(port)?;
         let told = until("`rekindle dev` says where it is", LONG, async || {
             let text = std::fs::read_to_string(&said)?;
             if text.ends_with('\n') {
@@ -138,7 +143,7 @@ impl Dev {
 
     /// Starts the process, and kills it again after so long, wherever it is then. It must not have ended by itself.
     pub async fn launch_and_kill(&mut self, after: Duration) -> Result<()> {
-        self.spawn()?;
+        self.spawn(0)?;
         let deadline = Instant::now() + after;
         until("the moment of the kill", LONG, async || Ok((Instant::now() >= deadline).then_some(()))).await?;
         let ended = self.child.as_mut().map(Child::try_wait).transpose()?.flatten();
@@ -147,14 +152,14 @@ impl Dev {
     }
 
     /// Starts the process; the file where it will say where it is.
-    fn spawn(&mut self) -> Result<PathBuf> {
+    fn spawn(&mut self, port: u16) -> Result<PathBuf> {
         ensure!(self.child.is_none(), "it runs already");
         let root = self.root.path();
         let said = root.join("said.json");
         let log = File::options().create(true).append(true).open(root.join("dev.log"))?;
         let mut command = Command::new(&self.binary);
         command
-            .args(["dev", "--json", "--port", "0", "--tpu-port", "0"])
+            .args(["dev", "--json", "--port", &port.to_string(), "--tpu-port", "0"])
             .arg("--state")
             .arg(self.state())
             .arg("--scenario")
@@ -218,6 +223,12 @@ impl Dev {
     /// The folder that all processes of this test have to do with.
     pub fn root(&self) -> &Path {
         self.root.path()
+    }
+
+    /// Port of the functions.
+    pub fn port(&self) -> Result<u16> {
+        let port = self.url.rsplit(':').next().context("no port")?;
+        port.parse().with_context(|| self.url.clone())
     }
 
     /// Process id of `dev`.

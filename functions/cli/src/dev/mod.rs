@@ -1,6 +1,7 @@
 //! `dev`: everything on this machine, left running. State survives a restart, and so do the emulated machines.
 
 mod cloud;
+mod former;
 pub(crate) mod log;
 pub(crate) mod places;
 mod routes;
@@ -55,6 +56,9 @@ pub(crate) fn run(options: &Dev, printer: Printer) -> Result<ExitCode> {
             () = signals.next() => return Ok(Exit::Interrupted.into()),
         };
         tell(&stack, &places, printer)?;
+        if let Some(warning) = unreached(&stack.unreached) {
+            printer.warn(&warning);
+        }
         signals.next().await;
         printer.talk(&stopping(stack.machines()));
         tokio::select! {
@@ -75,6 +79,20 @@ fn stopping(machines: usize) -> String {
     format!(
         "stopping; {machines} of running jobs may go on for {minutes} minutes, until the next `rekindle dev` finds them again"
     )
+}
+
+/// Of workers that call where another program answers now.
+fn unreached(ports: &[u16]) -> Option<String> {
+    let named = ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    let (which, are, they) = match ports {
+        [] => return None,
+        [_] => ("port", "is", "it is"),
+        _ => ("ports", "are", "they are"),
+    };
+    Some(format!(
+        "{which} {named}, where workers of running jobs call since an earlier start, {are} taken by another program: \
+         free what has it, or their attempts begin anew on other slices; once {they} free they are heard again"
+    ))
 }
 
 /// The runtime of `dev` and `demo`.
@@ -106,6 +124,13 @@ fn tell(stack: &Stack, places: &Places, printer: Printer) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_of_an_earlier_start_that_is_taken_is_named() {
+        assert_eq!(unreached(&[]), None);
+        assert!(unreached(&[9001]).is_some_and(|told| told.starts_with("port 9001, where") && told.contains(" is taken")));
+        assert!(unreached(&[9001, 9002]).is_some_and(|told| told.starts_with("ports 9001, 9002, where")));
+    }
 
     #[test]
     fn who_ends_it_hears_of_machines_only_where_there_are_some() {

@@ -24,12 +24,33 @@ pub(crate) struct Places {
 }
 
 /// Ports of the last start. Workers that live know them, so that they are taken again where nobody asks for others.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ports {
     /// Every function.
     pub(crate) api: u16,
     /// The Cloud TPU API.
     pub(crate) tpu: u16,
+    /// Where workers hear their bells.
+    #[serde(default)]
+    pub(crate) bell: u16,
+    /// Every function, at earlier starts whose workers may live.
+    #[serde(default)]
+    pub(crate) former: Vec<u16>,
+}
+
+impl Ports {
+    /// The ports of a start at `api` and `tpu` after this one. Workers that live keep what their machines were made with.
+    pub(crate) fn then(&self, api: u16, tpu: u16, has_machines: bool) -> Self {
+        if !has_machines || self.api == 0 {
+            return Self { api, tpu, bell: api, former: Vec::new() };
+        }
+        let bell = if self.bell == 0 { self.api } else { self.bell };
+        let known = self.former.iter().copied().chain([self.api]);
+        let mut former: Vec<u16> = known.filter(|port| *port != api).collect();
+        former.sort_unstable();
+        former.dedup();
+        Self { api, tpu, bell, former }
+    }
 }
 
 impl Places {
@@ -116,13 +137,13 @@ impl Places {
     }
 
     /// Remembers the ports for the next start.
-    pub(crate) fn remember(&self, ports: Ports) -> Result<()> {
+    pub(crate) fn remember(&self, ports: &Ports) -> Result<()> {
         let fault = |error: &dyn std::fmt::Display| {
             Fault::unexpected(format!("cannot write {}", self.ports().display()))
                 .because(error.to_string())
                 .next("name a folder on a disk with room with --state")
         };
-        let bytes = serde_json::to_vec(&ports).map_err(|error| fault(&error))?;
+        let bytes = serde_json::to_vec(ports).map_err(|error| fault(&error))?;
         let beside = self.root.join("ports.json.new");
         // What a start that was killed left there, or a pipe, which would be waited for.
         let _ = fs::remove_file(&beside);
@@ -224,4 +245,24 @@ async fn in_use(port: u16, fault: Fault) -> Fault {
     }
     let why = format!("what has port {port} is no `rekindle dev`");
     fault.because(why).next(format!("end what uses port {port}, or take another with --port (0 takes a free one)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_that_live_are_served_where_their_machines_were_told() {
+        let first = Ports::default().then(9001, 9002, false);
+        assert_eq!(first, Ports { api: 9001, tpu: 9002, bell: 9001, former: vec![] });
+        let moved = first.then(9003, 9002, true);
+        assert_eq!(moved, Ports { api: 9003, tpu: 9002, bell: 9001, former: vec![9001] });
+        let again = moved.then(9004, 9005, true);
+        assert_eq!(again, Ports { api: 9004, tpu: 9005, bell: 9001, former: vec![9001, 9003] });
+        assert_eq!(again.then(9001, 9005, true).former, [9003, 9004], "it is the first again");
+        assert_eq!(again.then(9004, 9005, false), Ports { api: 9004, tpu: 9005, bell: 9004, former: vec![] });
+        // As an earlier version wrote them.
+        let old: Ports = serde_json::from_str(r#"{"api": 9001, "tpu": 9002}"#).unwrap();
+        assert_eq!(old.then(9003, 9002, true).bell, 9001);
+    }
 }

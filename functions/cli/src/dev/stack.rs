@@ -21,10 +21,11 @@ use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::{Installation, Store};
 use rekindle_ports::world::{Clock, DeadLetters, Events, Hints, Objects as _};
 use rekindle_tpu_emulator::{Config, Emulator, Scenario, StartError, Vms};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
-use super::places::{Binary, Places, Ports, listen};
+use super::former::{self, Former};
+use super::places::{Binary, Places, listen};
 use super::world::{self, PROJECT};
 use super::{cloud, routes};
 use crate::embedded;
@@ -68,6 +69,8 @@ pub(crate) struct Stack {
     pub(crate) url: String,
     /// Address of the Cloud TPU API, with a slash at its end.
     pub(crate) tpu_url: String,
+    /// Ports of earlier starts that another program has, so that workers that live do not reach us.
+    pub(crate) unreached: Vec<u16>,
     /// This program, where jobs and supervisors find it.
     pub(crate) binary: std::path::PathBuf,
     emulator: Emulator,
@@ -75,8 +78,8 @@ pub(crate) struct Stack {
     wakeups: Arc<LocalWakeups>,
     ticker: LocalTicker,
     stopping: Arc<AtomicBool>,
-    stop: oneshot::Sender<()>,
-    server: JoinHandle<()>,
+    stop: watch::Sender<()>,
+    server: JoinSet<()>,
 }
 
 /// Hints, events and dead letters, and the topics behind them that are ours to close.
@@ -99,7 +102,8 @@ impl Stack {
         let binary = places.own_binary()?;
         let emulator = emulator(&options, &binary.path, &url, last.tpu).await?;
         let tpu_url = emulator.endpoint();
-        places.remember(Ports { api: address.port(), tpu: emulator.local_addr().port() })?;
+        let ports = last.then(address.port(), emulator.local_addr().port(), emulator.machines() > 0);
+        places.remember(&ports)?;
 
         let store = store(&options).await?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -108,7 +112,7 @@ impl Stack {
         let objects = FileObjects::open(places.bucket(), &url).map_err(|error| broken("the object store", &error))?;
         let mut metadata = agent_artefact(&objects, &binary, &url).await?;
         // Workers have an address each, so that the number of one of our own ports is free on theirs.
-        let bell_port = address.port();
+        let bell_port = ports.bell;
         metadata.insert("rekindle-bell-port".to_owned(), bell_port.to_string());
         let messages = match &options.pubsub {
             Some(address) => cloud::messages(address, &url, &installation.id).await?,
@@ -137,8 +141,11 @@ impl Stack {
         };
         let stopping = Arc::new(AtomicBool::new(false));
         let router = routes::all(engine.clone(), &objects, Arc::clone(&stopping));
-        let (stop, stopped) = oneshot::channel();
-        let server = tokio::spawn(rekindle_web::serve_here(listener, router, async { drop(stopped.await) }));
+        let (stop, stopped) = watch::channel(());
+        let former = Former::listen(&ports.former).await;
+        let unreached = former.unreached();
+        let mut server = former.serve(&router, &stopped);
+        server.spawn(rekindle_web::serve_here(listener, router, former::end(stopped)));
         // What workers told just before is stored; the hints of it were in memory, and a tick takes only what is due.
         if let Err(error) = engine.hint_live("start of rekindle dev").await {
             tracing::warn!(%error, "jobs could not be looked at; each is when it is due");
@@ -147,7 +154,7 @@ impl Stack {
         let ticker = LocalTicker::start(format!("{url}/functions/tick"), period, clock);
         let ticker = ticker.map_err(|error| broken("the ticker", &error))?;
         let (binary, topics) = (binary.path, messages.topics);
-        Ok(Self { url, tpu_url, binary, emulator, topics, wakeups, ticker, stopping, stop, server })
+        Ok(Self { url, tpu_url, unreached, binary, emulator, topics, wakeups, ticker, stopping, stop, server })
     }
 
     /// Emulated machines that there are.
@@ -163,11 +170,12 @@ impl Stack {
         for topic in &self.topics {
             topic.close(GRACE).await;
         }
-        let _ = self.stop.send(());
+        drop(self.stop);
         let mut server = self.server;
         // Answers are taken as slowly as their reader likes.
-        if tokio::time::timeout(GRACE, &mut server).await.is_err() {
-            server.abort();
+        let ended = async { while server.join_next().await.is_some() {} };
+        if tokio::time::timeout(GRACE, ended).await.is_err() {
+            server.abort_all();
         }
         self.emulator.shutdown(vms).await;
     }

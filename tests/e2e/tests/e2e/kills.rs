@@ -1,6 +1,7 @@
 //! `kill -9` of everything that is not a worker, at seeded moments: every job goes on, none is doubled, nothing leaks.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -155,4 +156,39 @@ async fn jobs_survive_kill_nine_of_their_manager() -> Result<()> {
     let seed = random_seed();
     let run = scenario("kills", Options::speed(20.0), async |dev| survive(dev, kills, seed).await).await;
     run.with_context(|| format!("seed {seed}"))
+}
+
+/// Stopped, and started on another port while a stranger has the old one; the program ends well on the slice that it has.
+async fn move_away(dev: &mut Dev) -> Result<()> {
+    let ledger = dev.ledger("stays")?;
+    let tpu = json!({"accelerator": "v5litepod-8", "capacity": "spot"});
+    dev.submit(&json!({"id": "stays", "run": ledger.steps(), "tpu": tpu})).await?;
+    dev.phase("stays", "running").await?;
+    let (first, port) = (dev.url.clone(), dev.port()?);
+    dev.stop().await?;
+    let stranger = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).context("the port of one that has ended")?;
+    dev.launch().await?;
+    ensure!(dev.url != first, "the port was taken");
+    until("the port is named", LONG, async || Ok(dev.log_tail().contains(&format!("port {port}, where")).then_some(()))).await?;
+    ledger.finish(0)?;
+    drop(stranger);
+    let job = dev.phase("stays", "succeeded").await?;
+    ensure!(job["attempt"] == 1 && job["generation"] == 1, "begun anew: {job}");
+    // Without the stranger its workers are heard from the first moment; the others at the port of the second start.
+    let second = dev.port()?;
+    let ledger = dev.ledger("too")?;
+    dev.submit(&json!({"id": "too", "run": ledger.steps(), "tpu": {"accelerator": "v5litepod-8"}})).await?;
+    dev.phase("too", "running").await?;
+    dev.stop().await?;
+    dev.launch_at(port).await?;
+    ensure!(dev.port()? == port && second != port, "where it was asked to be");
+    ledger.finish(0)?;
+    let job = dev.phase("too", "succeeded").await?;
+    ensure!(job["attempt"] == 1 && job["generation"] == 1, "begun anew: {job}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_goes_on_when_its_manager_comes_back_on_another_port() -> Result<()> {
+    scenario("another port", Options::speed(10.0), async |dev| move_away(dev).await).await
 }
