@@ -121,7 +121,7 @@ impl Machine {
     /// Says in the output that some of it may have gone with the memory in which it waited.
     pub(crate) fn say_rebooted(&self) {
         if self.parts.layout.has_buffer() {
-            self.say(REBOOTED);
+            self.say_missing(REBOOTED);
         }
     }
 

@@ -132,7 +132,16 @@ impl Machine {
     pub(crate) fn say(&self, message: &str) {
         let Some(attempt) = &self.state.attempt else { return };
         let folder = self.parts.layout.attempt(attempt.number);
-        say_in(&folder, self.parts.layout.root(), message);
+        say_in(&folder, self.parts.layout.root(), "stderr", message);
+    }
+
+    /// Says in both streams that some of them may be missing: each has readers who see no other.
+    pub(crate) fn say_missing(&self, message: &str) {
+        let Some(attempt) = &self.state.attempt else { return };
+        let folder = self.parts.layout.attempt(attempt.number);
+        for stream in logs::STREAMS {
+            say_in(&folder, self.parts.layout.root(), stream, message);
+        }
     }
 
     /// Tells whoever looks at the output of a progress line that could not be read.
@@ -221,7 +230,7 @@ impl Machine {
                     };
                     match values {
                         _ if is_begun => {
-                            say_in(&folder, &root, KEEPER_LOST);
+                            say_in(&folder, &root, "stderr", KEEPER_LOST);
                             Ok(Standing::Lost)
                         }
                         Ok(values) => program::start_new(&shim, &papers, &spec, &values, &log).await,
@@ -249,7 +258,7 @@ impl Machine {
             let standing = if fence.is_kept() || is_told() {
                 program::begun(&papers).await
             } else {
-                say_in(&folder, &root, KEEPER_LOST);
+                say_in(&folder, &root, "stderr", KEEPER_LOST);
                 Ok(Standing::Lost)
             };
             let _ = events.send(Event::Started(Name::Run, standing)).await;
@@ -341,7 +350,7 @@ impl Machine {
                 self.live = started.map(|started| Live { name, started });
                 if started.is_some() {
                     // What it said last went with the pipes that only it and its shim had open.
-                    self.say(CUT.trim_matches('\n'));
+                    self.say_missing(CUT.trim_matches('\n'));
                 }
                 self.on_ended(name, Ended { exit: Exit::Silent, at: Timestamp::now() });
             }
@@ -387,11 +396,11 @@ impl Machine {
     }
 }
 
-/// Adds a line of ours to the standard error of the attempt in this folder, which lies below `root`.
-fn say_in(folder: &Path, root: &Path, message: &str) {
+/// Adds a line of ours to a stream of the attempt in this folder, which lies below `root`.
+fn say_in(folder: &Path, root: &Path, stream: &str, message: &str) {
     // The program may have removed it.
     let _ = spool::again(folder, root);
-    if let Ok(mut file) = files::append_to(&folder.join("stderr")) {
+    if let Ok(mut file) = files::append_to(&folder.join(stream)) {
         // A bar of progress is such a line without an end.
         let begin = if ends_within_a_line(&mut file) { "\n" } else { "" };
         let _ = writeln!(file, "{begin}{message}");

@@ -199,6 +199,8 @@ async fn the_output_of_a_program_that_died_with_shim_and_agent_says_that_some_ma
     assert_eq!(exit.evidence.exit, Exit::Silent);
     let said = b"rekindle: output may be missing here: the process that keeps it was killed\n";
     assert_eq!(output(&cloud, "stderr", said.len()).await, said);
+    let due = [&b"one\n"[..], said].concat();
+    assert_eq!(output(&cloud, "stdout", due.len()).await, due);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

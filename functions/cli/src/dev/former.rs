@@ -1,7 +1,6 @@
 //! Ports of earlier starts. A machine keeps the address that it was made with, so that its worker calls there as long as it
 //! lives, wherever the functions are now.
 
-use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -49,8 +48,8 @@ impl Former {
 }
 
 /// Ends with the stack.
-pub(super) fn end(mut stopped: watch::Receiver<()>) -> impl Future<Output = ()> + Send {
-    async move { while stopped.changed().await.is_ok() {} }
+pub(super) async fn end(mut stopped: watch::Receiver<()>) {
+    while stopped.changed().await.is_ok() {}
 }
 
 async fn bind(port: u16) -> Option<TcpListener> {
