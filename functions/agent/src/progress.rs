@@ -13,12 +13,10 @@ use jiff::Timestamp;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use rekindle_wire::agent::Progress;
+use rekindle_wire::agent::{LOSS_MAX, Progress};
 
 /// A longer line is no progress line.
 const LINE_MAX: usize = 4096;
-/// The longest loss that is passed on.
-const LOSS_MAX: usize = 64;
 /// What a line may tell; whatever else stands there is the program's own.
 const KEYS: [&str; 4] = ["step", "loss", "checkpoint", "resumed_from"];
 /// As much of a line that cannot be read is repeated, in characters.

@@ -18,7 +18,7 @@ use rekindle_ports::docs::Revision;
 use rekindle_ports::kinds::Kind;
 use rekindle_web::hint;
 use rekindle_web::{Answer, Json, Problem, about, problem};
-use rekindle_wire::agent::{Hello, Report, Welcome};
+use rekindle_wire::agent::{Hello, NAME_MAX, Report, Welcome};
 
 use crate::jobs::{load, store};
 use crate::{Api, liveness};
@@ -57,6 +57,9 @@ pub(crate) async fn hello(
     if hello.instance.is_empty() || hello.boot_id.is_empty() {
         return Err(problem(StatusCode::BAD_REQUEST, "hello", "instance and boot_id must not be empty"));
     }
+    let (address, version) = (&hello.address, &hello.version);
+    let names = [("instance", &hello.instance), ("boot_id", &hello.boot_id), ("address", address), ("version", version)];
+    short("hello", &names)?;
     let job = job(&api, &hello.job).await?;
     if let Some(g) = job.generation(hello.generation) {
         if hello.key.slice >= g.slices || hello.key.worker >= g.workers {
@@ -91,6 +94,7 @@ pub(crate) async fn report(
     about::job(&report.job);
     let machine = machine::of(&api, &headers, &report.instance).await?;
     admit(&api, &headers, &report.job, report.generation, report.key, &report.instance)?;
+    short("report", &[("boot_id", &report.boot_id)])?;
     let job = job(&api, &report.job).await?;
     if let Some(g) = job.generation(report.generation) {
         machine::is_worker(&api, machine.as_ref(), &job, g, report.key)?;
@@ -116,6 +120,17 @@ pub(crate) async fn report(
         order = order.with_bell(&api.engine.settings);
     }
     Ok(axum::Json(order))
+}
+
+/// 400 for what is no name: whatever runs on a worker can speak in its agent's place, and what is stored of it must stay small.
+fn short(call: &str, names: &[(&str, &String)]) -> Result<(), Problem> {
+    match names.iter().find(|(_, told)| told.len() > NAME_MAX) {
+        None => Ok(()),
+        Some((name, told)) => {
+            let why = format!("{name} has {} bytes; at most {NAME_MAX}", told.len());
+            Err(problem(StatusCode::BAD_REQUEST, call, why))
+        }
+    }
 }
 
 /// `/agent/v1/ping`: what an agent's call needs, without an agent.

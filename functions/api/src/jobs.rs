@@ -223,8 +223,9 @@ pub(crate) async fn list(
     if !sees_all && filter.owner.is_none() && !api.engine.deployment.access.may_others(&caller.identity, Right::See) {
         filter.owner = Some(caller.identity.clone());
     }
-    let after = page::cursor(query.page_token.as_deref())?;
+    let after = page::cursor(&api, query.page_token.as_deref())?;
     let size = page::size(query.page_size)?;
+    let _turn = api.lists.acquire().await;
     let (jobs, next) = api.engine.ports.store.jobs(&filter, after, size).await.map_err(|e| store(&e))?;
     let seen = |job: &Arc<Job>| sees_all || may(&api, &caller, Right::See, &job.spec.owner);
     let jobs: Vec<Arc<Job>> = jobs.into_iter().map(|at| at.value).filter(seen).collect();
@@ -242,7 +243,7 @@ pub(crate) async fn list(
         }
     };
     let list =
-        JobList { jobs: jobs.into_iter().map(view).collect(), next_page_token: next.as_ref().and_then(page::token) };
+        JobList { jobs: jobs.into_iter().map(view).collect(), next_page_token: next.as_ref().and_then(|next| page::token(&api, next)) };
     Ok(etag::json(&headers, &list))
 }
 

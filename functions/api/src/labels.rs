@@ -4,8 +4,8 @@ use axum::extract::State;
 use http::StatusCode;
 
 use rekindle_core::access::Right;
-use rekindle_core::spec::{LABEL_IS, is_label};
-use rekindle_engine::Labels;
+use rekindle_core::spec::{LABEL_IS, TAGS_MAX, is_label};
+use rekindle_engine::{Labelled, Labels};
 use rekindle_web::problem::FieldFault;
 use rekindle_web::{Caller, Json, Path, Problem, problem};
 use rekindle_wire::v1::{JobView, LabelsBody};
@@ -13,8 +13,6 @@ use rekindle_wire::v1::{JobView, LabelsBody};
 use crate::jobs::{job_id, store};
 use crate::{Api, access};
 
-/// Most tags in one change.
-const TAGS_MAX: usize = 100;
 /// Longest notes, in bytes.
 const NOTES_MAX: usize = 8 * 1024;
 
@@ -30,8 +28,12 @@ pub(crate) async fn change(
     access::check(&api, &caller, Right::Submit, &id).await?;
     let labels = Labels { add: body.add_tags, remove: body.remove_tags, notes: body.notes };
     match api.engine.label(&id, &labels, &caller.identity).await {
-        Ok(Some(job)) => Ok(axum::Json(JobView::of(&job, &[]))),
-        Ok(None) => Err(Problem::not_found(&format!("job {id}"))),
+        Ok(Labelled::Done(job)) => Ok(axum::Json(JobView::of(&job, &[]))),
+        Ok(Labelled::TooMany(tags)) => {
+            let message = format!("the job would have {tags} tags; at most {TAGS_MAX}: take others away first");
+            Err(refused(vec![FieldFault { field: "add_tags".to_owned(), message }]))
+        }
+        Ok(Labelled::NoSuchJob) => Err(Problem::not_found(&format!("job {id}"))),
         Err(error) => Err(store(&error)),
     }
 }
@@ -55,5 +57,9 @@ fn check(body: &LabelsBody) -> Result<(), Problem> {
     if faults.is_empty() {
         return Ok(());
     }
-    Err(problem(StatusCode::BAD_REQUEST, "labels", "the labels cannot be used").with_errors(faults))
+    Err(refused(faults))
+}
+
+fn refused(faults: Vec<FieldFault>) -> Problem {
+    problem(StatusCode::BAD_REQUEST, "labels", "the labels cannot be used").with_errors(faults)
 }

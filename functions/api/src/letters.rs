@@ -53,7 +53,7 @@ pub(crate) async fn list(
         Some(job) => Some(seen(&api, &caller, &job_id(job)?).await?.id),
         None => None,
     };
-    let (size, after) = (page::size(query.page_size)?, page::cursor(query.page_token.as_deref())?);
+    let (size, after) = (page::size(query.page_size)?, page::cursor(&api, query.page_token.as_deref())?);
     let docs = &api.engine.ports.store;
     let shown = Shown::new(&api, &caller, None);
     let (mut letters, mut next) = (Vec::new(), after);
@@ -72,7 +72,7 @@ pub(crate) async fn list(
             break;
         }
     }
-    Ok(etag::json(&headers, &DeadLetterList { letters, next_page_token: next.as_ref().and_then(page::token) }))
+    Ok(etag::json(&headers, &DeadLetterList { letters, next_page_token: next.as_ref().and_then(|next| page::token(&api, next)) }))
 }
 
 /// The id that stands in a job message that could not be used, if as much of it was kept. A command (`cancel`, `restart`) names

@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::middleware;
 use axum::routing::{get, post, put};
+use tokio::sync::Semaphore;
 
 use rekindle_engine::Engine;
 use rekindle_web::{Verifier, etag};
@@ -56,9 +57,14 @@ pub struct Api {
     rolls: Arc<agents::roll::Rolls>,
     /// The chunks of output that are being stored.
     turns: logs::Turns,
+    /// Lists that are read at the same time: each may take some ten megabytes, and agents are served by the same process.
+    lists: Arc<Semaphore>,
     /// A follow of logs ends itself after so long without output; clients come back with the last id.
     silence_max: Duration,
 }
+
+/// See [`Api::lists`].
+const LISTS_MAX: usize = 4;
 
 /// By the contract.
 const SILENCE_MAX: Duration = Duration::from_mins(1);
@@ -68,7 +74,8 @@ impl Api {
     pub fn new(engine: Engine, workers: Arc<dyn Verifier>, uploads: Option<Arc<dyn Uploads>>) -> Self {
         let marked_at_us = Arc::new(AtomicI64::new(i64::MIN));
         let (rolls, turns) = Default::default();
-        Self { engine, uploads, workers, is_surveyed: false, marked_at_us, rolls, turns, silence_max: SILENCE_MAX }
+        let (is_surveyed, silence_max, lists) = (false, SILENCE_MAX, Arc::new(Semaphore::new(LISTS_MAX)));
+        Self { engine, uploads, workers, is_surveyed, marked_at_us, rolls, turns, lists, silence_max }
     }
 
     /// Shows the fleet as the last tick saw it, instead of asking the TPU API.

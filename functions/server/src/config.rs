@@ -174,7 +174,7 @@ pub struct Callers {
     pub scheduler: Vec<String>,
 
     /// People who may use the HTTP API; `*`: everyone with a verified account.
-    #[arg(id = "people", long = "people", env = "REKINDLE_PEOPLE", value_delimiter = ',', value_parser = account)]
+    #[arg(id = "people", long = "people", env = "REKINDLE_PEOPLE", value_delimiter = ',', value_parser = person)]
     pub people: Vec<String>,
 
     /// Further audiences of people's tokens, such as gcloud's client id.
@@ -182,7 +182,7 @@ pub struct Callers {
         id = "people-audiences",
         long = "people-audiences",
         env = "REKINDLE_PEOPLE_AUDIENCES",
-        value_delimiter = ',', value_parser = audience
+        value_delimiter = ',', value_parser = people_audience
     )]
     pub people_audiences: Vec<String>,
 
@@ -428,10 +428,24 @@ fn audience(text: &str) -> Result<String, String> {
     let text = text.trim();
     // An empty one would be taken of a token, and the address that is meant would not.
     if text.trim_end_matches('/').is_empty() {
-        Err("is empty: name root addresses of the services, with commas between".into())
-    } else {
-        Ok(text.to_owned())
+        return Err("is empty: name root addresses of the services, with commas between".into());
     }
+    // More than the part that Cloud Run makes up would be another service's, too.
+    let is_service = |(begin, end): (&str, &str)| {
+        begin.strip_prefix("https://").is_some_and(|name| name.len() > 1 && name.ends_with('-')) && end == ".a.run.app"
+    };
+    match text.trim_end_matches('/').split_once('*') {
+        Some(parts) if !is_service(parts) => Err("leaves too much open: * stands in https://NAME-*.a.run.app alone".into()),
+        Some(_) | None => Ok(text.to_owned()),
+    }
+}
+
+/// The client ids of programs into which people sign in: a pattern would take the tokens of any program.
+fn people_audience(text: &str) -> Result<String, String> {
+    if text.contains('*') {
+        return Err("names client ids in full: with * whoever runs another program could act for those who sign in there".into());
+    }
+    audience(text)
 }
 
 fn agent(text: &str) -> Result<String, String> {
@@ -451,9 +465,25 @@ fn sha256(text: &str) -> Result<String, String> {
 }
 
 /// An empty list comes as one empty word, which is nobody's address.
-#[expect(clippy::unnecessary_wraps, reason = "as parsers are")]
 fn account(text: &str) -> Result<String, String> {
-    Ok(text.trim().to_owned())
+    let text = text.trim();
+    if text.contains('*') {
+        return Err("names accounts, each by its whole address".into());
+    }
+    if text.contains([':', ' ']) || !(text.is_empty() || text.contains('@')) {
+        return Err("is no address such as NAME@PROJECT.iam.gserviceaccount.com, without a kind such as serviceAccount:".into());
+    }
+    Ok(text.to_owned())
+}
+
+fn person(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "*" => Ok("*".to_owned()),
+        text if text.contains('*') => {
+            Err("names people, each by their whole address, or * for everyone with a verified account".into())
+        }
+        text => account(text),
+    }
 }
 
 fn admin(text: &str) -> Result<String, String> {
@@ -477,7 +507,10 @@ fn owner_limits(text: &str) -> Result<OwnerLimits, String> {
 fn policy(text: &str) -> Result<Access, String> {
     let policy: Access = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
     once(policy.borrow.keys())?;
-    Ok(policy)
+    match policy.faults() {
+        faults if faults.is_empty() => Ok(policy),
+        faults => Err(faults.join("; ")),
+    }
 }
 
 /// Owners are the same in capitals and in small letters.

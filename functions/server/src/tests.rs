@@ -53,7 +53,7 @@ fn config(more: &[&str]) -> Result<Config, clap::Error> {
 #[test]
 fn a_configuration_becomes_a_deployment() {
     let owners = "--owner-limits={ann@example.com: {max_chips: 16}}";
-    let policy = "--policy={rules: [{who: ['*'], whose: ['*'], may: [see]}], borrow: {ann: {secrets: [s]}}}";
+    let policy = "--policy={rules: [{who: ['*'], whose: ['*'], may: [see]}], borrow: {ann: {secrets: [projects/p/secrets/s]}}}";
     let agent = "--agent-url=gs://b/agent/x";
     let config = config(&["--capacity", CAPACITY, "--max-chips=64", agent, owners, policy]).unwrap();
     let deployment = config.deployment().unwrap();
@@ -61,7 +61,7 @@ fn a_configuration_becomes_a_deployment() {
     assert_eq!((deployment.capacity.len(), deployment.max_chips), (1, Some(64)));
     assert_eq!(deployment.owners["ann@example.com"].max_chips, Some(16));
     assert!(deployment.access.may("bob", Right::See, "ann") && !deployment.access.may("bob", Right::Stop, "ann"));
-    assert!(deployment.access.borrow("ann").lends_secret("s/x"));
+    assert!(deployment.access.borrow("ann").lends_secret("projects/p/secrets/s/versions/1"));
     assert_eq!(deployment.worker_metadata["rekindle-agent-url"], "gs://b/agent/x");
     assert!(deployment.startup_script.is_some());
     assert_eq!(config.bucket_name(), "b");
@@ -143,8 +143,21 @@ fn configurations_that_cannot_be_meant_are_refused() {
         "--worker-service-account=",
         "--tasks-location=",
         "--admins=*",
+        "--push-callers=*",
+        "--people=*@example.com",
+        "--scheduler-callers=serviceAccount:s@p.iam.gserviceaccount.com",
+        "--tasks-callers=tasks",
+        "--people-audiences=*",
+        "--people-audiences=*.apps.googleusercontent.com",
+        "--audiences=*",
+        "--audiences=https://*.a.run.app",
+        "--audiences=https://rekindle-*",
+        "--policy={rules: [{who: ['*example.com'], whose: ['research'], may: [see]}]}",
     ] {
         assert!(config(&["--capacity", CAPACITY, bad]).is_err(), "{bad}");
+    }
+    for good in ["--people=*", "--audiences=https://rekindle-api-*.a.run.app/", "--people="] {
+        assert!(config(&["--capacity", CAPACITY, good]).is_ok(), "{good}");
     }
     for empty in ["[]", "- {accelerator: v4-8}", "not a list"] {
         assert!(config(&["--capacity", empty]).unwrap().deployment().is_err(), "{empty}");

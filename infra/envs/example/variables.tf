@@ -142,6 +142,20 @@ variable "policy" {
     condition     = alltrue([for r in var.policy.rules : alltrue([for m in r.may : contains(["see", "submit", "stop"], m)])])
     error_message = "Rights are see, submit and stop."
   }
+
+  validation {
+    condition = alltrue([for r in var.policy.rules : alltrue([
+      for p in concat(r.who, r.whose) : length(regexall("^([*]|([*]@)?[^* ]([^*]*[^* ])?)$", p)) == 1
+    ])])
+    error_message = "who and whose have whole names, *@DOMAIN or *."
+  }
+
+  validation {
+    condition = alltrue([for b in values(var.policy.borrow) : alltrue([
+      for s in b.secrets : s == "" || (startswith(s, "projects/") && length(regexall("[* ]", s)) == 0)
+    ])])
+    error_message = "Secrets are lent by how their names begin, such as projects/PROJECT/secrets/NAME-; an empty word lends all."
+  }
 }
 
 variable "publishers" {

@@ -128,6 +128,26 @@ impl Access {
         self.rules.iter().filter(move |rule| rule.may.contains(&right)).filter(is_meant)
     }
 
+    /// What stands in it and can match nobody, or others than whoever wrote it means: each with what is taken there.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let rules = self.rules.iter().enumerate();
+        let lists = rules.flat_map(|(at, rule)| [(at, "who", &rule.who), (at, "whose", &rule.whose)]);
+        for (at, field, patterns) in lists {
+            let odd = patterns.iter().filter(|pattern| !is_pattern(pattern));
+            faults.extend(odd.map(|odd| format!("rules[{at}].{field}: {odd:?} is neither {PATTERN_IS}")));
+        }
+        for (owner, borrow) in &self.borrow {
+            let odd = borrow.secrets.iter().filter(|prefix| !is_secret_prefix(prefix));
+            faults.extend(odd.map(|odd| {
+                format!("borrow.{owner}.secrets: {odd:?} is no beginning of a name such as projects/P/secrets/NAME-")
+            }));
+            let odd = borrow.service_accounts.iter().filter(|one| *one != "*" && !is_address(one));
+            faults.extend(odd.map(|odd| format!("borrow.{owner}.service_accounts: {odd:?} is neither an address nor *")));
+        }
+        faults
+    }
+
     /// What the jobs of an owner may borrow.
     pub fn borrow(&self, owner: &str) -> &Borrow {
         of_owner(&self.borrow, owner).or_else(|| self.borrow.get("*")).unwrap_or(&NOTHING)
@@ -168,9 +188,30 @@ fn any_matches(patterns: &[String], name: &str) -> bool {
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_prefix('*') {
         Some("") => true,
-        Some(domain) => name.len() > domain.len() && name.to_ascii_lowercase().ends_with(&domain.to_ascii_lowercase()),
+        Some(domain) if domain.starts_with('@') => {
+            name.len() > domain.len() && name.to_ascii_lowercase().ends_with(&domain.to_ascii_lowercase())
+        }
+        Some(_) => false,
         None => pattern.eq_ignore_ascii_case(name),
     }
+}
+
+/// What [`matches`] takes, in words.
+const PATTERN_IS: &str = "a whole name nor *@DOMAIN nor *";
+
+fn is_pattern(pattern: &str) -> bool {
+    let whole = pattern.strip_prefix("*@").or_else(|| (pattern != "*").then_some(pattern));
+    whole.is_none_or(|rest| crate::spec::is_label(rest) && !rest.contains('*'))
+}
+
+/// An empty one is any secret. Secrets are named in full, by project and name.
+fn is_secret_prefix(prefix: &str) -> bool {
+    const FORM: &str = "projects/";
+    (prefix.starts_with(FORM) || FORM.starts_with(prefix)) && !prefix.contains(['*', ' '])
+}
+
+fn is_address(text: &str) -> bool {
+    crate::spec::is_label(text) && !text.contains(['*', ' ', ':']) && text.contains('@')
 }
 
 #[cfg(test)]
@@ -191,6 +232,25 @@ mod tests {
             }
         }"#;
         serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn what_no_rule_takes_is_named() {
+        assert_eq!(policy().faults(), Vec::<String>::new());
+        assert_eq!(Access::open().faults(), Vec::<String>::new(), "any secret, by nothing");
+        let text = r#"{
+            "rules": [
+                {"who": ["*example.com", "a*@example.com", " ann@example.com", "*@*", "*@", ""], "whose": ["re*"], "may": ["see"]},
+                {"who": ["*", "*@example.com", "ann@example.com"], "whose": ["research team", "*"], "may": ["see"]}
+            ],
+            "borrow": {"r": {"secrets": ["*", "secrets/x", "projects/p/secrets/*"], "service_accounts": ["serviceAccount:a@p", "a"]}}
+        }"#;
+        let access: Access = serde_json::from_str(text).unwrap();
+        let faults = access.faults();
+        assert_eq!(faults.len(), 6 + 1 + 3 + 2, "{faults:#?}");
+        assert_eq!(faults[0], r#"rules[0].who: "*example.com" is neither a whole name nor *@DOMAIN nor *"#);
+        let by_end = |pattern: &str| matches(pattern, "evil@notexample.com");
+        assert!(!by_end("*example.com") && !by_end("*@example.com") && by_end("*@notexample.com"), "not by its end alone");
     }
 
     #[test]

@@ -25,7 +25,7 @@ mod tpu;
 mod tests;
 
 pub use hash::hash;
-pub use parse::{FieldError, LABEL_IS, LABEL_MAX, ParseContext, Submit, is_label, parse};
+pub use parse::{FieldError, LABEL_IS, LABEL_MAX, ParseContext, Submit, TAGS_MAX, is_label, parse};
 
 /// A command line: a list of words, or one string that is given to `bash -c`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

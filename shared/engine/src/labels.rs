@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rekindle_core::history::HistoryEntry;
 use rekindle_core::ids::JobId;
 use rekindle_core::job::Job;
+use rekindle_core::spec::TAGS_MAX;
 use rekindle_ports::store::StoreError;
 
 use crate::Engine;
@@ -20,17 +21,32 @@ pub struct Labels {
     pub notes: Option<String>,
 }
 
+/// What became of a change of labels.
+#[derive(Debug, Clone)]
+pub enum Labelled {
+    /// The job has them.
+    Done(Arc<Job>),
+    /// There is no such job.
+    NoSuchJob,
+    /// It would have more than [`TAGS_MAX`] tags: so many.
+    TooMany(usize),
+}
+
 /// A change that loses a race is tried again so often; passes of a busy job commit a few times a second.
 const RACES_MAX: u32 = 20;
 
 impl Engine {
-    /// Changes tags and notes; `None`: there is no such job. The hash of the spec stays, so that a submit of the same
-    /// spec is still the same job.
-    pub async fn label(&self, id: &JobId, labels: &Labels, actor: &str) -> Result<Option<Arc<Job>>, StoreError> {
+    /// Changes tags and notes. The hash of the spec stays, so that a submit of the same spec is still the same job.
+    pub async fn label(&self, id: &JobId, labels: &Labels, actor: &str) -> Result<Labelled, StoreError> {
         let mut lost = None;
         for _ in 0..RACES_MAX {
-            let Some(at) = self.ports.store.job(id).await? else { return Ok(None) };
-            let Some((mut job, message)) = apply(&at.value, labels) else { return Ok(Some(at.value)) };
+            let Some(at) = self.ports.store.job(id).await? else { return Ok(Labelled::NoSuchJob) };
+            let Some((mut job, message)) = apply(&at.value, labels) else { return Ok(Labelled::Done(at.value)) };
+            // Who takes some away is not held up by those that are left.
+            let tags = job.spec.tags.len();
+            if tags > TAGS_MAX && tags > at.value.spec.tags.len() {
+                return Ok(Labelled::TooMany(tags));
+            }
             let now = self.ports.clock.now();
             job.revision += 1;
             job.changed_at = now;
@@ -51,7 +67,7 @@ impl Engine {
                 ended: None,
             };
             match self.ports.store.commit_job(at.revision, &job, Some(&entry), Vec::new()).await {
-                Ok(_) => return Ok(Some(job)),
+                Ok(_) => return Ok(Labelled::Done(job)),
                 Err(error @ StoreError::Conflict(_)) => lost = Some(error),
                 Err(error) => return Err(error),
             }

@@ -26,7 +26,7 @@ pub mod tokens;
 
 pub use commands::{Commanded, Submitted};
 pub use fleet::FleetSeen;
-pub use labels::Labels;
+pub use labels::{Labelled, Labels};
 pub use pass::PassOutcome;
 pub use sweep::{FleetEntry, Owner, SweepReport};
 pub use tick::TickReport;

@@ -11,6 +11,7 @@ mod dead;
 pub mod docs;
 pub mod kinds;
 pub mod limits;
+mod pages;
 pub mod store;
 pub mod tpu;
 pub mod world;

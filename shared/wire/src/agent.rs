@@ -15,6 +15,12 @@ use rekindle_core::ids::{JobId, WorkerKey};
 pub use rekindle_core::observation::{ExitReport, Notice, NoticeKind, WorkerState};
 pub use rekindle_core::orders::{Order, Want, Work};
 
+/// The longest [`Progress::loss`], in bytes. A longer one is no number that anybody reads.
+pub const LOSS_MAX: usize = 64;
+
+/// Names that an agent tells of its machine (instance, boot id, address, version) are at most so long, in bytes.
+pub const NAME_MAX: usize = 256;
+
 /// `POST /agent/v1/hello`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
@@ -106,7 +112,7 @@ pub struct Progress {
     pub step: Option<u64>,
     /// When it was written.
     pub step_at: Option<Timestamp>,
-    /// The last `loss=`, as it was written.
+    /// The last `loss=`, as it was written, of at most [`LOSS_MAX`] bytes; a longer one is passed over.
     pub loss: Option<String>,
     /// The last `checkpoint=`.
     pub checkpoint: Option<u64>,

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use rekindle_core::classify::Exit;
 use rekindle_core::job::{Attempt, Job};
 use rekindle_core::observation::{Notice, NoticeKind, WorkerReport, WorkerState};
-use rekindle_wire::agent::Report;
+use rekindle_wire::agent::{LOSS_MAX, Report};
 
 /// The document after a report.
 ///
@@ -57,7 +57,8 @@ pub(super) fn merge(
         if told.step > next.step {
             next.step = told.step;
             next.step_at = told.step_at;
-            next.loss.clone_from(&told.loss);
+            // Whatever runs on a worker can speak in its agent's place, and what a job's document holds must stay bounded.
+            next.loss = told.loss.clone().filter(|loss| loss.len() <= LOSS_MAX);
         }
         next.started_at = next.started_at.or(report.started_at);
         next.output_at = next.output_at.max(report.output_at);

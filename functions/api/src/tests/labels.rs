@@ -29,6 +29,26 @@ async fn a_dry_run_says_where_and_stores_nothing() {
     assert_eq!(served.post("/v1/jobs?dryrun=true", &spec("train")).await.status, 400);
 }
 
+/// A document that is full would take no cancel either.
+#[tokio::test]
+async fn tags_are_bounded_however_many_calls_bring_them() {
+    let served = Served::with_job().await;
+    let tags = |from: usize, to: usize| (from..to).map(|number| format!("tag-{number}")).collect::<Vec<_>>();
+    let filled = patch(&served, "/v1/jobs/train", &json!({"add_tags": tags(0, 100)})).await;
+    assert_eq!(filled.status, 200);
+    let more = patch(&served, "/v1/jobs/train", &json!({"add_tags": tags(100, 102)})).await;
+    assert_eq!((more.status.as_u16(), &more.json()["errors"][0]["field"]), (400, &json!("add_tags")));
+    let said = more.json()["errors"][0]["message"].clone();
+    assert_eq!(said, "the job would have 102 tags; at most 100: take others away first");
+    let swap = json!({"add_tags": tags(100, 102), "remove_tags": tags(0, 2)});
+    let job: JobView = serde_json::from_slice(&patch(&served, "/v1/jobs/train", &swap).await.body).unwrap();
+    assert_eq!(job.tags.len(), 100);
+    let mut spec = spec("other");
+    spec["tags"] = json!(tags(0, 101));
+    let refused = served.post("/v1/jobs", &spec).await;
+    assert_eq!((refused.status.as_u16(), &refused.json()["errors"][0]["field"]), (400, &json!("tags")));
+}
+
 #[tokio::test]
 async fn labels_change_at_any_time_and_leave_the_job_the_same() {
     let served = Served::with_job().await;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use axum::Router;
 use axum::body::Body;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, Method, Request};
 use serde_json::{Value, json};
 
@@ -123,6 +125,25 @@ async fn people_see_their_own_jobs_and_those_that_the_policy_shows_them() {
         }
     }
     assert!(world.listed("eve@example.com", "?owner=ann@example.com").await.is_empty());
+}
+
+#[tokio::test]
+async fn where_a_page_ends_tells_of_no_job_that_is_not_to_be_seen() {
+    let world = World::new().await;
+    // The newest is research's; whoever sees their own and one owner's looks through all.
+    let page = world.get("bob@example.com", "/v1/jobs?page_size=1").await.json();
+    assert_eq!(page["jobs"][0]["id"], "shared");
+    world.rig.advance(1);
+    assert_eq!(world.submit("ann@example.com", &spec("merger-2027")).await.status, 201);
+    let page = world.get("bob@example.com", "/v1/jobs?page_size=1").await.json();
+    assert_eq!(page["jobs"], json!([]));
+    let token = page["next_page_token"].as_str().unwrap();
+    let bytes = URL_SAFE_NO_PAD.decode(token).unwrap();
+    assert!(!String::from_utf8_lossy(&bytes).contains("merger"), "{token}");
+    let next = world.get("bob@example.com", &format!("/v1/jobs?page_size=1&page_token={token}")).await.json();
+    assert_eq!(next["jobs"][0]["id"], "shared", "and yet it goes on from there");
+    let own = URL_SAFE_NO_PAD.encode(r#"{"value":1796056880222464,"path":"jobs/anns"}"#);
+    assert_eq!(world.get("bob@example.com", &format!("/v1/jobs?page_token={own}")).await.status, 400);
 }
 
 #[tokio::test]

@@ -169,3 +169,25 @@ async fn of_workers_that_ask_at_once_one_read_answers_all() {
     assert_eq!(reads() - before, 1);
     assert_eq!(all(&api, &job, attempt, last, runs).await.unwrap(), None, "what is newer answers what is older");
 }
+
+/// A job's document that is full takes no cancel and no delete; a program can speak in its agent's place.
+#[tokio::test]
+async fn what_a_worker_tells_of_itself_is_bounded() {
+    let served = Served::with_job().await;
+    let mut agents = running(&served).await;
+    let long = "9".repeat(300);
+    let mut report = agents[0].report(WorkerState::Running);
+    (report.progress.step, report.progress.loss) = (Some(7), Some(long.clone()));
+    agents[0].send(&report).await;
+    let stored = agents[0].stored().await;
+    assert_eq!((stored.step, stored.loss.as_deref()), (Some(7), None), "the step counts all the same");
+    report.boot_id.clone_from(&long);
+    let refused = agents[0].try_send(&report).await;
+    assert!(refused.status == 400 && refused.text().contains("boot_id has 300 bytes; at most 256"), "{}", refused.text());
+    for field in ["instance", "boot_id", "address", "version"] {
+        let mut hello = serde_json::to_value(&agents[1].hello).unwrap();
+        hello[field] = json!(long);
+        let refused = say(&served, &serde_json::from_value(hello).unwrap()).await;
+        assert!(refused.status == 400 && refused.text().contains(field), "{field}: {}", refused.text());
+    }
+}

@@ -118,6 +118,11 @@ impl Target {
         Ok(Self { id, has_slices: view.resources.last().is_some_and(|tpu| tpu.slices > 1) })
     }
 
+    /// Its job.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
     /// What a worker of it is called everywhere: `w3`, or `s0w3` where there are slices.
     pub(super) fn label(&self, of: &ExecWorkerView) -> String {
         worker_key(&of.worker).map_or_else(|| of.worker.clone(), |key| worker_label(key, self.has_slices))

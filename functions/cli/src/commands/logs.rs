@@ -47,7 +47,7 @@ pub(crate) async fn run(context: &Context, options: &Logs) -> Result<()> {
         return follow_as(context, options).await;
     }
     let path = job_path(&options.job, "/logs")?;
-    workspace::tell_follower_of(context, &options.job).await;
+    let view = workspace::tell_follower_of(context, &options.job).await;
     let mut writer = Writer::new(context.printer, options);
     // What is shown as it is has no need of objects.
     let is_changed = writer.is_coloured || options.grep.is_some() || options.tail.is_some();
@@ -72,7 +72,19 @@ pub(crate) async fn run(context: &Context, options: &Logs) -> Result<()> {
     } else if is_silent {
         no_match(context, options);
     }
+    if view.is_some_and(|view| is_sending(&view)) {
+        let job = &options.job;
+        context.printer.warn(&format!(
+            "{job} has ended, and its workers still send `outputs`: what they say of them is missing; `rekindle logs -f {job}` waits for it"
+        ));
+    }
     Ok(())
+}
+
+/// True while workers of a job whose end is known send files, and may say which they cannot.
+fn is_sending(view: &JobView) -> bool {
+    let has_outputs = view.spec["outputs"].as_array().is_some_and(|patterns| !patterns.is_empty());
+    view.outcome.is_some() && !view.phase.is_terminal() && has_outputs
 }
 
 /// Says that `--grep` left nothing: an empty answer looks like a fault, and a machine sees that there is none.

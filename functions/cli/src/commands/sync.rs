@@ -326,7 +326,14 @@ fn check(target: &Target, view: &ExecView, errors: &BTreeMap<String, Vec<u8>>, w
         human::tame(&format!("{worker}: {why}"))
     });
     let fault = causes.fold(Fault::input(what), Fault::because);
-    Err(fault.next("see that the path is there on each worker, and that its disk has room"))
+    // With a cause of its own, and it could be started: something else ended it.
+    let is_cut = |of: &&ExecWorkerView| of.exit.as_ref().is_some_and(|exit| exit.error.is_some() && exit.code != 126);
+    Err(fault.next(if bad.iter().all(is_cut) {
+        let id = target.id();
+        format!("run it again once `rekindle status {id}` says that it is up")
+    } else {
+        "see that the path is there on each worker, and that its disk has room".to_owned()
+    }))
 }
 
 /// An unpacked bundle says nothing.

@@ -175,12 +175,12 @@ pub(super) async fn tell_follower(context: &Context, view: &JobView) {
     }
 }
 
-/// [`tell_follower`] of what only its name is known.
-pub(super) async fn tell_follower_of(context: &Context, name: &str) {
-    let Ok(path) = job_path(name, "") else { return };
-    if let Ok(Ok(view)) = context.api.get(&path, &[]).await.map(typed::<JobView>) {
-        tell_follower(context, &view).await;
-    }
+/// [`tell_follower`] of what only its name is known; answers what is known of it then.
+pub(super) async fn tell_follower_of(context: &Context, name: &str) -> Option<JobView> {
+    let path = job_path(name, "").ok()?;
+    let view = context.api.get(&path, &[]).await.ok().and_then(|answer| typed::<JobView>(answer).ok())?;
+    tell_follower(context, &view).await;
+    Some(view)
 }
 
 /// Makes a workspace, or brings it back, and waits until it can be used.

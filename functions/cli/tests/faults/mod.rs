@@ -143,6 +143,17 @@ async fn a_proxy_that_once_has_words_of_its_own_does_not_end_a_wait() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn output_of_a_job_whose_workers_still_send_is_not_called_whole() {
+    let server = server::start().await;
+    let output = shell(&server, project().path(), "$REKINDLE logs sending").await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !output.stdout.is_empty(), "{said}");
+    assert!(said.contains("still send `outputs`") && said.contains("`rekindle logs -f sending` waits"), "{said}");
+    let output = shell(&server, project().path(), "$REKINDLE logs train-1").await;
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
 #[tokio::test]
 async fn a_server_that_goes_away_with_the_end_of_the_output_is_waited_for() {
     let server = server::start().await;

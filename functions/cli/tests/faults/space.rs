@@ -85,6 +85,11 @@ pub(super) const WORKSPACES: &[Row] = &[
         "see that the path is there on each worker, and that its disk has room",
     ),
     (
+        "$REKINDLE sync napped: out",
+        &["not every worker could send the files", "w1: ended with 143: it is being paused"],
+        "run it again once `rekindle status napped` says that it is up",
+    ),
+    (
         "$REKINDLE sync none: out; CODE=$?; test ! -e out || exit 9; exit $CODE",
         &["not every worker could send", "w1: tar: results: Cannot open"],
         "path",

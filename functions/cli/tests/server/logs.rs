@@ -7,8 +7,17 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use jiff::Timestamp;
+use serde_json::{Value, json};
 
-use super::{Log, faulty, known, no_such_job, objects, problem, seeing};
+use super::{Log, faulty, job, known, no_such_job, objects, problem, seeing};
+
+/// One that has ended, while its workers send what it left.
+pub(super) fn sending() -> Value {
+    let end = [("phase", json!("stopping")), ("outcome", json!("succeeded"))];
+    let mut job = job("sending", &end);
+    job["spec"]["outputs"] = json!(["results/**"]);
+    job
+}
 
 /// Output of two attempts. The first stream breaks off in the middle, as when a server is restarted; the client comes
 /// back with the last id, and the second stream goes on over the end of the attempt.

@@ -289,8 +289,9 @@ fn known(id: &str) -> Option<Value> {
     match id {
         "train-1" | "guarded" | "past" | "endless" => Some(job(id, &[])),
         "waits" => Some(waiting()),
+        "sending" => Some(logs::sending()),
         "box" | "box-lost" | "left" | "full" | "half" | "grows" | "none" | "busy" | "deaf" | "firm" | "shaky"
-        | "hung" | "piped" | "lone" | "quiet" | "again-2" => Some(space::workspace(id)),
+        | "napped" | "hung" | "piped" | "lone" | "quiet" | "again-2" => Some(space::workspace(id)),
         "asleep" | "restless" => Some(space::asleep(id)),
         "rising" => Some(space::rising()),
         "old" => Some(space::ended()),

@@ -182,7 +182,7 @@ async fn order(Path(id): Path<String>, Json(body): Json<ExecBody>) -> Response {
     (StatusCode::ACCEPTED, Json(view)).into_response()
 }
 
-/// `left` goes away in the middle; on `full` nothing can be written. On `half` the second worker lacks what it is to send,
+/// `left` goes away in the middle; on `full` nothing can be written, `napped` is paused. On `half` the second worker lacks what it is to send,
 /// on `none` both do; on `grows` it changes meanwhile. The second worker of `busy` ends when it is told to, that of `deaf` never; that of
 /// `firm` as that of `busy`, although nobody could be told. `lone` has the second worker alone.
 async fn look(State(asks): State<Asks>, Path((id, order)): Path<(String, u64)>) -> Json<Value> {
@@ -194,6 +194,8 @@ async fn look(State(asks): State<Asks>, Path((id, order)): Path<(String, u64)>) 
         view["workers"][1]["exit"] = Value::Null;
     } else if id == "full" {
         view["workers"][1]["exit"] = json!({"code": 126, "error": "No space left on device"});
+    } else if id == "napped" {
+        view["workers"][1]["exit"] = json!({"code": 143, "error": "ended with 143: it is being paused"});
     } else if id == "piped" {
         view["workers"][1]["exit"] = json!({"code": 0});
     }
@@ -224,7 +226,7 @@ async fn chunk(
         return problem(503, "The object store is not available.", &[]);
     }
     let bytes = match (id.as_str(), stream.as_str()) {
-        ("half" | "full" | "grows", "stdout") => archive(),
+        ("half" | "full" | "grows" | "napped", "stdout") => archive(),
         ("grows", _) => b"tar: ./a.txt: file changed as we read it\n".to_vec(),
         ("piped", "stdout") => pipe(),
         ("lone", _) => b"no end".to_vec(),

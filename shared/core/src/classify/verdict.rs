@@ -394,8 +394,8 @@ fn last_lines(tail: &str) -> String {
 /// Nothing decides.
 fn undecided(evidence: &Evidence, accounts: &[Account<'_>]) -> Verdict {
     let first = first_by_itself(accounts);
-    let told = first.or_else(|| accounts.iter().find(|a| a.worker.exit != Exit::Code(0))).map(|a| a.worker.exit);
-    let how = match told.filter(|_| !evidence.is_end_assumed) {
+    let told = first.or_else(|| accounts.iter().find(|a| a.worker.exit != Exit::Code(0)));
+    let how = match told.map(|a| a.worker.exit).filter(|_| !evidence.is_end_assumed) {
         Some(Exit::Code(code)) => format!(" with exit code {code}"),
         Some(Exit::Signal(signal)) => format!(" by signal {signal}"),
         Some(Exit::Silent) | None => String::new(),
@@ -407,13 +407,16 @@ fn undecided(evidence: &Evidence, accounts: &[Account<'_>]) -> Verdict {
         0 => format!(" of worker {}", a.worker.index),
         slice => format!(" of worker {} of slice {slice}", a.worker.index),
     });
+    // A person may see in it what no signature does: programs give up in words of their own.
+    let last = told.map(|a| last_lines(&a.worker.tail)).filter(|last| !last.is_empty());
+    let last = last.map_or_else(String::new, |last| format!("; it last said \"{last}\""));
     // Before the program is released to all workers, `setup` alone can have ended.
     let is_setup = first.is_some_and(|a| a.worker.during == Stage::Setup);
     let words = match (accounts.iter().all(|a| a.empty), is_setup) {
         (true, false) => format!("The program{of} left no output that could say why it ended{how}."),
         (true, true) => format!("`setup`{of} left no output that could say why it ended{how}."),
-        (false, false) => format!("Nothing in the output{of} says why it ended{how}."),
-        (false, true) => format!("Nothing in the output of `setup`{of} says why it ended{how}."),
+        (false, false) => format!("Nothing that is known in the output{of} says why it ended{how}{last}."),
+        (false, true) => format!("Nothing that is known in the output of `setup`{of} says why it ended{how}{last}."),
     };
     let line = blamed.map(|a| EvidenceLine {
         worker: a.worker.index,

@@ -424,8 +424,15 @@ fn tags(top: &Object<'_>, faults: &mut Faults) -> Vec<String> {
     for word in words.iter().filter(|word| !is_label(&word.text)) {
         faults.add(&word.path, format!("must be {LABEL_IS}"));
     }
-    words.into_iter().map(|word| word.text).collect()
+    let tags: Vec<String> = words.into_iter().map(|word| word.text).collect();
+    if tags.len() > TAGS_MAX {
+        faults.add("tags", format!("has {} tags; at most {TAGS_MAX}", tags.len()));
+    }
+    tags
 }
+
+/// Most tags of a job. What people write on a job must leave room for what it becomes: a document that is full takes no end either.
+pub const TAGS_MAX: usize = 100;
 
 /// Whether a text can be an owner or a tag: both are columns of tables and are queried for. Blanks within it are letters like
 /// others; at an end nobody sees them.
