@@ -82,7 +82,12 @@ pub(crate) fn phase_of(job: &JobView) -> String {
 
 /// The same of what is known to be a workspace, or to be none.
 pub(crate) fn said(phase: Phase, is_workspace: bool) -> String {
-    paint(phase, if is_workspace && phase == Phase::Cancelled { Named::DELETED } else { phase.as_str() })
+    paint(phase, phase_word(phase, is_workspace))
+}
+
+/// What people call a phase: they delete a workspace.
+pub(crate) fn phase_word(phase: Phase, is_workspace: bool) -> &'static str {
+    if is_workspace && phase == Phase::Cancelled { Named::DELETED } else { phase.as_str() }
 }
 
 /// Text in the colour of a phase.

@@ -67,7 +67,7 @@ pub fn digest(job: &Job, before: Option<&HistoryEntry>, entries: &[HistoryEntry]
         *ends.entry(kind).or_insert(0) += 1;
     }
     let by_people = entries.iter().filter(|entry| entry.actor != "rekindle" && entry.cause != "submit");
-    let by_people: Vec<String> = by_people.map(|entry| entry.message.clone()).collect();
+    let by_people: Vec<String> = by_people.map(|entry| told(entry, job.spec.workspace)).collect();
     let begun: BTreeSet<u32> = entries.iter().flat_map(HistoryEntry::begun).collect();
     let was_over = before.is_some_and(|entry| entry.to.is_terminal());
     JobDigest {
@@ -90,6 +90,16 @@ pub fn digest(job: &Job, before: Option<&HistoryEntry>, entries: &[HistoryEntry]
         loss: job.last_loss.clone(),
         cost_usd: job.usage.cost_usd_micros as f64 / 1e6,
         last_at: entries.last().map_or(job.changed_at, |entry| entry.at),
+    }
+}
+
+/// What somebody did, by the name of the command that they gave: on a workspace some have names of their own.
+fn told(entry: &HistoryEntry, is_workspace: bool) -> String {
+    match entry.message.split_once(' ') {
+        Some(("cancel", rest)) if is_workspace => format!("delete {rest}"),
+        Some(("unpause", rest)) if is_workspace => format!("up {rest}"),
+        Some(("exec-stop", rest)) => format!("exec stopped {rest}"),
+        Some(_) | None => entry.message.clone(),
     }
 }
 
@@ -173,6 +183,19 @@ mod tests {
         assert_eq!(digest.ends, BTreeMap::from([(FailureKind::Preempted, 2), (FailureKind::InfraGrpc, 1)]));
         assert_eq!(digest.last_end.unwrap().summary, "end 6");
         assert_eq!((digest.by_people, digest.last_at), (vec!["wake by ann".to_owned()], at(7)));
+    }
+
+    #[test]
+    fn commands_on_a_workspace_have_the_names_by_which_they_were_given() {
+        let entry = |message: &str| HistoryEntry { message: message.into(), ..entry(3, Phase::Running, 1, None) };
+        for (message, of_job, of_workspace) in [
+            ("cancel by ann", "cancel by ann", "delete by ann"),
+            ("unpause by ann", "unpause by ann", "up by ann"),
+            ("pause by ann", "pause by ann", "pause by ann"),
+            ("exec-stop by ann", "exec stopped by ann", "exec stopped by ann"),
+        ] {
+            assert_eq!((told(&entry(message), false), told(&entry(message), true)), (of_job.into(), of_workspace.into()));
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::list::{self, Listed};
 use super::live::{self, News};
-use super::{Context, job_path};
+use super::{Context, job_path, workspace};
 use crate::answers::Jobs;
 use crate::api::typed;
 use crate::args::Ps;
@@ -261,7 +261,7 @@ fn line(context: &Context, known: Option<Value>, value: Value) -> Result<()> {
         "{}  {:<24} {:<13} attempt {:<3} step {:<8} {}",
         Timestamp::now().strftime("%H:%M:%S"),
         job.id.as_str(),
-        job.phase.as_str(),
+        human::phase_word(job.phase, workspace::is_workspace(&job)),
         job.attempt,
         step,
         human::tame(&job.message)

@@ -245,6 +245,7 @@ pub(super) const FAULTS: &[Row] = &[
         &["cannot write the output", "No space left on device"],
         "see that whatever takes the output is there, and that its disk has room",
     ),
+    ("$REKINDLE run .", &["cannot read ."], "the program's folder goes with --folder: rekindle run --folder . --tpu"),
     ("$REKINDLE ps --help >/dev/full", &["cannot write the output", "No space left on device"], "see that whatever"),
     ("$REKINDLE --version >/dev/full", &["cannot write the output", "No space left on device"], "see that whatever"),
     ("$REKINDLE completion bash >/dev/full", &["cannot write the output", "No space left"], "see that whatever"),

@@ -360,7 +360,7 @@ fn summary(accounts: &[Account<'_>], account: &Account<'_>, cause: &Cause, kind:
     let worker = account.worker.index;
     let same = accounts.iter().filter(|a| a.best().is_some_and(|best| best.kind == cause.kind)).count();
     // All workers run one command line, and the others may only not have been heard yet.
-    let is_of_all = matches!(cause.signature, "usage" | "exit-2" | "exit-127" | "command-missing");
+    let is_of_all = matches!(cause.signature, "usage" | "exit-2" | "exit-127" | "command-missing" | "not-executable");
     let place = if accounts.len() == 1 || (is_of_all && same < accounts.len()) {
         String::new()
     } else if same == accounts.len() {

@@ -495,7 +495,7 @@ fn a_cancel_that_was_accepted_stays_whatever_is_asked_before_the_next_pass() {
     assert!(apply_command(&ended, Command::Cancel, at(100)).is_err(), "it is no cancelled job");
     // Only one that stops for a pause is worth waiting for.
     for (outcome, want) in [
-        (None, "this one is stopping: wait until it has, or submit it under another id"),
+        (None, "this one is being paused: give the command again once it is"),
         (Some(Outcome::Failed), "this one has its end already (failed), and is stopping: to run it again, submit it"),
     ] {
         let stopping = Job { phase: Phase::Stopping, outcome, ..running() };

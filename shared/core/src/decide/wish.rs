@@ -89,7 +89,7 @@ fn state(phase: Phase, end: Option<Outcome>) -> String {
         Phase::Stopping if let Some(end) = end => {
             format!("has its end already ({}), and is stopping: {AGAIN}", end.phase().as_str())
         }
-        Phase::Stopping => "is stopping: wait until it has, or submit it under another id".to_owned(),
+        Phase::Stopping => "is being paused: give the command again once it is".to_owned(),
         Phase::Paused => "is paused: `unpause` brings it back".to_owned(),
         Phase::Pending | Phase::Provisioning | Phase::Starting | Phase::Running | Phase::Recovering => {
             format!("is {name}")

@@ -275,7 +275,7 @@ pub const FIELDS: &[Field] = &[
         WORDS,
         NONE,
         r#"["ablation"]"#,
-        "Labels for people; also `rekindle tag`. On the command line a comma parts two",
+        "Labels for people, at most 100; also `rekindle tag`. On the command line a comma parts two",
     ),
     field("notes", TEXT, NONE, r#""second try with warmup""#, "Free text for people; also `rekindle note`"),
     field(

@@ -3,6 +3,7 @@
 //!
 //! What cannot be told for certain (a `cd` before it, a variable, a module of Python) is not looked at: a job that would run is never refused.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Map, Value};
@@ -25,10 +26,15 @@ pub(super) fn check(job: &Map<String, Value>, bundle: &Bundle, printer: Printer)
     if job.contains_key("image") {
         return Ok(());
     }
-    let Some(script) = job.get("run").and_then(script_of) else { return Ok(()) };
-    let Some(path) = within(&script).filter(|path| !has(bundle, path)) else { return Ok(()) };
+    let Some(Script { path: script, is_run }) = job.get("run").and_then(script_of) else { return Ok(()) };
+    let Some(path) = within(&script) else { return Ok(()) };
+    let has_setup = job.get("setup").is_some_and(|setup| !setup.is_null());
+    if has(bundle, &path) {
+        // `setup` may give it the bit.
+        return if is_run && !has_setup { executable(&script, &bundle.folder().join(&path)) } else { Ok(()) };
+    }
     let folder = bundle.folder().display();
-    if job.get("setup").is_some_and(|setup| !setup.is_null()) {
+    if has_setup {
         let told = format!("the program {script} is not in {folder}, which is sent: `setup` has to make it");
         printer.warn(&human::tame(&told));
         return Ok(());
@@ -46,6 +52,22 @@ pub(super) fn check(job: &Map<String, Value>, bundle: &Bundle, printer: Printer)
              make it",
         ),
     })
+}
+
+/// Refuses a program that no worker may execute.
+fn executable(script: &str, path: &Path) -> Result<()> {
+    let is_none = path.metadata().is_ok_and(|is| is.is_file() && is.permissions().mode() & 0o111 == 0);
+    if !is_none {
+        return Ok(());
+    }
+    let fault = Fault::input(format!("the program {script} may not be executed"))
+        .because("its mode has no x, and goes along as it is");
+    let by = match path.extension().and_then(std::ffi::OsStr::to_str) {
+        Some("py") => format!(", or let Python run it: python3 {script}"),
+        Some("sh") => format!(", or let bash run it: bash {script}"),
+        Some(_) | None => String::new(),
+    };
+    Err(fault.next(format!("chmod +x {script}{by}")))
 }
 
 /// Why a script that is there is not sent, and how it comes along.
@@ -101,8 +123,17 @@ fn near(bundle: &Bundle, path: &Path) -> Option<String> {
     nearest(wanted, alike.filter_map(|file| file.to_str()), NEAR).map(str::to_owned)
 }
 
-/// The relative path of the script in `run`, if it names one.
-fn script_of(run: &Value) -> Option<String> {
+/// What a program's words name.
+#[derive(Debug, PartialEq, Eq)]
+struct Script {
+    /// A relative path.
+    path: String,
+    /// It is the program itself, and no interpreter's.
+    is_run: bool,
+}
+
+/// The script in `run`, if it names one.
+fn script_of(run: &Value) -> Option<Script> {
     match run {
         Value::Array(words) => of_words(&words.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?),
         Value::String(line) => of_line(line),
@@ -112,7 +143,7 @@ fn script_of(run: &Value) -> Option<String> {
 
 /// The first command of a line of bash, as far as its words are what they look like, where nothing but it and what is done after
 /// it went well stands there: bash goes on after another that fails.
-fn of_line(line: &str) -> Option<String> {
+fn of_line(line: &str) -> Option<Script> {
     let is_plain = |word: &&str| word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c));
     // A line that goes on below is one, unless the backslash is part of a comment or is itself escaped.
     let is_joined = !line.contains('#') && !line.contains("\\\\");
@@ -138,7 +169,8 @@ fn is_assignment(word: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-fn of_words(words: &[&str]) -> Option<String> {
+fn of_words(words: &[&str]) -> Option<Script> {
+    let script = |word: &str, is_run| Script { path: word.to_owned(), is_run };
     let words = match words {
         ["env", rest @ ..] => &rest[rest.iter().take_while(|word| is_assignment(word)).count()..],
         words => words,
@@ -146,7 +178,7 @@ fn of_words(words: &[&str]) -> Option<String> {
     let (program, rest) = words.split_first()?;
     let name = program.rsplit('/').next()?;
     if is_python(name) {
-        return first_word(rest, "cm", "WX").filter(|word| is_script(word)).map(str::to_owned);
+        return first_word(rest, "cm", "WX").filter(|word| is_script(word)).map(|word| script(word, false));
     }
     if SHELLS.contains(&name) {
         if let [options, line] = rest
@@ -155,10 +187,10 @@ fn of_words(words: &[&str]) -> Option<String> {
         {
             return of_line(line);
         }
-        return first_word(rest, "cs", "oO").filter(|word| is_script(word)).map(str::to_owned);
+        return first_word(rest, "cs", "oO").filter(|word| is_script(word)).map(|word| script(word, false));
     }
     // A word without a slash is looked for where programs are.
-    (program.contains('/') && !program.starts_with('/')).then(|| (*program).to_owned())
+    (program.contains('/') && !program.starts_with('/')).then(|| script(program, true))
 }
 
 /// `python`, `python3`, `python3.12`.
@@ -214,7 +246,8 @@ mod tests {
             (json!("python3 a.py \\\n  --lr 1 \\\n  --x 2\n"), "a.py"),
             (json!("python3 a.py --lr 1 >log 2>&1"), "a.py"),
         ] {
-            assert_eq!(script_of(&run).as_deref(), Some(want), "{run}");
+            let script = script_of(&run).unwrap();
+            assert_eq!((script.path.as_str(), script.is_run), (want, want.contains("go") && want != "go.sh"), "{run}");
         }
     }
 
@@ -258,7 +291,8 @@ mod tests {
     fn write(root: &Path, path: &str, text: &str) {
         let path = root.join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     /// What is said of this program with that folder; `None`: it may run.
@@ -295,6 +329,28 @@ mod tests {
             let printer = Printer::new(false, anstream::ColorChoice::Never);
             let bundle = Bundle::of(root, crate::bundle::Times::Fixed, printer).unwrap().unwrap();
             assert!(!bundle.files().contains(Path::new(beside)), "{next}");
+        }
+    }
+
+    #[test]
+    fn a_program_without_the_bit_is_refused_and_an_interpreters_is_not() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        for path in ["train.py", "go", "deep/go.sh", "fine"] {
+            write(root, path, "");
+            let mode = if path == "fine" { 0o755 } else { 0o644 };
+            std::fs::set_permissions(root.join(path), std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let text = said(root, "./train.py").unwrap();
+        assert!(text.contains("the program ./train.py may not be executed\n"), "{text}");
+        assert!(text.contains("next: chmod +x ./train.py, or let Python run it: python3 ./train.py"), "{text}");
+        assert!(said(root, "deep/go.sh").unwrap().contains("or let bash run it: bash deep/go.sh"));
+        assert!(said(root, "./go").unwrap().ends_with("next: chmod +x ./go\n"));
+        assert_eq!(said(root, "./fine"), None);
+        let printer = Printer::new(false, anstream::ColorChoice::Never);
+        let bundle = Bundle::of(root, crate::bundle::Times::Fixed, printer).unwrap().unwrap();
+        for job in [json!({"run": ["python3", "train.py"]}), json!({"run": ["./go"], "setup": "chmod +x go"})] {
+            assert!(check(job.as_object().unwrap(), &bundle, printer).is_ok(), "{job}");
         }
     }
 

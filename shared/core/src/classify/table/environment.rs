@@ -53,6 +53,13 @@ pub(super) const ROWS: &[Row] = &[
         &["ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.34' not found (required by x.so)"],
         &["ldd (Ubuntu GLIBC 2.35) 2.35"],
     ),
+    Row::new("not-executable", Environment, Trust::High, &["rekindle: cannot start"])
+        .also(r"^rekindle: cannot start .*: Permission denied")
+        .says(
+            "the file to run is there and may not be executed: `chmod +x` it, or let its interpreter run it",
+            &["rekindle: cannot start \"./train.py\": Permission denied (os error 13)"],
+            &["rekindle: cannot start \"./train.py\": No such file or directory (os error 2)"],
+        ),
     Row::new(
         "command-missing",
         Environment,
@@ -73,6 +80,7 @@ pub(super) const ROWS: &[Row] = &[
         r"|exec|timeout|\S+\.sh):.*(?:No such file or directory|Exec format error|: not found)",
         r"|exec format error|Exec format error|: \d+: \S+: not found$|^rekindle: cannot start ",
     ))
+    .unless(r"^rekindle: cannot start .*: Permission denied")
     .says(
         "the command or script to run does not exist here",
         &[
