@@ -124,13 +124,16 @@ fn from_file(path: &Path, has_program: bool) -> Result<Map<String, Value>> {
         |error: &(dyn std::error::Error + 'static)| Fault::input(format!("cannot read {name}")).caused_by(error);
     let bytes = read(path).map_err(|error| {
         let fault = cannot(&error);
-        match error.kind() {
-            std::io::ErrorKind::NotFound => fault.next(instead_of(path)),
-            std::io::ErrorKind::IsADirectory => fault.next(format!(
-                "name a job file; the program's folder goes with --folder: rekindle run --folder {} --tpu TYPE -- COMMAND",
-                human::tame(&path.to_string_lossy())
-            )),
-            _ => fault,
+        let kind = error.kind();
+        if kind == std::io::ErrorKind::IsADirectory {
+            let folder = human::tame(&path.to_string_lossy());
+            fault.next(format!(
+                "name a job file; the program's folder goes with --folder: rekindle run --folder {folder} --tpu TYPE -- COMMAND"
+            ))
+        } else if kind == std::io::ErrorKind::NotFound {
+            fault.next(instead_of(path))
+        } else {
+            fault
         }
     })?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
