@@ -58,7 +58,8 @@ pub(crate) async fn hello(
         return Err(problem(StatusCode::BAD_REQUEST, "hello", "instance and boot_id must not be empty"));
     }
     let (address, version) = (&hello.address, &hello.version);
-    let names = [("instance", &hello.instance), ("boot_id", &hello.boot_id), ("address", address), ("version", version)];
+    let names =
+        [("instance", &hello.instance), ("boot_id", &hello.boot_id), ("address", address), ("version", version)];
     short("hello", &names)?;
     let job = job(&api, &hello.job).await?;
     if let Some(g) = job.generation(hello.generation) {

@@ -242,8 +242,10 @@ pub(crate) async fn list(
             None => view,
         }
     };
-    let list =
-        JobList { jobs: jobs.into_iter().map(view).collect(), next_page_token: next.as_ref().and_then(|next| page::token(&api, next)) };
+    let list = JobList {
+        jobs: jobs.into_iter().map(view).collect(),
+        next_page_token: next.as_ref().and_then(|next| page::token(&api, next)),
+    };
     Ok(etag::json(&headers, &list))
 }
 

@@ -72,7 +72,10 @@ pub(crate) async fn list(
             break;
         }
     }
-    Ok(etag::json(&headers, &DeadLetterList { letters, next_page_token: next.as_ref().and_then(|next| page::token(&api, next)) }))
+    Ok(etag::json(
+        &headers,
+        &DeadLetterList { letters, next_page_token: next.as_ref().and_then(|next| page::token(&api, next)) },
+    ))
 }
 
 /// The id that stands in a job message that could not be used, if as much of it was kept. A command (`cancel`, `restart`) names

@@ -435,7 +435,9 @@ fn audience(text: &str) -> Result<String, String> {
         begin.strip_prefix("https://").is_some_and(|name| name.len() > 1 && name.ends_with('-')) && end == ".a.run.app"
     };
     match text.trim_end_matches('/').split_once('*') {
-        Some(parts) if !is_service(parts) => Err("leaves too much open: * stands in https://NAME-*.a.run.app alone".into()),
+        Some(parts) if !is_service(parts) => {
+            Err("leaves too much open: * stands in https://NAME-*.a.run.app alone".into())
+        }
         Some(_) | None => Ok(text.to_owned()),
     }
 }
@@ -443,7 +445,10 @@ fn audience(text: &str) -> Result<String, String> {
 /// The client ids of programs into which people sign in: a pattern would take the tokens of any program.
 fn people_audience(text: &str) -> Result<String, String> {
     if text.contains('*') {
-        return Err("names client ids in full: with * whoever runs another program could act for those who sign in there".into());
+        return Err(
+            "names client ids in full: with * whoever runs another program could act for those who sign in there"
+                .into(),
+        );
     }
     audience(text)
 }
@@ -471,7 +476,9 @@ fn account(text: &str) -> Result<String, String> {
         return Err("names accounts, each by its whole address".into());
     }
     if text.contains([':', ' ']) || !(text.is_empty() || text.contains('@')) {
-        return Err("is no address such as NAME@PROJECT.iam.gserviceaccount.com, without a kind such as serviceAccount:".into());
+        return Err(
+            "is no address such as NAME@PROJECT.iam.gserviceaccount.com, without a kind such as serviceAccount:".into(),
+        );
     }
     Ok(text.to_owned())
 }

@@ -53,7 +53,8 @@ fn config(more: &[&str]) -> Result<Config, clap::Error> {
 #[test]
 fn a_configuration_becomes_a_deployment() {
     let owners = "--owner-limits={ann@example.com: {max_chips: 16}}";
-    let policy = "--policy={rules: [{who: ['*'], whose: ['*'], may: [see]}], borrow: {ann: {secrets: [projects/p/secrets/s]}}}";
+    let policy =
+        "--policy={rules: [{who: ['*'], whose: ['*'], may: [see]}], borrow: {ann: {secrets: [projects/p/secrets/s]}}}";
     let agent = "--agent-url=gs://b/agent/x";
     let config = config(&["--capacity", CAPACITY, "--max-chips=64", agent, owners, policy]).unwrap();
     let deployment = config.deployment().unwrap();

@@ -143,7 +143,8 @@ impl Access {
                 format!("borrow.{owner}.secrets: {odd:?} is no beginning of a name such as projects/P/secrets/NAME-")
             }));
             let odd = borrow.service_accounts.iter().filter(|one| *one != "*" && !is_address(one));
-            faults.extend(odd.map(|odd| format!("borrow.{owner}.service_accounts: {odd:?} is neither an address nor *")));
+            faults
+                .extend(odd.map(|odd| format!("borrow.{owner}.service_accounts: {odd:?} is neither an address nor *")));
         }
         faults
     }
@@ -250,7 +251,10 @@ mod tests {
         assert_eq!(faults.len(), 6 + 1 + 3 + 2, "{faults:#?}");
         assert_eq!(faults[0], r#"rules[0].who: "*example.com" is neither a whole name nor *@DOMAIN nor *"#);
         let by_end = |pattern: &str| matches(pattern, "evil@notexample.com");
-        assert!(!by_end("*example.com") && !by_end("*@example.com") && by_end("*@notexample.com"), "not by its end alone");
+        assert!(
+            !by_end("*example.com") && !by_end("*@example.com") && by_end("*@notexample.com"),
+            "not by its end alone"
+        );
     }
 
     #[test]

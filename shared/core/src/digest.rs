@@ -194,7 +194,10 @@ mod tests {
             ("pause by ann", "pause by ann", "pause by ann"),
             ("exec-stop by ann", "exec stopped by ann", "exec stopped by ann"),
         ] {
-            assert_eq!((told(&entry(message), false), told(&entry(message), true)), (of_job.into(), of_workspace.into()));
+            assert_eq!(
+                (told(&entry(message), false), told(&entry(message), true)),
+                (of_job.into(), of_workspace.into())
+            );
         }
     }
 

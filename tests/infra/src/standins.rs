@@ -282,6 +282,10 @@ fn terraform_refuses_wrong_variables() {
     }"#;
     refuses(
         policy,
-        &["Rights are see", "who and whose have whole names, *@DOMAIN or *", "Secrets are lent by how their names begin"],
+        &[
+            "Rights are see",
+            "who and whose have whole names, *@DOMAIN or *",
+            "Secrets are lent by how their names begin",
+        ],
     );
 }

@@ -183,7 +183,11 @@ async fn what_a_worker_tells_of_itself_is_bounded() {
     assert_eq!((stored.step, stored.loss.as_deref()), (Some(7), None), "the step counts all the same");
     report.boot_id.clone_from(&long);
     let refused = agents[0].try_send(&report).await;
-    assert!(refused.status == 400 && refused.text().contains("boot_id has 300 bytes; at most 256"), "{}", refused.text());
+    assert!(
+        refused.status == 400 && refused.text().contains("boot_id has 300 bytes; at most 256"),
+        "{}",
+        refused.text()
+    );
     for field in ["instance", "boot_id", "address", "version"] {
         let mut hello = serde_json::to_value(&agents[1].hello).unwrap();
         hello[field] = json!(long);

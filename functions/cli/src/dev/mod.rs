@@ -128,7 +128,9 @@ mod tests {
     #[test]
     fn a_port_of_an_earlier_start_that_is_taken_is_named() {
         assert_eq!(unreached(&[]), None);
-        assert!(unreached(&[9001]).is_some_and(|told| told.starts_with("port 9001, where") && told.contains(" is taken")));
+        assert!(
+            unreached(&[9001]).is_some_and(|told| told.starts_with("port 9001, where") && told.contains(" is taken"))
+        );
         assert!(unreached(&[9001, 9002]).is_some_and(|told| told.starts_with("ports 9001, 9002, where")));
     }
 

@@ -169,7 +169,10 @@ async fn move_away(dev: &mut Dev) -> Result<()> {
     let stranger = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).context("the port of one that has ended")?;
     dev.launch().await?;
     ensure!(dev.url != first, "the port was taken");
-    until("the port is named", LONG, async || Ok(dev.log_tail().contains(&format!("port {port}, where")).then_some(()))).await?;
+    until("the port is named", LONG, async || {
+        Ok(dev.log_tail().contains(&format!("port {port}, where")).then_some(()))
+    })
+    .await?;
     ledger.finish(0)?;
     drop(stranger);
     let job = dev.phase("stays", "succeeded").await?;
