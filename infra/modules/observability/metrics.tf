@@ -22,6 +22,7 @@ locals {
     "\"the provider made something else, which is deleted\"",
     "\"a delete is not allowed, and its TPU is paid for\"",
     "\"a decision broke a rule; nothing was committed\"",
+    "\"the document of a job is full; nothing was committed\"",
     "\"a handler panicked\"",
     "\"a job is left out of a list\"",
   ])})"
@@ -67,7 +68,7 @@ resource "google_logging_metric" "metric" {
 resource "google_logging_metric" "alarms" {
   project     = var.project
   name        = "rekindle/alarms"
-  description = "A TPU that no job owned (deleted, or held back) or that was made as something else than it was asked for, or that may not be deleted, a pass whose decision broke a rule, a handler that panicked, a job whose document cannot be read."
+  description = "A TPU that no job owned (deleted, or held back) or that was made as something else than it was asked for, or that may not be deleted, a pass whose decision broke a rule, a job whose document is full, a handler that panicked, a job whose document cannot be read."
   filter      = local.alarms
 
   metric_descriptor {

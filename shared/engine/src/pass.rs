@@ -197,7 +197,12 @@ impl Engine {
             Err(StoreError::Conflict(_)) => {
                 return Ok(Round::Lost { read_through_us: seen.observation.read_through_us });
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                if let StoreError::Refused(why) = &error {
+                    tracing::error!(job = %before.id, error = why, "the document of a job is full; nothing was committed");
+                }
+                return Err(error.into());
+            }
         };
         self.ring_changed(&before, &decision.job).await;
         let outcomes = self.act(&decision.job, &decision.effects, began).await;

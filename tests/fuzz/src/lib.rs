@@ -66,4 +66,14 @@ mod tests {
             assert!(!result.is_empty());
         }
     }
+
+    #[test]
+    fn each_decoder_was_fuzzed_for_an_hour_of_a_core() {
+        let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ledger.tsv")).unwrap();
+        for target in Target::ALL {
+            let of = text.lines().skip(1).filter(|line| line.split('\t').next() == Some(target.name()));
+            let minutes: f64 = of.map(|line| line.split('\t').nth(2).unwrap().parse::<f64>().unwrap()).sum();
+            assert!(minutes >= 60.0, "{} has {minutes} minutes of 60", target.name());
+        }
+    }
 }

@@ -258,6 +258,7 @@ fn what_should_never_be_is_told_of_and_callers_from_outside_are_not() {
         "a delete is not allowed, and its TPU is paid for: rkd-1 in us-central1-a: not allowed: 401",
         "a handler panicked",
         "a decision broke a rule; nothing was committed",
+        "the document of a job is full; nothing was committed",
         "a job is left out of a list",
     ] {
         assert!(filter.takes(&line("rekindle-reconcile", message)), "{message}");

@@ -14,10 +14,11 @@ use rekindle_core::reason::Reason;
 use rekindle_fakes::FakeClock;
 use rekindle_ports::docs::Precondition;
 use rekindle_ports::kinds::Kind;
+use rekindle_ports::limits::BODY_BYTES_MAX;
 use rekindle_ports::world::{Events, WorldError};
 
 use super::rig::Rig;
-use crate::Commanded;
+use crate::{Commanded, Labels};
 
 fn finish(rig: &mut Rig, attempt: u32) {
     for worker in 0..4 {
@@ -308,4 +309,28 @@ async fn of_many_events_a_pass_publishes_and_crosses_off_what_it_has_time_for() 
     }
     let each = usize::try_from(rig.engine.settings.handler_deadline.as_secs()).unwrap();
     assert_eq!(left, [60 - each, 60 - 2 * each, 0]);
+}
+
+/// What is bounded where it comes from cannot fill a document; were it full all the same, nothing is lost, and room is enough.
+#[tokio::test]
+async fn a_job_whose_document_is_full_ends_once_there_is_room() {
+    let mut rig = Rig::new().await;
+    let id = rig.submit(json!({})).await;
+    rig.until_phase(Phase::Running, 70).await;
+    let noted = async |rig: &Rig, text: String| {
+        let labels = Labels { notes: Some(text), ..Labels::default() };
+        rig.engine.label(&id, &labels, "ann@example.com").await
+    };
+    let mut room = BODY_BYTES_MAX;
+    while noted(&rig, "x".repeat(room)).await.is_err() {
+        room -= 50;
+    }
+    let told = rig.engine.command(&id, Command::Cancel, "ann@example.com", "1", None).await;
+    let passed = rig.engine.pass(&id, "test", None).await;
+    assert!(told.is_err() || passed.is_err(), "{told:?} {passed:?}");
+    assert_eq!((rig.job().await.phase, rig.deletes()), (Phase::Running, 0));
+    noted(&rig, String::new()).await.unwrap();
+    rig.command(Command::Cancel, "2").await;
+    let job = rig.until_phase(Phase::Cancelled, 120).await;
+    assert!(job.generations.is_empty() && rig.fakes.tpu.slices().is_empty());
 }
