@@ -223,7 +223,13 @@ pub(crate) async fn list(
     if !sees_all && filter.owner.is_none() && !api.engine.deployment.access.may_others(&caller.identity, Right::See) {
         filter.owner = Some(caller.identity.clone());
     }
-    let after = page::cursor(&api, query.page_token.as_deref())?;
+    // How many jobs others have, and in which phase, is not told by empty pages either.
+    let is_hidden = |owner: &String| !sees_all && !may(&api, &caller, Right::See, owner);
+    if filter.owner.as_ref().is_some_and(is_hidden) {
+        return Ok(etag::json(&headers, &JobList { jobs: Vec::new(), next_page_token: None }));
+    }
+    let asked = format!("jobs {} {filter:?}", caller.identity);
+    let after = page::cursor(&api, &asked, query.page_token.as_deref())?;
     let size = page::size(query.page_size)?;
     let _turn = api.lists.acquire().await;
     let (jobs, next) = api.engine.ports.store.jobs(&filter, after, size).await.map_err(|e| store(&e))?;
@@ -244,7 +250,7 @@ pub(crate) async fn list(
     };
     let list = JobList {
         jobs: jobs.into_iter().map(view).collect(),
-        next_page_token: next.as_ref().and_then(|next| page::token(&api, next)),
+        next_page_token: next.as_ref().and_then(|next| page::token(&api, &asked, next)),
     };
     Ok(etag::json(&headers, &list))
 }

@@ -53,7 +53,8 @@ pub(crate) async fn list(
         Some(job) => Some(seen(&api, &caller, &job_id(job)?).await?.id),
         None => None,
     };
-    let (size, after) = (page::size(query.page_size)?, page::cursor(&api, query.page_token.as_deref())?);
+    let asked = format!("dead-letters {} {job:?}", caller.identity);
+    let (size, after) = (page::size(query.page_size)?, page::cursor(&api, &asked, query.page_token.as_deref())?);
     let docs = &api.engine.ports.store;
     let shown = Shown::new(&api, &caller, None);
     let (mut letters, mut next) = (Vec::new(), after);
@@ -74,7 +75,7 @@ pub(crate) async fn list(
     }
     Ok(etag::json(
         &headers,
-        &DeadLetterList { letters, next_page_token: next.as_ref().and_then(|next| page::token(&api, next)) },
+        &DeadLetterList { letters, next_page_token: next.as_ref().and_then(|next| page::token(&api, &asked, next)) },
     ))
 }
 

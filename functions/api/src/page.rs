@@ -23,17 +23,18 @@ pub(crate) fn size(asked: Option<usize>) -> Result<usize, Problem> {
     }
 }
 
-/// A cursor as text for the caller, opaque to them: it may name a job that they are not to know of.
-pub(crate) fn token(api: &Api, cursor: &Cursor) -> Option<String> {
+/// A cursor as text for the caller, opaque to them: it may name a job that they are not to know of. `list` says which list it is
+/// of, with its filter and who asks.
+pub(crate) fn token(api: &Api, list: &str, cursor: &Cursor) -> Option<String> {
     let json = serde_json::to_vec(cursor).ok()?;
-    tokens::seal(&api.engine.installation.secret, &json).map(|sealed| URL_SAFE_NO_PAD.encode(sealed))
+    tokens::seal(&api.engine.installation.secret, list, &json).map(|sealed| URL_SAFE_NO_PAD.encode(sealed))
 }
 
-/// Reads a token back. 400 when it is none of ours.
-pub(crate) fn cursor(api: &Api, token: Option<&str>) -> Result<Option<Cursor>, Problem> {
+/// Reads a token back. 400 when it is none of ours, or of another list.
+pub(crate) fn cursor(api: &Api, list: &str, token: Option<&str>) -> Result<Option<Cursor>, Problem> {
     let Some(token) = token.filter(|t| !t.is_empty()) else { return Ok(None) };
     let sealed = URL_SAFE_NO_PAD.decode(token).ok();
-    let json = sealed.and_then(|sealed| tokens::unseal(&api.engine.installation.secret, &sealed));
+    let json = sealed.and_then(|sealed| tokens::unseal(&api.engine.installation.secret, list, &sealed));
     let read = json.and_then(|json| serde_json::from_slice(&json).ok());
-    read.map(Some).ok_or_else(|| faulty_query("page_token", "was not made here"))
+    read.map(Some).ok_or_else(|| faulty_query("page_token", "was not made here for this list"))
 }

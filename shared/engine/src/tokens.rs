@@ -5,7 +5,7 @@
 //!
 //! Page tokens are sealed under the same secret: where a page ends may be the job of somebody whom the caller is not to know of.
 
-use chacha20poly1305::aead::Aead as _;
+use chacha20poly1305::aead::{Aead as _, Payload};
 use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
@@ -29,17 +29,20 @@ fn digest(secret: &str, parts: &[&[u8]]) -> [u8; 32] {
 /// Length of the nonce before what is sealed.
 const NONCE: usize = 24;
 
-/// Hides what is handed to a caller to be brought back. The same text is sealed the same way, so that an answer with it is the same, too.
-pub fn seal(secret: &str, text: &[u8]) -> Option<Vec<u8>> {
-    let nonce = &digest(secret, &[b"seal/1/nonce/", text])[..NONCE];
-    let sealed = cipher(secret).encrypt(XNonce::from_slice(nonce), text).ok()?;
+/// Hides what is handed to a caller to be brought back, and only with the same `bound`: whose it is and for what. The same text is
+/// sealed the same way, so that an answer with it is the same, too.
+pub fn seal(secret: &str, bound: &str, text: &[u8]) -> Option<Vec<u8>> {
+    let length = (bound.len() as u64).to_be_bytes();
+    let nonce = &digest(secret, &[b"seal/1/nonce/", &length, bound.as_bytes(), text])[..NONCE];
+    let payload = Payload { msg: text, aad: bound.as_bytes() };
+    let sealed = cipher(secret).encrypt(XNonce::from_slice(nonce), payload).ok()?;
     Some([nonce, &sealed].concat())
 }
 
-/// What was sealed here; `None`: it was not.
-pub fn unseal(secret: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+/// What was sealed here with the same `bound`; `None`: it was not.
+pub fn unseal(secret: &str, bound: &str, sealed: &[u8]) -> Option<Vec<u8>> {
     let (nonce, sealed) = sealed.split_at_checked(NONCE)?;
-    cipher(secret).decrypt(XNonce::from_slice(nonce), sealed).ok()
+    cipher(secret).decrypt(XNonce::from_slice(nonce), Payload { msg: sealed, aad: bound.as_bytes() }).ok()
 }
 
 fn cipher(secret: &str) -> XChaCha20Poly1305 {
@@ -67,16 +70,17 @@ mod tests {
 
     #[test]
     fn what_is_sealed_is_read_by_its_secret_alone_and_hides_what_it_holds() {
-        let sealed = seal("secret", b"jobs/merger-2027").unwrap();
-        assert_eq!(unseal("secret", &sealed).unwrap(), b"jobs/merger-2027");
-        assert_eq!(seal("secret", b"jobs/merger-2027").unwrap(), sealed, "an answer with it stays the same");
+        let sealed = seal("secret", "ann", b"jobs/merger-2027").unwrap();
+        assert_eq!(unseal("secret", "ann", &sealed).unwrap(), b"jobs/merger-2027");
+        assert_eq!(seal("secret", "ann", b"jobs/merger-2027").unwrap(), sealed, "an answer with it stays the same");
         assert!(!sealed.windows(6).any(|part| part == b"merger"));
-        assert_eq!(unseal("other", &sealed), None);
+        assert_eq!(unseal("other", "ann", &sealed), None);
+        assert_eq!(unseal("secret", "bob", &sealed), None);
         for at in 0..sealed.len() {
             let mut bent = sealed.clone();
             bent[at] ^= 1;
-            assert_eq!(unseal("secret", &bent), None, "byte {at}");
-            assert_eq!(unseal("secret", &sealed[..at]), None, "cut at {at}");
+            assert_eq!(unseal("secret", "ann", &bent), None, "byte {at}");
+            assert_eq!(unseal("secret", "ann", &sealed[..at]), None, "cut at {at}");
         }
     }
 }

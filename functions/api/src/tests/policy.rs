@@ -142,6 +142,17 @@ async fn where_a_page_ends_tells_of_no_job_that_is_not_to_be_seen() {
     assert!(!String::from_utf8_lossy(&bytes).contains("merger"), "{token}");
     let next = world.get("bob@example.com", &format!("/v1/jobs?page_size=1&page_token={token}")).await.json();
     assert_eq!(next["jobs"][0]["id"], "shared", "and yet it goes on from there");
+    // Nor as a token of another list, or of somebody else, whose refusal could name it.
+    for (who, list) in [
+        ("bob@example.com", "/v1/dead-letters?page_size=1&"),
+        ("bob@example.com", "/v1/jobs?owner=research&"),
+        ("root@example.com", "/v1/jobs?"),
+    ] {
+        let refused = world.get(who, &format!("{list}page_token={token}")).await;
+        assert!(refused.status == 400 && !refused.text().contains("merger"), "{}", refused.text());
+    }
+    let none = world.get("bob@example.com", "/v1/jobs?page_size=1&owner=ann@example.com").await.json();
+    assert_eq!((&none["jobs"], &none["next_page_token"]), (&json!([]), &Value::Null), "nor how many there are");
     let own = URL_SAFE_NO_PAD.encode(r#"{"value":1796056880222464,"path":"jobs/anns"}"#);
     assert_eq!(world.get("bob@example.com", &format!("/v1/jobs?page_token={own}")).await.status, 400);
 }

@@ -17,6 +17,7 @@ mod exit;
 #[cfg(test)]
 mod facts_tests;
 mod lines;
+mod said;
 mod shorten;
 mod signature;
 mod table;

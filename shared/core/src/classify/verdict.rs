@@ -7,6 +7,7 @@ use super::evidence::{
     WorkerEvidence,
 };
 use super::exit::SETUP_FAILED;
+use super::said::last_words;
 use super::worker::{Account, Cause, account, strength};
 use crate::failure::FailureKind;
 
@@ -377,18 +378,8 @@ fn summary(accounts: &[Account<'_>], account: &Account<'_>, cause: &Cause, kind:
         Exit::Signal(signal) if is_setup => format!(", signal {signal}"),
         Exit::Code(_) | Exit::Signal(_) | Exit::Silent => String::new(),
     };
-    let said = if cause.signature == SETUP_FAILED { last_lines(&account.worker.tail) } else { cause.line.clone() };
+    let said = if cause.signature == SETUP_FAILED { last_words(&account.worker.tail) } else { cause.line.clone() };
     if said.is_empty() { format!("{why} ({kind}{exit}).") } else { format!("{why} ({kind}{exit}): {said}") }
-}
-
-/// The last two lines that say something, each cut where it is long: of commands that failed without a known word.
-fn last_lines(tail: &str) -> String {
-    const SHOWN: usize = 2;
-    const CHARS_MAX: usize = 160;
-    let lines = tail.lines().rev().map(str::trim).filter(|line| !line.is_empty()).take(SHOWN);
-    let mut lines: Vec<String> = lines.map(|line| line.chars().take(CHARS_MAX).collect()).collect();
-    lines.reverse();
-    lines.join(" | ")
 }
 
 /// Nothing decides.
@@ -408,7 +399,7 @@ fn undecided(evidence: &Evidence, accounts: &[Account<'_>]) -> Verdict {
         slice => format!(" of worker {} of slice {slice}", a.worker.index),
     });
     // A person may see in it what no signature does: programs give up in words of their own.
-    let last = told.map(|a| last_lines(&a.worker.tail)).filter(|last| !last.is_empty());
+    let last = told.map(|a| last_words(&a.worker.tail)).filter(|last| !last.is_empty());
     let last = last.map_or_else(String::new, |last| format!("; it last said \"{last}\""));
     // Before the program is released to all workers, `setup` alone can have ended.
     let is_setup = first.is_some_and(|a| a.worker.during == Stage::Setup);
