@@ -15,9 +15,15 @@ const JOBS = [
   ["Loss", (job) => loss(job.progress.loss ?? ""), true],
   ["Cost", (job) => usd(job.cost_usd), true],
   ["Owner", (job) => job.owner],
-  ["Tags", (job) => (job.tags.length ? el("span", { class: "tags" }, job.tags.join(", ")) : "")],
+  ["Tags", (job) => (job.tags.length ? el("span", { class: "tags", title: job.tags.join(", ") }, tags(job.tags)) : "")],
   ["Message", (job) => clamped(job.message)],
 ];
+/** The first ones; the others are in the title, and with the job. */
+function tags(all) {
+  const shown = all.slice(0, TAGS_SHOWN).map((tag, at, { length }) => el("span", {}, at + 1 < length ? `${tag}, ` : tag));
+  return all.length > TAGS_SHOWN ? [...shown, el("span", {}, ` +${all.length - TAGS_SHOWN}`)] : shown;
+}
+const TAGS_SHOWN = 3;
 /** Rows that are drawn at once; more come as one scrolls. */
 const ROWS = 200;
 /** Jobs that are loaded at once while a filter looks for some among all. */

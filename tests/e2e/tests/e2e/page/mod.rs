@@ -34,7 +34,7 @@ async fn lives(dev: &Dev, page: &Browser) -> Result<()> {
     // Longer than the test: a person ends it.
     let run = dev.ledger("live")?.run(&dev.trainer(20_000, "100", 10, 3));
     let tpu = json!({"accelerator": "v5litepod-16", "capacity": "spot"});
-    dev.submit(&json!({"id": "live", "run": run, "tpu": tpu, "tags": ["blue"]})).await?;
+    dev.submit(&json!({"id": "live", "run": run, "tpu": tpu, "tags": ["blue", "experiment-42", "lr-1e-4", "z"]})).await?;
     page.client.goto(&dev.url).await?;
     // A view whose first answer has not come counts nothing.
     let empty = "const { jobsView } = await import('/site/views.js');
@@ -51,7 +51,10 @@ async fn lives(dev: &Dev, page: &Browser) -> Result<()> {
     dev.cloud.preempt(&node_of(&job)?, "3s", "PREEMPTED").await?;
     page.sees(&row(7), "one preemption", |text| text == "1").await?;
     page.sees(&row(9), "its loss", |text| text.parse::<f64>().is_ok()).await?;
-    page.sees(&row(12), "its tag", |text| text == "blue").await?;
+    page.sees(&row(12), "its tags", |text| text.replace('\n', "") == "blue,experiment-42,lr-1e-4+1").await?;
+    let tall = format!("return document.querySelector('{}').getBoundingClientRect().height", row(12));
+    let tall = page.script(&tall).await?.as_f64().context("no height")?;
+    ensure!(tall < 100.0, "tags take {tall} pixels");
     page.shot("jobs").await?;
     page.click("tr[data-job=live] a").await?;
     page.sees("h2", "the job", |text| text.starts_with("live")).await?;
