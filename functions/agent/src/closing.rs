@@ -17,6 +17,7 @@ use crate::machine::{Event, Machine};
 use crate::outputs;
 use crate::procs;
 use crate::program::{self, Standing};
+use crate::secrets::{self, Secrets};
 use crate::shim::{Ended, Papers};
 use crate::state::{Attempt, Step};
 use crate::steps::TPU_LOG_DIR;
@@ -28,6 +29,8 @@ pub(crate) const LAST_WORD: Duration = Duration::from_secs(2);
 /// the machine goes.
 const DISKS_SAY: Duration = Duration::from_secs(1);
 /// After the outputs are collected, what was said about them gets so long to be sent.
+/// Secrets that a new agent has to read before it can mask them are waited for so long.
+const SECRETS_WAIT: Duration = Duration::from_secs(5);
 const SAID_WAIT: Duration = Duration::from_secs(2);
 
 /// An attempt begins in the working directory of the one before, and what that one left there is collected before: but it does
@@ -239,6 +242,8 @@ pub(crate) struct Closing {
     pub(crate) watch: Watch,
     /// Its processes.
     pub(crate) family: Option<procs::Family>,
+    /// Values that are not told.
+    pub(crate) secrets: Secrets,
 }
 
 impl Closing {
@@ -281,8 +286,9 @@ impl Closing {
 
     /// The report, without what a disk that hangs would tell.
     pub(crate) async fn report(self, ended: Ended) -> Option<ExitReport> {
-        let said = self.disks().await;
-        tokio::task::spawn_blocking(move || self.report_with(ended, said)).await.ok()
+        let wanted = self.attempt.work.as_ref().map(|work| work.secrets.clone()).unwrap_or_default();
+        let (said, values) = tokio::join!(self.disks(), self.secrets.values_within(&wanted, SECRETS_WAIT));
+        tokio::task::spawn_blocking(move || self.report_with(ended, said, &values)).await.ok()
     }
 
     /// Asks everything that may wait for a disk, at the same time.
@@ -307,7 +313,7 @@ impl Closing {
         Disks { free: least, tpu_logs, holders, had_stale_lock }
     }
 
-    fn report_with(mut self, ended: Ended, disks: Disks) -> ExitReport {
+    fn report_with(mut self, ended: Ended, disks: Disks, secrets: &[String]) -> ExitReport {
         let attempt = &self.attempt;
         let ordered = attempt.stop.is_some();
         let mut said = evidence::tail(&self.folder.join("stdout"), &self.folder.join("stderr"), attempt.since);
@@ -343,7 +349,7 @@ impl Closing {
                 exited_at_ms: u64::try_from(ended.at.as_millisecond()).ok(),
                 last_step: attempt.progress.said.step,
                 during: if attempt.step == Step::Run { Stage::Run } else { Stage::Setup },
-                tail: disks.tpu_logs + &said,
+                tail: evidence::bounded(secrets::masked(disks.tpu_logs + &said, secrets)),
             },
         }
     }

@@ -190,6 +190,7 @@ impl Machine {
             kernel: self.kernel.clone(),
             watch: self.watch.clone(),
             family,
+            secrets: self.parts.secrets.clone(),
         }
     }
 

@@ -14,6 +14,8 @@ use crate::files;
 
 /// Most bytes of each stream that travel with an exit.
 pub(crate) const TAIL_MAX: usize = 64 << 10;
+/// The longest tail as JSON: the document of a worker has room for it, whatever it consists of.
+const WRITTEN_MAX: usize = 300 << 10;
 /// Files of the TPU runtime's log folder that travel with an exit, and bytes of each.
 const TPU_LOGS_MAX: usize = 4;
 const TPU_LOG_MAX: usize = 4 << 10;
@@ -68,6 +70,25 @@ fn end_of(opened: std::io::Result<File>, since: u64) -> String {
     text
 }
 
+/// The end of a text that is not longer than [`WRITTEN_MAX`] as JSON, where a control character takes six bytes.
+pub(crate) fn bounded(mut text: String) -> String {
+    let mut left = WRITTEN_MAX;
+    let written = |c: char| match c {
+        '"' | '\\' | '\n' | '\r' | '\t' => 2,
+        c if c < ' ' => 6,
+        c => c.len_utf8(),
+    };
+    let first = text.char_indices().rev().find(|(_, c)| {
+        let fits = left.checked_sub(written(*c));
+        left = fits.unwrap_or(0);
+        fits.is_none()
+    });
+    if let Some((at, c)) = first {
+        text.drain(..at + c.len_utf8());
+    }
+    text
+}
+
 /// The ends of the files in the TPU runtime's log folder that were written to since the program's start, the newest
 /// file last, under their names; nothing where there are none.
 pub(crate) fn tpu_logs(folder: &Path, since: SystemTime) -> String {
@@ -113,6 +134,20 @@ pub(crate) fn sender_in(tail: &str, ours: &[i32]) -> Option<SignalSender> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tail_has_room_in_a_document_whatever_it_consists_of() {
+        for (unit, count) in
+            [("\0", WRITTEN_MAX / 6), ("x", WRITTEN_MAX), ("\n", WRITTEN_MAX / 2), ("é", WRITTEN_MAX / 2)]
+        {
+            let whole = unit.repeat(count);
+            assert_eq!(bounded(whole.clone()), whole, "{unit:?} as much as there is room for");
+            let cut = bounded(format!("{whole}{unit}end"));
+            assert!(cut.ends_with("end") && serde_json::to_string(&cut).unwrap().len() <= WRITTEN_MAX + 2, "{unit:?}");
+            assert!(cut.len() + 2 * unit.len() + 3 > whole.len(), "{unit:?}");
+        }
+        assert_eq!(bounded(String::new()), "");
+    }
 
     #[test]
     fn a_tail_has_the_end_of_each_stream() {

@@ -160,11 +160,12 @@ pub(crate) async fn end_of(papers: Papers, started: Started, reaped: Reaped, tak
                 | Standing::Running(_)
                 | Standing::Starting => {
                     // Without its shim, the program is a child of the agent, if it was this agent that started it.
-                    if let Some(exit) = reaped.get(program.pid) {
+                    let end = reaped.get(program.pid).or_else(|| (!program.is_alive()).then_some(Exit::Silent));
+                    if let Some(exit) = end {
+                        if is_kept {
+                            taken_over.missed(papers.folder());
+                        }
                         return Ended { exit, at: Timestamp::now() };
-                    }
-                    if !program.is_alive() {
-                        return Ended { exit: Exit::Silent, at: Timestamp::now() };
                     }
                     if std::mem::take(&mut is_kept) {
                         taken_over.begin(started.pipes, papers.folder());

@@ -64,6 +64,25 @@ struct Why {
     message: String,
 }
 
+/// Shorter ones may be words of the language.
+const MASKED_MIN: usize = 8;
+
+/// A text without these values, nor single lines of them: what is told of a program's end goes further than its output, to whoever hears
+/// of the job.
+pub(crate) fn masked(mut text: String, values: &[String]) -> String {
+    let lines = values.iter().flat_map(|value| value.lines());
+    let parts = values.iter().map(String::as_str).chain(lines).map(str::trim);
+    let mut parts: Vec<&str> = parts.filter(|part| part.len() >= MASKED_MIN).collect();
+    // The whole before its lines, so that one mark stands for it.
+    parts.sort_by_key(|part| std::cmp::Reverse(part.len()));
+    for part in parts {
+        if text.contains(part) {
+            text = text.replace(part, "***");
+        }
+    }
+    text
+}
+
 impl Secrets {
     pub(crate) fn new(metadata: Metadata) -> Self {
         Self { metadata, known: Arc::default() }
@@ -90,6 +109,12 @@ impl Secrets {
             values.insert(variable.clone(), value);
         }
         Ok(values)
+    }
+
+    /// The values of these secrets; none, if they are not known and cannot be read within `limit`.
+    pub(crate) async fn values_within(&self, wanted: &BTreeMap<String, String>, limit: Duration) -> Vec<String> {
+        let values = tokio::time::timeout(limit, self.values(wanted)).await;
+        values.ok().and_then(Result::ok).unwrap_or_default().into_values().collect()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {

@@ -112,6 +112,16 @@ impl Stream {
     }
 }
 
+async fn say_cut(path: PathBuf, root: &Path) {
+    match Spool::open(path, root) {
+        Ok(spool) => {
+            spool.push(CUT.as_bytes());
+            spool.settled(KEPT).await;
+        }
+        Err(error) => tracing::warn!(%error, "cannot say that output may be missing"),
+    }
+}
+
 /// A descriptor, of whatever process, that is this pipe.
 fn holder(number: u64) -> Option<PathBuf> {
     procfs::process::all_processes().ok()?.flatten().find_map(|process| {
@@ -134,20 +144,42 @@ impl TakenOver {
         Self { count: Arc::default(), root }
     }
 
-    /// Takes over the streams of a program, standard output first, by the numbers of their pipes.
+    /// Takes over the streams of a program, standard output first, by the numbers of their pipes. Where that is not possible it is said there
+    /// that some may be missing.
     pub(crate) fn begin(&self, pipes: [u64; 2], folder: &Path) {
-        for (number, name) in pipes.into_iter().zip(STREAMS).filter(|(number, _)| *number != 0) {
+        let (count, root, folder) = (Arc::clone(&self.count), self.root.clone(), folder.to_owned());
+        count.fetch_add(STREAMS.len(), Ordering::SeqCst);
+        tokio::spawn(async move {
+            let open = |index: usize| Stream::of_pipe(pipes[index], folder.join(STREAMS[index]), &root);
+            // Both before either is read: a program that waits for one may go on then, and end with its last words in the other.
+            let (stdout, stderr) = tokio::join!(open(0), open(1));
+            for (stream, name) in [stdout, stderr].into_iter().zip(STREAMS) {
+                let (path, count, root) = (folder.join(name), Arc::clone(&count), root.clone());
+                tokio::spawn(async move {
+                    match stream {
+                        Ok(stream) => {
+                            stream.say(CUT.as_bytes());
+                            stream.pump().await;
+                            stream.settled(KEPT).await;
+                        }
+                        Err(error) => {
+                            tracing::warn!(error = format!("{error:#}"), name, "cannot take over a stream");
+                            say_cut(path, &root).await;
+                        }
+                    }
+                    count.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+    }
+
+    /// Says of the streams of a program that ended before they were taken over that some may be missing.
+    pub(crate) fn missed(&self, folder: &Path) {
+        for name in STREAMS {
             let (path, count, root) = (folder.join(name), Arc::clone(&self.count), self.root.clone());
             count.fetch_add(1, Ordering::SeqCst);
             tokio::spawn(async move {
-                match Stream::of_pipe(number, path, &root).await {
-                    Ok(stream) => {
-                        stream.say(CUT.as_bytes());
-                        stream.pump().await;
-                        stream.settled(KEPT).await;
-                    }
-                    Err(error) => tracing::warn!(error = format!("{error:#}"), name, "cannot take over a stream"),
-                }
+                say_cut(path, &root).await;
                 count.fetch_sub(1, Ordering::SeqCst);
             });
         }

@@ -59,7 +59,13 @@ pub(crate) async fn with_checkpoint(api: &Api, id: &JobId, has_end: bool, proble
 /// 503, or 400 for what the store will never take.
 pub(crate) fn store(error: &StoreError) -> Problem {
     match error {
-        StoreError::Refused(why) => problem(StatusCode::BAD_REQUEST, "refused", why.clone()),
+        StoreError::Refused(why) => problem(
+            StatusCode::BAD_REQUEST,
+            "refused",
+            format!(
+                "{why}; where a job's document is too large, take away its notes or tags, which is always possible"
+            ),
+        ),
         // Of a store on one's own machine, whose person alone can help.
         StoreError::Full(why) => problem(StatusCode::SERVICE_UNAVAILABLE, "disk-full", why.clone()),
         StoreError::Conflict(_)

@@ -81,7 +81,7 @@ pub struct Config {
     pub reconcile_url: String,
 
     /// Default service account of the workers.
-    #[arg(long, env = "REKINDLE_WORKER_SERVICE_ACCOUNT", value_parser = word)]
+    #[arg(long, env = "REKINDLE_WORKER_SERVICE_ACCOUNT", value_parser = own_account)]
     pub worker_service_account: Option<String>,
 
     /// Network of the workers of jobs that name none; absent: `default`, with external addresses.
@@ -203,7 +203,7 @@ pub struct Tasks {
     pub queue: String,
 
     /// Account whose identity token wake-ups carry.
-    #[arg(id = "tasks-service-account", long = "tasks-service-account", env = "REKINDLE_TASKS_SERVICE_ACCOUNT")]
+    #[arg(id = "tasks-service-account", long = "tasks-service-account", env = "REKINDLE_TASKS_SERVICE_ACCOUNT", value_parser = own_account)]
     pub service_account: Option<String>,
 }
 
@@ -432,7 +432,10 @@ fn audience(text: &str) -> Result<String, String> {
     }
     // More than the part that Cloud Run makes up would be another service's, too.
     let is_service = |(begin, end): (&str, &str)| {
-        begin.strip_prefix("https://").is_some_and(|name| name.len() > 1 && name.ends_with('-')) && end == ".a.run.app"
+        let name = begin.strip_prefix("https://").and_then(|name| name.strip_suffix('-'));
+        let is_name = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        let is_region = |end: &str| end.is_empty() || end.strip_prefix('-').is_some_and(is_name);
+        name.is_some_and(is_name) && end.strip_suffix(".a.run.app").is_some_and(is_region)
     };
     match text.trim_end_matches('/').split_once('*') {
         Some(parts) if !is_service(parts) => {
@@ -483,6 +486,10 @@ fn account(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+fn own_account(text: &str) -> Result<String, String> {
+    account(&word(text)?)
+}
+
 fn person(text: &str) -> Result<String, String> {
     match text.trim() {
         "*" => Ok("*".to_owned()),
@@ -497,13 +504,18 @@ fn admin(text: &str) -> Result<String, String> {
     if text.contains('*') {
         Err("names people, each by their whole address; a rule of the policy takes *".into())
     } else {
-        Ok(text.trim().to_owned())
+        account(text)
     }
 }
 
 fn owner_limits(text: &str) -> Result<OwnerLimits, String> {
     let limits: BTreeMap<String, Limits> = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
     once(limits.keys())?;
+    if let Some(odd) = limits.keys().find(|owner| owner.contains('*')) {
+        return Err(format!(
+            "{odd:?} is no owner: each is named in full; REKINDLE_MAX_CHIPS and REKINDLE_MAX_USD_PER_DAY are of all together"
+        ));
+    }
     for (owner, of) in &limits {
         let usd = of.max_usd_per_day.unwrap_or_default();
         money(|| format!("max_usd_per_day of {owner}"), usd).map_err(|error| error.to_string())?;

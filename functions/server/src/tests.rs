@@ -144,7 +144,13 @@ fn configurations_that_cannot_be_meant_are_refused() {
         "--worker-service-account=",
         "--tasks-location=",
         "--admins=*",
+        "--admins=user:root@example.com",
+        "--admins=root",
         "--push-callers=*",
+        "--owner-limits={'*': {max_chips: 1}}",
+        "--worker-service-account=*",
+        "--tasks-service-account=serviceAccount:x@y",
+        "--audiences=https://evil.com/x-*.a.run.app",
         "--people=*@example.com",
         "--scheduler-callers=serviceAccount:s@p.iam.gserviceaccount.com",
         "--tasks-callers=tasks",
@@ -157,7 +163,12 @@ fn configurations_that_cannot_be_meant_are_refused() {
     ] {
         assert!(config(&["--capacity", CAPACITY, bad]).is_err(), "{bad}");
     }
-    for good in ["--people=*", "--audiences=https://rekindle-api-*.a.run.app/", "--people="] {
+    for good in [
+        "--people=*",
+        "--audiences=https://rekindle-api-*.a.run.app/",
+        "--audiences=https://rekindle-api-*-uc.a.run.app",
+        "--people=",
+    ] {
         assert!(config(&["--capacity", CAPACITY, good]).is_ok(), "{good}");
     }
     for empty in ["[]", "- {accelerator: v4-8}", "not a list"] {

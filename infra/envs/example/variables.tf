@@ -144,10 +144,11 @@ variable "policy" {
   }
 
   validation {
-    condition = alltrue([for r in var.policy.rules : alltrue([
-      for p in concat(r.who, r.whose) : length(regexall("^([*]|([*]@)?[^* ]([^*]*[^* ])?)$", p)) == 1
-    ])])
-    error_message = "who and whose have whole names, *@DOMAIN or *."
+    condition = alltrue([for r in var.policy.rules :
+      alltrue([for p in r.who : length(regexall("^([*]|([*]@)?[^*: ]+)$", p)) == 1]) &&
+      alltrue([for p in r.whose : length(regexall("^([*]|([*]@)?[^* ]([^*]*[^* ])?)$", p)) == 1])
+    ])
+    error_message = "who and whose have whole names, without a kind such as user:, or *@DOMAIN or *."
   }
 
   validation {

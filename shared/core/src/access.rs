@@ -134,9 +134,13 @@ impl Access {
         let rules = self.rules.iter().enumerate();
         let lists = rules.flat_map(|(at, rule)| [(at, "who", &rule.who), (at, "whose", &rule.whose)]);
         for (at, field, patterns) in lists {
-            let odd = patterns.iter().filter(|pattern| !is_pattern(pattern));
+            // People are addresses; owners may be any words.
+            let is_odd = |pattern: &String| !is_pattern(pattern) || (field == "who" && pattern.contains([' ', ':']));
+            let odd = patterns.iter().filter(|pattern| is_odd(pattern));
             faults.extend(odd.map(|odd| format!("rules[{at}].{field}: {odd:?} is neither {PATTERN_IS}")));
         }
+        let odd = self.borrow.keys().filter(|owner| *owner != "*" && owner.contains('*'));
+        faults.extend(odd.map(|odd| format!("borrow: {odd:?} is neither an owner nor *")));
         for (owner, borrow) in &self.borrow {
             let odd = borrow.secrets.iter().filter(|prefix| !is_secret_prefix(prefix));
             faults.extend(odd.map(|odd| {
@@ -241,14 +245,15 @@ mod tests {
         assert_eq!(Access::open().faults(), Vec::<String>::new(), "any secret, by nothing");
         let text = r#"{
             "rules": [
-                {"who": ["*example.com", "a*@example.com", " ann@example.com", "*@*", "*@", ""], "whose": ["re*"], "may": ["see"]},
+                {"who": ["*example.com", "a*@example.com", " ann@example.com", "*@*", "*@", "", "group:a@example.com", "*@exa mple.com"],
+                 "whose": ["re*"], "may": ["see"]},
                 {"who": ["*", "*@example.com", "ann@example.com"], "whose": ["research team", "*"], "may": ["see"]}
             ],
-            "borrow": {"r": {"secrets": ["*", "secrets/x", "projects/p/secrets/*"], "service_accounts": ["serviceAccount:a@p", "a"]}}
+            "borrow": {"*@example.com": {}, "*": {}, "r": {"secrets": ["*", "secrets/x", "projects/p/secrets/*"], "service_accounts": ["serviceAccount:a@p", "a"]}}
         }"#;
         let access: Access = serde_json::from_str(text).unwrap();
         let faults = access.faults();
-        assert_eq!(faults.len(), 6 + 1 + 3 + 2, "{faults:#?}");
+        assert_eq!(faults.len(), 8 + 1 + 1 + 3 + 2, "{faults:#?}");
         assert_eq!(faults[0], r#"rules[0].who: "*example.com" is neither a whole name nor *@DOMAIN nor *"#);
         let by_end = |pattern: &str| matches(pattern, "evil@notexample.com");
         assert!(

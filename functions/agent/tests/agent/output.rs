@@ -156,6 +156,32 @@ async fn the_output_goes_on_when_the_shim_is_killed_and_says_that_some_may_be_mi
     assert_eq!(output(&cloud, "stderr", due.len()).await, due);
 }
 
+/// Between two looks of the agent, which cannot take its streams over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_output_of_a_program_that_ends_right_after_its_shim_says_that_some_may_be_missing() {
+    let run = "echo $PPID $$ >both; echo one; until [ -e go ]; do sleep 0.02; done; echo two; echo bye >&2; exit 7";
+    let cloud = Cloud::start(run).await;
+    let worker = Worker::start(&cloud);
+    cloud.until_running(1).await;
+    let both = worker.line("both").await;
+    output(&cloud, "stdout", 4).await;
+    let pid = |text: &str| rustix::process::Pid::from_raw(text.parse().unwrap()).unwrap();
+    let agent = pid(&worker.agent_pid().to_string());
+    rustix::process::kill_process(agent, rustix::process::Signal::STOP).unwrap();
+    let (shim, program) = both.split_once(' ').unwrap();
+    rustix::process::kill_process(pid(shim), rustix::process::Signal::KILL).unwrap();
+    until_dead(shim).await;
+    std::fs::write(worker.work().join("go"), "").unwrap();
+    until_dead(program).await;
+    rustix::process::kill_process(agent, rustix::process::Signal::CONT).unwrap();
+    let exit = cloud.until_state(1, WorkerState::Exited).await.exit.unwrap();
+    assert_eq!(exit.evidence.exit, Exit::Code(7));
+    let cut = b"\nrekindle: output may be missing here: the process that keeps it was killed\n";
+    let due = [&b"one\n"[..], cut].concat();
+    assert_eq!(output(&cloud, "stdout", due.len()).await, due);
+    assert_eq!(output(&cloud, "stderr", cut.len()).await, cut);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_that_outlives_shim_and_agent_runs_on_and_its_output_says_that_some_may_be_missing() {
     let run = "echo $PPID >shim; echo one; until [ -e go ]; do sleep 0.02; done; seq 1 300000; echo bye >&2";

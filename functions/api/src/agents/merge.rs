@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use rekindle_core::classify::Exit;
 use rekindle_core::job::{Attempt, Job};
 use rekindle_core::observation::{Notice, NoticeKind, WorkerReport, WorkerState};
-use rekindle_wire::agent::{LOSS_MAX, Report};
+use rekindle_wire::agent::{ExitReport, LOSS_MAX, Report};
 
 /// The document after a report.
 ///
@@ -36,7 +36,7 @@ pub(super) fn merge(
         next.has_unsent = report.has_unsent && may_send;
     }
     if next.exit.is_none() {
-        next.exit.clone_from(&report.exit);
+        next.exit = report.exit.clone().map(bounded);
     }
     if !is_late {
         // A heartbeat of an earlier moment that comes late does not take a running program back to its start. A worker whose program is gone
@@ -75,6 +75,19 @@ pub(super) fn merge(
     }
     next
 }
+
+/// What the kernel said, and who held a device, are lines; more is no agent's.
+fn bounded(mut exit: ExitReport) -> ExitReport {
+    let cut = |line: &mut String| line.truncate(line.floor_char_boundary(LINE_MAX));
+    cut(&mut exit.evidence.oom_line);
+    exit.evidence.holders.truncate(HOLDERS_MAX);
+    exit.evidence.holders.iter_mut().for_each(cut);
+    exit
+}
+
+/// See [`bounded`]: bytes of a line, and lines.
+const LINE_MAX: usize = 2 << 10;
+const HOLDERS_MAX: usize = 16;
 
 fn earlier(known: Option<Notice>, told: Option<Notice>) -> Option<Notice> {
     match (known, told) {

@@ -11,6 +11,8 @@ use rekindle_wire::agent::Report;
 // A pass and a roll call read all documents of an attempt, 40 and 8 at once, each as text and decoded: 2 x 2 MiB a read leave room in 512 MiB.
 const TAILS_BYTES_MAX: usize = 2 << 20;
 
+/// No agent sends more.
+const TAIL_BYTES_MAX: usize = 144 << 10;
 /// A worker keeps so much however many there are: the cause with what stands around it, and the end.
 const TAIL_BYTES_MIN: usize = 8 << 10;
 
@@ -18,7 +20,7 @@ const TAIL_BYTES_MIN: usize = 8 << 10;
 pub(super) fn bounded<'a>(job: &Job, report: &'a Report) -> Cow<'a, Report> {
     let Some(exit) = &report.exit else { return Cow::Borrowed(report) };
     let workers = job.generation(report.generation).map_or(1, |g| (g.slices * g.workers).max(1));
-    let part = (TAILS_BYTES_MAX / workers as usize).max(TAIL_BYTES_MIN);
+    let part = (TAILS_BYTES_MAX / workers as usize).clamp(TAIL_BYTES_MIN, TAIL_BYTES_MAX);
     let Some(tail) = classify::shorten(&exit.evidence, part) else { return Cow::Borrowed(report) };
     let mut report = report.clone();
     if let Some(exit) = &mut report.exit {

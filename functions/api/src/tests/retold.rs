@@ -188,6 +188,18 @@ async fn what_a_worker_tells_of_itself_is_bounded() {
         "{}",
         refused.text()
     );
+    let mut report = agents[2].report(WorkerState::Exited);
+    let mut exit = agents[2].exit(1);
+    exit.evidence.oom_line = "é".repeat(5000);
+    exit.evidence.holders = vec!["9".repeat(100_000); 60];
+    report.exit = Some(exit);
+    report.boot_id.clone_from(&agents[2].hello.boot_id);
+    for part in report.exit.as_mut().unwrap().evidence.holders.iter_mut().skip(8) {
+        part.truncate(10);
+    }
+    agents[2].send(&report).await;
+    let told = agents[2].stored().await.exit.unwrap().evidence;
+    assert_eq!((told.oom_line.len(), told.holders.len(), told.holders[0].len()), (2048, 16, 2048));
     for field in ["instance", "boot_id", "address", "version"] {
         let mut hello = serde_json::to_value(&agents[1].hello).unwrap();
         hello[field] = json!(long);

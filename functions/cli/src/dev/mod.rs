@@ -90,8 +90,8 @@ fn unreached(ports: &[u16]) -> Option<String> {
         _ => ("ports", "are", "they are"),
     };
     Some(format!(
-        "{which} {named}, where workers of running jobs call since an earlier start, {are} taken by another program: \
-         free what has it, or their attempts begin anew on other slices; once {they} free they are heard again"
+        "{which} {named}, where workers of running jobs call since an earlier start, {are} taken by another program, or named \
+         with --tpu-port: free it, or their attempts begin anew on other slices; once {they} free they are heard again"
     ))
 }
 

@@ -34,7 +34,8 @@ async fn lives(dev: &Dev, page: &Browser) -> Result<()> {
     // Longer than the test: a person ends it.
     let run = dev.ledger("live")?.run(&dev.trainer(20_000, "100", 10, 3));
     let tpu = json!({"accelerator": "v5litepod-16", "capacity": "spot"});
-    dev.submit(&json!({"id": "live", "run": run, "tpu": tpu, "tags": ["blue", "experiment-42", "lr-1e-4", "z"]})).await?;
+    dev.submit(&json!({"id": "live", "run": run, "tpu": tpu, "tags": ["blue", "experiment-42", "lr-1e-4", "z"]}))
+        .await?;
     page.client.goto(&dev.url).await?;
     // A view whose first answer has not come counts nothing.
     let empty = "const { jobsView } = await import('/site/views.js');
