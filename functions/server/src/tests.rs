@@ -171,6 +171,10 @@ fn configurations_that_cannot_be_meant_are_refused() {
     ] {
         assert!(config(&["--capacity", CAPACITY, good]).is_ok(), "{good}");
     }
+}
+
+#[test]
+fn capacity_lists_and_amounts_that_cannot_be_meant_are_refused() {
     for empty in ["[]", "- {accelerator: v4-8}", "not a list"] {
         assert!(config(&["--capacity", empty]).unwrap().deployment().is_err(), "{empty}");
     }
@@ -193,6 +197,10 @@ fn configurations_that_cannot_be_meant_are_refused() {
     assert!(config(&bad).unwrap_err().to_string().contains("64 of the digits"));
     let newer = format!("{CAPACITY}\n- {{accelerator: v9-*, zone: us-central1-a, kind: spot, usd_per_chip_hour: 1}}");
     assert_eq!(config(&["--capacity", &newer]).unwrap().deployment().unwrap().capacity.len(), 2, "told, and borne");
+}
+
+#[test]
+fn where_a_server_listens_and_whom_it_asks_for_keys_is_what_it_was_told() {
     let blank = config(&["--capacity", CAPACITY, "--people=ann@a.example, bob@a.example", "--push-callers="]).unwrap();
     assert_eq!((blank.callers.people.len(), blank.callers.people[1].as_str()), (2, "bob@a.example"));
     let open = |host: &str| config(&["--capacity", CAPACITY, "--auth=none", host]).unwrap().address();

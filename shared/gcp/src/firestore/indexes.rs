@@ -248,7 +248,7 @@ fn the_typed_store_sends_no_query_that_is_not_recorded_here() {
     let store = text("shared/ports/src/store.rs") + &text("shared/ports/src/dead.rs");
     let direct = store.matches("docs.query(").count() + store.matches("docs().query(").count();
     let pages = store.matches("self.job_page(").count();
-    assert_eq!((direct, pages), (3, 4), "add the new query to `sent`");
+    assert_eq!((direct, pages), (4, 3), "add the new query to `sent`");
     // Nobody else builds queries.
     let mut folders: Vec<PathBuf> =
         ["functions", "shared/engine", "shared/web", "shared/core"].iter().map(|folder| root().join(folder)).collect();
