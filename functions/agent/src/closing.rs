@@ -1,12 +1,13 @@
 //! The end of an attempt: what its exit report is made of, and the outputs that are collected after it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 
-use rekindle_core::classify::{Exit, SignalSender, Stage, WorkerEvidence};
+use rekindle_core::classify::{Exit, SignalSender, Stage, WorkerEvidence, without_escapes};
 use rekindle_wire::agent::ExitReport;
 
 use crate::devices::{self, Devices, Holder};
@@ -29,9 +30,9 @@ pub(crate) const LAST_WORD: Duration = Duration::from_secs(2);
 /// the machine goes.
 const DISKS_SAY: Duration = Duration::from_secs(1);
 /// After the outputs are collected, what was said about them gets so long to be sent.
-/// Secrets that a new agent has to read before it can mask them are waited for so long.
-const SECRETS_WAIT: Duration = Duration::from_secs(5);
 const SAID_WAIT: Duration = Duration::from_secs(2);
+/// Secrets that a new agent has to read before it can mask them are waited for so long: a machine that is taken away goes soon.
+const SECRETS_WAIT: Duration = Duration::from_secs(1);
 
 /// An attempt begins in the working directory of the one before, and what that one left there is collected before: but it does
 /// not wait longer for it than this.
@@ -287,7 +288,7 @@ impl Closing {
     /// The report, without what a disk that hangs would tell.
     pub(crate) async fn report(self, ended: Ended) -> Option<ExitReport> {
         let wanted = self.attempt.work.as_ref().map(|work| work.secrets.clone()).unwrap_or_default();
-        let (said, values) = tokio::join!(self.disks(), self.secrets.values_within(&wanted, SECRETS_WAIT));
+        let (said, values) = tokio::join!(self.disks(), self.secrets.given(&wanted, SECRETS_WAIT));
         tokio::task::spawn_blocking(move || self.report_with(ended, said, &values)).await.ok()
     }
 
@@ -313,7 +314,7 @@ impl Closing {
         Disks { free: least, tpu_logs, holders, had_stale_lock }
     }
 
-    fn report_with(mut self, ended: Ended, disks: Disks, secrets: &[String]) -> ExitReport {
+    fn report_with(mut self, ended: Ended, disks: Disks, secrets: &BTreeSet<String>) -> ExitReport {
         let attempt = &self.attempt;
         let ordered = attempt.stop.is_some();
         let mut said = evidence::tail(&self.folder.join("stdout"), &self.folder.join("stderr"), attempt.since);
@@ -349,7 +350,8 @@ impl Closing {
                 exited_at_ms: u64::try_from(ended.at.as_millisecond()).ok(),
                 last_step: attempt.progress.said.step,
                 during: if attempt.step == Step::Run { Stage::Run } else { Stage::Setup },
-                tail: evidence::bounded(secrets::masked(disks.tpu_logs + &said, secrets)),
+                // What a terminal obeys may stand within a value.
+                tail: evidence::bounded(secrets::masked(without_escapes(&(disks.tpu_logs + &said)), secrets)),
             },
         }
     }

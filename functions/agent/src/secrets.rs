@@ -3,14 +3,16 @@
 //! **Invariant:** a value is in memory and in the environment of the job's programs; it is never written to the disk by the agent,
 //! nor into a log or an error.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::StatusCode;
 use serde::Deserialize;
+use serde_json::Value;
 
 use rekindle_wire::pubsub::decode_base64;
 
@@ -29,6 +31,8 @@ pub(crate) struct Secrets {
     metadata: Metadata,
     /// Values by version.
     known: Arc<Mutex<BTreeMap<String, String>>>,
+    /// Every value that was given to a program.
+    given: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl fmt::Debug for Secrets {
@@ -67,25 +71,57 @@ struct Why {
 /// Shorter ones may be words of the language.
 const MASKED_MIN: usize = 8;
 
-/// A text without these values, nor single lines of them: what is told of a program's end goes further than its output, to whoever hears
-/// of the job.
-pub(crate) fn masked(mut text: String, values: &[String]) -> String {
-    let lines = values.iter().flat_map(|value| value.lines());
-    let parts = values.iter().map(String::as_str).chain(lines).map(str::trim);
-    let mut parts: Vec<&str> = parts.filter(|part| part.len() >= MASKED_MIN).collect();
-    // The whole before its lines, so that one mark stands for it.
-    parts.sort_by_key(|part| std::cmp::Reverse(part.len()));
-    for part in parts {
-        if text.contains(part) {
-            text = text.replace(part, "***");
+/// A text without these values, in the forms in which programs print them: what is told of a program's end goes further than its output, to
+/// whoever hears of the job.
+pub(crate) fn masked(mut text: String, values: &BTreeSet<String>) -> String {
+    let mut forms: Vec<String> = values.iter().flat_map(|value| forms(value)).collect();
+    forms.retain(|form| form.len() >= MASKED_MIN);
+    // The whole before its parts, so that one mark stands for it.
+    forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+    for form in &forms {
+        if text.contains(form.as_str()) {
+            text = text.replace(form.as_str(), "***");
         }
     }
     text
 }
 
+/// A value and its lines, and what is secret by its name in a value of JSON or of lines `NAME=VALUE`; each as it is, as in an address, and
+/// as in quotes.
+fn forms(value: &str) -> Vec<String> {
+    let mut parts: Vec<String> =
+        std::iter::once(value).chain(value.lines()).map(|part| part.trim().to_owned()).collect();
+    if let Ok(json) = serde_json::from_str(value) {
+        leaves("", &json, &mut parts);
+    }
+    for (name, text) in value.lines().filter_map(|line| line.split_once('=')) {
+        leaves(name, &Value::String(text.trim().trim_matches(['"', '\'']).to_owned()), &mut parts);
+    }
+    let in_address = |part: &String| utf8_percent_encode(part, ADDRESS).to_string();
+    let in_quotes = |part: &String| serde_json::to_string(part).unwrap_or_default().trim_matches('"').to_owned();
+    parts.iter().flat_map(|part| [part.clone(), in_address(part), in_quotes(part)]).collect()
+}
+
+/// Texts whose name says that they are secret, and their lines.
+fn leaves(name: &str, value: &Value, parts: &mut Vec<String>) {
+    let name = name.to_ascii_lowercase();
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| leaves(name, value, parts)),
+        Value::Array(values) => values.iter().for_each(|value| leaves(&name, value, parts)),
+        Value::String(text) if ["key", "token", "secret", "pass", "pwd"].iter().any(|word| name.contains(word)) => {
+            parts.push(text.clone());
+            parts.extend(text.lines().map(str::to_owned));
+        }
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// What stays as it is in an address.
+const ADDRESS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
 impl Secrets {
     pub(crate) fn new(metadata: Metadata) -> Self {
-        Self { metadata, known: Arc::default() }
+        Self { metadata, known: Arc::default(), given: Arc::default() }
     }
 
     /// Reads all of them anew, as each attempt does: `latest` may be another one by now.
@@ -106,15 +142,31 @@ impl Secrets {
                     .await
                     .with_context(|| format!("cannot read the secret {version} for the variable {variable}"))?,
             };
+            self.given.lock().unwrap_or_else(PoisonError::into_inner).insert(value.clone());
             values.insert(variable.clone(), value);
         }
         Ok(values)
     }
 
-    /// The values of these secrets; none, if they are not known and cannot be read within `limit`.
-    pub(crate) async fn values_within(&self, wanted: &BTreeMap<String, String>, limit: Duration) -> Vec<String> {
-        let values = tokio::time::timeout(limit, self.values(wanted)).await;
-        values.ok().and_then(Result::ok).unwrap_or_default().into_values().collect()
+    /// Every value that a program was given, as far as this agent knows; what another agent gave is read now, for `limit` at most.
+    pub(crate) async fn given(&self, wanted: &BTreeMap<String, String>, limit: Duration) -> BTreeSet<String> {
+        let known = || self.given.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if known().is_empty() && !wanted.is_empty() {
+            let _ = tokio::time::timeout(limit, self.values(wanted)).await;
+        }
+        known()
+    }
+
+    /// Takes the values of these variables from a process that an earlier agent has begun: a secret may have another by now.
+    pub(crate) fn learn(&self, pid: i32, wanted: &BTreeMap<String, String>) {
+        if wanted.is_empty() {
+            return;
+        }
+        let Ok(environ) = std::fs::read(format!("/proc/{pid}/environ")) else { return };
+        let variables =
+            environ.split(|byte| *byte == 0).filter_map(|one| std::str::from_utf8(one).ok()?.split_once('='));
+        let values = variables.filter(|(name, _)| wanted.contains_key(*name)).map(|(_, value)| value.to_owned());
+        self.given.lock().unwrap_or_else(PoisonError::into_inner).extend(values);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
@@ -204,5 +256,37 @@ mod tests {
             let told = format!("{:?}", value_of(bad.as_bytes()).unwrap_err());
             assert!(!told.contains("hush"), "{told}");
         }
+    }
+
+    #[test]
+    fn values_are_masked_in_the_forms_in_which_programs_print_them_and_words_are_not() {
+        let given = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<BTreeSet<_>>();
+        let values = given(&["sk-12345678\n", "p@ss/w0rd+long==", "DB=x\nDB_PASS='hunter2-long'\n", "yes"]);
+        let text = "yes: sk-12345678 refused, https://u:p%40ss%2Fw0rd%2Blong%3D%3D@h/, db refuses hunter2-long";
+        assert_eq!(masked(text.to_owned(), &values), "yes: *** refused, https://u:***@h/, db refuses ***");
+        let account =
+            r#"{"type": "service_account", "private_key": "-----BEGIN KEY-----\nMIIEvQIBADAN\n-----END KEY-----\n"}"#;
+        let values = given(&[account]);
+        for (text, want) in [
+            (format!("KeyError: {account}"), "KeyError: ***"),
+            (format!("KeyError: {account:?}"), "KeyError: \"***\""),
+            ("bad line MIIEvQIBADAN".to_owned(), "bad line ***"),
+            ("a service_account is needed".to_owned(), "a service_account is needed"),
+        ] {
+            assert_eq!(masked(text, &values), want);
+        }
+        assert_eq!(masked("as it is".to_owned(), &given(&[])), "as it is");
+    }
+
+    #[tokio::test]
+    async fn what_an_earlier_agent_gave_is_learnt_from_the_program() {
+        let secrets = Secrets::new(Metadata::new("127.0.0.1:1").unwrap());
+        let wanted = [("REKINDLE_TEST_KEY".to_owned(), "projects/p/secrets/k/versions/latest".to_owned())].into();
+        let mut program =
+            std::process::Command::new("sleep").arg("100").env("REKINDLE_TEST_KEY", "older-value").spawn().unwrap();
+        secrets.learn(program.id() as i32, &wanted);
+        program.kill().unwrap();
+        program.wait().unwrap();
+        assert_eq!(secrets.given(&wanted, Duration::ZERO).await, ["older-value".to_owned()].into());
     }
 }

@@ -335,6 +335,10 @@ impl Machine {
             (Ok(Standing::Running(started)), _) | (Ok(Standing::Lost), Some(started)) => {
                 tracing::info!(program = name.as_str(), pid = started.family.program.pid, "runs");
                 self.live = Some(Live { name, started });
+                let work = self.state.attempt.as_ref().and_then(|attempt| attempt.work.as_ref());
+                if let Some(work) = work {
+                    self.parts.secrets.learn(started.family.program.pid, &work.secrets);
+                }
                 let attempt = self.state.attempt.as_ref().map_or(0, |attempt| attempt.number);
                 let (events, reaped, taken_over) = (self.events.clone(), self.reaped.clone(), self.taken_over.clone());
                 tokio::spawn(async move {

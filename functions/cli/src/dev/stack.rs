@@ -213,7 +213,7 @@ async fn emulator(options: &Options, binary: &Path, url: &str, last_port: u16) -
         seed: Some(options.seed),
         speed: options.speed,
         event_push_url: Some(format!("{url}/functions/tpu-events")),
-        worker_env: worker_env(options.speed, options.log_backlog),
+        worker_env: worker_env(options.speed, options.log_backlog, world::secret_manager()),
         // The agent has nobody else, and a program that sends SIGTERM to every process of its user ends both.
         restarts_scripts: true,
         away_limit: options.away_limit,
@@ -245,8 +245,8 @@ async fn emulator(options: &Options, binary: &Path, url: &str, last_port: u16) -
     })
 }
 
-/// The agent's own waits, divided as all others, and its bound.
-fn worker_env(speed: f64, log_backlog: Option<u64>) -> BTreeMap<String, String> {
+/// The agent's own waits, divided as all others, its bound, and where it reads secrets.
+fn worker_env(speed: f64, log_backlog: Option<u64>, secret_manager: Option<String>) -> BTreeMap<String, String> {
     let millis = |normal: f64, least: f64| format!("{:.0}", (normal / speed).max(least));
     let bound = log_backlog.map(|bytes| ("REKINDLE_LOG_BACKLOG_BYTES".to_owned(), bytes.to_string()));
     let waits = [
@@ -255,7 +255,8 @@ fn worker_env(speed: f64, log_backlog: Option<u64>) -> BTreeMap<String, String> 
         // Less than `Settings::outputs_wait` at any speed: else a machine goes while its agent still collects.
         ("REKINDLE_OUTPUTS_MS".to_owned(), millis(240_000.0, 0.0)),
     ];
-    waits.into_iter().chain(bound).collect()
+    let secrets = secret_manager.map(|host| (world::SECRET_MANAGER.to_owned(), host));
+    waits.into_iter().chain(bound).chain(secrets).collect()
 }
 
 /// Refuses a store file that is gone, or empty, before another is made in its place. With the emulator of Firestore the store is
@@ -381,13 +382,20 @@ mod tests {
     }
 
     #[test]
+    fn workers_read_secrets_where_they_are_lent_from() {
+        let env = |host: Option<&str>| worker_env(1.0, None, host.map(str::to_owned));
+        assert_eq!(env(Some("127.0.0.1:9"))["SECRET_MANAGER_EMULATOR_HOST"], "127.0.0.1:9");
+        assert!(!env(None).contains_key("SECRET_MANAGER_EMULATOR_HOST"));
+    }
+
+    #[test]
     fn agents_give_up_their_outputs_before_their_machine_goes_at_any_speed() {
         #[derive(clap::Parser)]
         struct Alone {
             #[command(flatten)]
             agent: rekindle_agent::AgentArgs,
         }
-        let given = |speed: f64| worker_env(speed, None)["REKINDLE_OUTPUTS_MS"].parse::<u64>().unwrap();
+        let given = |speed: f64| worker_env(speed, None, None)["REKINDLE_OUTPUTS_MS"].parse::<u64>().unwrap();
         for speed in [0.01, 1.0, 10.0, 1000.0] {
             let kept = rekindle_core::settings::Settings::local().scaled(speed).outputs_wait;
             assert!(std::time::Duration::from_millis(given(speed)) < kept, "{speed}");

@@ -41,10 +41,18 @@ pub(crate) fn deployment(places: &Places, api_url: &str, metadata: BTreeMap<Stri
     }
 }
 
+/// Names what stands in for Secret Manager, for agents too.
+pub(super) const SECRET_MANAGER: &str = "SECRET_MANAGER_EMULATOR_HOST";
+
+/// What stands in for Secret Manager, HOST:PORT; none as a rule.
+pub(super) fn secret_manager() -> Option<String> {
+    std::env::var(SECRET_MANAGER).ok().filter(|host| !host.is_empty())
+}
+
 /// Everyone may do everything; secrets are lent where workers find something that has them.
 fn access() -> Access {
     let mut access = Access::open();
-    if std::env::var_os("SECRET_MANAGER_EMULATOR_HOST").is_none_or(|host| host.is_empty()) {
+    if secret_manager().is_none() {
         for borrow in access.borrow.values_mut() {
             borrow.secrets.clear();
         }

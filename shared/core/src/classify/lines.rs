@@ -163,6 +163,13 @@ pub(super) fn plain(text: &str) -> Cow<'_, [u8]> {
     ESCAPE.replace_all(text.as_bytes(), &b""[..])
 }
 
+/// A text without terminal escape sequences, and without control characters but those that end lines and the tabulator.
+pub fn without_escapes(text: &str) -> String {
+    let text = plain(text);
+    let is_kept = |c: &char| matches!(c, '\n' | '\r' | '\t') || !c.is_control();
+    String::from_utf8_lossy(&text).chars().filter(is_kept).collect()
+}
+
 /// Splits a text into streams of lines: one stream, or one for each mark if several sources are merged.
 pub(super) fn streams(text: &[u8]) -> Vec<Vec<Line<'_>>> {
     let mut groups: Vec<(&[u8], Vec<Line<'_>>)> = Vec::new();

@@ -30,5 +30,6 @@ pub use evidence::{
     CaseAction, Evidence, EvidenceLine, Exit, NodeFact, NoticeFact, Outcome, SignalSender, Stage, Verdict,
     WorkerEvidence,
 };
+pub use lines::without_escapes;
 pub use shorten::shorten;
 pub use verdict::classify;

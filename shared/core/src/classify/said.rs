@@ -1,6 +1,10 @@
 //! What a worker said last, for a person, where nothing that is known says why it ended.
 
-use super::lines::{Level, is_progress, level, plain};
+use std::sync::LazyLock;
+
+use regex::bytes::Regex;
+
+use super::lines::{Level, fixed, is_progress, level, plain};
 
 /// So many lines are quoted.
 const SHOWN: usize = 2;
@@ -22,7 +26,7 @@ pub(super) fn last_words(tail: &str) -> String {
         let is_shown = follows_warning && raw.starts_with(b" ");
         let is_quiet = level(raw) < Level::Unsaid;
         follows_warning = is_quiet || is_shown;
-        all.push((is_quiet || is_shown || is_progress(raw), line));
+        all.push((is_quiet || is_shown || is_progress(raw) || is_bar(&line), line));
     }
     let loud: Vec<&String> = all.iter().filter(|(is_noise, _)| !is_noise).map(|(_, line)| line).collect();
     let lines = if loud.is_empty() { all.iter().map(|(_, line)| line).collect() } else { loud };
@@ -31,12 +35,18 @@ pub(super) fn last_words(tail: &str) -> String {
 
 /// Without what only a terminal understands, or what turns the text around it.
 fn visible(raw: &[u8]) -> String {
-    let turns =
-        |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    let turns = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2028}' | '\u{2029}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
     let text = String::from_utf8_lossy(raw);
     let text: String =
         text.chars().map(|c| if c == '\t' { ' ' } else { c }).filter(|c| !c.is_control() && !turns(*c)).collect();
     text.trim().to_owned()
+}
+
+/// A bar of progress, whatever it counts; and what a well-known logger says as it leaves.
+fn is_bar(line: &str) -> bool {
+    static BAR: LazyLock<Regex> =
+        LazyLock::new(|| fixed(r"\d%\||\d+/\d+ \[\d+:\d\d|\[\d+:\d\d, *[\d.?]+ ?\w*/s\]|^wandb: "));
+    BAR.is_match(line.as_bytes())
 }
 
 fn cut(line: &str) -> String {
@@ -66,6 +76,11 @@ mod tests {
             ("step 1 loss 2\nstep 2 loss 1\n", "step 1 loss 2 | step 2 loss 1"),
             ("why\r 10%|#  | 1/10 [00:01<00:09]\r 20%|## | 2/10 [00:02<00:08]\n----\n", "why"),
             ("\u{1b}[31mred end\u{1b}[0m\u{1b}]0;title\u{7} \"q\" \u{7}\0\u{202e}rtl\n\u{1b}[K\n", "red end \"q\" rtl"),
+            (
+                "the reason: nan\nLoading: 100%|██| 10/10 [00:02<00:00]\nDownloading data: 3.2MB [00:01, 3.1MB/s]\n",
+                "the reason: nan",
+            ),
+            ("why\nwandb: Synced 5 W&B file(s)\nwandb: Find logs at: x\n", "why"),
             ("\0\0\0\0", ""),
             ("", ""),
         ] {
