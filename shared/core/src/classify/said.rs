@@ -35,7 +35,10 @@ pub(super) fn last_words(tail: &str) -> String {
 
 /// Without what only a terminal understands, or what turns the text around it.
 fn visible(raw: &[u8]) -> String {
-    let turns = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2028}' | '\u{2029}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
+    let turns = |c: char| {
+        matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+            || matches!(c, '\u{e0000}'..='\u{e007f}')
+    };
     let text = String::from_utf8_lossy(raw);
     let text: String =
         text.chars().map(|c| if c == '\t' { ' ' } else { c }).filter(|c| !c.is_control() && !turns(*c)).collect();
