@@ -494,6 +494,11 @@ impl Generation {
         self.chips / (self.slices * self.workers).max(1)
     }
 
+    /// True while neither an accepted create nor a look has shown that what has its name, if anything, is this job's.
+    pub fn is_unproved(&self) -> bool {
+        matches!(self.create, Create::Intended | Create::Failed { .. }) && self.seen_at.is_none()
+    }
+
     /// True if what has its name is not this job's: it is never deleted.
     pub fn is_somebody_elses(&self) -> bool {
         matches!(&self.create, Create::Failed { error, .. } if error.kind == CreateErrorKind::NameTaken)

@@ -42,7 +42,7 @@ impl Engine {
                     None => None,
                 },
                 Effect::DeleteGeneration { generation } => match job.generation(*generation) {
-                    Some(g) => Some(self.delete(g).await),
+                    Some(g) => Some(self.delete(job, g).await),
                     None => None,
                 },
                 Effect::PublishEvents => self.publish(job, began).await,
@@ -76,18 +76,38 @@ impl Engine {
             }
             Ok(Some(_)) => EffectOutcome::CreateRefused {
                 generation,
-                error: CreateError {
-                    kind: CreateErrorKind::NameTaken,
-                    message: format!("{} exists in {} and is not this job's", g.name, g.placement.zone),
-                },
+                error: CreateError { kind: CreateErrorKind::NameTaken, message: not_this_jobs(g) },
             },
             Ok(None) => EffectOutcome::CreateUnclear { generation, why: "the name exists, but a read says 404".into() },
             Err(error) => EffectOutcome::CreateUnclear { generation, why: error.to_string() },
         }
     }
 
-    async fn delete(&self, g: &Generation) -> EffectOutcome {
+    async fn delete(&self, job: &Job, g: &Generation) -> EffectOutcome {
         let generation = g.number;
+        let failed = |error: &TpuError| {
+            let why = error.to_string();
+            if matches!(error, TpuError::Denied(_)) {
+                alert_of_denial(g, &why);
+            }
+            EffectOutcome::DeleteFailed { generation, why }
+        };
+        // A delete goes by the name alone, which somebody else may have taken.
+        if g.is_unproved() {
+            match self.ports.tpu.get(&slice_ref(g)).await {
+                Ok(Some(view))
+                    if names::are_labels_of(
+                        &view.labels,
+                        &self.installation.id,
+                        &job.id,
+                        generation,
+                        &job.spec_hash,
+                    ) => {}
+                Ok(Some(_)) => return EffectOutcome::DeleteFailed { generation, why: not_this_jobs(g) },
+                Ok(None) => return EffectOutcome::DeleteNotFound { generation },
+                Err(error) => return failed(&error),
+            }
+        }
         match self.ports.tpu.delete(&slice_ref(g)).await {
             Ok(_) => EffectOutcome::DeleteSent { generation },
             Err(TpuError::NotFound) => EffectOutcome::DeleteNotFound { generation },
@@ -95,15 +115,9 @@ impl Engine {
             Err(error @ TpuError::State(_)) => match self.ports.tpu.get(&slice_ref(g)).await {
                 Ok(Some(view)) if view.state == SliceState::Deleting => EffectOutcome::DeleteSent { generation },
                 Ok(None) => EffectOutcome::DeleteNotFound { generation },
-                Ok(Some(_)) | Err(_) => EffectOutcome::DeleteFailed { generation, why: error.to_string() },
+                Ok(Some(_)) | Err(_) => failed(&error),
             },
-            Err(error) => {
-                let why = error.to_string();
-                if matches!(error, TpuError::Denied(_)) {
-                    alert_of_denial(g, &why);
-                }
-                EffectOutcome::DeleteFailed { generation, why }
-            }
+            Err(error) => failed(&error),
         }
     }
 
@@ -168,6 +182,10 @@ impl Engine {
             request_id: request_id(&self.installation.secret, job, g),
         }
     }
+}
+
+fn not_this_jobs(g: &Generation) -> String {
+    format!("{} exists in {} and is not this job's", g.name, g.placement.zone)
 }
 
 /// A delete is tried each minute until it is allowed, which a person must see to; told once for each answer.

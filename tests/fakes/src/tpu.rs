@@ -3,7 +3,7 @@
 //! Without a script a create makes a slice that is `Creating` and a pending operation; [`FakeTpu::finish`] or
 //! [`FakeTpu::set_instant`] makes it READY. A delete makes it `Deleting`; [`FakeTpu::vanish`] takes it away.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -54,6 +54,7 @@ struct State {
     operation_reads: VecDeque<Script>,
     lists: VecDeque<Script>,
     unreachable: Vec<String>,
+    hidden: BTreeSet<String>,
     instant: bool,
     numbers: u64,
 }
@@ -104,6 +105,16 @@ impl FakeTpu {
     /// How the next list ends.
     pub fn script_list(&self, script: Script) {
         self.lock().lists.push_back(script);
+    }
+
+    /// Reads of what has this name answer 404, or do so no more.
+    pub fn set_hidden(&self, name: &str, hidden: bool) {
+        let names = &mut self.lock().hidden;
+        if hidden {
+            names.insert(name.to_owned())
+        } else {
+            names.remove(name)
+        };
     }
 
     /// Zones that lists cannot read.
@@ -318,7 +329,8 @@ impl TpuApi for FakeTpu {
         state.calls.push(Call::Get(slice.clone()));
         let script = state.gets.pop_front();
         before(script.as_ref())?;
-        let seen = state.slices.get(slice).map(|s| s.listed.view.clone());
+        let shown = state.slices.get(slice).filter(|s| !state.hidden.contains(&s.listed.slice.name));
+        let seen = shown.map(|s| s.listed.view.clone());
         after(script, Ok(seen))
     }
 

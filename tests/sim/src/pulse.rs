@@ -90,7 +90,9 @@ pub(crate) fn fresh(world: &World, job: &str, path: &str, body: &Body, known: i6
     }
     let report = decode::<WorkerReport>(path, body).ok().filter(|r| r.state == WorkerState::Running)?;
     let fleet = lock(&world.fleet);
-    let runs = |vm: &&Vm| vm.key == report.key && vm.attempt.as_ref().is_some_and(|a| a.number == report.attempt);
+    // A machine of an earlier generation may have been told of the same attempt: its end.
+    let is_of = |vm: &Vm| vm.generation == report.generation && vm.key == report.key;
+    let runs = |vm: &&Vm| is_of(vm) && vm.attempt.as_ref().is_some_and(|a| a.number == report.attempt);
     let vm = fleet.of_job(job).find(runs)?;
     let at = beat(world, vm, report.attempt).filter(|at| *at > known)?;
     let told = progress(world, &fleet, vm, at);

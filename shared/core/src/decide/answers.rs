@@ -208,3 +208,25 @@ fn a_slice_that_stays_unhealthy_is_charged_once_with_the_end_that_was_answered_i
         failed.message
     );
 }
+
+#[test]
+fn what_a_person_says_before_a_failure_is_final_is_obeyed_however_late_it_is_looked_at() {
+    use super::{Command, apply_command};
+    let job = running_by(&json!({"overrides": {"infra_grpc": "fail"}}));
+    let ready = in_state(&job, SliceState::Ready);
+    let settling = look(&job, &ready, broken(4), 100);
+    assert_eq!((settling.reason, settling.outcome), (Reason::Settling, None), "{}", settling.message);
+    // No tick came for an hour.
+    let late = |command| {
+        let told = apply_command(&settling, command, at(3600)).unwrap().unwrap();
+        look(&told, &ready, broken(4), 3601)
+    };
+    let cancelled = late(Command::Cancel);
+    assert_eq!((cancelled.outcome, cancelled.reason), (Some(Outcome::Cancelled), Reason::CancelRequested));
+    let paused = late(Command::Pause);
+    assert_eq!((paused.outcome, paused.desired, &paused.settling), (None, Desired::Pause, &None));
+    let restarted = late(Command::Restart { new_slice: false, from_scratch: false });
+    assert_eq!((restarted.outcome, restarted.last_attempt), (None, 2), "{}", restarted.message);
+    // Nobody said anything.
+    assert_eq!(look(&settling, &ready, broken(4), 3601).outcome, Some(Outcome::Failed));
+}

@@ -46,6 +46,10 @@ impl Pass<'_> {
             self.job.settling = None;
             return;
         }
+        // What somebody said before the end is final is obeyed, however late it is looked at.
+        if self.job.desired != Desired::Run || self.job.restart.is_some() {
+            return;
+        }
         if self.now < settling.until {
             self.wake(settling.until);
             return;

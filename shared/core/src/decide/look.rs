@@ -227,8 +227,7 @@ impl Pass<'_> {
     fn read_other(&self, g: &Generation, view: &SliceView) -> Option<Meaning> {
         // A create whose answer was lost took effect, if it carries our labels; else the name is somebody else's. The same of one that was
         // refused for another reason: what is there is not deleted unless it is ours.
-        let unproved = matches!(g.create, Create::Intended | Create::Failed { .. }) && g.seen_at.is_none();
-        if !unproved || self.is_ours(g, view) {
+        if !g.is_unproved() || self.is_ours(g, view) {
             return None;
         }
         if g.is_somebody_elses() {

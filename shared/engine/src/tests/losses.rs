@@ -3,11 +3,14 @@
 use serde_json::json;
 
 use rekindle_core::classify::Exit;
+use rekindle_core::decide::Command;
 use rekindle_core::failure::FailureKind;
 use rekindle_core::job::Phase;
 use rekindle_core::observation::{CreateError, CreateErrorKind, SliceState};
 use rekindle_core::policy::Action;
 use rekindle_core::reason::Reason;
+use rekindle_fakes::Script;
+use rekindle_ports::tpu::TpuError;
 
 use super::rig::Rig;
 
@@ -279,33 +282,35 @@ async fn preempted_while_creating_is_a_lost_generation() {
     assert_eq!(rig.fakes.tpu.slices().len(), 1);
 }
 
-#[tokio::test]
-async fn an_orphan_is_swept_and_a_foreign_node_never() {
+/// A READY node with this installation's label, so many seconds old.
+fn put(rig: &Rig, name: &str, installation: &str, age: i64) {
     use rekindle_core::observation::{Health, SliceLabels, SliceView};
     use rekindle_ports::tpu::{Listed, SliceRef};
-    let mut rig = running().await;
-    let put = |rig: &Rig, name: &str, installation: &str, age: i64| {
-        let view = SliceView {
-            state: SliceState::Ready,
-            ended: false,
-            health: Health::Healthy,
-            addresses: vec![vec!["10.9.9.9".into()]].into(),
-            labels: SliceLabels { installation: installation.into(), ..SliceLabels::default() },
-            created_at: None,
-            error: None,
-            note: None,
-            made: Vec::new(),
-        };
-        rig.fakes.tpu.insert(Listed {
-            slice: SliceRef { zone: "us-central1-a".into(), name: name.into(), via: rekindle_core::job::Via::Node },
-            accelerator: "v5litepod-4".into(),
-            preemptible: true,
-            reserved: false,
-            view,
-            owned_by: None,
-            created_at: Some(rig.now() - jiff::SignedDuration::from_secs(age)),
-        });
+    let view = SliceView {
+        state: SliceState::Ready,
+        ended: false,
+        health: Health::Healthy,
+        addresses: vec![vec!["10.9.9.9".into()]].into(),
+        labels: SliceLabels { installation: installation.into(), ..SliceLabels::default() },
+        created_at: None,
+        error: None,
+        note: None,
+        made: Vec::new(),
     };
+    rig.fakes.tpu.insert(Listed {
+        slice: SliceRef { zone: "us-central1-a".into(), name: name.into(), via: rekindle_core::job::Via::Node },
+        accelerator: "v5litepod-4".into(),
+        preemptible: true,
+        reserved: false,
+        view,
+        owned_by: None,
+        created_at: Some(rig.now() - jiff::SignedDuration::from_secs(age)),
+    });
+}
+
+#[tokio::test]
+async fn an_orphan_is_swept_and_a_foreign_node_never() {
+    let mut rig = running().await;
     put(&rig, "rk-abcdef-gone-g1", "abcdef", 0);
     for _ in 0..590 {
         rig.second().await;
@@ -321,6 +326,45 @@ async fn an_orphan_is_swept_and_a_foreign_node_never() {
     for kept in ["rk-abcdef-young-g1", "rk-abcdef-train-g9", "somebody-else"] {
         assert!(names.contains(&kept.to_owned()), "{kept}");
     }
+}
+
+#[tokio::test]
+async fn what_has_the_name_of_a_slice_and_no_read_shows_is_not_deleted_by_its_name() {
+    let elsewhere = json!({"tpu": {"accelerator": "v5litepod-16", "zones": ["us-central1-a"]}});
+    for end in ["limit", "cancel"] {
+        let mut rig = Rig::new().await;
+        put(&rig, &Rig::name(1), "zzzzzz", 1200);
+        rig.fakes.tpu.set_hidden(&Rig::name(1), true);
+        rig.submit(elsewhere.clone()).await;
+        rig.until(60, "asked again", |j| j.generations.first().is_some_and(|g| g.create_tries > 1)).await;
+        if end == "cancel" {
+            rig.command(Command::Cancel, "a").await;
+            rig.until_phase(Phase::Cancelled, 300).await;
+        } else {
+            // After the limit of a create it goes on under another name.
+            let job = rig.until_phase(Phase::Running, 1500).await;
+            assert_eq!((job.last_generation, job.last_attempt), (2, 2));
+        }
+        assert_eq!(rig.deletes(), 0, "{end}");
+        let names: Vec<String> = rig.fakes.tpu.slices().into_iter().map(|l| l.slice.name.clone()).collect();
+        assert!(names.contains(&Rig::name(1)), "{end}: {names:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_create_without_an_answer_made_is_deleted_once_a_read_shows_that_it_is_ours() {
+    let mut rig = Rig::new().await;
+    rig.create_secs = 10_000;
+    rig.fakes.tpu.script_create(Script::After(TpuError::Unclear("the connection broke".into())));
+    rig.fakes.tpu.set_hidden(&Rig::name(1), true);
+    rig.submit(json!({})).await;
+    rig.until(30, "not answered", |j| j.generations.first().is_some_and(|g| g.create_tries > 0)).await;
+    rig.command(Command::Cancel, "a").await;
+    rig.seconds(5).await;
+    assert_eq!((rig.deletes(), rig.fakes.tpu.slices().len()), (0, 1));
+    rig.fakes.tpu.set_hidden(&Rig::name(1), false);
+    rig.until_phase(Phase::Cancelled, 300).await;
+    assert_eq!((rig.deletes(), rig.fakes.tpu.slices().len()), (1, 0));
 }
 
 #[tokio::test]

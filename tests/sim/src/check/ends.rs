@@ -52,7 +52,8 @@ pub(crate) fn overdue(world: &World) -> Option<String> {
     let checks = lock(&world.checks);
     let late = checks.jobs.values().filter(|job| !job.phase.is_terminal()).find(|job| {
         let own = world.job_plan(&job.id).map_or(0, |plan| work(plan) + SLACK);
-        let from = world.plan.calm_from().max(micros(job.created_at));
+        let begun = checks.messages.restarted_at(&job.id).max(Some(micros(job.created_at)));
+        let from = world.plan.calm_from().max(begun.unwrap_or(0));
         world.now() > from + if is_limited { all } else { own }
     })?;
     let after = (world.now() - world.plan.calm_from()) / MIN;

@@ -24,12 +24,19 @@ pub(super) struct Messages {
     done: BTreeMap<(String, String), u32>,
     /// Jobs whose cancel was acknowledged before their end.
     cancelled: BTreeSet<JobId>,
+    /// When a restart was last carried out: a message may come hours late, and the work begins again.
+    restarted: BTreeMap<String, i64>,
 }
 
 impl Messages {
     /// Whether a cancel of this job was acknowledged before its end.
     pub(super) fn must_be_cancelled(&self, job: &JobId) -> bool {
         self.cancelled.contains(job)
+    }
+
+    /// When a restart of this job was last carried out.
+    pub(super) fn restarted_at(&self, job: &JobId) -> Option<i64> {
+        self.restarted.get(job.as_str()).copied()
     }
 }
 
@@ -42,6 +49,9 @@ pub(super) fn entry(world: &World, messages: &mut Messages, job: &str, entry: &H
     }
     if !matches!(cause, "cancel" | "pause" | "unpause" | "restart" | "wake" | "submit") {
         return None;
+    }
+    if cause == "restart" {
+        messages.restarted.insert(job.to_owned(), world.now());
     }
     let done = messages.done.entry((job.to_owned(), cause.to_owned())).or_default();
     *done += 1;
