@@ -173,6 +173,11 @@ impl Bill {
         self.tpu_wait_seconds() * SECOND / self.usd()
     }
 
+    /// US dollars of what was counted, without the time that is assumed for these.
+    pub(crate) fn usd_counted(&self) -> f64 {
+        self.usd() - self.tpu_wait_seconds() * SECOND
+    }
+
     /// US dollars.
     pub(crate) fn usd(&self) -> f64 {
         self.requests as f64 * REQUEST
