@@ -5,15 +5,52 @@ data "google_project" "this" {
 }
 
 locals {
+  # What may stand in the variables without a type, which check it.
+  fields = {
+    entry  = ["accelerator", "zone", "kind", "max_chips", "usd_per_chip_hour"]
+    limits = ["max_chips", "max_usd_per_day"]
+    rule   = ["who", "whose", "may"]
+    borrow = ["service_accounts", "secrets", "capacity"]
+    part   = ["accelerator", "zone", "kind"]
+  }
+  # Families of the catalogue: a test compares.
+  families = ["v2", "v3", "v4", "v5litepod", "v5p", "v6e"]
+
   # Above the ports of TPU runtimes; the workers listen there on their own addresses.
   bell_port = 8478
   bucket    = "${var.project}-rekindle"
-  regions   = toset([for c in var.capacity : regex("^(.+)-[a-z0-9]+$", c.zone)[0]])
+  regions   = toset([for c in local.capacity : regex("^(.+)-[a-z0-9]+$", c.zone)[0]])
+
+  # What the services read: nothing that they do not know, and null for what is not said.
+  capacity = [for c in var.capacity : {
+    accelerator       = c.accelerator
+    zone              = c.zone
+    kind              = c.kind
+    max_chips         = tonumber(lookup(c, "max_chips", null))
+    usd_per_chip_hour = tonumber(c.usd_per_chip_hour)
+  }]
+  owner_limits = { for owner, limits in var.owner_limits : owner => {
+    max_chips       = tonumber(lookup(limits, "max_chips", null))
+    max_usd_per_day = tonumber(lookup(limits, "max_usd_per_day", null))
+  } }
+  policy = {
+    rules = [for r in lookup(var.policy, "rules", null)[*] : { who = r.who, whose = r.whose, may = r.may }]
+    borrow = { for owner, b in merge(lookup(var.policy, "borrow", null)) : owner => {
+      service_accounts = lookup(b, "service_accounts", null)[*]
+      secrets          = lookup(b, "secrets", null)[*]
+      # Absent: all of it; empty: nothing.
+      capacity = lookup(b, "capacity", null) == null ? null : [for part in lookup(b, "capacity", null)[*] : {
+        accelerator = lookup(part, "accelerator", null)
+        zone        = lookup(part, "zone", null)
+        kind        = lookup(part, "kind", null)
+      }]
+    } }
+  }
 
   # The policy lends accounts and secrets to owners. A job reads its secrets as the account that it runs as, so this account must be able to
   # read what is lent to whoever may name it; a prefix may be of a secret's name, or of one of its versions.
   lent_secrets = { for account in var.worker_accounts : account => [for secret in var.worker_secrets : secret if anytrue([
-    for lent in values(var.policy.borrow) : (contains(lent.service_accounts, account) || contains(lent.service_accounts, "*")) && anytrue([
+    for lent in values(local.policy.borrow) : (contains(lent.service_accounts, account) || contains(lent.service_accounts, "*")) && anytrue([
       for prefix in lent.secrets : startswith("projects/${var.project}/secrets/${secret}/versions/", prefix) || startswith(prefix, "projects/${var.project}/secrets/${secret}/versions/")
     ])
   ])] }
@@ -80,7 +117,7 @@ module "service" {
     REKINDLE_DATABASE               = module.store.database
     REKINDLE_BUCKET                 = "gs://${local.bucket}"
     REKINDLE_BUCKET_REGIONS         = join(",", [for l in var.bucket_locations : lower(l)])
-    REKINDLE_CAPACITY               = jsonencode(var.capacity)
+    REKINDLE_CAPACITY               = jsonencode(local.capacity)
     REKINDLE_MAX_CHIPS              = tostring(var.max_chips)
     REKINDLE_MAX_USD_PER_DAY        = tostring(var.max_usd_per_day)
     REKINDLE_WORKER_SERVICE_ACCOUNT = module.identity.emails["worker"]
@@ -92,8 +129,8 @@ module "service" {
     REKINDLE_PEOPLE                 = join(",", var.people)
     REKINDLE_PEOPLE_AUDIENCES       = local.gcloud_client
     REKINDLE_ADMINS                 = join(",", var.admins)
-    REKINDLE_OWNER_LIMITS           = jsonencode(var.owner_limits)
-    REKINDLE_POLICY                 = jsonencode(var.policy)
+    REKINDLE_OWNER_LIMITS           = jsonencode(local.owner_limits)
+    REKINDLE_POLICY                 = jsonencode(local.policy)
     REKINDLE_TASKS_LOCATION         = var.region
     REKINDLE_TASKS_QUEUE            = "rekindle-wakeups"
     REKINDLE_TASKS_SERVICE_ACCOUNT  = module.identity.emails["tasks"]

@@ -32,8 +32,10 @@ pub(crate) fn declare(context: &mut Context<'_>) {
         ("regexall", 2, regexall),
         ("split", 2, split),
         ("startswith", 2, startswith),
-        ("tostring", 1, tostring),
+        ("tonumber", 1, tonumber),
         ("toset", 1, toset),
+        ("tostring", 1, tostring),
+        ("trimsuffix", 2, trimsuffix),
         ("upper", 1, upper),
         ("values", 1, values),
     ];
@@ -200,6 +202,22 @@ fn tostring(args: FuncArgs) -> Answer {
     Ok(text(&args[0])?.into())
 }
 
+fn tonumber(args: FuncArgs) -> Answer {
+    match &args[0] {
+        Value::String(text) => {
+            let number: f64 = text.parse().map_err(|_| format!("no number: {text}"))?;
+            Ok(if number.fract() == 0.0 { whole(number) } else { Value::from(number) })
+        }
+        value @ (Value::Number(_) | Value::Null) => Ok(value.clone()),
+        value @ (Value::Bool(_) | Value::Array(_) | Value::Object(_)) => Err(format!("no number: {value}")),
+    }
+}
+
+fn trimsuffix(args: FuncArgs) -> Answer {
+    let (text, end) = two_texts(&args)?;
+    Ok(text.strip_suffix(&end).unwrap_or(&text).into())
+}
+
 fn toset(args: FuncArgs) -> Answer {
     let texts: Result<Vec<String>, String> = list(&args[0])?.iter().map(text).collect();
     let set: std::collections::BTreeSet<String> = texts?.into_iter().collect();
@@ -209,8 +227,14 @@ fn toset(args: FuncArgs) -> Answer {
 fn merge(args: FuncArgs) -> Answer {
     let mut all = hcl::Map::new();
     for map in args.into_values() {
-        let Value::Object(map) = map else { return Err(format!("no map: {map}")) };
-        all.extend(map);
+        match map {
+            Value::Object(map) => all.extend(map),
+            // As Terraform: what is not given adds nothing.
+            Value::Null => {}
+            other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+                return Err(format!("no map: {other}"));
+            }
+        }
     }
     Ok(all.into())
 }

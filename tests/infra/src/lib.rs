@@ -33,6 +33,8 @@ mod schema;
 #[cfg(test)]
 mod served;
 #[cfg(test)]
+mod slips;
+#[cfg(test)]
 mod standins;
 #[cfg(test)]
 mod tools;

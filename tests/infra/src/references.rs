@@ -163,7 +163,7 @@ impl Check<'_> {
     fn reference(&mut self, names: &[String], by: &str) {
         let path = names.join(".");
         let in_resource = by == "resource";
-        if by != "variable" {
+        if by != "variable" || names[0] == "local" {
             // That a validation looks at a variable is no use of it.
             self.used.insert(names.iter().take(2).cloned().collect::<Vec<_>>().join("."));
         }

@@ -158,8 +158,8 @@ fn terraform(at: &Path, words: &[&str]) -> Option<(bool, String)> {
     Some((output.status.success(), said))
 }
 
-/// Plans `below` with these variables; what Terraform says, and whether it is content.
-fn planned(below: &str, variables: &str) -> Option<(bool, String)> {
+/// Plans `below`, a folder of `infra/`, with these variables; what Terraform says, and whether it is content.
+pub(crate) fn planned(below: &str, variables: &str) -> Option<(bool, String)> {
     let folder = stand_ins();
     let at = folder.path().join(below);
     let (is_ready, said) = terraform(&at, &["init", "-no-color", "-input=false"])?;
@@ -244,7 +244,7 @@ fn bootstrap_makes_no_bucket_that_no_zone_could_use() {
 }
 
 /// Whether Terraform refuses the example with other values of some variables, with each of these words.
-fn refuses(other: &str, words: &[&str]) {
+pub(crate) fn refuses(other: &str, words: &[&str]) {
     let mut variables = example_variables();
     variables.extend(tfvars(other));
     let Some((is_content, said)) = planned("envs/example", &hcl::to_string(&variables).unwrap()) else {
@@ -267,7 +267,7 @@ fn terraform_refuses_wrong_variables() {
             "us-central1-a is a zone",
             "A whole number of chips",
             "Not below zero",
-            "Neither usd_per_chip_hour nor max_chips",
+            "usd_per_chip_hour may not be below zero",
             "No zone of capacity lies in bucket_locations",
         ],
     );

@@ -425,27 +425,6 @@ fn the_example_asks_for_few_things() {
 }
 
 #[test]
-fn wrong_variables_are_refused() {
-    for (name, value) in [
-        ("capacity", "[]"),
-        ("capacity", r#"[{ accelerator = "v6e-1", zone = "us-central1-a", kind = "cheap", usd_per_chip_hour = 1 }]"#),
-        ("capacity", r#"[{ accelerator = "v6e-1", zone = "us-central1", kind = "spot", usd_per_chip_hour = 1 }]"#),
-        ("people", r#"["group:all@example.com"]"#),
-        ("people", r#"["*"]"#),
-        ("admins", r#"["eve@example.com"]"#),
-        ("bucket_locations", "[]"),
-        ("image", r#""us-docker.pkg.dev/p/r/server:latest""#),
-        ("agent_sha256", r#""abc""#),
-    ] {
-        let mut variables = example_variables();
-        variables.extend(crate::plan::tfvars(&format!("{name} = {value}")));
-        let planned = std::panic::catch_unwind(|| plan(&infra().join("envs/example"), &variables));
-        let why = *planned.expect_err(&format!("{name} = {value} is taken")).downcast::<String>().unwrap();
-        assert!(why.contains("is refused"), "{name} = {value}: {why}");
-    }
-}
-
-#[test]
 fn nothing_of_a_job_is_deleted_by_age() {
     let module = Module::read(&infra().join("modules/bootstrap"));
     let is_bucket = |b: &&hcl::Block| {

@@ -1,5 +1,10 @@
 # Before the image can be published and the rest applied.
 
+locals {
+  # What may stand in an entry of capacity, as the environment takes it: a test compares.
+  fields = ["accelerator", "zone", "kind", "max_chips", "usd_per_chip_hour"]
+}
+
 module "bootstrap" {
   source = "../../../modules/bootstrap"
 

@@ -19,6 +19,19 @@ variable "bucket_locations" {
 }
 
 variable "capacity" {
-  description = "What may be created: of it only the zones are looked at here, before a bucket is made that none of them could use."
-  type        = list(object({ zone = string }))
+  description = "What may be created: of it the zones are looked at here, before a bucket is made that none of them could use."
+  # Of no type, for a type would drop what is not spelled rightly without a word.
+  type     = any
+  nullable = false
+
+  validation {
+    condition = alltrue([for c in var.capacity : alltrue([for name in keys(c) : contains(local.fields, name)])])
+    error_message = "An entry of capacity has ${join(", ", local.fields)}; not ${join(", ", distinct(flatten([
+      for c in var.capacity : [for name in keys(c) : name if !contains(local.fields, name)]
+    ])))}."
+  }
+  validation {
+    condition     = alltrue([for c in var.capacity : lookup(c, "zone", null) != null])
+    error_message = "An entry of capacity needs a zone."
+  }
 }
