@@ -87,7 +87,6 @@ module "identity" {
   region                    = var.region
   database                  = module.store.database
   bucket                    = local.bucket
-  registry                  = "rekindle"
   services                  = module.service.names
   topics                    = module.trigger.topics
   dead_letter_subscriptions = module.trigger.dead_letter_subscriptions

@@ -48,7 +48,7 @@ resource "google_artifact_registry_repository" "images" {
   project       = var.project
   location      = var.region
   repository_id = "rekindle"
-  description   = "Images of Rekindle's services and of jobs."
+  description   = "Images of Rekindle's services."
   format        = "DOCKER"
 
   # Roll back needs the images before the present one.

@@ -234,17 +234,6 @@ resource "google_storage_bucket_iam_member" "worker_artefacts" {
   }
 }
 
-# Jobs' images are pulled, and secrets read, with the worker's own identity.
-resource "google_artifact_registry_repository_iam_member" "worker" {
-  for_each = local.workers
-
-  project    = var.project
-  location   = var.region
-  repository = var.registry
-  role       = "roles/artifactregistry.reader"
-  member     = each.value
-}
-
 # The usual account reads all that may be borrowed; a further one only what is lent to those whose jobs may run as it.
 resource "google_secret_manager_secret_iam_member" "worker" {
   for_each = merge([for name, member in local.workers : {

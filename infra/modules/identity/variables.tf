@@ -9,7 +9,7 @@ variable "project_number" {
 }
 
 variable "region" {
-  description = "Region of the services, the queue and the registry."
+  description = "Region of the services and the queue."
   type        = string
 }
 
@@ -20,11 +20,6 @@ variable "database" {
 
 variable "bucket" {
   description = "Name of the bucket for checkpoints, logs, bundles and agents."
-  type        = string
-}
-
-variable "registry" {
-  description = "Id of the repository of images."
   type        = string
 }
 

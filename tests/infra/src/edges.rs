@@ -74,7 +74,6 @@ fn resource(planned: &Planned) -> String {
         "google_pubsub_subscription_iam_member" => format!("subscription {}", of("subscription")),
         "google_cloud_run_v2_service_iam_member" => format!("service {}", of("name")),
         "google_storage_bucket_iam_member" => "bucket".to_owned(),
-        "google_artifact_registry_repository_iam_member" => format!("repository {}", of("repository")),
         "google_secret_manager_secret_iam_member" if of("member").ends_with(RESEARCH) => {
             "secrets lent to whoever may name it".to_owned()
         }
@@ -124,7 +123,6 @@ fn custom_roles(plan: &Plan) -> BTreeMap<String, Vec<String>> {
 
 /// The predefined roles that may be used: each is for one kind of call, and none holds a right on TPUs.
 const PREDEFINED: &[&str] = &[
-    "roles/artifactregistry.reader",
     "roles/cloudtasks.enqueuer",
     "roles/eventarc.eventReceiver",
     "roles/iam.serviceAccountUser",
