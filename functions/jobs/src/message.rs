@@ -191,12 +191,13 @@ async fn command(jobs: &Jobs, caller: &Caller, name: Name, delivery: &Delivery, 
         },
         Name::Submit | Name::Wake => Command::Wake,
     };
-    if !caller.is_admin {
-        allowed(jobs, command, &id).await?;
-    }
     let Some(key) = key(delivery) else {
         return Err(No::Unusable("the delivery has no message id (an unwrapped push needs writeMetadata)".into()));
     };
+    // Whose job it will be is not known before it is there: a command that went on could do what the policy forbids.
+    if !caller.is_admin && !allowed(jobs, command, &id).await? {
+        return Err(no_job(jobs, delivery, &id));
+    }
     match Box::pin(jobs.engine.command(&id, command, ACTOR, &key, payload.if_attempt)).await? {
         Commanded::Accepted(_) | Commanded::AlreadyHolds(_) => Ok(id),
         Commanded::NoSense(no) => Err(No::Unusable(format!("job {id}: {no}"))),
@@ -204,28 +205,33 @@ async fn command(jobs: &Jobs, caller: &Caller, name: Name, delivery: &Delivery, 
             let why = format!("job {id}: the message id was used before for another {}", name.as_str());
             Err(No::Unusable(format!("{why}; give each message an id of its own")))
         }
-        // Pub/Sub keeps no order: the submit may be behind it.
-        Commanded::NoSuchJob if is_young(delivery, jobs.engine.ports.clock.now()) => {
-            Err(No::Transient(format!("there is no job {id} yet")))
-        }
-        Commanded::NoSuchJob => Err(No::Unusable(format!("there is no job {id}"))),
+        Commanded::NoSuchJob => Err(no_job(jobs, delivery, &id)),
         Commanded::WrongAttempt(attempt) => {
             Err(No::Unusable(format!("job {id} is at attempt {attempt}; `if_attempt` names another")))
         }
     }
 }
 
-/// Messages carry no identity: what they may do to whose jobs is said of their common name.
-async fn allowed(jobs: &Jobs, command: Command, id: &JobId) -> Result<(), No> {
-    // That there is no such job is told by the command itself.
-    let Some(at) = jobs.engine.ports.store.job(id).await? else { return Ok(()) };
+/// Pub/Sub keeps no order: the submit may be behind the command.
+fn no_job(jobs: &Jobs, delivery: &Delivery, id: &JobId) -> No {
+    if is_young(delivery, jobs.engine.ports.clock.now()) {
+        return No::Transient(format!("there is no job {id} yet"));
+    }
+    No::Unusable(format!("there is no job {id}"))
+}
+
+/// Messages carry no identity: what they may do to whose jobs is said of their common name. False: no such job.
+///
+/// A job that is there keeps its owner, so that what is found here holds for the command, which reads the job anew.
+async fn allowed(jobs: &Jobs, command: Command, id: &JobId) -> Result<bool, No> {
+    let Some(at) = jobs.engine.ports.store.job(id).await? else { return Ok(false) };
     let right = match command {
         Command::Cancel | Command::Pause => Right::Stop,
         Command::Unpause | Command::Restart { .. } | Command::Wake => Right::Submit,
     };
     let owner = &at.value.spec.owner;
     if jobs.engine.deployment.access.may(ACTOR, right, owner) {
-        return Ok(());
+        return Ok(true);
     }
     Err(No::Unusable(format!("the policy does not let messages {} job {id}: it is another owner's", command.name())))
 }

@@ -16,6 +16,8 @@ use rekindle_web::Door;
 
 use crate::{Jobs, Name, router};
 
+mod whose;
+
 const PATH: &str = "/functions/jobs";
 
 fn mount(rig: &Rig, may: &[Name]) -> Router {
