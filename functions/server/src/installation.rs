@@ -22,6 +22,7 @@ pub async fn load(store: &Store, clock: &dyn Clock, ids: &dyn Ids) -> Result<Ins
         };
         match store.write(&Kind::Installation, &made, Precondition::Absent).await {
             Ok(_) => {
+                // An alert waits for this line: on a database that is empty by mistake nothing else says that TPUs of the former one are left alone.
                 tracing::warn!(installation = %made.id, "a new installation was made in this store");
                 return Ok(made);
             }

@@ -1,8 +1,6 @@
 //! What one pass saw. A failed read is `Unknown`, and never destroys anything.
 
-use std::time::Duration;
-
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::catalog;
@@ -250,7 +248,7 @@ pub enum NoticeKind {
 
 /// A report arrives within this time, or never.
 // An agent's call lasts 10 s at most, and its clock may differ by some seconds.
-const REPORT_UNDER_WAY: Duration = Duration::from_mins(1);
+const REPORT_UNDER_WAY: SignedDuration = SignedDuration::from_mins(1);
 
 /// A notice of what will happen to the slice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -275,7 +273,7 @@ impl Notice {
     /// True if a report that was taken at `now` and lacks it says that it was called off. A preemption never is; and a report may have been
     /// under way since before the notice.
     pub fn is_over_without(&self, now: Timestamp) -> bool {
-        self.kind != NoticeKind::Preemption && now >= self.seen_at + REPORT_UNDER_WAY
+        self.kind != NoticeKind::Preemption && now.duration_since(self.seen_at) >= REPORT_UNDER_WAY
     }
 
     /// True if it holds instead of the one known. A preemption says more than anything else, and of two the earlier deadline
@@ -369,7 +367,54 @@ impl WorkerReport {
     pub const fn has_left_something(&self) -> bool {
         self.is_collecting || self.has_unsent
     }
+
+    /// Takes times that no clock of a worker can tell for the nearest ones that it can, `now` being when it was heard: whatever runs on a worker
+    /// can speak in its agent's place, and no sum with what it says may overflow, nor a slice be kept for an end that never comes.
+    pub fn within_reason(&mut self, now: Timestamp) {
+        for (at, ahead) in self.times() {
+            *at = (*at).clamp(now - TOLD_AGO, now + ahead);
+        }
+    }
+
+    /// Whether [`Self::within_reason`] changes nothing.
+    pub fn is_within_reason(&self, now: Timestamp) -> bool {
+        let is_within = |at: Timestamp, ahead| now - TOLD_AGO <= at && at <= now + ahead;
+        let exit = self.exit.as_ref().map(|exit| exit.at);
+        let told = [self.started_at, self.step_at, self.output_at, exit, self.notice.as_ref().map(|n| n.seen_at)];
+        told.into_iter().flatten().all(|at| is_within(at, TOLD_AHEAD))
+            && self.notice.as_ref().is_none_or(|notice| is_within(notice.deadline, notice.kind.ahead()))
+    }
+
+    /// Each time that the worker tells, and how far ahead it may be.
+    fn times(&mut self) -> impl Iterator<Item = (&mut Timestamp, SignedDuration)> {
+        let exit = self.exit.as_mut().map(|exit| &mut exit.at);
+        let (seen_at, deadline) = match &mut self.notice {
+            Some(notice) => (Some(&mut notice.seen_at), Some((&mut notice.deadline, notice.kind.ahead()))),
+            None => (None, None),
+        };
+        let told = [self.started_at.as_mut(), self.step_at.as_mut(), self.output_at.as_mut(), exit, seen_at];
+        told.into_iter().flatten().map(|at| (at, TOLD_AHEAD)).chain(deadline)
+    }
 }
+
+impl NoticeKind {
+    /// How far ahead its deadline may be.
+    const fn ahead(self) -> SignedDuration {
+        match self {
+            Self::Preemption => PREEMPTED_WITHIN,
+            Self::Maintenance | Self::Migration => ANNOUNCED_WITHIN,
+        }
+    }
+}
+
+/// Clocks of workers are not ahead of ours by more.
+const TOLD_AHEAD: SignedDuration = SignedDuration::from_mins(15);
+/// Nothing that a worker tells of is older.
+const TOLD_AGO: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
+/// A preempted machine goes within seconds, minutes at most.
+const PREEMPTED_WITHIN: SignedDuration = SignedDuration::from_mins(10);
+/// Maintenance is announced weeks ahead at most.
+const ANNOUNCED_WITHIN: SignedDuration = SignedDuration::from_hours(366 * 24);
 
 /// The end of one worker's program, told once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

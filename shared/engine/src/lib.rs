@@ -23,6 +23,7 @@ mod sweep;
 mod tests;
 mod tick;
 pub mod tokens;
+mod told;
 
 pub use commands::{Commanded, Submitted};
 pub use fleet::FleetSeen;

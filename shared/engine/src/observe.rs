@@ -207,6 +207,9 @@ fn heard(At { value: mut report, revision }: At<Shared<WorkerReport>>) -> Shared
     if report.heard_at != at {
         report.heard_at = at;
     }
+    if !report.is_within_reason(at) {
+        report.within_reason(at);
+    }
     report
 }
 

@@ -4,7 +4,6 @@
 //! looked up again just before the delete. Anything else (another id, none, a name that does not read back) is FOREIGN and never touched.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -14,12 +13,12 @@ use rekindle_core::ids::JobId;
 use rekindle_core::job::{Job, Via};
 use rekindle_core::names;
 use rekindle_core::shared::Shared;
-use rekindle_ports::docs::Precondition;
-use rekindle_ports::kinds::{Kind, short_hash};
-use rekindle_ports::store::{HeldTold, Installation, LivenessDoc, StoreError};
+use rekindle_ports::kinds::Kind;
+use rekindle_ports::store::{Installation, LivenessDoc, StoreError};
 use rekindle_ports::tpu::{Listed, Listing, TpuError};
 
 use crate::tick::Owners;
+use crate::told::named;
 use crate::{Engine, PassError};
 
 /// Whose a resource is.
@@ -87,16 +86,6 @@ pub struct SweepReport {
 
 /// More orphans than this, and than a fifth of all of ours, in one sweep is a broken store rather than a broken fleet.
 const ORPHANS_MAX: usize = 3;
-
-/// What stays as it is, is told again after so long.
-const TOLD_EVERY: Duration = Duration::from_hours(1);
-
-/// A finding of a sweep: what it is, and which resources it is about.
-fn named(what: &str, resources: &[&Listed]) -> String {
-    let mut names: Vec<String> = resources.iter().map(|r| format!("{} {}", r.slice.zone, r.slice.name)).collect();
-    names.sort_unstable();
-    format!("{what}: {}", names.join(", "))
-}
 
 impl Engine {
     /// Every resource in every zone, with its owner, and whether it is idle.
@@ -171,7 +160,7 @@ impl Engine {
             SweepReport { ours: ours.len(), unreachable: listing.unreachable.clone(), ..SweepReport::default() };
         // Without an age nothing can be said to be older than the grace period, nor than the store.
         if ours.iter().filter_map(|r| r.created_at).any(|at| at < stored.born_at) {
-            if self.is_to_be_told("older than the store", now).await {
+            if self.is_held_to_be_told("older than the store", now).await {
                 tracing::error!("resources of this installation are older than its store; no sweep, look at the store");
             }
             report.held = ours.len();
@@ -179,7 +168,7 @@ impl Engine {
         }
         let mut orphans = self.orphans(&ours, now, owners, &mut report).await?;
         if orphans.len() > ORPHANS_MAX.max(ours.len() / 5) {
-            if self.is_to_be_told(&named("too many", &orphans), now).await {
+            if self.is_held_to_be_told(&named("too many", &orphans), now).await {
                 let count = orphans.len();
                 tracing::error!(orphans = count, ours = report.ours, "too many orphans at once; none is deleted");
             }
@@ -188,7 +177,8 @@ impl Engine {
         }
         let forgotten = self.forgotten(&mut orphans).await?;
         report.held += forgotten.len();
-        let is_to_be_told = !forgotten.is_empty() && self.is_to_be_told(&named("forgotten", &forgotten), now).await;
+        let is_to_be_told =
+            !forgotten.is_empty() && self.is_held_to_be_told(&named("forgotten", &forgotten), now).await;
         for orphan in forgotten.iter().filter(|_| is_to_be_told) {
             let (name, zone) = (&orphan.slice.name, &orphan.slice.zone);
             tracing::error!(
@@ -197,6 +187,7 @@ impl Engine {
                 "an orphan is left alone: the store knows no intent of it, look at the store: {name} in {zone}"
             );
         }
+        let mut refused = Vec::new();
         for orphan in orphans {
             // The owner is read again: a pass may have claimed it since.
             if !matches!(self.owner_of(orphan).await?, Owner::Orphan { .. }) {
@@ -213,29 +204,14 @@ impl Engine {
                     );
                     report.deleted.push(orphan.slice.name.clone());
                 }
+                Err(error @ TpuError::Denied(_)) => refused.push((orphan, error)),
                 Err(error) => {
                     tracing::warn!(name = orphan.slice.name, %error, "an orphan could not be deleted; the next tick tries again");
                 }
             }
         }
+        self.tell_refused(&refused, now).await;
         Ok(report)
-    }
-
-    /// Whether what a sweep leaves alone is to be told now: it is found again each minute, until a person has looked.
-    async fn is_to_be_told(&self, what: &str, now: Timestamp) -> bool {
-        let Ok(at) = self.ports.store.read::<LivenessDoc>(&Kind::Liveness).await else { return true };
-        let mut doc = at.as_ref().map(|at| at.value.clone()).unwrap_or_default();
-        let what = short_hash(what);
-        let is_known = |told: &HeldTold| told.what == what && now < told.at + TOLD_EVERY;
-        if doc.held.as_ref().is_some_and(is_known) {
-            return false;
-        }
-        doc.held = Some(HeldTold { what, at: now });
-        let when = at.map_or(Precondition::Absent, |at| Precondition::At(at.revision));
-        if let Err(error) = self.ports.store.write(&Kind::Liveness, &doc, when).await {
-            tracing::debug!(%error, "what a sweep tells could not be noted; the next one tells it again");
-        }
-        true
     }
 
     /// Takes out, and answers, those of which the store has no intent though it ought to have: every create is committed before it is sent, so

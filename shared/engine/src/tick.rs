@@ -174,7 +174,10 @@ impl Engine {
     ) {
         let listing = match self.list().await {
             Ok(listing) => listing,
-            Err(error) => return report.troubles.push(format!("sweep: {error}")),
+            Err(error) => {
+                self.tell_unlisted(&error, now).await;
+                return report.troubles.push(format!("sweep: {error}"));
+            }
         };
         report.changed = self.hint_changed(&listing, owners, hinted).await;
         if let Err(error) = self.meter_orphans(since_last, &listing, owners).await {

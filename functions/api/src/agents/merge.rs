@@ -21,6 +21,8 @@ pub(super) fn merge(
     is_late: bool,
 ) -> WorkerReport {
     let mut next = known.cloned().unwrap_or_else(|| empty(report, address, now));
+    // A document of before may hold anything.
+    next.within_reason(now);
     // A program that ended after a notice ended by it, whatever became of that.
     let has_ended = next.exit.is_some() || report.exit.is_some();
     let is_over = |known: &Notice| !has_ended && report.notice.is_none() && known.is_over_without(now);
@@ -73,6 +75,7 @@ pub(super) fn merge(
     if next.exit.is_some() {
         next.state = WorkerState::Exited;
     }
+    next.within_reason(now);
     next
 }
 

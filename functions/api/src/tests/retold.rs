@@ -207,3 +207,35 @@ async fn what_a_worker_tells_of_itself_is_bounded() {
         assert!(refused.status == 400 && refused.text().contains(field), "{field}: {}", refused.text());
     }
 }
+
+#[tokio::test]
+async fn no_time_that_a_worker_tells_stops_the_passes_of_its_job() {
+    let (first, last) = (jiff::Timestamp::MIN, jiff::Timestamp::MAX);
+    for (seen_at, deadline, told) in
+        [(first, last, first), (last, first, last), (first, first, last), (last, last, first)]
+    {
+        for kind in [NoticeKind::Preemption, NoticeKind::Maintenance, NoticeKind::Migration] {
+            let served = Served::with_job().await;
+            let agents = running(&served).await;
+            let mut report = agents[1].report(WorkerState::Running);
+            report.notice = Some(Notice { kind, seen_at, deadline });
+            (report.started_at, report.output_at, report.progress.step_at) = (Some(told), Some(told), Some(told));
+            report.progress.step = Some(1);
+            let later = agents[1].report(WorkerState::Running);
+            let mut exit = agents[1].report(WorkerState::Exited);
+            exit.exit = Some(rekindle_wire::agent::ExitReport { at: told, ..agents[1].exit(1) });
+            for report in [&report, &later, &exit] {
+                let answer = agents[1].try_send(report).await;
+                assert_eq!(answer.status, 200, "{kind:?} {seen_at} {deadline}: {}", answer.text());
+                served.rig.pass("train").await;
+                served.rig.advance(120);
+                served.rig.pass("train").await;
+            }
+            let stored = agents[1].stored().await;
+            assert!(stored.is_within_reason(stored.heard_at), "{stored:?}");
+            for path in ["/v1/jobs/train", "/v1/jobs/train/explain", "/v1/jobs/train/progress"] {
+                assert_eq!(served.get(path).await.status, 200, "{path}");
+            }
+        }
+    }
+}

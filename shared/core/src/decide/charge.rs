@@ -230,7 +230,7 @@ impl Pass<'_> {
         self.job.spent.generations_without_progress += 1;
         let barren = self.job.spent.generations_without_progress;
         // What a person wants instead was accepted, and is carried out; and a job that is to fail does not pause.
-        let goes_on = self.job.desired == Desired::Run && self.job.settling.is_none();
+        let goes_on = self.job.desired == Desired::Run && self.job.settling.is_none() && self.job.restart.is_none();
         if goes_on && self.job.spec.budgets.no_progress.is_some_and(|max| barren >= max) {
             self.job.desired = Desired::Pause;
             self.job.reason = Reason::NoNetProgress;

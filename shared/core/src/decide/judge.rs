@@ -237,7 +237,11 @@ impl Pass<'_> {
         if reports_exit.len() < total {
             if failed && a.stop.is_none() {
                 // From when the first failure was seen: others may have ended well long before.
-                self.order_stop(a.number, StopCause::PeerExit, self.now + self.settings().exit_grace_failure);
+                // Where its agent ended it for a notice, urgent by its own clock, that is why the others are to end, too.
+                let is_ordered = |r: &&WorkerReport| r.exit.as_ref().is_some_and(|exit| exit.ordered);
+                let by_notice = self.reports_of(a.number).iter().any(is_ordered);
+                let cause = if by_notice { StopCause::Notice } else { StopCause::PeerExit };
+                self.order_stop(a.number, cause, self.now + self.settings().exit_grace_failure);
                 self.note(format!("a worker of attempt {} ended; the others are told to stop", a.number));
             } else if !failed && a.stop.is_none() && self.over(first, self.settings().exit_grace_success) {
                 // They may save, as at any other stop.
@@ -371,7 +375,7 @@ impl Pass<'_> {
     /// ended its program without our order did so for a notice that was urgent by its own clock.
     fn notice_of_end(&self, a: &Attempt) -> Option<NoticeFact> {
         let told = a.stop.as_ref().is_some_and(|stop| stop.cause == StopCause::Notice);
-        let by_itself = a.stop.is_none()
+        let by_itself = (a.stop.is_none() || told)
             && self.reports_of(a.number).iter().any(|r| r.exit.as_ref().is_some_and(|exit| exit.ordered));
         // One that nobody here has heard of, since it was called off before it was told, was maintenance: a preemption is not called off.
         let unheard = by_itself.then_some(NoticeFact::Maintenance);
@@ -561,7 +565,9 @@ impl Pass<'_> {
 fn urgent_from(notice: &Notice) -> Timestamp {
     match notice.kind {
         NoticeKind::Preemption | NoticeKind::Migration => notice.seen_at,
-        NoticeKind::Maintenance => notice.seen_at.max(notice.deadline - Duration::from_mins(1)),
+        NoticeKind::Maintenance => {
+            notice.seen_at.max(notice.deadline.saturating_sub(Duration::from_mins(1)).unwrap_or(notice.seen_at))
+        }
     }
 }
 

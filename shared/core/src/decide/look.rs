@@ -361,8 +361,8 @@ impl Pass<'_> {
         g.lost = Some(Lost { at: now, kind, fact: fact.to_owned() });
         let text = format!("generation {number} is lost: {fact}");
         self.note(text);
-        if ours && kind == FailureKind::Preempted {
-            // A delete of ours does not end in PREEMPTED: what was taken for silence, and deleted for it, was this.
+        if ours && matches!(kind, FailureKind::Preempted | FailureKind::Maintenance) {
+            // A delete of ours does not end so: what was taken for silence, and deleted for it, was this.
             self.explain_by_loss(number, kind, fact);
         }
         if !ours {

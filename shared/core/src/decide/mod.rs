@@ -30,6 +30,8 @@ mod outages;
 #[cfg(test)]
 mod progress;
 mod provision;
+#[cfg(test)]
+mod rarities;
 mod record;
 mod release;
 mod retire;
@@ -180,7 +182,7 @@ impl Pass<'_> {
 
     /// True when `since + wait` has come; else notes the wake-up.
     fn over(&mut self, since: Timestamp, wait: Duration) -> bool {
-        let at = since + wait;
+        let at = since.saturating_add(wait).unwrap_or(Timestamp::MAX);
         if self.now >= at {
             return true;
         }
@@ -234,7 +236,13 @@ impl Pass<'_> {
         let usable = g.lost.is_none()
             && g.delete.is_none()
             && !matches!(g.create, Create::Failed { .. })
+            && !self.is_left(g)
             && !g.notice.as_ref().is_some_and(|n| crate::orders::notice_is_urgent(n, self.now));
         usable.then_some(g)
+    }
+
+    /// The next slice was asked for in place of this one, for good: that create may have brought nothing, and the notice be another one by then.
+    fn is_left(&self, g: &Generation) -> bool {
+        self.job.attempts.last().is_some_and(|a| a.generation > g.number)
     }
 }

@@ -67,6 +67,7 @@ impl Pass<'_> {
             && self.job.desired == Desired::Run
             && g.lost.is_none()
             && !matches!(g.create, Create::Failed { .. })
+            && !self.is_left(g)
             && !g.notice.as_ref().is_some_and(|n| notice_is_urgent(n, self.now))
             && !self.job.next.as_ref().is_some_and(|n| n.new_generation)
     }

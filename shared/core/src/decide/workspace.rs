@@ -41,7 +41,7 @@ impl Pass<'_> {
         // Only who has heard of all of them lately can say that nobody uses it, and only of the time before they were heard.
         let Some(unheard) = self.unheard(a.number, g) else { return };
         let since = self.unused_since(a, started) + unheard;
-        if self.job.desired == Desired::Run && self.over(since, idle) {
+        if self.job.desired == Desired::Run && self.job.restart.is_none() && self.over(since, idle) {
             self.job.desired = Desired::Pause;
             self.job.reason = Reason::PauseRequested;
             self.job.message = format!("nobody has used it for {}: `up` brings it back", span(idle));

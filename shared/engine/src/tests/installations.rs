@@ -9,11 +9,11 @@ use rekindle_core::ids::{InstallationId, JobId};
 use rekindle_core::job::{Phase, Via};
 use rekindle_core::names;
 use rekindle_core::observation::{Health, Made, SliceLabels, SliceState, SliceView};
-use rekindle_fakes::Call;
+use rekindle_fakes::{Call, Script};
 use rekindle_ports::docs::{Content, IndexValue, Precondition, Write};
 use rekindle_ports::kinds::Kind;
 use rekindle_ports::store::{Installation, LivenessDoc, OrphansDoc};
-use rekindle_ports::tpu::{Listed, SliceRef};
+use rekindle_ports::tpu::{Listed, SliceRef, TpuError};
 
 use super::rig::Rig;
 use crate::Owner;
@@ -327,10 +327,13 @@ async fn a_job_that_cannot_be_read_keeps_its_slice_and_nobody_elses_orphan() {
     assert!(fleet.iter().any(|entry| entry.resource.slice.name == kept && matches!(entry.owner, Owner::Job { .. })));
 }
 
+async fn liveness(rig: &Rig) -> LivenessDoc {
+    rig.engine.ports.store.read::<LivenessDoc>(&Kind::Liveness).await.unwrap().unwrap().value
+}
+
 /// When the sweep told last of what it leaves alone.
 async fn told_at(rig: &Rig) -> Option<jiff::Timestamp> {
-    let liveness = rig.engine.ports.store.read::<LivenessDoc>(&Kind::Liveness).await.unwrap();
-    liveness.and_then(|at| at.value.held).map(|held| held.at)
+    liveness(rig).await.held.map(|held| held.at)
 }
 
 #[tokio::test]
@@ -350,4 +353,45 @@ async fn what_a_sweep_leaves_alone_is_told_once_an_hour_and_at_once_when_it_chan
     put(&rig, "abcdef", "another", Via::Node, SignedDuration::from_mins(90));
     ticks(&rig, 1).await;
     assert!(told_at(&rig).await.unwrap() > second);
+}
+
+#[tokio::test]
+async fn an_orphan_that_may_not_be_deleted_is_told_once_an_hour_and_goes_when_it_may() {
+    let rig = Rig::new().await;
+    let orphan = put(&rig, "abcdef", "gone", Via::Node, SignedDuration::ZERO);
+    let told = async || liveness(&rig).await.refused.map(|told| told.at);
+    for _ in 0..70 {
+        rig.fakes.tpu.script_delete(Script::Before(TpuError::Denied("403: no".into())));
+    }
+    ticks(&rig, 12).await;
+    let first = told().await.expect("it is told");
+    ticks(&rig, 40).await;
+    assert_eq!((told().await, deleted(&rig).contains(&orphan)), (Some(first), true), "it is tried each minute");
+    assert!(rig.fakes.tpu.slices().iter().any(|listed| listed.slice.name == orphan));
+    ticks(&rig, 30).await;
+    assert!(told().await.unwrap() >= first + SignedDuration::from_hours(1));
+    let report = rig.engine.tick(rig.now()).await.unwrap().sweep.unwrap();
+    assert!(!report.deleted.is_empty() || !rig.fakes.tpu.slices().iter().any(|l| l.view.state == SliceState::Ready));
+}
+
+#[tokio::test]
+async fn a_list_that_fails_is_told_after_half_an_hour_and_then_once_an_hour() {
+    let mut rig = Rig::new().await;
+    rig.submit(json!({})).await;
+    rig.until_phase(Phase::Running, 70).await;
+    ticks(&rig, 1).await;
+    let told = async || liveness(&rig).await.unlisted.map(|told| told.at);
+    for _ in 0..120 {
+        rig.fakes.tpu.script_list(Script::Before(TpuError::Denied("403: no".into())));
+    }
+    let began = rig.now();
+    ticks(&rig, 28).await;
+    assert_eq!(told().await, None);
+    ticks(&rig, 3).await;
+    let first = told().await.expect("it is told");
+    assert!(first >= began + SignedDuration::from_mins(29), "{began} {first}");
+    ticks(&rig, 40).await;
+    assert_eq!(told().await, Some(first));
+    ticks(&rig, 30).await;
+    assert!(told().await.unwrap() >= first + SignedDuration::from_hours(1));
 }

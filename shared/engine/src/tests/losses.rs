@@ -329,6 +329,28 @@ async fn an_orphan_is_swept_and_a_foreign_node_never() {
 }
 
 #[tokio::test]
+async fn a_create_that_meets_its_name_takes_what_has_all_its_labels_and_nothing_else() {
+    let central = json!({"tpu": {"accelerator": "v5litepod-16", "zones": ["us-central1-a"]}});
+    // Somebody else's, which reads show.
+    let mut rig = Rig::new().await;
+    put(&rig, &Rig::name(1), "zzzzzz", 1200);
+    rig.submit(central.clone()).await;
+    let job = rig.until(70, "the name is taken", |j| !j.barred.is_empty()).await;
+    assert_eq!(job.barred[0].error.kind, CreateErrorKind::NameTaken, "{}", job.message);
+    let job = rig.until_phase(Phase::Running, 300).await;
+    assert_eq!((job.last_generation, rig.deletes()), (2, 0));
+    // Made by a create whose answer was lost; the one that is sent again meets it.
+    let mut rig = Rig::new().await;
+    rig.fakes.tpu.script_create(Script::After(TpuError::Unclear("the connection broke".into())));
+    rig.fakes.tpu.set_hidden(&Rig::name(1), true);
+    rig.submit(central).await;
+    rig.until(60, "asked again", |j| j.generations.first().is_some_and(|g| g.create_tries > 1)).await;
+    rig.fakes.tpu.set_hidden(&Rig::name(1), false);
+    let job = rig.until_phase(Phase::Running, 120).await;
+    assert_eq!((job.last_generation, rig.fakes.tpu.slices().len(), rig.deletes()), (1, 1, 0));
+}
+
+#[tokio::test]
 async fn what_has_the_name_of_a_slice_and_no_read_shows_is_not_deleted_by_its_name() {
     let elsewhere = json!({"tpu": {"accelerator": "v5litepod-16", "zones": ["us-central1-a"]}});
     for end in ["limit", "cancel"] {
@@ -365,6 +387,31 @@ async fn what_a_create_without_an_answer_made_is_deleted_once_a_read_shows_that_
     rig.fakes.tpu.set_hidden(&Rig::name(1), false);
     rig.until_phase(Phase::Cancelled, 300).await;
     assert_eq!((rig.deletes(), rig.fakes.tpu.slices().len()), (1, 0));
+}
+
+#[tokio::test]
+async fn a_delete_without_a_proof_looks_whose_the_name_is_at_the_last_moment() {
+    use rekindle_core::decide::EffectOutcome;
+    use rekindle_core::effect::Effect;
+    for is_ours in [false, true] {
+        let mut rig = Rig::new().await;
+        rig.create_secs = 10_000;
+        rig.fakes.tpu.set_hidden(&Rig::name(1), true);
+        if is_ours {
+            rig.fakes.tpu.script_create(Script::After(TpuError::Unclear("the connection broke".into())));
+        } else {
+            put(&rig, &Rig::name(1), "zzzzzz", 1200);
+        }
+        rig.submit(json!({"tpu": {"accelerator": "v5litepod-16", "zones": ["us-central1-a"]}})).await;
+        let job = rig.until(30, "sent", |j| j.generations.first().is_some_and(|g| g.create_tries > 0)).await;
+        // No pass has seen it.
+        rig.fakes.tpu.set_hidden(&Rig::name(1), false);
+        let done = rig.engine.act(&job, &[Effect::DeleteGeneration { generation: 1 }], rig.now()).await;
+        let is_sent = matches!(done[..], [EffectOutcome::DeleteSent { generation: 1 }]);
+        let is_refused =
+            matches!(&done[..], [EffectOutcome::DeleteFailed { why, .. }] if why.contains("not this job's"));
+        assert_eq!((is_sent, is_refused, rig.deletes()), (is_ours, !is_ours, usize::from(is_ours)), "{done:?}");
+    }
 }
 
 #[tokio::test]
@@ -433,5 +480,30 @@ async fn a_slice_that_lies_ready_is_replaced_by_ticks_alone_within_the_limit_and
         let limit = i64::try_from(rig.engine.settings.silence_hard.as_secs()).unwrap();
         assert!(waited <= limit + 75, "{waited} s, {offset} s into the minute");
         assert!(waited >= limit - 60, "{waited} s, {offset} s into the minute");
+    }
+}
+
+#[tokio::test]
+async fn whatever_time_a_worker_tells_of_its_end_a_cancel_ends_the_job_within_an_hour_or_so() {
+    use jiff::{SignedDuration, Timestamp};
+    use rekindle_core::observation::{Notice, NoticeKind};
+    let year = SignedDuration::from_hours(365 * 24);
+    for kind in [NoticeKind::Preemption, NoticeKind::Maintenance, NoticeKind::Migration] {
+        let now = running().await.now();
+        let far = [(now, now + year), (now, Timestamp::MAX), (now, Timestamp::MIN), (Timestamp::MAX, now)];
+        for (seen_at, deadline) in far.into_iter().chain([(Timestamp::MIN, Timestamp::MAX)]) {
+            let mut rig = running().await;
+            rig.notices.insert(1, Notice { kind, seen_at, deadline });
+            rig.seconds(5).await;
+            // And nothing is heard of it any more.
+            rig.cut_off.insert(1);
+            rig.command(Command::Cancel, "a").await;
+            for _ in 0..140 {
+                rig.seconds(30).await;
+            }
+            let job = rig.job().await;
+            assert_eq!(job.phase, Phase::Cancelled, "{kind:?} {seen_at} {deadline}: {}", job.message);
+            assert!(rig.fakes.tpu.slices().is_empty());
+        }
     }
 }

@@ -157,7 +157,10 @@ async fn ask(question: Question, place: &Place<'_>) -> (Option<Value>, Check) {
 /// What gcloud could not answer: what is not there is made, and who may not ask, or is not known, must be able to.
 fn failed(name: &'static str, why: String, made_by: Option<String>, shown: &str) -> Check {
     let next = made_by.filter(|_| is_absence(&why));
-    let next = next.unwrap_or_else(|| format!("`{shown}` must work; see infra/runbooks/first-deployment.md"));
+    let next = next.unwrap_or_else(|| {
+        let who = if why.contains("gcloud auth login") { "say who you are: `gcloud auth login`; then " } else { "" };
+        format!("{who}`{shown}` must work; see infra/runbooks/first-deployment.md")
+    });
     bad(name, why, next)
 }
 
