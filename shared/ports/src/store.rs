@@ -111,6 +111,12 @@ pub struct LivenessDoc {
     /// What a sweep said last of what it left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldTold>,
+    /// What it said last of the orphans that it may not delete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<HeldTold>,
+    /// When a tick said last that the list of TPUs fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unlisted: Option<HeldTold>,
 }
 
 /// That a sweep has told of something, which the next one finds again.
