@@ -32,7 +32,7 @@ mod tail;
 mod turns;
 
 use form::Writer;
-use name::Chunk;
+use name::{Chunk, NUMBER_MAX};
 use reader::{Filter, Position, Reader, StreamKey};
 pub(crate) use turns::Turns;
 
@@ -47,8 +47,9 @@ const BRIEF_RETRY_MAX: Duration = Duration::from_mins(2);
 /// workers that print take one each.
 const BRIEF_RETRY_A_LIST: Duration = Duration::from_secs(10);
 
-/// `PUT /agent/v1/logs/…`: 204; 409 when the chunk is there already (it is never overwritten), 401 a wrong token, 404 an attempt that
-/// is not of the worker's generation, 503 while an earlier call with the chunk is still at work.
+/// `PUT /agent/v1/logs/…`: 204; 400 a stream or a number that no chunk has, 409 when the chunk is there already (it is
+/// never overwritten), 401 a wrong token, 404 an attempt that is not of the worker's generation, 503 while an earlier call
+/// with the chunk is still at work.
 ///
 /// Calls with one chunk may meet: a process that stood still finds the call of which nobody heard an answer and the one that came again.
 /// Of calls in one process one stores it. Two processes may store it twice, under two times; readers take the first.
@@ -65,7 +66,7 @@ pub(crate) async fn put_chunk(
     let view = agents::job_of(&api, &headers, who).await?;
     // One that is over may have left the job's document, and its last words come late.
     let of = view.attempts.iter().find(|a| a.number == attempt).map(|a| a.generation);
-    if attempt > view.last_attempt || of.is_some_and(|generation| generation != query.generation) {
+    if attempt == 0 || attempt > view.last_attempt || of.is_some_and(|generation| generation != query.generation) {
         return Err(Problem::not_found(&format!("attempt {attempt} for this worker")));
     }
     let at_ms = api.engine.ports.clock.now().as_millisecond();
@@ -74,6 +75,9 @@ pub(crate) async fn put_chunk(
     let name = chunk.object(&job).ok_or_else(|| {
         problem(StatusCode::BAD_REQUEST, "stream", "a stream is named by 1 to 16 letters a to z and digits")
     })?;
+    if number > NUMBER_MAX {
+        return Err(problem(StatusCode::BAD_REQUEST, "chunk", format!("the last number of a chunk is {NUMBER_MAX}")));
+    }
     let bytes = body::read(request, CHUNK_MAX).await?;
     let unavailable = |e| Problem::unavailable("the object store", &e);
     let Some(turn) = api.turns.begin(format!("{folder}{number}")) else {

@@ -3,6 +3,9 @@
 
 use rekindle_core::ids::{JobId, WorkerKey};
 
+/// The last number of a chunk. Names have ten digits for it: with more they would not be sorted by it.
+pub(crate) const NUMBER_MAX: u64 = 9_999_999_999;
+
 /// One chunk of one stream of one worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chunk {
@@ -12,7 +15,7 @@ pub(crate) struct Chunk {
     pub(crate) key: WorkerKey,
     /// Stream: `stdout`, `stderr`.
     pub(crate) stream: String,
-    /// From 0, without gaps unless chunks were lost.
+    /// From 0 to [`NUMBER_MAX`], without gaps unless chunks were lost.
     pub(crate) number: u64,
     /// When it came in, in milliseconds since 1970; 0: not known.
     pub(crate) at_ms: i64,
@@ -34,7 +37,7 @@ impl Chunk {
         Some(format!("{folder}{:010}@{}", self.number, self.at_ms))
     }
 
-    /// Reads an object's name back.
+    /// Reads an object's name back; `None`: it is no chunk's.
     pub(crate) fn parse(job: &JobId, name: &str) -> Option<Self> {
         let rest = name.strip_prefix(&format!("jobs/{job}/logs/"))?;
         let parts: Vec<&str> = rest.split('/').collect();
@@ -45,7 +48,8 @@ impl Chunk {
             attempt: attempt.parse().ok()?,
             key: WorkerKey { slice: slice.parse().ok()?, worker: worker.parse().ok()? },
             stream: (*stream).to_owned(),
-            number: number.parse().ok()?,
+            // Who goes on behind it counts one further.
+            number: number.parse().ok().filter(|number| *number <= NUMBER_MAX)?,
             at_ms: at_ms.parse().ok()?,
         })
     }
@@ -70,6 +74,8 @@ pub(crate) fn behind(folder: &str) -> String {
 /// What a list begins behind, so that the chunk with that number is its first.
 pub(crate) fn before(folder: &str, number: u64) -> String {
     match number.checked_sub(1) {
+        // Its name would stand before those of smaller numbers.
+        Some(last) if last > NUMBER_MAX => behind(folder),
         // Digits and `@` sort before the tilde.
         Some(last) => format!("{folder}{last:010}~"),
         None => folder.to_owned(),

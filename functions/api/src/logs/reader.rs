@@ -9,7 +9,7 @@ use rekindle_core::ids::{JobId, WorkerKey};
 use rekindle_ports::world::{Objects, WorldError};
 
 use super::CHUNK_MAX;
-use super::name::{Chunk, attempt_folder, before, behind, stream_folder, worker_folder};
+use super::name::{Chunk, NUMBER_MAX, attempt_folder, before, behind, stream_folder, worker_folder};
 
 /// A line longer than this is handed out in parts.
 const LINE_MAX: usize = 256 * 1024;
@@ -102,6 +102,10 @@ impl Position {
             let key = rekindle_wire::v1::worker_key(worker)?;
             let (number, offset) = mark.split_once('.')?;
             let mark = Mark { number: number.parse().ok()?, offset: offset.parse().ok()? };
+            // Ids come back from clients; of a stream that was read to its end the next number is one more.
+            if mark.number > NUMBER_MAX + 1 || mark.offset > CHUNK_MAX as u64 {
+                return None;
+            }
             marks.insert((key, (*stream).to_owned()), mark);
         }
         Some(Self { attempt, marks })
@@ -245,17 +249,20 @@ impl Reader {
     async fn fill(&mut self, of: &StreamKey) -> Result<(), WorldError> {
         let folder = stream_folder(&self.job, self.attempt, of.0, &of.1);
         let Some(open) = self.streams.get_mut(of) else { return Ok(()) };
+        let mut after = before(&folder, open.next);
         while open.heads.is_empty() {
-            let names = self.objects.list(&folder, Some(&before(&folder, open.next)), NAMES).await?;
+            let names = self.objects.list(&folder, Some(&after), NAMES).await?;
             open.is_dry = names.len() < NAMES;
-            let mut after = open.next;
+            // Also behind names that are no chunk's, of which a whole list may be.
+            after = names.last().cloned().unwrap_or(after);
+            let mut wanted = open.wanted();
             for name in names {
-                let Some(chunk) = Chunk::parse(&self.job, &name).filter(|chunk| chunk.number >= after) else {
+                let Some(chunk) = Chunk::parse(&self.job, &name).filter(|chunk| chunk.number >= wanted) else {
                     continue;
                 };
-                after = chunk.number + 1;
+                wanted = chunk.number + 1;
                 if self.filter.since_ms.is_some_and(|since| chunk.at_ms < since) {
-                    (open.next, open.skip) = (after, 0);
+                    (open.next, open.skip) = (wanted, 0);
                     continue;
                 }
                 open.heads.push_back(Head { number: chunk.number, at_ms: chunk.at_ms, name });

@@ -24,6 +24,8 @@ use rekindle_rig::Rig;
 
 use super::Served;
 
+mod chunks;
+
 fn chunk(attempt: u32, worker: u32, stream: &str, number: u64) -> (String, String) {
     let instance = format!("vm-{worker}");
     let key = WorkerKey { slice: 0, worker };
