@@ -17,7 +17,8 @@ locals {
       every    = "300s"
       severity = "CRITICAL"
       see = join(" ", [
-        "infra/runbooks/leaked-tpu.md for a TPU (an orphan, one that was made otherwise, a delete that is not allowed);",
+        "infra/runbooks/leaked-tpu.md for a TPU (an orphan, one that was made otherwise, a delete that is not allowed),",
+        "for the list of TPUs, and for a new installation;",
         "infra/runbooks/stuck-job.md, \"A broken rule, a panic, a job left out\", for the others.",
       ])
     }
@@ -183,7 +184,8 @@ resource "google_billing_budget" "month" {
   count = var.billing_account == null ? 0 : 1
 
   billing_account = var.billing_account
-  display_name    = "Rekindle in ${var.project}"
+  # 60 characters at most; it is all that the mail says.
+  display_name = "Rekindle in ${var.project}: runbooks/quota"
 
   budget_filter {
     projects = ["projects/${var.project_number}"]
@@ -193,6 +195,11 @@ resource "google_billing_budget" "month" {
     specified_amount {
       units = tostring(ceil(var.max_usd_per_day * 31))
     }
+  }
+
+  # Beside whom the billing account tells; Google takes five channels.
+  all_updates_rule {
+    monitoring_notification_channels = [for n, channel in local.channels : channel if n < 5]
   }
 
   threshold_rules {

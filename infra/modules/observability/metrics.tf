@@ -21,13 +21,16 @@ locals {
     "\"resources of this installation are older than its store; no sweep, look at the store\"",
     "\"the provider made something else, which is deleted\"",
     "\"a delete is not allowed, and its TPU is paid for\"",
+    "\"the list of TPUs has failed\"",
+    # On a database that is empty by mistake: the TPUs of the one before are nobody's there.
+    "\"a new installation was made in this store\"",
     "\"a decision broke a rule; nothing was committed\"",
     "\"the document of a job is full; nothing was committed\"",
     "\"a handler panicked\"",
     "\"a job is left out of a list\"",
   ])})"
   # How such a line's message begins, without what it goes on with, such as a name: each value is a series, and an incident.
-  what = "REGEXP_EXTRACT(jsonPayload.message, \"^([a-z ]+)\")"
+  what = "REGEXP_EXTRACT(jsonPayload.message, \"^([A-Za-z ]+)\")"
 
   metrics = {
     ticks = {
@@ -68,7 +71,7 @@ resource "google_logging_metric" "metric" {
 resource "google_logging_metric" "alarms" {
   project     = var.project
   name        = "rekindle/alarms"
-  description = "A TPU that no job owned (deleted, or held back) or that was made as something else than it was asked for, or that may not be deleted, a pass whose decision broke a rule, a job whose document is full, a handler that panicked, a job whose document cannot be read."
+  description = "A TPU that no job owned (deleted, or held back), that was made as something else, or that may not be deleted, a list of TPUs that fails, a new installation, a pass whose decision broke a rule, a job whose document is full, a handler that panicked, a job whose document cannot be read."
   filter      = local.alarms
 
   metric_descriptor {

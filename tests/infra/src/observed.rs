@@ -143,7 +143,23 @@ fn every_alarm_is_searched_for_in_a_runbook() {
         assert!(searches.iter().any(|line| line.contains(&found[0])), "no runbook searches for {}", &found[1]);
         count += 1;
     }
-    assert!(count >= 9, "{count}");
+    assert!(count >= 12, "{count}");
+}
+
+#[test]
+fn every_alarm_tells_its_sort_without_what_it_goes_on_with() {
+    let plan = example();
+    let metric = &plan.named("google_logging_metric", "rekindle/alarms").values;
+    let extract = metric["label_extractors"]["what"].as_str().unwrap();
+    let pattern = Regex::new(r#"^REGEXP_EXTRACT\(jsonPayload\.message, "(.+)"\)$"#).unwrap();
+    let sort = Regex::new(&pattern.captures(extract).unwrap()[1]).unwrap();
+    for (message, what) in [
+        ("a delete is not allowed, and its TPU is paid for: rk-a in us-central1-a", "a delete is not allowed"),
+        ("the list of TPUs has failed for 31 minutes; no orphan", "the list of TPUs has failed for "),
+        ("a new installation was made in this store", "a new installation was made in this store"),
+    ] {
+        assert_eq!(&sort.captures(message).unwrap()[1], what);
+    }
 }
 
 #[test]
@@ -266,4 +282,12 @@ fn the_budget_follows_from_the_daily_limit() {
     assert_eq!(budget["amount"][0]["specified_amount"][0]["units"], "15500");
     assert_eq!(budget["budget_filter"][0]["projects"], serde_json::json!(["projects/123456789012"]));
     assert_eq!(budget["billing_account"], "000000-000000-000000");
+    let told = budget["all_updates_rule"][0]["monitoring_notification_channels"].as_array().unwrap();
+    assert_eq!(told.len(), plan.of("google_monitoring_notification_channel").count(), "admins are told, too");
+    // Its name is all that the mail says: it names the page. Google takes 60 characters, of a project's id up to 30.
+    let name = budget["display_name"].as_str().unwrap();
+    assert!(name.len() + 30 - "my-project".len() <= 60, "{name}");
+    let page = name.rsplit_once(": ").unwrap().1;
+    let page = text(&format!("infra/{page}.md"));
+    assert!(page.contains(&name.replace("my-project", "PROJECT")), "{name}");
 }
