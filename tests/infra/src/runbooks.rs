@@ -58,7 +58,8 @@ fn every_other_command_is_there() {
                     root().join(original(folder)).is_dir() && (terraform.is_none() || is_terraforms(&words[2..]))
                 }
                 // Those of `rekindle` the command line's own tests parse, each of them; gcloud's are looked at above.
-                "rekindle" | "gcloud" | "cat" | "cp" | "rm" | "date" | "for" | "printf" | "read" | "done" => true,
+                "rekindle" | "gcloud" | "cat" | "cp" | "rm" | "date" | "for" | "printf" | "read" | "done" | "jq"
+                | "grep" => true,
                 other => other.starts_with("infra/") && root().join(other).is_file(),
             };
             if !is_there {
@@ -201,6 +202,43 @@ fn what_terraform_is_told_of_is_there_under_that_name() {
         }
     }
     assert!(count >= 4, "{count}");
+}
+
+#[test]
+fn what_the_pages_say_of_terraforms_state_is_there() {
+    let name = Regex::new(r"`(google_\w+)(?:\.(\w+))?`").unwrap();
+    let modules = crate::files::modules();
+    let page = text("infra/runbooks/second-operator.md");
+    let found: Vec<_> = name.captures_iter(&page).collect();
+    for one in &found {
+        let is_it = |block: &&hcl::Block| {
+            label(block, 0) == &one[1] && one.get(2).is_none_or(|name| label(block, 1) == name.as_str())
+        };
+        assert!(modules.iter().any(|module| module.of("resource").any(|block| is_it(&block))), "no {}", &one[0]);
+    }
+    assert!(found.len() >= 8, "{}", found.len());
+}
+
+#[test]
+fn whoever_pauses_the_tick_is_told_of_the_alert_and_all_jobs_are_all() {
+    let mut pauses = 0;
+    for page in pages() {
+        let source = std::fs::read_to_string(&page).unwrap();
+        let lines = lines(&source);
+        let at = page.display();
+        if lines.iter().any(|line| line.contains("scheduler jobs pause rekindle-tick")) {
+            pauses += 1;
+            let is_told = source.contains("alert \"No tick\"") || source.contains("the message of the pause");
+            assert!(is_told, "{at}: nobody says that this is an alarm");
+        }
+        // A list has fifty jobs unless all are asked for.
+        for line in lines.iter().filter(|line| line.contains("| jq ")) {
+            assert!(line.contains("rekindle ps --all "), "{at}: {line}");
+        }
+        let mut paused = lines.iter().filter(|line| line.starts_with("rekindle pause"));
+        assert!(paused.all(|line| line.contains("$(")), "{at}: a pause of one job is not of all");
+    }
+    assert!(pauses >= 4, "{pauses}");
 }
 
 /// The address of the server on each page is what Terraform would tell: nobody needs its state to call.
