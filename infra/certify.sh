@@ -8,7 +8,7 @@
 # NETWORK and SUBNETWORK name where its nodes stand, without external addresses, such as `rekindle` for both after an apply; else it is the
 # network `default` of the project, which not every project has.
 # TPU_API names another endpoint, such as the emulator's, and PLATFORM_API another one for all other services; the others are asked
-# only in the cloud, or where PLATFORM_API is set. Needs curl, and gcloud for the token.
+# only in the cloud, or where PLATFORM_API is set. Needs curl, gcloud for the token, and GNU's date, timeout, paste and xargs (Linux has them).
 # For a minute it takes all creates that the project may ask for: a live installation's own are refused then, and come again later.
 # Everything that it makes begins with `rk-certify-` and is deleted at the end, however it ends.
 #
@@ -56,6 +56,11 @@ region="${REGION:-us-central1}"
 platform="${PLATFORM_API:-}"
 asks_platform=0
 if [[ "$api" == https://*.googleapis.com || -n "$platform" ]]; then asks_platform=1; fi
+# Before anything is made: without them answers would be lost half-way.
+for program in curl timeout paste xargs; do
+  command -v "$program" >/dev/null || { echo "error: $program is needed" >&2; exit 1; }
+done
+date -u -d -1hour +%s >/dev/null 2>&1 || { echo "error: GNU date is needed, which knows -d" >&2; exit 1; }
 mkdir -p "$out"
 
 headers=(-H 'Content-Type: application/json')

@@ -3,7 +3,8 @@
 #
 #   infra/publish.sh infra/envs/example
 #
-# After bootstrap. Needs gcloud, terraform, and docker with buildx, podman or buildah (BUILDER names one of them, else the first that is there).
+# After bootstrap. Needs gcloud, terraform, sha256sum or shasum, and docker with buildx, podman or buildah (BUILDER names one of them, else
+# the first that is there).
 set -euo pipefail
 
 env_dir="${1:?the environment, such as infra/envs/example}"
@@ -14,9 +15,14 @@ for candidate in docker podman buildah; do
   [[ -n "$builder" ]] && break
   command -v "$candidate" >/dev/null && builder="$candidate"
 done
+hasher=(sha256sum)
+command -v sha256sum >/dev/null || hasher=(shasum -a 256)
+command -v "${hasher[0]}" >/dev/null || { echo "error: sha256sum or shasum is needed" >&2; exit 1; }
 [[ -n "$builder" ]] || { echo "error: docker with buildx, podman or buildah is needed" >&2; exit 1; }
 # Docker's builder without BuildKit knows no --output, and reads no Dockerfile.dockerignore.
 export DOCKER_BUILDKIT=1
+# Buildah by itself keeps no layers, and cargo would build for the image and again for the agent.
+export BUILDAH_LAYERS=true
 if [[ "${builder##*/}" = docker ]] && ! docker buildx version >/dev/null 2>&1; then
   echo "error: docker has no buildx: install it, or name another builder, such as BUILDER=podman" >&2
   exit 1
@@ -41,7 +47,7 @@ digest="$(gcloud artifacts docker images describe "$tag" --format='value(image_s
 [[ "$digest" =~ ^sha256:[0-9a-f]{64}$ ]] || { echo "error: the registry gives no digest of $tag: '$digest'" >&2; exit 1; }
 
 "$builder" build --platform linux/amd64 --file "$root/infra/Dockerfile" --target agent --output "type=local,dest=$out" "$root"
-agent_sha256="$(sha256sum "$out/rekindle-agent" | cut -d ' ' -f 1)"
+agent_sha256="$("${hasher[@]}" "$out/rekindle-agent" | cut -d ' ' -f 1)"
 # By its digest: agents that are in use are never overwritten.
 gcloud storage cp --no-clobber "$out/rekindle-agent" "gs://$bucket/agents/$agent_sha256"
 

@@ -16,6 +16,7 @@ fn stand_in(folder: &Path, name: &str, body: &str) {
 }
 
 const BUILDER: &str = r#"
+echo "layers $BUILDAH_LAYERS" >>"$CALLS"
 for word in "$@"; do
   case "$word" in type=local,dest=*) printf agent >"${word#type=local,dest=}/rekindle-agent" ;; esac
 done"#;
@@ -65,6 +66,8 @@ fn both_artefacts_go_where_the_environment_says() {
     for call in [
         format!("--target server --tag {tag} {}", root().display()),
         format!("buildah push {tag}"),
+        // Else cargo builds once for the image, and once for the agent.
+        "layers true".to_owned(),
         "gcloud auth configure-docker us-docker.pkg.dev --quiet".to_owned(),
         format!("gs://p-rekindle/agents/{agent}"),
     ] {
