@@ -45,7 +45,11 @@ fn wrong_variables_are_refused() {
         ("policy", r#"{ rule = [] }"#.into(), "policy has rules, borrow"),
         ("policy", r#"{ rules = [{ who = ["*"], whos = ["*"], may = ["see"] }] }"#.into(), "A rule of policy has"),
         ("policy", r#"{ borrow = { "*" = { capacities = [] } } }"#.into(), "What policy lends is"),
-        ("policy", r#"{ borrow = { "*" = { capacity = [{ zones = "us-central1-b" }] } } }"#.into(), "Parts of capacity"),
+        (
+            "policy",
+            r#"{ borrow = { "*" = { capacity = [{ zones = "us-central1-b" }] } } }"#.into(),
+            "Parts of capacity",
+        ),
         ("policy", r#"{ borrow = { "*" = { capacity = [{ kind = "cheap" }] } } }"#.into(), "The kind of a part"),
         ("policy", r#"{ borrow = { "*@example.com" = {} } }"#.into(), "named in full, or to *"),
         ("policy", r#"{ borrow = { "*" = { service_accounts = ["research"] } } }"#.into(), "are addresses"),
