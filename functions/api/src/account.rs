@@ -20,14 +20,14 @@ use rekindle_wire::account::AccountView;
 
 use crate::Api;
 use crate::access::Shown;
-use crate::jobs::{store, usage};
+use crate::jobs::{has_none, only_owner, store, usage};
 
 /// Weeks that are counted when the caller says nothing: this one and those before it.
 const WEEKS: u32 = 12;
 /// Ten years.
 const WEEKS_MAX: u32 = 520;
-/// Jobs that are read at once.
-const PAGE: usize = 200;
+/// Jobs that are read at once: of large ones more would not fit into the service's memory.
+const PAGE: usize = 25;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -61,9 +61,13 @@ pub(crate) async fn account(
     let now = api.engine.ports.clock.now();
     let since = weeks_before(now, weeks - 1);
     let mut account = Account::new(&by, since);
+    let owner = only_owner(&api, &caller, query.owner.clone());
     let shown = Shown::new(&api, &caller, query.owner);
-    count(&api, &mut account, since, &shown).await.map_err(|error| store(&error))?;
-    orphans(&api, &mut account, weeks, now, &shown).await.map_err(|error| store(&error))?;
+    let _turn = api.lists.acquire().await;
+    if !has_none(&api, &caller, owner.as_ref()).await.map_err(|error| store(&error))? {
+        count(&api, &mut account, since, &shown).await.map_err(|error| store(&error))?;
+        orphans(&api, &mut account, weeks, now, &shown).await.map_err(|error| store(&error))?;
+    }
     let view = AccountView::of(&account, &by, since, now);
     if is_csv { csv(&view) } else { Ok(etag::json(&headers, &view)) }
 }

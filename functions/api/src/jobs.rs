@@ -1,6 +1,7 @@
 //! Jobs: submit, list, one, history, explain.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -17,6 +18,7 @@ use rekindle_core::observation::WorkerReport;
 use rekindle_core::spec::{JobSpec, ParseContext, parse};
 use rekindle_core::{names, orders, placement};
 use rekindle_engine::Submitted;
+use rekindle_ports::docs::Cursor;
 use rekindle_ports::store::{JobFilter, StoreError};
 use rekindle_web::problem::FieldFault;
 use rekindle_web::{Caller, Json, NoQuery, Path, Problem, Query, about, etag, faulty_query, problem};
@@ -203,8 +205,11 @@ pub(crate) struct ListQuery {
     page_token: Option<String>,
 }
 
-/// So often a list is read on where some that were read are others'.
+/// So often a list is read on where some that were read are others', or large.
 const ROUNDS: usize = 20;
+/// A page ends once its jobs are so long. The last read adds a page of the store at most, so an answer stays far below the 32 MiB that
+/// Cloud Run lets through.
+const ANSWER_BYTES: usize = 4 << 20;
 
 /// `GET /v1/jobs`: those that the caller may see. A page may hold fewer than were asked for, and another may follow.
 pub(crate) async fn list(
@@ -225,52 +230,96 @@ pub(crate) async fn list(
         Some("list") => true,
         Some(other) => return Err(faulty_query("view", &format!("{other:?} is unknown; full or list"))),
     };
-    let given = |text: Option<String>| text.filter(|t| !t.is_empty());
-    let owner = given(query.owner).map(|owner| spelled(&owner, &caller.identity));
-    let mut filter = JobFilter { phase, owner, tag: given(query.tag) };
-    let sees_all = may_all(&api, &caller, Right::See);
-    if !sees_all && filter.owner.is_none() && !api.engine.deployment.access.may_others(&caller.identity, Right::See) {
-        filter.owner = Some(caller.identity.clone());
-    }
+    let owner = only_owner(&api, &caller, query.owner);
+    let filter = JobFilter { phase, owner, tag: query.tag.filter(|tag| !tag.is_empty()) };
     let asked = format!("jobs {} {filter:?}", caller.identity);
     let after = page::cursor(&api, &asked, query.page_token.as_deref())?;
     let size = page::size(query.page_size)?;
     // Nor do empty pages tell how many jobs an owner has who is not to be seen, and in which phase.
-    let is_hidden = |owner: &String| !sees_all && !may(&api, &caller, Right::See, owner);
-    if filter.owner.as_ref().is_some_and(is_hidden) {
+    if filter.owner.as_ref().is_some_and(|owner| !may(&api, &caller, Right::See, owner)) {
         return Ok(etag::json(&headers, &JobList { jobs: Vec::new(), next_page_token: None }));
     }
     let _turn = api.lists.acquire().await;
-    let seen = |job: &Arc<Job>| sees_all || may(&api, &caller, Right::See, &job.spec.owner);
-    let (mut jobs, mut next) = (Vec::new(), after);
-    // Past those of others, whom a page that is not full would tell of.
-    for _ in 0..if sees_all { 1 } else { ROUNDS } {
-        let page = api.engine.ports.store.jobs(&filter, next, size - jobs.len()).await;
+    let (jobs, next) = fill(&api, &caller, &filter, after, (size, is_brief)).await?;
+    let next_page_token = next.as_ref().and_then(|next| page::token(&api, &asked, next));
+    Ok(etag::json(&headers, &JobList { jobs, next_page_token }))
+}
+
+/// The one owner whose jobs a caller asks for, or may see at all; `None`: those of several.
+pub(crate) fn only_owner(api: &Api, caller: &Caller, asked: Option<String>) -> Option<String> {
+    let asked = asked.filter(|owner| !owner.is_empty()).map(|owner| spelled(&owner, &caller.identity));
+    let sees_others =
+        may_all(api, caller, Right::See) || api.engine.deployment.access.may_others(&caller.identity, Right::See);
+    asked.or_else(|| (!sees_others).then(|| caller.identity.clone()))
+}
+
+/// Whether an owner has no job that the caller may see: nobody else's is read then for an answer over many jobs.
+pub(crate) async fn has_none(api: &Api, caller: &Caller, owner: Option<&String>) -> Result<bool, StoreError> {
+    let Some(owner) = owner else { return Ok(false) };
+    if !may(api, caller, Right::See, owner) {
+        return Ok(true);
+    }
+    let filter = JobFilter { owner: Some(owner.clone()), ..JobFilter::default() };
+    let (jobs, next) = api.engine.ports.store.jobs(&filter, None, 1).await?;
+    Ok(jobs.is_empty() && next.is_none())
+}
+
+/// Reads a page of `size` jobs that the caller may see, and where the next one begins: on past those of others, whom a page that is not
+/// full would tell of, and past large ones, of which the store hands out few at once.
+async fn fill(
+    api: &Api,
+    caller: &Caller,
+    filter: &JobFilter,
+    after: Option<Cursor>,
+    (size, is_brief): (usize, bool),
+) -> Result<(Vec<JobView>, Option<Cursor>), Problem> {
+    let sees_all = may_all(api, caller, Right::See);
+    let (mut views, mut next, mut bytes) = (Vec::new(), after, 0);
+    for _ in 0..ROUNDS {
+        let page = api.engine.ports.store.jobs(filter, next, size - views.len()).await;
         let (found, behind) = page.map_err(|e| store(&e))?;
         next = behind;
-        jobs.extend(found.into_iter().map(|at| at.value).filter(seen));
-        if jobs.len() >= size || next.is_none() {
+        let seen = |job: &Arc<Job>| sees_all || may(api, caller, Right::See, &job.spec.owner);
+        let jobs: Vec<Arc<Job>> = found.into_iter().map(|at| at.value).filter(seen).collect();
+        let steps = first_reports(api, jobs.iter().map(AsRef::as_ref)).await;
+        for job in jobs {
+            let view = if is_brief {
+                // Jobs are shared with the store: a list copies none.
+                JobView::in_list(&job, &usage(api, &job))
+            } else {
+                JobView::of(&counted(api, Arc::unwrap_or_clone(job)), &[])
+            };
+            let view = match steps.get(&view.id) {
+                Some(report) => view.with_newer_step(report),
+                None => view,
+            };
+            bytes += written_len(&view);
+            views.push(view);
+        }
+        if views.len() >= size || bytes >= ANSWER_BYTES || next.is_none() {
             break;
         }
     }
-    let steps = first_reports(&api, jobs.iter().map(AsRef::as_ref)).await;
-    let view = |job: Arc<Job>| {
-        let view = if is_brief {
-            // Jobs are shared with the store: a list copies none.
-            JobView::in_list(&job, &usage(&api, &job))
-        } else {
-            JobView::of(&counted(&api, Arc::unwrap_or_clone(job)), &[])
-        };
-        match steps.get(&view.id) {
-            Some(report) => view.with_newer_step(report),
-            None => view,
+    Ok((views, next))
+}
+
+/// How long a view is as JSON.
+fn written_len(view: &JobView) -> usize {
+    struct Counter(usize);
+    impl io::Write for Counter {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
         }
-    };
-    let list = JobList {
-        jobs: jobs.into_iter().map(view).collect(),
-        next_page_token: next.as_ref().and_then(|next| page::token(&api, &asked, next)),
-    };
-    Ok(etag::json(&headers, &list))
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counter = Counter(0);
+    // What cannot be written is told where the answer is.
+    let _ = serde_json::to_writer(&mut counter, view);
+    counter.0
 }
 
 /// `GET /v1/jobs/{id}`.

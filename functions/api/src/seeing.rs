@@ -14,20 +14,20 @@ use rekindle_core::digest::{JobDigest, digest};
 use rekindle_core::ids::JobId;
 use rekindle_core::job::{Job, Phase};
 use rekindle_core::observation::WorkerReport;
-use rekindle_ports::store::{JobFilter, StoreError};
+use rekindle_ports::store::{At, JobFilter, StoreError};
 use rekindle_web::{Caller, NoQuery, Path, Problem, Query, etag};
 use rekindle_wire::seeing::{AttemptProgress, DigestView, ProgressList, WorkerView, attempts_shown};
 
 use crate::Api;
 use crate::access::{Shown, seen};
-use crate::jobs::{counted, first_reports, job_id, reports, store};
+use crate::jobs::{counted, first_reports, has_none, job_id, only_owner, reports, store};
 use crate::logs::workers_each;
 use crate::streams::Moment;
 
 /// Jobs of one digest.
 const JOBS_MAX: usize = 500;
-/// Jobs that are read at once.
-const PAGE: usize = 100;
+/// Jobs that are read at once: of large ones more would not fit into the service's memory.
+const PAGE: usize = 25;
 /// Histories that are read side by side.
 const AT_ONCE: usize = 16;
 
@@ -76,62 +76,82 @@ pub(crate) async fn since(
 ) -> Result<Response, Problem> {
     let Moment(since) = query.since;
     let through = api.engine.ports.clock.now();
+    let owner = only_owner(&api, &caller, query.owner.clone());
     let shown = Shown::new(&api, &caller, query.owner);
-    let (mut jobs, mut is_cut) = changed(&api, since, &shown).await.map_err(|error| store(&error))?;
-    // After the others: a job that ends between the two reads is in the next digest.
-    if !is_cut && since <= through {
-        is_cut = add_running(&api, &mut jobs, &shown).await.map_err(|error| store(&error))?;
+    let mut news = News { api: &api, since, shown: &shown, known: BTreeSet::new(), told: Vec::new(), is_cut: false };
+    let _turn = api.lists.acquire().await;
+    if !has_none(&api, &caller, owner.as_ref()).await.map_err(|error| store(&error))? {
+        news.add_changed().await.map_err(|error| store(&error))?;
+        // After the others: a job that ends between the two reads is in the next digest.
+        if !news.is_cut && since <= through {
+            news.add_running(owner).await.map_err(|error| store(&error))?;
+        }
     }
-    // The document is as old as the last pass: of a job that only runs, hours.
-    let told = first_reports(&api, jobs.iter()).await;
-    let digests = stream::iter(jobs)
-        .map(|job| {
-            let report = told.get(&job.id).cloned();
-            one(&api, job, since, report)
-        })
-        .buffered(AT_ONCE);
-    let jobs: Vec<Option<JobDigest>> = digests.try_collect().await.map_err(|error| store(&error))?;
-    let jobs = jobs.into_iter().flatten().collect();
+    let News { mut told, is_cut, .. } = news;
+    told.sort_by_key(|(changed_at, _)| *changed_at);
+    let jobs = told.into_iter().map(|(_, digest)| digest).collect();
     Ok(etag::json(&headers, &DigestView { since, through, jobs, is_cut }))
 }
 
-async fn changed(api: &Api, since: Timestamp, shown: &Shown<'_>) -> Result<(Vec<Job>, bool), StoreError> {
-    let (mut found, mut after) = (Vec::new(), None);
-    loop {
-        let (page, next) = api.engine.ports.store.changed_jobs(since, after, PAGE).await?;
-        let wanted = page.into_iter().filter(|at| shown.has(Some(&at.value)));
-        found.extend(wanted.map(|at| Job::clone(&at.value)));
-        if found.len() > JOBS_MAX {
-            found.truncate(JOBS_MAX);
-            return Ok((found, true));
-        }
-        after = next;
-        if after.is_none() {
-            return Ok((found, false));
-        }
-    }
+/// A digest that is being put together. Of each page of jobs only what is told of them is kept: they may be large.
+struct News<'a> {
+    api: &'a Api,
+    since: Timestamp,
+    shown: &'a Shown<'a>,
+    /// Jobs that were looked at.
+    known: BTreeSet<JobId>,
+    /// By when they changed.
+    told: Vec<(Timestamp, JobDigest)>,
+    /// There were too many.
+    is_cut: bool,
 }
 
-/// Adds those that run, though nothing but steps happened to them: they do work, and cost. True when there are too many.
-async fn add_running(api: &Api, jobs: &mut Vec<Job>, shown: &Shown<'_>) -> Result<bool, StoreError> {
-    let filter = JobFilter { phase: Some(Phase::Running), ..JobFilter::default() };
-    let known: BTreeSet<JobId> = jobs.iter().map(|job| job.id.clone()).collect();
-    let mut after = None;
-    let is_cut = loop {
-        let (page, next) = api.engine.ports.store.jobs(&filter, after, PAGE).await?;
-        let wanted = page.into_iter().filter(|at| shown.has(Some(&at.value)) && !known.contains(&at.value.id));
-        jobs.extend(wanted.map(|at| Job::clone(&at.value)));
-        if jobs.len() > JOBS_MAX {
-            jobs.truncate(JOBS_MAX);
-            break true;
+impl News<'_> {
+    async fn add_changed(&mut self) -> Result<(), StoreError> {
+        let mut after = None;
+        loop {
+            let (page, next) = self.api.engine.ports.store.changed_jobs(self.since, after, PAGE).await?;
+            self.add(page).await?;
+            after = next;
+            if self.is_cut || after.is_none() {
+                return Ok(());
+            }
         }
-        after = next;
-        if after.is_none() {
-            break false;
+    }
+
+    /// Adds those that run, though nothing but steps happened to them: they do work, and cost.
+    async fn add_running(&mut self, owner: Option<String>) -> Result<(), StoreError> {
+        let filter = JobFilter { phase: Some(Phase::Running), owner, ..JobFilter::default() };
+        let mut after = None;
+        loop {
+            let (page, next) = self.api.engine.ports.store.jobs(&filter, after, PAGE).await?;
+            self.add(page).await?;
+            after = next;
+            if self.is_cut || after.is_none() {
+                return Ok(());
+            }
         }
-    };
-    jobs.sort_by_key(|job| job.changed_at);
-    Ok(is_cut)
+    }
+
+    async fn add(&mut self, page: Vec<At<Arc<Job>>>) -> Result<(), StoreError> {
+        let (api, since) = (self.api, self.since);
+        let is_wanted = |job: &Arc<Job>| self.shown.has(Some(job)) && !self.known.contains(&job.id);
+        let mut jobs: Vec<Arc<Job>> = page.into_iter().map(|at| at.value).filter(is_wanted).collect();
+        let room = JOBS_MAX - self.known.len();
+        self.is_cut = jobs.len() > room;
+        jobs.truncate(room);
+        self.known.extend(jobs.iter().map(|job| job.id.clone()));
+        // The document is as old as the last pass: of a job that only runs, hours.
+        let reports = first_reports(api, jobs.iter().map(AsRef::as_ref)).await;
+        let digests = stream::iter(jobs).map(|job| {
+            let report = reports.get(&job.id).cloned();
+            let changed_at = job.changed_at;
+            async move { Ok::<_, StoreError>((changed_at, one(api, Arc::unwrap_or_clone(job), since, report).await?)) }
+        });
+        let digests: Vec<(Timestamp, Option<JobDigest>)> = digests.buffered(AT_ONCE).try_collect().await?;
+        self.told.extend(digests.into_iter().filter_map(|(changed_at, digest)| Some((changed_at, digest?))));
+        Ok(())
+    }
 }
 
 /// `told`: what its first worker reported last.

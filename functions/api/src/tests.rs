@@ -15,6 +15,7 @@ use rekindle_web::{Door, layers};
 use crate::Api;
 
 mod agents;
+mod bounds;
 mod ended;
 mod gaps;
 mod labels;

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use rekindle_core::access::Right;
 use rekindle_core::ids::JobId;
 use rekindle_core::job::Job;
+use rekindle_ports::docs::Cursor;
 use rekindle_web::{Caller, Problem, Query};
 use rekindle_wire::v1::JobView;
 
@@ -29,8 +30,9 @@ const OVERLAP: SignedDuration = SignedDuration::from_secs(10);
 const AHEAD_MAX: SignedDuration = SignedDuration::from_mins(5);
 /// When a brief stream comes back: 5,760 looks a day cost two cents, a held stream two dollars.
 const BRIEF_RETRY: std::time::Duration = std::time::Duration::from_secs(15);
-/// Jobs that are read at once.
-const PAGE: usize = 100;
+/// Jobs that are read at once, and events that wait for a client that is slow to read: of large ones more would not fit into the
+/// service's memory.
+const PAGE: usize = 25;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -72,6 +74,7 @@ pub(crate) async fn watch(
         since,
         is_brief,
         told: BTreeMap::new(),
+        page: None,
         ready: VecDeque::from([hello]),
         heard: Instant::now(),
     };
@@ -91,6 +94,8 @@ struct Watch {
     since: Timestamp,
     /// Revisions within the overlap that were told already.
     told: BTreeMap<JobId, (Timestamp, u64)>,
+    /// The page that comes next in a look that is not over, with the moment from which that looks.
+    page: Option<(Timestamp, Cursor)>,
     ready: VecDeque<Event>,
     heard: Instant,
 }
@@ -106,7 +111,7 @@ impl Watch {
                 return Some(event);
             }
             self.look().await?;
-            if !self.ready.is_empty() {
+            if !self.ready.is_empty() || self.page.is_some() {
                 continue;
             }
             if self.is_brief {
@@ -119,40 +124,40 @@ impl Watch {
         }
     }
 
+    /// Reads the next page of what changed: the one after it once the client has taken the events of this one.
     async fn look(&mut self) -> Option<()> {
-        let from = self.since.saturating_sub(OVERLAP).unwrap_or(self.since);
-        let mut after = None;
-        loop {
-            let page = self.api.engine.ports.store.changed_jobs(from, after, PAGE).await;
-            let (jobs, next) = page.inspect_err(|error| tracing::warn!(%error, "changes cannot be read")).ok()?;
-            let is_told = |job: &Job| self.told.get(&job.id).is_some_and(|(_, revision)| *revision >= job.revision);
-            let news = jobs.iter().map(|at| &*at.value).filter(|job| !is_told(job));
-            let steps = jobs::first_reports(&self.api, news).await;
-            for job in jobs {
-                let job = job.value;
-                if self.told.get(&job.id).is_some_and(|(_, revision)| *revision >= job.revision) {
-                    continue;
-                }
-                self.told.insert(job.id.clone(), (job.changed_at, job.revision));
-                let is_news = job.changed_at > self.since;
-                self.since = self.since.max(job.changed_at);
-                if !self.sees_all && !may(&self.api, &self.caller, Right::See, &job.spec.owner) {
-                    continue;
-                }
-                // What is told again because of the overlap is no news.
-                self.is_brief &= !is_news;
-                let mut view = JobView::in_list(&job, &jobs::usage(&self.api, &job));
-                if let Some(report) = steps.get(&job.id) {
-                    view = view.with_newer_step(report);
-                }
-                let event = Event::default().event("job").id(self.since.as_microsecond().to_string());
-                self.ready.extend(event.json_data(&view));
+        let (from, after) = match self.page.take() {
+            Some((from, after)) => (from, Some(after)),
+            None => (self.since.saturating_sub(OVERLAP).unwrap_or(self.since), None),
+        };
+        let api = self.api.clone();
+        let _turn = api.lists.acquire().await;
+        let page = api.engine.ports.store.changed_jobs(from, after, PAGE).await;
+        let (jobs, next) = page.inspect_err(|error| tracing::warn!(%error, "changes cannot be read")).ok()?;
+        let is_told = |job: &Job| self.told.get(&job.id).is_some_and(|(_, revision)| *revision >= job.revision);
+        let news = jobs.iter().map(|at| &*at.value).filter(|job| !is_told(job));
+        let steps = jobs::first_reports(&api, news).await;
+        for job in jobs {
+            let job = job.value;
+            if self.told.get(&job.id).is_some_and(|(_, revision)| *revision >= job.revision) {
+                continue;
             }
-            if next.is_none() {
-                break;
+            self.told.insert(job.id.clone(), (job.changed_at, job.revision));
+            let is_news = job.changed_at > self.since;
+            self.since = self.since.max(job.changed_at);
+            if !self.sees_all && !may(&api, &self.caller, Right::See, &job.spec.owner) {
+                continue;
             }
-            after = next;
+            // What is told again because of the overlap is no news.
+            self.is_brief &= !is_news;
+            let mut view = JobView::in_list(&job, &jobs::usage(&api, &job));
+            if let Some(report) = steps.get(&job.id) {
+                view = view.with_newer_step(report);
+            }
+            let event = Event::default().event("job").id(self.since.as_microsecond().to_string());
+            self.ready.extend(event.json_data(&view));
         }
+        self.page = next.map(|next| (from, next));
         let kept = self.since.saturating_sub(OVERLAP).unwrap_or(self.since);
         self.told.retain(|_, (at, _)| *at >= kept);
         Some(())

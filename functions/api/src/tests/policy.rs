@@ -191,6 +191,21 @@ async fn the_account_and_the_digest_are_of_the_jobs_that_people_may_see() {
 }
 
 #[tokio::test]
+async fn for_who_may_see_no_job_none_of_others_is_read() {
+    let world = World::new().await;
+    let reads = async |who: &str, path: &str| {
+        let before = world.rig.fakes.docs.reads();
+        assert_eq!(world.get(who, path).await.status, 200, "{who} {path}");
+        world.rig.fakes.docs.reads() - before
+    };
+    for path in ["/v1/account?weeks=520", "/v1/digest?since=2026-11-01T00:00:00Z"] {
+        assert_eq!(reads("eve@example.com", path).await, 1, "{path}: whether there is one of their own");
+        assert_eq!(reads("eve@example.com", &format!("{path}&owner=ann@example.com")).await, 0, "{path}");
+        assert!(reads("ann@example.com", path).await > 1, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn dead_letters_are_of_the_jobs_that_people_may_see() {
     let world = World::new().await;
     for (name, job) in [("1", Some("anns")), ("2", Some("shared")), ("3", Some("gone")), ("4", None)] {
