@@ -32,7 +32,7 @@ pub enum Kind {
     Worker(JobId, u32, WorkerKey),
     /// `jobs/{job}/progress/{attempt}`: thinned points of an attempt's progress. Written by `api`; overwritten; may lack some.
     Progress(JobId, u32),
-    /// `instances/{hash}`: VM name to job. Written by `api` at hello; overwritten; 400 days.
+    /// `instances/{hash}`: VM name to job. Written by `api` at the first hello; 400 days.
     Instance(String),
     /// `zones/{zone}-{accelerator}-{capacity}`: what recent creates met there. Advisory; may be lost.
     Zone(Placement),

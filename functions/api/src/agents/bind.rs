@@ -27,12 +27,12 @@ fn binding(job: &JobId, generation: u32, key: WorkerKey) -> Kind {
     Kind::Instance(format!("{job}/{generation}/{}-{}", key.slice, key.worker))
 }
 
-/// Stores the hello. `Some`: the pass should know. 409 when another VM is bound.
+/// Stores the hello. `Some`: the pass should know. 409 when another VM is bound, or this one to another worker.
 ///
 /// **Invariant:** a document of a later attempt is written only when nothing of an earlier one can be running on the
 /// VM, since it fences it.
 pub(super) async fn bind(api: &Api, job: &Job, hello: &Hello) -> Result<Option<News>, Problem> {
-    for _ in 0..RACES_MAX {
+    for races in 0..RACES_MAX {
         let bound = api
             .engine
             .ports
@@ -41,7 +41,17 @@ pub(super) async fn bind(api: &Api, job: &Job, hello: &Hello) -> Result<Option<N
             .await
             .map_err(|e| store(&e))?;
         let done = match bound {
-            None => first(api, job, hello).await,
+            None => {
+                let doc = InstanceDoc {
+                    name: hello.instance.clone(),
+                    job: hello.job.clone(),
+                    generation: hello.generation,
+                    key: hello.key,
+                };
+                // As a rule nobody has the name: a commit that finds it is cheaper than a read before each.
+                let when = if races == 0 { Precondition::Absent } else { unnamed(api, &doc).await? };
+                first(api, job, hello, &doc, when).await
+            }
             Some(at) if at.value.name == hello.instance => again(api, job, hello).await,
             Some(at) => {
                 tracing::error!(
@@ -60,17 +70,34 @@ pub(super) async fn bind(api: &Api, job: &Job, hello: &Hello) -> Result<Option<N
     Err(Problem::unavailable("the store", &"a hello lost every race"))
 }
 
-/// Binding, VM name and worker document in one commit.
-async fn first(api: &Api, job: &Job, hello: &Hello) -> Result<Option<News>, StoreError> {
-    let doc = InstanceDoc {
-        name: hello.instance.clone(),
-        job: hello.job.clone(),
-        generation: hello.generation,
-        key: hello.key,
-    };
+/// When the name of a VM may be written: no other VM gets it, and system events of the VM go to the job that has it. 409
+/// when it is another worker's.
+async fn unnamed(api: &Api, doc: &InstanceDoc) -> Result<Precondition, Problem> {
+    let known = api.engine.ports.store.read::<InstanceDoc>(&Kind::Instance(doc.name.clone())).await;
+    let Some(known) = known.map_err(|e| store(&e))? else { return Ok(Precondition::Absent) };
+    if known.value == *doc {
+        return Ok(Precondition::At(known.revision));
+    }
+    let of = &known.value;
+    tracing::warn!(
+        job = %doc.job, generation = doc.generation, slice = doc.key.slice, worker = doc.key.worker,
+        refused = doc.name, bound = %format_args!("{}/{}/{}-{}", of.job, of.generation, of.key.slice, of.key.worker),
+        "a VM says hello that is bound to another worker"
+    );
+    Err(problem(StatusCode::CONFLICT, "worker-taken", "this VM is another worker"))
+}
+
+/// Binding, VM name and worker document in one commit; the name is written on what was found of it.
+async fn first(
+    api: &Api,
+    job: &Job,
+    hello: &Hello,
+    doc: &InstanceDoc,
+    when: Precondition,
+) -> Result<Option<News>, StoreError> {
     let mut writes = vec![
-        put(&binding(&hello.job, hello.generation, hello.key), &doc, Precondition::Absent),
-        put(&Kind::Instance(hello.instance.clone()), &doc, Precondition::None),
+        put(&binding(&hello.job, hello.generation, hello.key), doc, Precondition::Absent),
+        put(&Kind::Instance(hello.instance.clone()), doc, when),
     ];
     if let Some(attempt) = attempt_of(job, hello.generation) {
         let report = fresh(api, attempt, hello);

@@ -17,6 +17,8 @@ use rekindle_wire::agent::{Hello, Order, Progress, Report, Want, Welcome};
 
 use super::Served;
 
+mod names;
+
 /// One worker's agent.
 pub(super) struct Agent<'a> {
     served: &'a Served,
