@@ -54,8 +54,7 @@ pub async fn build(config: &Config) -> Result<Router, StartError> {
     };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let verifier =
-        OidcDoors::new(config.oidc()?, config.audiences.clone(), config.callers.clone(), Arc::clone(&clock))?
-            .of_project(&config.project);
+        OidcDoors::new(config.oidc()?, config.audiences.clone(), config.callers.clone(), Arc::clone(&clock))?;
     let emulators = &config.emulators;
     let docs = FirestoreDocs::connect(&config.project, &config.database, &at(&emulators.firestore)).await?;
     let store = Store::new(Arc::new(docs));

@@ -20,8 +20,6 @@ pub struct OidcDoors {
     audiences: Vec<String>,
     callers: Callers,
     admins: BTreeSet<String>,
-    /// The project that workers' machines are in; `None`: not known.
-    project: Option<String>,
     /// What each door takes, made once: it is asked for with every request.
     expects: [Expect; DOORS.len()],
 }
@@ -44,14 +42,7 @@ impl OidcDoors {
         let verifier = oidc::Verifier::new(settings, clock)?;
         let admins = callers.admins.iter().map(|email| email.to_ascii_lowercase()).collect();
         let expects = DOORS.map(|door| expected(door, &audiences, &callers));
-        Ok(Self { verifier, mode, audiences, callers, admins, project: None, expects })
-    }
-
-    /// Lets no machine of another project in: names of VMs are unique in one alone, and in another its owner gives
-    /// what names they like.
-    #[must_use]
-    pub fn of_project(self, project: impl Into<String>) -> Self {
-        Self { project: Some(project.into()), ..self }
+        Ok(Self { verifier, mode, audiences, callers, admins, expects })
     }
 
     /// What a door takes.
@@ -118,14 +109,6 @@ impl Verifier for OidcDoors {
         let told = identity.machine.ok_or_else(|| {
             Refused::Forbidden(format!("the token of {} tells of no machine (format=full)", identity.email))
         })?;
-        // Google's tokens of machines all name it, and nobody can take it out of one.
-        if let (Some(own), Some(other)) = (&self.project, told.project_id.as_ref())
-            && own != other
-        {
-            let (instance, email) = (&told.instance_name, &identity.email);
-            let why = format!("the token is of {instance} as {email} in project {other}; workers are in {own}");
-            return Err(Refused::Forbidden(why));
-        }
         let created_at = told.instance_creation_timestamp.and_then(|secs| Timestamp::from_second(secs).ok());
         Ok(Some(Machine { email: identity.email, instance: told.instance_name, zone: told.zone, created_at }))
     }

@@ -1,9 +1,7 @@
-//! The worker's machine by its identity token: on top of nonce and token, which anyone who reads node metadata could
-//! copy.
+//! The worker's machine by its identity token: on top of nonce and token, which anyone who reads node metadata could copy.
 //!
-//! What the token says comes from the platform, not from the worker: that it is this VM, of this project (which the
-//! door looks at), in this zone, running as this account. The attempt token is bound to the VM's name, so the two
-//! together bind each call to one machine.
+//! What the token says comes from the platform, not from the worker: that it is this VM, in this zone, running as this
+//! account. The attempt token is bound to the VM's name, so the two together bind each call to one machine.
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;

@@ -24,8 +24,6 @@ use crate::{Parts, Role, routers};
 const URL: &str = "https://svc.example.app";
 /// The audience of tokens that gcloud prints for people.
 pub(super) const GCLOUD: &str = "gcloud.apps.example.com";
-/// The project that workers' machines are in.
-pub(super) const PROJECT: &str = "p";
 /// The workers' account.
 pub(super) const WORKER: &str = "worker@p.iam.gserviceaccount.com";
 
@@ -72,7 +70,6 @@ impl World {
         let (_, jwks_url) = Issuer::serve().await;
         let settings = OidcSettings { jwks_url, ..OidcSettings::google(mode, mode == Mode::Platform) };
         let doors = OidcDoors::new(settings, vec![URL.into()], callers, rig.fakes.clock.clone()).unwrap();
-        let doors = doors.of_project(PROJECT);
         let parts = Parts {
             engine: rig.engine.clone(),
             verifier: Arc::new(doors),

@@ -152,9 +152,6 @@ pub struct ComputeEngine {
     /// Its zone.
     #[serde(default)]
     pub zone: String,
-    /// The project that it is in.
-    #[serde(default)]
-    pub project_id: Option<String>,
     /// When it was made, in seconds since 1970.
     #[serde(default)]
     pub instance_creation_timestamp: Option<i64>,
