@@ -25,6 +25,7 @@ use rekindle_wire::v1::{self, ExecBody, ExecView, ExecWorkerView, FieldFault};
 use crate::access::{check, seen};
 use crate::freeze::NoFields;
 use crate::jobs::{hint, job_id, key, load, store};
+use crate::logs::name::NUMBER_MAX;
 use crate::{Api, agents};
 
 /// The largest chunk, in bytes.
@@ -275,7 +276,8 @@ async fn order_of(api: &Api, job: &Job, id: u64) -> Result<ExecOrder, Problem> {
 fn chunk_of<'a>(folder: &str, name: &'a str) -> Option<(WorkerKey, &'a str, u64)> {
     let parts: Vec<&str> = name.strip_prefix(folder)?.split('/').collect();
     let [worker, stream, number] = parts.as_slice() else { return None };
-    Some((v1::worker_key(worker)?, stream, number.parse().ok()?))
+    let number = number.parse().ok().filter(|number| *number <= NUMBER_MAX)?;
+    Some((v1::worker_key(worker)?, stream, number))
 }
 
 /// Query of a look.
@@ -375,6 +377,9 @@ pub(crate) async fn put_chunk(
     let is_for = given.worker.is_none_or(|worker| worker == key) && STREAMS.contains(&stream.as_str());
     if !is_its || !is_for {
         return Err(Problem::not_found(&format!("order {order} for this worker")));
+    }
+    if number > NUMBER_MAX {
+        return Err(problem(StatusCode::BAD_REQUEST, "chunk", format!("the last number of a chunk is {NUMBER_MAX}")));
     }
     let name = object(&id, order, key, &stream, number);
     let bytes = body::read(request, CHUNK_MAX).await?;

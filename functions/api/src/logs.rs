@@ -26,7 +26,7 @@ use crate::{Api, agents, streams};
 
 mod form;
 mod gap;
-mod name;
+pub(crate) mod name;
 mod reader;
 mod tail;
 mod turns;

@@ -187,6 +187,22 @@ async fn a_key_ends_the_order_that_it_came_with_and_files_cannot_be_ended() {
 }
 
 #[tokio::test]
+async fn a_chunk_of_an_order_has_a_number_of_ten_digits() {
+    let served = asked_for().await;
+    running(&served).await;
+    order(&served, &json!({"run": "nproc"}), "k1").await;
+    for (number, status) in [(u64::MAX, 400), (10_000_000_000, 400), (0, 204)] {
+        assert_eq!(bring(&served, 1, 1, &format!("stdout/{number}"), "x").await, status, "{number}");
+    }
+    // One that an earlier version took.
+    let name = format!("jobs/train/exec/00000001/0000-0001/stdout/{}", u64::MAX);
+    served.rig.engine.ports.objects.put(&name, "x".into()).await.unwrap();
+    let view = served.get("/v1/jobs/train/exec/1").await;
+    assert_eq!(view.status, 200, "{}", view.text());
+    assert_eq!(view.json()["workers"][1]["stdout"], 1, "{}", view.text());
+}
+
+#[tokio::test]
 async fn chunks_that_the_caller_knows_are_not_listed_again() {
     let served = asked_for().await;
     let _agents = running(&served).await;
