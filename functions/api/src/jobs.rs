@@ -209,7 +209,7 @@ pub(crate) struct ListQuery {
 const ROUNDS: usize = 20;
 /// A page ends once its jobs are so long. The last read adds a page of the store at most, so an answer stays far below the 32 MiB that
 /// Cloud Run lets through.
-const ANSWER_BYTES: usize = 4 << 20;
+const ANSWER_BYTES: usize = 2 << 20;
 
 /// `GET /v1/jobs`: those that the caller may see. A page may hold fewer than were asked for, and another may follow.
 pub(crate) async fn list(

@@ -12,7 +12,7 @@ use crate::store::{At, cursor, read};
 
 /// So many jobs are read with one call at most, whatever those before were like: how large the next ones are is not known before, and
 /// these are in memory at once, each with some 260 KB.
-const AT_ONCE: usize = 25;
+const AT_ONCE: usize = 16;
 /// About so many bytes of jobs are read for one page of a list. A job has some kilobytes as a rule, but its spec may have 256 KiB, and
 /// a page of 500 such jobs would take more memory than the service has.
 const BYTES: usize = 4 << 20;
@@ -97,11 +97,11 @@ mod tests {
     #[test]
     fn a_page_ends_with_so_many_jobs_or_so_many_bytes() {
         let step = |jobs, bytes, limit| Read { jobs, bytes }.step(limit);
-        assert_eq!((step(0, 0, 500), step(0, 0, 20)), (Some(25), Some(20)));
-        assert_eq!(step(50, 50 * 4_000, 500), Some(25), "however small the first are, the next may be large");
+        assert_eq!((step(0, 0, 500), step(0, 0, 12)), (Some(16), Some(12)));
+        assert_eq!(step(50, 50 * 4_000, 500), Some(16), "however small the first are, the next may be large");
         assert_eq!(step(490, 490 * 4_000, 500), Some(10), "the rest");
-        assert_eq!(step(25, 25 * 100_000, 500), Some(16), "no more than fit");
-        assert_eq!((step(500, 500 * 4_000, 500), step(25, 25 * 250_000, 500)), (None, None));
+        assert_eq!(step(32, 32 * 100_000, 500), Some(9), "no more than fit");
+        assert_eq!((step(500, 500 * 4_000, 500), step(17, 17 * 250_000, 500)), (None, None));
         assert_eq!(step(9, BYTES - 1, 500), Some(1), "it ends");
     }
 
@@ -120,7 +120,7 @@ mod tests {
                 revision: Revision::default(),
             };
             let mut read = Read::default();
-            read.add(&vec![doc; AT_ONCE]);
+            read.add(&vec![doc; 18]);
             assert_eq!(read.step(500), None, "{} bytes", read.bytes);
         }
         let many = json!(vec!["x"; 60_000]);
