@@ -27,7 +27,7 @@ const WEEKS: u32 = 12;
 /// Ten years.
 const WEEKS_MAX: u32 = 520;
 /// Jobs that are read at once: of large ones more would not fit into the service's memory.
-const PAGE: usize = 16;
+const PAGE: usize = 64;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

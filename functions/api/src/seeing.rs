@@ -27,7 +27,7 @@ use crate::streams::Moment;
 /// Jobs of one digest.
 const JOBS_MAX: usize = 500;
 /// Jobs that are read at once: of large ones more would not fit into the service's memory.
-const PAGE: usize = 16;
+const PAGE: usize = 64;
 /// Histories that are read side by side.
 const AT_ONCE: usize = 16;
 

@@ -32,7 +32,7 @@ const AHEAD_MAX: SignedDuration = SignedDuration::from_mins(5);
 const BRIEF_RETRY: std::time::Duration = std::time::Duration::from_secs(15);
 /// Jobs that are read at once, and events that wait for a client that is slow to read: of large ones more would not fit into the
 /// service's memory.
-const PAGE: usize = 16;
+const PAGE: usize = 32;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

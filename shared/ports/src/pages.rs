@@ -10,9 +10,11 @@ use crate::body::Body;
 use crate::docs::{Cursor, Doc, IndexValue, Op, Query};
 use crate::store::{At, cursor, read};
 
-/// So many jobs are read with one call at most, whatever those before were like: how large the next ones are is not known before, and
-/// these are in memory at once, each with some 260 KB.
-const AT_ONCE: usize = 16;
+/// So many jobs are read with the first call of a list, and with each further one at most as many as were read so far: how large the next ones
+/// are is not known before, and they are in memory at once.
+const FIRST: usize = 32;
+/// No call reads more: each job may have some 260 KB.
+const AT_ONCE: usize = 64;
 /// About so many bytes of jobs are read for one page of a list. A job has some kilobytes as a rule, but its spec may have 256 KiB, and
 /// a page of 500 such jobs would take more memory than the service has.
 const BYTES: usize = 4 << 20;
@@ -34,8 +36,8 @@ impl Read {
             return None;
         }
         // As large as those before.
-        let fits = self.bytes.checked_div(self.jobs).map_or(AT_ONCE, |each| (BYTES - self.bytes) / each.max(1));
-        Some(left.min(fits.clamp(1, AT_ONCE)))
+        let fits = self.bytes.checked_div(self.jobs).map_or(FIRST, |each| (BYTES - self.bytes) / each.max(1));
+        Some(left.min(fits.clamp(1, self.jobs.clamp(FIRST, AT_ONCE))))
     }
 
     /// Takes account of documents.
@@ -97,8 +99,9 @@ mod tests {
     #[test]
     fn a_page_ends_with_so_many_jobs_or_so_many_bytes() {
         let step = |jobs, bytes, limit| Read { jobs, bytes }.step(limit);
-        assert_eq!((step(0, 0, 500), step(0, 0, 12)), (Some(16), Some(12)));
-        assert_eq!(step(50, 50 * 4_000, 500), Some(16), "however small the first are, the next may be large");
+        assert_eq!((step(0, 0, 500), step(0, 0, 12)), (Some(32), Some(12)));
+        assert_eq!(step(50, 50 * 4_000, 500), Some(50), "as many as before");
+        assert_eq!(step(200, 200 * 4_000, 500), Some(64), "however small the first are, the next may be large");
         assert_eq!(step(490, 490 * 4_000, 500), Some(10), "the rest");
         assert_eq!(step(32, 32 * 100_000, 500), Some(9), "no more than fit");
         assert_eq!((step(500, 500 * 4_000, 500), step(17, 17 * 250_000, 500)), (None, None));

@@ -52,7 +52,7 @@ async fn a_page_of_large_jobs_ends_with_so_many_bytes_and_the_next_goes_on() {
     let (mut seen, mut token, mut pages) = (Vec::new(), String::new(), 0);
     loop {
         let answer = served.get(&format!("/v1/jobs?page_size=500&page_token={token}")).await;
-        assert!(answer.body.len() < 6 << 20, "{} bytes", answer.body.len());
+        assert!(answer.body.len() < 12 << 20, "{} bytes", answer.body.len());
         let list = answer.json();
         seen.extend(ids(&list));
         pages += 1;
@@ -60,7 +60,7 @@ async fn a_page_of_large_jobs_ends_with_so_many_bytes_and_the_next_goes_on() {
         next.clone_into(&mut token);
     }
     let due: Vec<String> = (0..40).rev().map(id).collect();
-    assert_eq!((seen, pages), (due.clone(), 3));
+    assert_eq!((seen, pages), (due.clone(), 2));
     // Of which a list shows little: so many are read one page of the store after the other.
     let brief = served.get("/v1/jobs?page_size=500&view=list").await;
     assert!(brief.body.len() < 1 << 20, "{} bytes", brief.body.len());
@@ -108,7 +108,7 @@ async fn a_watcher_is_read_the_next_page_once_it_has_taken_the_one_before() {
             told.push(job["id"].as_str().unwrap().to_owned());
         }
         let reads = usize::try_from(served.rig.fakes.docs.reads() - before).unwrap();
-        assert!(told.len() == 120 || reads <= told.len().div_ceil(16).max(1), "{reads} reads for {}", told.len());
+        assert!(told.len() == 120 || reads <= told.len().div_ceil(32).max(1), "{reads} reads for {}", told.len());
     }
     let due: Vec<String> = (0..120).map(id).collect();
     assert_eq!(told, due, "each once, in the order of their changes");
