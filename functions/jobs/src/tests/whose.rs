@@ -11,7 +11,7 @@ use rekindle_core::job::Desired;
 use rekindle_core::settings::Deployment;
 use rekindle_core::spec::{ParseContext, parse};
 use rekindle_fakes::MemoryDocs;
-use rekindle_ports::docs::{Doc, Docs, DocsError, Page, Precondition, Query, Revision, Write};
+use rekindle_ports::docs::{self, Doc, Docs, DocsError, Page, Precondition, Revision, Write};
 use rekindle_ports::store::Store;
 use rekindle_rig::{CALLER, Rig, spec};
 use rekindle_web::Caller;
@@ -42,7 +42,7 @@ impl Docs for Late {
         self.docs.get_many(paths).await
     }
 
-    async fn query(&self, query: &Query) -> Result<Page, DocsError> {
+    async fn query(&self, query: &docs::Query) -> Result<Page, DocsError> {
         self.docs.query(query).await
     }
 
