@@ -127,7 +127,7 @@ impl Emulator {
             std::fs::create_dir_all(&vms).map_err(|source| io("the state folder", source))?;
             let state_dir = config.state_dir.canonicalize().map_err(|source| io("the state folder", source))?;
             let vms = state_dir.join("vms");
-            let lock = lock(&state_dir)?;
+            let lock = lock(&state_dir).await?;
             let key_file = state_dir.join("identity-key.pem");
             identity::ensure_key(&key_file)
                 .map_err(|error| StartError::Other { what: "the signing key", reason: error.to_string() })?;
@@ -216,10 +216,18 @@ fn io(what: &str, source: std::io::Error) -> StartError {
     StartError::Io { what: what.to_owned(), source }
 }
 
-fn lock(state_dir: &Path) -> Result<File, StartError> {
+/// A process that an emulator was about to start as it was killed holds its lock for a moment more, until it is another program.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+async fn lock(state_dir: &Path) -> Result<File, StartError> {
     let lock = File::create(state_dir.join("lock")).map_err(|source| io("the lock of the state folder", source))?;
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
-        .map_err(|_| StartError::InUse(state_dir.to_owned()))?;
+    let taken = async {
+        while rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(LOCK_PATIENCE, taken).await;
+    in_time.map_err(|_| StartError::InUse(state_dir.to_owned()))?;
     Ok(lock)
 }
 
