@@ -63,7 +63,7 @@ pub(crate) async fn account(
     let mut account = Account::new(&by, since);
     let owner = only_owner(&api, &caller, query.owner.clone());
     let shown = Shown::new(&api, &caller, query.owner);
-    let _turn = api.lists.acquire().await;
+    let _place = api.queue.place(&caller.identity).await?;
     if !has_none(&api, &caller, owner.as_ref()).await.map_err(|error| store(&error))? {
         count(&api, &mut account, since, &shown).await.map_err(|error| store(&error))?;
         orphans(&api, &mut account, weeks, now, &shown).await.map_err(|error| store(&error))?;

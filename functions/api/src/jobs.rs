@@ -239,7 +239,7 @@ pub(crate) async fn list(
     if filter.owner.as_ref().is_some_and(|owner| !may(&api, &caller, Right::See, owner)) {
         return Ok(etag::json(&headers, &JobList { jobs: Vec::new(), next_page_token: None }));
     }
-    let _turn = api.lists.acquire().await;
+    let _place = api.queue.place(&caller.identity).await?;
     let (jobs, next) = fill(&api, &caller, &filter, after, (size, is_brief)).await?;
     let next_page_token = next.as_ref().and_then(|next| page::token(&api, &asked, next));
     Ok(etag::json(&headers, &JobList { jobs, next_page_token }))

@@ -9,7 +9,6 @@ use std::time::Duration;
 use axum::Router;
 use axum::middleware;
 use axum::routing::{get, post, put};
-use tokio::sync::Semaphore;
 
 use rekindle_engine::Engine;
 use rekindle_web::{Verifier, etag};
@@ -32,6 +31,7 @@ mod logs;
 mod objects;
 mod outputs;
 mod page;
+mod queue;
 mod secrets;
 mod seeing;
 mod site;
@@ -57,14 +57,11 @@ pub struct Api {
     rolls: Arc<agents::roll::Rolls>,
     /// The chunks of output that are being stored.
     turns: logs::Turns,
-    /// Lists that are read at the same time: each may take some ten megabytes, and agents are served by the same process.
-    lists: Arc<Semaphore>,
+    /// Who reads many jobs.
+    queue: Arc<queue::Queue>,
     /// A follow of logs ends itself after so long without output; clients come back with the last id.
     silence_max: Duration,
 }
-
-/// See [`Api::lists`].
-const LISTS_MAX: usize = 4;
 
 /// By the contract.
 const SILENCE_MAX: Duration = Duration::from_mins(1);
@@ -73,9 +70,9 @@ impl Api {
     /// Over an engine. `workers` checks the identity tokens that agents send beside their own.
     pub fn new(engine: Engine, workers: Arc<dyn Verifier>, uploads: Option<Arc<dyn Uploads>>) -> Self {
         let marked_at_us = Arc::new(AtomicI64::new(i64::MIN));
-        let (rolls, turns) = Default::default();
-        let (is_surveyed, silence_max, lists) = (false, SILENCE_MAX, Arc::new(Semaphore::new(LISTS_MAX)));
-        Self { engine, uploads, workers, is_surveyed, marked_at_us, rolls, turns, lists, silence_max }
+        let (rolls, turns, queue) = Default::default();
+        let (is_surveyed, silence_max) = (false, SILENCE_MAX);
+        Self { engine, uploads, workers, is_surveyed, marked_at_us, rolls, turns, queue, silence_max }
     }
 
     /// Shows the fleet as the last tick saw it, instead of asking the TPU API.

@@ -79,7 +79,7 @@ pub(crate) async fn since(
     let owner = only_owner(&api, &caller, query.owner.clone());
     let shown = Shown::new(&api, &caller, query.owner);
     let mut news = News { api: &api, since, shown: &shown, known: BTreeSet::new(), told: Vec::new(), is_cut: false };
-    let _turn = api.lists.acquire().await;
+    let _place = api.queue.place(&caller.identity).await?;
     if !has_none(&api, &caller, owner.as_ref()).await.map_err(|error| store(&error))? {
         news.add_changed().await.map_err(|error| store(&error))?;
         // After the others: a job that ends between the two reads is in the next digest.

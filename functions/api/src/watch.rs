@@ -131,7 +131,8 @@ impl Watch {
             None => (self.since.saturating_sub(OVERLAP).unwrap_or(self.since), None),
         };
         let api = self.api.clone();
-        let _turn = api.lists.acquire().await;
+        let who = self.caller.identity.clone();
+        let _place = api.queue.place(&who).await.ok()?;
         let page = api.engine.ports.store.changed_jobs(from, after, PAGE).await;
         let (jobs, next) = page.inspect_err(|error| tracing::warn!(%error, "changes cannot be read")).ok()?;
         let is_told = |job: &Job| self.told.get(&job.id).is_some_and(|(_, revision)| *revision >= job.revision);

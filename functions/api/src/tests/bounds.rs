@@ -12,7 +12,8 @@ use rekindle_rig::{CALLER, Rig, get, send, spec};
 use rekindle_web::caller::{Loopback, guard};
 use rekindle_web::{Door, layers};
 
-use crate::{Api, LISTS_MAX, SILENCE_MAX};
+use crate::queue::AT_ONCE;
+use crate::{Api, SILENCE_MAX};
 
 use super::Served;
 
@@ -77,7 +78,10 @@ async fn whatever_reads_many_jobs_waits_for_its_turn() {
         "/v1/digest?since=2026-11-20T00:00:00Z",
         "/v1/watch?since=2026-11-20T00:00:00Z&brief=true",
     ] {
-        let turns = api.lists.acquire_many(u32::try_from(LISTS_MAX).unwrap()).await.unwrap();
+        let mut places = Vec::new();
+        for who in 0..AT_ONCE {
+            places.push(api.queue.place(&who.to_string()).await.unwrap());
+        }
         let reads = rig.fakes.docs.reads();
         let router = router.clone();
         let waiting = tokio::spawn(async move { send(&router, get(path)).await.status });
@@ -85,9 +89,9 @@ async fn whatever_reads_many_jobs_waits_for_its_turn() {
             tokio::task::yield_now().await;
         }
         assert!(!waiting.is_finished() && rig.fakes.docs.reads() == reads, "{path}");
-        drop(turns);
+        drop(places);
         assert_eq!(waiting.await.unwrap(), 200, "{path}");
-        assert_eq!(api.lists.available_permits(), LISTS_MAX, "{path}");
+        assert_eq!(api.queue.free(), AT_ONCE, "{path}");
     }
 }
 
