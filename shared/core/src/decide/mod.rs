@@ -39,6 +39,8 @@ mod stand;
 #[cfg(test)]
 mod tests;
 mod usage;
+#[cfg(test)]
+mod walks;
 mod wish;
 mod workers;
 mod workspace;
