@@ -191,7 +191,7 @@ impl Pass<'_> {
     /// then a loss of the slice may explain the end, and be answered otherwise.
     pub(super) fn set_next(&mut self, new_generation: bool, resume: bool, why: Reason, wait: Duration) {
         let from_scratch = !resume;
-        let resume = resume && self.job.first_started_at.is_some();
+        let resume = resume && self.job.may_have_run();
         let mut not_before = self.now + wait;
         if new_generation {
             let barren = self.count_barren_generation();
@@ -209,7 +209,7 @@ impl Pass<'_> {
             return;
         };
         let from_scratch = !resume;
-        let resume = resume && self.job.first_started_at.is_some();
+        let resume = resume && self.job.may_have_run();
         self.job.next = Some(Next { resume, from_scratch, why, ..next });
     }
 

@@ -89,6 +89,10 @@ impl Pass<'_> {
             return;
         };
         let free = self.take_back(number, kind, &what);
+        // Which may be one too many: the job fails by it, and what is left of it is told to stop.
+        if self.job.outcome.is_some() {
+            return;
+        }
         let end = End {
             kind,
             summary: what,

@@ -6,7 +6,7 @@ use crate::classify::{Exit, SignalSender, WorkerEvidence};
 use crate::effect::Effect;
 use crate::failure::FailureKind;
 use crate::fixture::at;
-use crate::job::{Desired, Job};
+use crate::job::{Desired, Job, Outcome, StopCause};
 use crate::observation::{
     CreateError, CreateErrorKind, ExitReport, Health, Look, Notice, NoticeKind, Observation, SliceState, SliceView,
     WorkerReport, WorkerState,
@@ -145,4 +145,93 @@ fn a_workspace_that_somebody_restarts_is_not_paused_for_want_of_use_in_the_same_
     assert_eq!(after(&job, workers(), secs).desired, Desired::Pause, "nobody has used it");
     let restarted = after(&apply_command(&job, RESTART, at(secs)).unwrap().unwrap(), workers(), secs);
     assert_eq!(restarted.desired, Desired::Run, "{}", restarted.message);
+}
+
+/// The newest attempt after the slice was taken at that time.
+fn after_taken(job: &Job, workers: Vec<WorkerReport>, secs: i64) -> Option<(u32, bool, u32)> {
+    let taken = Look::Seen(view(job, SliceState::Preempted, true));
+    let lost = decided(job, &seen(job, &taken, Some(workers), secs), secs).job;
+    lost.attempts.last().map(|a| (a.number, a.resume, a.line))
+}
+
+#[test]
+fn a_program_that_was_told_to_run_is_resumed_also_where_not_all_of_its_workers_were_heard_to_run_it() {
+    let mut job = running();
+    (job.first_started_at, job.attempts[0].started_at) = (None, None);
+    // Of those that are heard each tells of a checkpoint; the others began as well, and their agents cannot tell.
+    for heard in 0..4 {
+        let of = |n| {
+            if n >= heard {
+                return report(n, WorkerState::Ready, None);
+            }
+            WorkerReport { step: Some(1000), checkpoint: Some(1000), ..report(n, WorkerState::Running, None) }
+        };
+        let workers = || (0..4).map(of).collect();
+        let ran = after(&job, workers(), 100);
+        assert_eq!(ran.first_started_at, None);
+        assert_eq!(after_taken(&ran, workers(), 110), Some((2, true, 0)), "{heard} of 4 were heard");
+    }
+    job.attempts[0].released_at = None;
+    assert_eq!(after_taken(&job, Vec::new(), 110), Some((2, false, 0)), "nobody was told to run it");
+}
+
+#[test]
+fn a_line_that_nobody_was_told_to_run_on_is_not_resumed() {
+    let scratch = Command::Restart { new_slice: false, from_scratch: true };
+    let ended = |secs| {
+        (0..4).map(move |n| {
+            let evidence = WorkerEvidence { index: n, exit: Exit::Signal(15), ..WorkerEvidence::default() };
+            let exit = Some(ExitReport { at: at(101), ordered: true, evidence });
+            WorkerReport { heard_at: at(secs), ..report(n, WorkerState::Exited, exit) }
+        })
+    };
+    let mut job = Job { saved: Some(1000), ..running() };
+    job = after(&apply_command(&job, scratch, at(100)).unwrap().unwrap(), Vec::new(), 100);
+    for secs in [102, 110] {
+        job = after(&job, ended(secs).collect(), secs);
+    }
+    let begun = job.attempts.last().map(|a| (a.number, a.resume, a.line));
+    assert_eq!(begun, Some((2, false, 1)), "{}", job.message);
+    assert_eq!(after_taken(&job, Vec::new(), 120), Some((3, false, 1)), "its slice is taken before it begins");
+    let again = after(&apply_command(&job, RESTART, at(120)).unwrap().unwrap(), Vec::new(), 120);
+    let begun = again.attempts.last().map(|a| (a.number, a.resume, a.line));
+    assert_eq!(begun, Some((3, false, 1)), "restarted before it begins");
+}
+
+#[test]
+fn a_notice_that_uses_up_a_budget_by_an_end_before_it_asks_for_no_new_slice() {
+    let mut job = running();
+    job.spec.budgets.preemptions = Some(0);
+    let killed = |n| {
+        let evidence = WorkerEvidence { index: n, exit: Exit::Code(143), ..WorkerEvidence::default() };
+        report(n, WorkerState::Exited, Some(ExitReport { at: at(100), ordered: false, evidence }))
+    };
+    let mut job = after(&job, (0..4).map(killed).collect(), 101);
+    for secs in [102, 110] {
+        job = after(&job, (0..4).map(killed).collect(), secs);
+    }
+    assert_eq!(job.attempts.last().map(|a| a.number), Some(2), "it resumes on the same slice: {}", job.message);
+    let notice = Notice { kind: NoticeKind::Preemption, seen_at: at(120), deadline: at(150) };
+    let of = |n| WorkerReport { attempt: 2, notice: Some(notice.clone()), ..report(n, WorkerState::Preparing, None) };
+    let told = decided(&job, &looks(&job, (0..4).map(of).collect(), 120), 120);
+    assert_eq!(told.job.outcome, Some(Outcome::Failed), "{}", told.job.message);
+    assert_eq!(told.job.last_end.as_ref().map(|end| (end.attempt, end.ended.action)), Some((1, Some(Action::Fail))));
+    let asks = told.notes.iter().filter(|note| note.contains("a new slice is asked for")).collect::<Vec<_>>();
+    assert_eq!(asks, Vec::<&String>::new());
+    assert!(told.job.attempts.iter().all(|a| a.stop.is_some()), "{:?}", told.job.attempts);
+}
+
+#[test]
+fn a_migration_of_one_host_hides_no_maintenance_of_another() {
+    let goes = Notice { kind: NoticeKind::Maintenance, seen_at: at(50), deadline: at(150) };
+    let moves = Notice { kind: NoticeKind::Migration, seen_at: at(60), deadline: at(400) };
+    let of = |n| WorkerReport {
+        notice: Some(if n < 2 { goes.clone() } else { moves.clone() }),
+        heard_at: at(99),
+        ..report(n, WorkerState::Running, None)
+    };
+    let job = after(&running(), (0..4).map(of).collect(), 70);
+    let job = after(&job, (0..4).map(of).collect(), 100);
+    let stop = job.attempts[0].stop.as_ref().map(|stop| stop.cause);
+    assert_eq!(stop, Some(StopCause::Notice), "{}", job.message);
 }

@@ -57,7 +57,7 @@ impl Pass<'_> {
     pub(super) fn new_attempt(&mut self, generation: u32, resume: bool) {
         self.job.last_attempt += 1;
         // Before its program ever ran there is nothing to go on from, whatever became of a create.
-        let resume = resume && self.job.first_started_at.is_some();
+        let resume = resume && self.job.may_have_run();
         if resume {
             self.job.counters.resumes += 1;
         }

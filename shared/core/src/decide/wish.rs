@@ -210,7 +210,7 @@ fn resume_from_pause(job: &mut Job, why: Reason, resume: bool, now: Timestamp) {
     // Whoever brings a workspace back uses it.
     job.attempts.iter_mut().for_each(|a| a.idle = Duration::ZERO);
     // What was to begin from scratch and never began still does.
-    let resume = resume && job.first_started_at.is_some() && job.next.as_ref().is_none_or(|next| next.resume);
+    let resume = resume && job.may_have_run() && job.next.as_ref().is_none_or(|next| next.resume);
     let from_scratch = job.next.as_ref().is_some_and(|next| next.from_scratch);
     job.next = Some(Next { not_before: now, resume, from_scratch, new_generation: true, why });
 }
@@ -246,7 +246,7 @@ impl Pass<'_> {
                 self.job.next = None;
             }
             let now = self.now;
-            let resume = self.job.first_started_at.is_some() && !from_scratch;
+            let resume = self.job.may_have_run() && !from_scratch;
             self.job.next.get_or_insert(Next {
                 not_before: now,
                 resume,
@@ -315,7 +315,7 @@ impl Pass<'_> {
         let healthy = self.usable_generation().is_some_and(|g| g.ready_at.is_some());
         let new_generation = restart.new_slice || !healthy;
         let unbegun = self.job.next.as_ref().is_some_and(|next| !next.resume);
-        let resume = !restart.from_scratch && !unbegun && self.job.first_started_at.is_some();
+        let resume = !restart.from_scratch && !unbegun && self.job.may_have_run();
         // One new line is enough.
         let from_scratch = !restart.from_scratch && self.job.next.as_ref().is_some_and(|next| next.from_scratch);
         let (not_before, why) = (self.now, Reason::RestartRequested);

@@ -6,7 +6,7 @@ use super::Pass;
 use crate::failure::FailureKind;
 use crate::ids::WorkerKey;
 use crate::job::{Attempt, Generation, Job, Repeat, StopCause};
-use crate::observation::{NoticeKind, WorkerReport, WorkerState};
+use crate::observation::{Notice, NoticeKind, WorkerReport, WorkerState};
 use crate::orders::notice_is_urgent;
 use crate::shared::Shared;
 
@@ -48,6 +48,12 @@ impl Pass<'_> {
     fn fold_notices(&mut self, reports: &[Shared<WorkerReport>]) {
         for report in reports {
             let Some(notice) = &report.notice else { continue };
+            // The hosts of a slice are told each of its own: that one is moved says nothing of another that goes.
+            let goes = |r: &Shared<WorkerReport>| r.exit.is_none() && r.notice.as_ref().is_some_and(Notice::takes_away);
+            let of = |r: &&Shared<WorkerReport>| (r.attempt, r.generation) == (report.attempt, report.generation);
+            if !notice.takes_away() && reports.iter().filter(of).any(goes) {
+                continue;
+            }
             let Some(g) = self.generation_mut(report.generation) else { continue };
             if g.notice.as_ref().is_none_or(|known| notice.says_more(known)) {
                 let text = format!(

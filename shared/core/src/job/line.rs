@@ -23,6 +23,14 @@ impl Job {
         self.spec.resume && self.line == 0
     }
 
+    /// True if an attempt of its line may have left something to go on from: also where no pass heard of all of its workers that the program
+    /// began. Who was told to run it may do so until its slice is gone.
+    pub(crate) fn may_have_run(&self) -> bool {
+        // The newest attempt is kept. One that resumes may be lost before it is released: its predecessors may have run.
+        let of_line = |a: &Attempt| a.line == self.line && (a.released_at.is_some() || (a.resume && a.stage > 0));
+        self.attempts.last().map_or(self.first_started_at.is_some(), of_line)
+    }
+
     /// Begins a new line: checkpoints of earlier lines are never offered again. Their steps count as repeated when they are done again.
     pub(crate) fn begin_line(&mut self) {
         self.line += 1;

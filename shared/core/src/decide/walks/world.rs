@@ -204,6 +204,8 @@ pub(super) struct World {
     pub(super) unpermitted: i64,
     /// The program comes a step further at so many looks of a hundred.
     pub(super) pace: i64,
+    /// Attempts whose program was told to run, with their checkpoint lines.
+    released: BTreeSet<(u32, u32)>,
     /// For how long a program saves when it is told to end.
     pub(super) saving: i64,
     /// So many creates of a hundred are refused.
@@ -240,6 +242,7 @@ impl World {
             deaf_since: None,
             heard_since: 0,
             unpermitted: 0,
+            released: BTreeSet::new(),
             pace: 30,
             saving: 20,
             refused: 30,
@@ -299,6 +302,7 @@ impl World {
         self.holds();
         self.pass();
         self.holds();
+        self.resumes();
     }
 
     /// No two attempts run, and a job that has ended owns nothing.
@@ -314,6 +318,16 @@ impl World {
         let left = self.slices.iter().find(|slice| owns_nothing && slice.is_there());
         let left = left.map(|slice| (slice.number, slice.state));
         assert_eq!(left, None, "a job that has ended or is paused owns a slice: {}", self.told());
+    }
+
+    /// An attempt resumes where an earlier one may have left something on its line, and nowhere else.
+    fn resumes(&mut self) {
+        let released = self.job.attempts.iter().filter(|a| a.released_at.is_some()).map(|a| (a.number, a.line));
+        self.released.extend(released);
+        for a in &self.job.attempts {
+            let may = self.released.iter().any(|(number, line)| *number < a.number && *line == a.line);
+            assert_eq!(a.resume, may, "attempt {} on line {}: {}", a.number, a.line, self.told());
+        }
     }
 
     /// The agents of each slice hear what is wanted of them, and tell what has become of it.
