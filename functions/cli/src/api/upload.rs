@@ -2,11 +2,12 @@
 //! else. The address is the right to write; no token goes with it.
 
 use std::fs::File;
-use std::io::SeekFrom;
+use std::io::{self, Seek as _, SeekFrom};
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 
 use indicatif::ProgressBar;
 use reqwest::{StatusCode, header};
-use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 
 use super::Api;
 use crate::fault::{Fault, Result};
@@ -40,7 +41,7 @@ impl Api {
         size: u64,
         bar: &ProgressBar,
     ) -> std::result::Result<(), Failed> {
-        let body = body(file, from, bar).await.map_err(|fault| Failed { fault, may_pass: false })?;
+        let body = body(file, from, bar).map_err(|fault| Failed { fault, may_pass: false })?;
         let mut request = self.http.put(address).header(header::CONTENT_LENGTH, size - from).body(body);
         if from > 0 {
             request = request.header(header::CONTENT_RANGE, format!("bytes {from}-{}/{size}", size - 1));
@@ -96,23 +97,31 @@ impl Api {
     }
 }
 
-async fn body(file: &File, from: u64, bar: &ProgressBar) -> Result<reqwest::Body> {
-    let cannot = |error: std::io::Error| {
+fn body(file: &File, from: u64, bar: &ProgressBar) -> Result<reqwest::Body> {
+    let cannot = |error: io::Error| {
         Fault::unexpected("cannot read the bundle")
             .caused_by(&error)
             .next("run the command again; it packs the folder anew")
     };
-    let mut file = tokio::fs::File::from_std(file.try_clone().map_err(cannot)?);
-    file.seek(SeekFrom::Start(from)).await.map_err(cannot)?;
-    let stream = futures::stream::try_unfold((file, bar.clone()), |(mut file, bar)| async move {
-        let mut piece = vec![0; PIECE];
-        let read = file.read(&mut piece).await?;
-        if read == 0 {
-            return Ok::<_, std::io::Error>(None);
+    let mut file = file.try_clone().map_err(cannot)?;
+    // Of what has no places, such as a pipe, nothing is sent.
+    file.seek(SeekFrom::Start(from)).map_err(cannot)?;
+    let stream = futures::stream::try_unfold((Arc::new(file), from, bar.clone()), |(file, at, bar)| async move {
+        // From its own place on: a read of an upload that broke off may be under way, and files that were cloned share a position.
+        let reader = Arc::clone(&file);
+        let read = move || {
+            let mut piece = vec![0; PIECE];
+            let read = reader.read_at(&mut piece, at)?;
+            piece.truncate(read);
+            Ok::<_, io::Error>(piece)
+        };
+        let piece = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)??;
+        if piece.is_empty() {
+            return Ok::<_, io::Error>(None);
         }
-        piece.truncate(read);
-        bar.inc(read as u64);
-        Ok(Some((bytes::Bytes::from(piece), (file, bar))))
+        let read = piece.len() as u64;
+        bar.inc(read);
+        Ok(Some((bytes::Bytes::from(piece), (file, at + read, bar))))
     });
     Ok(reqwest::Body::wrap_stream(stream))
 }
