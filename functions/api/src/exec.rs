@@ -25,7 +25,7 @@ use rekindle_wire::v1::{self, ExecBody, ExecView, ExecWorkerView, FieldFault};
 use crate::access::{check, seen};
 use crate::freeze::NoFields;
 use crate::jobs::{hint, job_id, key, load, store};
-use crate::logs::name::NUMBER_MAX;
+use crate::logs::name;
 use crate::{Api, agents};
 
 /// The largest chunk, in bytes.
@@ -276,8 +276,7 @@ async fn order_of(api: &Api, job: &Job, id: u64) -> Result<ExecOrder, Problem> {
 fn chunk_of<'a>(folder: &str, name: &'a str) -> Option<(WorkerKey, &'a str, u64)> {
     let parts: Vec<&str> = name.strip_prefix(folder)?.split('/').collect();
     let [worker, stream, number] = parts.as_slice() else { return None };
-    let number = number.parse().ok().filter(|number| *number <= NUMBER_MAX)?;
-    Some((v1::worker_key(worker)?, stream, number))
+    Some((v1::worker_key(worker)?, stream, name::number(number)?))
 }
 
 /// Query of a look.
@@ -378,9 +377,7 @@ pub(crate) async fn put_chunk(
     if !is_its || !is_for {
         return Err(Problem::not_found(&format!("order {order} for this worker")));
     }
-    if number > NUMBER_MAX {
-        return Err(problem(StatusCode::BAD_REQUEST, "chunk", format!("the last number of a chunk is {NUMBER_MAX}")));
-    }
+    name::check(number)?;
     let name = object(&id, order, key, &stream, number);
     let bytes = body::read(request, CHUNK_MAX).await?;
     let objects = &api.engine.ports.objects;

@@ -32,7 +32,7 @@ mod tail;
 mod turns;
 
 use form::Writer;
-use name::{Chunk, NUMBER_MAX};
+use name::Chunk;
 use reader::{Filter, Position, Reader, StreamKey};
 pub(crate) use turns::Turns;
 
@@ -75,9 +75,7 @@ pub(crate) async fn put_chunk(
     let name = chunk.object(&job).ok_or_else(|| {
         problem(StatusCode::BAD_REQUEST, "stream", "a stream is named by 1 to 16 letters a to z and digits")
     })?;
-    if number > NUMBER_MAX {
-        return Err(problem(StatusCode::BAD_REQUEST, "chunk", format!("the last number of a chunk is {NUMBER_MAX}")));
-    }
+    name::check(number)?;
     let bytes = body::read(request, CHUNK_MAX).await?;
     let unavailable = |e| Problem::unavailable("the object store", &e);
     let Some(turn) = api.turns.begin(format!("{folder}{number}")) else {

@@ -1,10 +1,26 @@
 //! Names of chunks in the object store: `jobs/<id>/logs/<attempt>/<slice>-<worker>/<stream>/<number>@<time>`, sortable
 //! as text. The time is when it came in, in milliseconds since 1970: streams are shown by it.
 
+use http::StatusCode;
+
 use rekindle_core::ids::{JobId, WorkerKey};
+use rekindle_web::{Problem, problem};
 
 /// The last number of a chunk. Names have ten digits for it: with more they would not be sorted by it.
 pub(crate) const NUMBER_MAX: u64 = 9_999_999_999;
+
+/// 400 for a number that no chunk has.
+pub(crate) fn check(number: u64) -> Result<(), Problem> {
+    if number <= NUMBER_MAX {
+        return Ok(());
+    }
+    Err(problem(StatusCode::BAD_REQUEST, "chunk", format!("the last number of a chunk is {NUMBER_MAX}")))
+}
+
+/// Reads a number back; `None`: no chunk has it. Who goes on behind it counts one further.
+pub(crate) fn number(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|number| *number <= NUMBER_MAX)
+}
 
 /// One chunk of one stream of one worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,8 +64,7 @@ impl Chunk {
             attempt: attempt.parse().ok()?,
             key: WorkerKey { slice: slice.parse().ok()?, worker: worker.parse().ok()? },
             stream: (*stream).to_owned(),
-            // Who goes on behind it counts one further.
-            number: number.parse().ok().filter(|number| *number <= NUMBER_MAX)?,
+            number: self::number(number)?,
             at_ms: at_ms.parse().ok()?,
         })
     }
