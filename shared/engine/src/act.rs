@@ -13,7 +13,7 @@ use rekindle_core::names;
 use rekindle_core::observation::{CreateError, CreateErrorKind, SliceState};
 use rekindle_ports::tpu::{CreateRequest, TpuError};
 
-use crate::observe::slice_ref;
+use crate::observe::{is_ours, slice_ref};
 use crate::{Engine, tokens};
 
 /// Node metadata keys that the agent reads.
@@ -95,14 +95,7 @@ impl Engine {
         // A delete goes by the name alone, which somebody else may have taken.
         if g.is_unproved() {
             match self.ports.tpu.get(&slice_ref(g)).await {
-                Ok(Some(view))
-                    if names::are_labels_of(
-                        &view.labels,
-                        &self.installation.id,
-                        &job.id,
-                        generation,
-                        &job.spec_hash,
-                    ) => {}
+                Ok(Some(view)) if is_ours(&self.installation.id, job, g, &view) => {}
                 Ok(Some(_)) => return EffectOutcome::DeleteFailed { generation, why: not_this_jobs(g) },
                 Ok(None) => return EffectOutcome::DeleteNotFound { generation },
                 Err(error) => return failed(&error),

@@ -181,11 +181,17 @@ impl Engine {
     }
 }
 
+/// Whether what was seen carries all labels of a generation.
+pub(crate) fn is_ours(me: &InstallationId, job: &Job, g: &Generation, view: &SliceView) -> bool {
+    names::are_labels_of(&view.labels, me, &job.id, g.number, &job.spec_hash)
+}
+
 /// How what was made for a job just now differs from what it asked for; of what is somebody else's, nothing.
 pub(crate) fn made_else(me: &InstallationId, job: &Job, g: &Generation, view: &SliceView) -> Option<String> {
     let is_new = g.ready_at.is_none() && g.delete.is_none() && !matches!(g.create, Create::Failed { .. });
-    let is_ours = names::are_labels_of(&view.labels, me, &job.id, g.number, &job.spec_hash);
-    (is_new && is_ours).then(|| view.difference(&g.placement, job.spec.tpu.topology.as_deref())).flatten()
+    (is_new && is_ours(me, job, g, view))
+        .then(|| view.difference(&g.placement, job.spec.tpu.topology.as_deref()))
+        .flatten()
 }
 
 /// Somebody pays for what nobody asked for until it is deleted, and a person should know.
