@@ -42,7 +42,7 @@ fn wrong_variables_are_refused() {
         ("owner_limits", r#"{ "a@example.com" = { max_chips = -1 } }"#.into(), "max_chips of an owner"),
         ("owner_limits", r#"{ "a@example.com" = { max_usd_per_day = -1 } }"#.into(), "max_usd_per_day of an owner"),
         ("owner_limits", r#"{ "*" = { max_chips = 8 } }"#.into(), "names each owner in full"),
-        ("policy", r#"{ rule = [] }"#.into(), "policy has rules, borrow"),
+        ("policy", r"{ rule = [] }".into(), "policy has rules, borrow"),
         ("policy", r#"{ rules = [{ who = ["*"], whos = ["*"], may = ["see"] }] }"#.into(), "A rule of policy has"),
         ("policy", r#"{ borrow = { "*" = { capacities = [] } } }"#.into(), "What policy lends is"),
         (
