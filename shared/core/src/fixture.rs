@@ -150,6 +150,7 @@ pub(crate) fn generation(number: u32) -> Generation {
         addresses: crate::shared::Shared::default(),
         unhealthy_since: None,
         ended_since: None,
+        absent_since: None,
         notice: None,
         progressed: false,
         ran: std::time::Duration::ZERO,

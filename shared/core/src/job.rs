@@ -149,6 +149,9 @@ pub struct Generation {
     /// Since when the API has said that none of its VMs is on any more.
     #[serde(default)]
     pub ended_since: Option<Timestamp>,
+    /// Since when the API has answered 404 for it. One answer alone is no proof.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent_since: Option<Timestamp>,
     /// A notice that it will be taken away.
     pub notice: Option<Notice>,
     /// True once an attempt on it has passed the job's highest step.

@@ -100,8 +100,10 @@ impl Engine {
                 || (young && matches!(view.state, SliceState::Creating | SliceState::Queued))
         });
         let operation = if telling { Look::Unknown } else { self.operation(g).await };
-        // A resource that was not there yet, and an operation that was done a moment later, would look like a loss.
-        if slice == Look::Absent && matches!(&operation, Look::Seen(OperationView { done: true, .. })) {
+        // A resource that was not there yet, and an operation that was done a moment later, would look like a loss. And what was
+        // made is gone by no answer that is not given again.
+        let was_made = g.create == Create::Done;
+        if slice == Look::Absent && (was_made || matches!(&operation, Look::Seen(OperationView { done: true, .. }))) {
             looked_at = self.ports.clock.now();
             slice = self.slice(g).await;
         }

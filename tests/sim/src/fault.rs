@@ -282,6 +282,8 @@ faults! {
     ReservationFull Window "reservation-full",
     /// A reservation is not there any more.
     ReservationGone Window "reservation-gone",
+    /// A read answers 404, once, for what has been READY for minutes.
+    ReadMisses Call "read-misses",
 }
 
 impl Fault {

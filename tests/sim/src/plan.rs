@@ -473,6 +473,7 @@ fn draw_calls(rng: &mut ChaCha8Rng, of: fn(Fault) -> bool) -> BTreeMap<Fault, f6
                     | Fault::MadeOtherwise => 0.3,
                     Fault::SlowUpload | Fault::SlowCollect | Fault::SlowStart => 0.5,
                     Fault::StateUnclear => 0.05,
+                    Fault::ReadMisses => 0.02,
                     Fault::HintLost | Fault::WakeupLost | Fault::EventLost | Fault::MessageAgain => 0.6,
                     Fault::Crash => 0.2,
                     _ => 0.1,

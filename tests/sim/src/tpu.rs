@@ -9,7 +9,7 @@ use rekindle_core::shared::Shared;
 use rekindle_core::spec::CapacityKind;
 use rekindle_ports::tpu::{CreateRequest, Listed, Listing, SliceRef, TpuApi, TpuError};
 
-use crate::cloud::{self, take_down};
+use crate::cloud::{self, Resource, take_down};
 use crate::deliver::{self, Part};
 use crate::exec::lock;
 use crate::fault::Fault;
@@ -177,6 +177,38 @@ impl TpuApi for SimTpu {
 /// A read may not know yet what is younger than this.
 const YOUNG: i64 = 15 * SEC;
 
+/// What has been READY for so long is missed once at most in that time.
+const STOOD: i64 = 5 * MIN;
+
+/// For how long reads miss it, where it is not a single one. Shorter than two looks are apart of which both must say 404.
+const MISSED: i64 = 8 * SEC;
+
+/// Whether a read does not find what is there.
+fn misses(world: &World, r: &Resource) -> bool {
+    let now = world.now();
+    // How far apart two looks are is told by the instances' clocks.
+    let has_stood = r.state == SliceState::Ready && r.ready_at.is_some_and(|at| at < now - STOOD);
+    if !has_stood || world.has(Fault::ClockSkew) {
+        return false;
+    }
+    let missed = &mut lock(&world.missed);
+    let until = missed.get(&r.slice).copied();
+    if until.is_some_and(|until| now < until) {
+        return true;
+    }
+    let strikes = until.is_none_or(|until| until < now - STOOD) && world.strikes(Fault::ReadMisses, For::Later);
+    if strikes {
+        // That a delete is taken and the slice is not found is believed.
+        let deletes_lie = world.has(Fault::DeleteLies) || world.has(Fault::DeleteFails);
+        let lasts = !deletes_lie && world.rolls.chance(For::Later, 0.3);
+        missed.insert(r.slice.clone(), if lasts { now + MISSED } else { now });
+        if let Some((job, generation)) = r.made_for().filter(|_| lasts) {
+            crate::truth::befalls(world, &job, generation, Fault::ReadMisses);
+        }
+    }
+    strikes
+}
+
 /// A list of nodes and one of queued resources may be so far apart.
 const APART: i64 = MIN;
 
@@ -203,6 +235,9 @@ impl SimTpu {
         // How old a create is when a 404 is read is told by the instances' clocks: where they are minutes wrong, nothing is promised of it.
         let is_new = !is_made && r.created_at > world.now() - YOUNG && !world.has(Fault::ClockSkew);
         if is_new && world.strikes(Fault::GetLags, For::Later) {
+            return None;
+        }
+        if misses(world, r) {
             return None;
         }
         let is_unclear = world.strikes(Fault::StateUnclear, For::Later);

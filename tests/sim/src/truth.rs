@@ -26,6 +26,8 @@ pub(crate) struct Facts {
     pub(crate) well: BTreeMap<u32, BTreeSet<WorkerKey>>,
     /// Commands that were given, accepted or not.
     pub(crate) told: Vec<Told>,
+    /// It was told to pause when too many generations had brought no step, as far as that was known.
+    pub(crate) was_barren: bool,
     /// What goes wrong in the next `setup`.
     pub(crate) setup_fault: Option<Fault>,
 }
@@ -37,6 +39,10 @@ pub(crate) enum Whose {
     User,
     /// Anybody else's.
     Other,
+    /// Anybody else's, and a worker names the cause: storage, a disk, a device.
+    Elsewhere,
+    /// The user's on one worker, and on another one, by itself, anybody else's: which was first nobody can tell by the clocks of machines.
+    Both,
 }
 
 /// All jobs.
@@ -83,11 +89,19 @@ pub(crate) fn on_exit(world: &World, job: &JobId, attempt: u32, worker: WorkerKe
         return;
     }
     let user = death.oom || death.during == During::Setup || death.tail == program::TRACEBACK;
-    // One attempt counts once: what the user did is the cause, the others' ends are its echo.
-    let whose = facts.ends.entry(attempt).or_insert(Whose::Other);
-    if user {
-        *whose = Whose::User;
-    }
+    let now = match &*death.tail {
+        _ if user => Whose::User,
+        "" | program::GRPC => Whose::Other,
+        _ => Whose::Elsewhere,
+    };
+    // One attempt counts once: what the user did is the cause, the others' ends are its echo, unless they name a cause of their own.
+    let whose = facts.ends.entry(attempt).or_insert(now);
+    *whose = match (*whose, now) {
+        (Whose::Both, _) | (Whose::User, Whose::Elsewhere) | (Whose::Elsewhere, Whose::User) => Whose::Both,
+        (Whose::User, _) | (_, Whose::User) => Whose::User,
+        (Whose::Elsewhere, _) | (_, Whose::Elsewhere) => Whose::Elsewhere,
+        (Whose::Other, Whose::Other | Whose::Both) => Whose::Other,
+    };
 }
 
 /// What goes wrong in the next `setup` of a job, if anything. Asked once for each.

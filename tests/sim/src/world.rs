@@ -10,6 +10,7 @@ use rand::Rng as _;
 
 use rekindle_core::ids::{InstallationId, JobId};
 use rekindle_core::reason::Reason;
+use rekindle_ports::tpu::SliceRef;
 
 use crate::check::Checks;
 use crate::cloud::Cloud;
@@ -88,6 +89,8 @@ pub(crate) struct World {
     pub(crate) shelf: Mutex<Shelf>,
     /// The provider.
     pub(crate) cloud: Mutex<Cloud>,
+    /// Until when reads did not find a slice that is there, the last time.
+    pub(crate) missed: Mutex<BTreeMap<SliceRef, i64>>,
     /// Worker VMs and programs.
     pub(crate) fleet: Mutex<Fleet>,
     /// What really happened to jobs.
@@ -145,6 +148,7 @@ impl World {
             rolls: Rolls::new(plan.seed),
             counts: Mutex::default(),
             shelf: Mutex::default(),
+            missed: Mutex::default(),
             cloud: Mutex::new(Cloud::new(&plan)),
             fleet: Mutex::default(),
             truth: Mutex::default(),

@@ -86,7 +86,7 @@ fn a_preemption_whose_first_sign_is_a_broken_transport_throws_no_checkpoint_away
     assert_eq!(lost.spent.generations_without_progress, 1, "one generation is counted once");
 
     // The transport it was: a new line begins with the new attempt.
-    let gone = look(&judged, &Look::Absent, broken(3), 240);
+    let gone = look(&look(&judged, &Look::Absent, broken(3), 230), &Look::Absent, broken(3), 240);
     let second = gone.attempts.last().unwrap();
     assert_eq!((second.number, second.line, second.resume), (2, 1, false));
     assert_eq!((gone.saved, gone.counters.steps_repeated), (None, 0), "none is done again yet");
@@ -116,7 +116,7 @@ fn a_line_that_was_to_begin_begins_once_whoever_asks_for_the_next_attempt() {
         (Command::Pause, 0),
     ] {
         let job = apply_command(&judged, command, at(190)).unwrap().unwrap();
-        let gone = look(&job, &Look::Absent, broken(3), 240);
+        let gone = look(&look(&job, &Look::Absent, broken(3), 230), &Look::Absent, broken(3), 240);
         assert_eq!(gone.line, line, "{command:?}: {}", gone.message);
         if gone.desired == Desired::Pause {
             for (command, line) in

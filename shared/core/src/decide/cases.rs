@@ -287,17 +287,6 @@ fn a_slice_that_never_came_and_an_operation_that_expired_are_no_loss() {
 }
 
 #[test]
-fn a_released_attempt_is_fenced_some_seconds_after_the_404() {
-    let mut job = Job { phase: Phase::Running, ..with(made(1)) };
-    (job.attempts[0].released_at, job.attempts[0].started_at) = (Some(at(60)), Some(at(61)));
-    let gone = decided(&job, &seen(&job, &Look::Absent, Some(Vec::new()), 200), 200).job;
-    assert!(gone.generations.iter().all(|g| g.number != 1), "the next slice is not held up");
-    let fenced = |job: &Job| job.attempts.iter().find(|a| a.number == 1).is_none_or(|a| a.fenced_at.is_some());
-    let look = |secs| decided(&gone, &seen(&gone, &Look::Absent, Some(Vec::new()), secs), secs).job;
-    assert_eq!((fenced(&gone), fenced(&look(209)), fenced(&look(210))), (false, false, true));
-}
-
-#[test]
 fn an_operation_that_fails_beside_a_ready_slice_deletes_nothing() {
     let g = Generation { create: Create::Sent { operation: "op".into() }, asked_at: Some(noon()), ..generation(1) };
     let job = with(g);

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::Pass;
 use crate::catalog;
 use crate::failure::FailureKind;
-use crate::job::{Attempt, Barred, Create, Generation, Lost, Next, Placement, StopCause, Via};
+use crate::job::{Attempt, Barred, Create, Delete, Generation, Lost, Next, Placement, StopCause, Via};
 use crate::names;
 use crate::observation::{
     CreateError, CreateErrorKind, GenerationLook, Health, Look, NoticeKind, OperationView, SliceState, SliceView,
@@ -20,6 +20,9 @@ use crate::spec::CapacityKind;
 // Nothing says that a machine is off before its node's name is free. Ten seconds cost nothing where another slice is to be made; without
 // them a program met the next one in the simulation (X07-the-fence-holds).
 const AFTER_404: u32 = 6;
+
+/// What a person is told of a slice that is not there.
+const ABSENT: &str = "the API says 404";
 
 /// What one look means for a generation.
 enum Meaning {
@@ -66,6 +69,11 @@ fn is_of(look: &GenerationLook, g: &Generation) -> bool {
 pub(super) fn kind_of_taking(g: &Generation) -> FailureKind {
     let announced = g.notice.as_ref().is_some_and(|notice| notice.kind == NoticeKind::Preemption);
     if g.placement.capacity.is_preemptible() || announced { FailureKind::Preempted } else { FailureKind::Maintenance }
+}
+
+/// What it is when a slice is not there any more, and nobody says why.
+const fn kind_of_vanishing(g: &Generation) -> FailureKind {
+    if g.placement.capacity.is_preemptible() { FailureKind::Preempted } else { FailureKind::Lost }
 }
 
 impl Pass<'_> {
@@ -174,14 +182,14 @@ impl Pass<'_> {
 
     /// A 404 proves that it is gone only if the create's operation is done, or if it was read so late that no create can be on its way.
     /// That it was there a moment ago proves nothing: reads of what is young come and go.
-    fn read_absent(&mut self, g: &Generation, look: &GenerationLook, operation_done: bool) -> Meaning {
+    fn read_absent(&mut self, g: &mut Generation, look: &GenerationLook, operation_done: bool) -> Meaning {
         let asked = g.asked_at.unwrap_or(g.intended_at);
         let late = look.looked_at >= asked + self.in_flight();
         let pending = matches!(&look.operation, Look::Seen(OperationView { done: false, .. }));
         let proved = match &g.create {
             // Removed by `count_failed_create`, without ending the attempt that waits for it.
             Create::Failed { .. } => false,
-            Create::Done => true,
+            Create::Done => self.is_told_twice(g, look),
             Create::Sent { operation } if operation.is_empty() => late,
             // Seen and gone before its create has ended: only the operation can tell why, so it is asked first.
             Create::Sent { .. } if g.delete.is_none() => operation_done || (look.operation == Look::Absent && late),
@@ -190,6 +198,10 @@ impl Pass<'_> {
             // Without a delete the create is (re)sent instead.
             Create::Intended => (g.delete.is_some() || g.seen_at.is_some()) && late,
         };
+        if !proved && g.create == Create::Done && g.delete.is_none() && g.lost.is_none() {
+            // The next slice is asked for now. This one is deleted by its name, whatever the answer was worth.
+            return Meaning::Lost { kind: kind_of_vanishing(g), fact: ABSENT.into() };
+        }
         if !proved {
             let waits_for_time = match &g.create {
                 Create::Sent { operation } => operation.is_empty() || look.operation == Look::Absent,
@@ -208,7 +220,20 @@ impl Pass<'_> {
             let message = "it went away before it was READY".into();
             return Meaning::CreateFailed(CreateError { kind: CreateErrorKind::HiddenStockout, message });
         }
-        Meaning::Gone("the API says 404".into())
+        Meaning::Gone(ABSENT.into())
+    }
+
+    /// Whether a 404 is more than one answer alone, which may be wrong: the API had said before that the slice is lost, has taken its delete (or
+    /// knows nothing of it there either), or says 404 again, as long after as machines get to go off.
+    fn is_told_twice(&mut self, g: &mut Generation, look: &GenerationLook) -> bool {
+        let since = *g.absent_since.get_or_insert(look.looked_at);
+        let is_taken = |delete: &Delete| delete.sent_at.is_some() && delete.last_error.is_none();
+        let was_told = g.lost.as_ref().is_some_and(|lost| lost.at < since) || g.delete.as_ref().is_some_and(is_taken);
+        let again = since + self.settings().power_off / AFTER_404;
+        if !was_told && look.looked_at < again {
+            self.wake(again);
+        }
+        was_told || look.looked_at >= again
     }
 
     /// Looks again when no create can be on its way any more; after that the operation alone can tell, which may take long.
@@ -245,6 +270,7 @@ impl Pass<'_> {
             g.create = Create::Sent { operation: String::new() };
         }
         g.seen_at.get_or_insert(self.now);
+        g.absent_since = None;
         // Once it runs, what a read shows of it is no reason to end it.
         if g.ready_at.is_none()
             && g.delete.is_none()
@@ -373,7 +399,7 @@ impl Pass<'_> {
     /// The API proves that nothing of the generation is left.
     fn gone(&mut self, number: u32, fact: &str) {
         let Some(g) = self.job.generation(number) else { return };
-        let kind = if g.placement.capacity.is_preemptible() { FailureKind::Preempted } else { FailureKind::Lost };
+        let kind = kind_of_vanishing(g);
         let expected = g.delete.is_some() || g.lost.is_some();
         if !expected {
             self.lose(number, kind, fact);
@@ -394,7 +420,7 @@ impl Pass<'_> {
             self.wake(until);
             return;
         }
-        let since = self.job.generation(number).and_then(|g| g.ended_since).unwrap_or(self.now);
+        let since = self.job.generation(number).and_then(|g| g.ended_since.or(g.absent_since)).unwrap_or(self.now);
         let open = |a: &&mut Attempt| a.generation == number && a.fenced_at.is_none();
         for a in self.job.attempts.iter_mut().filter(open) {
             a.gone_since.get_or_insert(since);

@@ -3,7 +3,7 @@
 use super::Pass;
 use crate::job::{Barred, Create, Desired, Generation, Job, Placement};
 use crate::names;
-use crate::observation::{CreateErrorKind, Permit, SliceState};
+use crate::observation::{CreateErrorKind, Look, Permit, SliceState};
 use crate::orders::notice_is_urgent;
 use crate::placement::{self, Candidate, Choice};
 use crate::reason::Reason;
@@ -108,7 +108,7 @@ impl Pass<'_> {
         true
     }
 
-    /// Two generations exist only in the hand-over window: the earlier one has an urgent notice, or the API says that it is taken.
+    /// Two generations exist only in the hand-over window: the earlier one has an urgent notice, or the API says that it is taken or not there.
     fn may_overlap(&self) -> bool {
         if self.job.generations.len() > 1 {
             return false;
@@ -122,10 +122,11 @@ impl Pass<'_> {
             return false;
         }
         let noticed = old.notice.as_ref().is_some_and(|n| notice_is_urgent(n, self.now));
-        let taken = self
-            .look_of(old)
-            .and_then(|l| l.slice.seen())
-            .is_some_and(|v| matches!(v.state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped));
+        let taken = self.look_of(old).is_some_and(|l| match &l.slice {
+            Look::Seen(v) => matches!(v.state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped),
+            Look::Absent => old.lost.is_some(),
+            Look::Unknown => false,
+        });
         noticed || taken
     }
 
@@ -177,6 +178,7 @@ impl Pass<'_> {
             addresses: crate::shared::Shared::default(),
             unhealthy_since: None,
             ended_since: None,
+            absent_since: None,
             notice: None,
             progressed: false,
             ran: std::time::Duration::ZERO,

@@ -121,7 +121,12 @@ fn fold(job: &mut Job, outcome: &Outcome, now: Timestamp, notes: &mut Vec<String
             }
         }),
         // Not counted as sent: a create may still be on its way, and the delete is due again as soon as it shows.
-        Outcome::DeleteNotFound { .. } => {}
+        // Of what a look has not found either, this is the second answer.
+        Outcome::DeleteNotFound { generation } => with(generation, &mut |g| {
+            if let Some(delete) = g.delete.as_mut().filter(|_| g.absent_since.is_some()) {
+                (delete.sent_at, delete.last_error) = (Some(now), None);
+            }
+        }),
         Outcome::DeleteFailed { generation, why } => {
             notes.push(format!("the delete of generation {generation} failed: {why}"));
             with(generation, &mut |g| {

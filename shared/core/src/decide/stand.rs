@@ -298,8 +298,9 @@ impl Pass<'_> {
     fn delete_due_at(&self, g: &Generation) -> Option<Timestamp> {
         let delete = g.delete.as_ref().filter(|_| !g.is_somebody_elses())?;
         let look = self.look_of(g);
-        // Nothing is there to delete; whether something may still come is `look`'s question.
-        if look.is_some_and(|l| l.slice == Look::Absent) {
+        // Nothing is there to delete; whether something may still come is `look`'s question. What may be there in spite of a 404 is deleted by name.
+        let is_doubted = g.absent_since.is_some() && delete.sent_at.is_none();
+        if look.is_some_and(|l| l.slice == Look::Absent) && !is_doubted {
             return None;
         }
         let Some(sent) = delete.sent_at else { return Some(self.now) };

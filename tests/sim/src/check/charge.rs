@@ -160,7 +160,7 @@ fn wrong(world: &World, before: &Job, after: &Job, end: &LastEnd, facts: &Facts)
     let befell = facts.befell.get(&end.generation).map(Vec::as_slice).unwrap_or_default();
     let whose = facts.ends.get(&end.attempt);
     let fits = match charge {
-        Charge::User => whose == Some(&Whose::User),
+        Charge::User => matches!(whose, Some(Whose::User | Whose::Both)),
         Charge::Preemptions => befell.iter().any(|f| takes_away(*f)),
         Charge::Infra if *kind == FailureKind::Timeout => limit_passed(world, before, after, end),
         // A program that says nothing, with a limit for saying nothing.
@@ -175,7 +175,7 @@ fn wrong(world: &World, before: &Job, after: &Job, end: &LastEnd, facts: &Facts)
         Charge::Infra if world.has(Fault::ClockSkew) && facts.doubted.contains(&end.generation) => true,
         Charge::Infra => {
             let now = world.now();
-            whose == Some(&Whose::Other)
+            matches!(whose, Some(Whose::Other | Whose::Elsewhere | Whose::Both))
                 || befell.iter().any(|f| takes_a_program(world, *f))
                 || hidden(world, now - OUTAGE_TELLS, now + 1)
                 || limit_passed(world, before, after, end)
@@ -230,6 +230,8 @@ fn takes_away(fault: Fault) -> bool {
             | Fault::NodeDeletedByHand
             | Fault::ActiveWithoutNode
             | Fault::SuspendedCreating
+            // It was not found, twice.
+            | Fault::ReadMisses
     )
 }
 

@@ -1,7 +1,7 @@
 //! Phases follow each other as the machine of phases says: what it does not know never happens, and over the seeds of CI all that it demands
 //! does.
 
-use rekindle_core::job::{Job, Phase};
+use rekindle_core::job::{Desired, Job, Phase};
 
 use super::Broken;
 use crate::exec::lock;
@@ -61,6 +61,9 @@ pub(crate) fn demanded() -> impl Iterator<Item = String> {
 
 /// From one commit of a job to the next.
 pub(super) fn step(world: &World, before: &Job, after: &Job) -> Broken {
+    if after.desired == Desired::Pause && before.desired != Desired::Pause {
+        lock(&world.truth).of(&after.id).was_barren = is_barren(after);
+    }
     if after.phase == Phase::Paused && before.phase != Phase::Paused && !is_paused_rightly(world, after) {
         return Some(("phases", format!("{} is paused, and nothing explains it: {}", after.id, after.message)));
     }
@@ -70,7 +73,14 @@ pub(super) fn step(world: &World, before: &Job, after: &Job) -> Broken {
 
 /// Whether somebody told a job to pause, or so many slices in a row brought nothing as its spec allows.
 fn is_paused_rightly(world: &World, job: &Job) -> bool {
-    let is_told = lock(&world.truth).jobs.get(&job.id).is_some_and(|facts| facts.told.contains(&Told::Pause));
+    let truth = lock(&world.truth);
+    let facts = truth.jobs.get(&job.id);
+    // A worker may tell of a step a moment after its slice was lost and the job was told to pause: it stays so, and a person looks.
+    facts.is_some_and(|facts| facts.told.contains(&Told::Pause) || facts.was_barren)
+}
+
+/// As many generations in a row have brought no step as the job has a budget for.
+fn is_barren(job: &Job) -> bool {
     let barren = job.spent.generations_without_progress;
-    is_told || job.spec.budgets.no_progress.is_some_and(|max| barren >= max)
+    job.spec.budgets.no_progress.is_some_and(|max| barren >= max)
 }
