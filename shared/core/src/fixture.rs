@@ -151,6 +151,7 @@ pub(crate) fn generation(number: u32) -> Generation {
         unhealthy_since: None,
         ended_since: None,
         absent_since: None,
+        leaves: false,
         notice: None,
         progressed: false,
         ran: std::time::Duration::ZERO,

@@ -152,6 +152,9 @@ pub struct Generation {
     /// Since when the API has answered 404 for it. One answer alone is no proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent_since: Option<Timestamp>,
+    /// True while the API's last word of it, but for 404, was that it is taken away, over or being deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaves: bool,
     /// A notice that it will be taken away.
     pub notice: Option<Notice>,
     /// True once an attempt on it has passed the job's highest step.

@@ -198,7 +198,7 @@ fn misses(world: &World, r: &Resource) -> bool {
     }
     let strikes = until.is_none_or(|until| until < now - STOOD) && world.strikes(Fault::ReadMisses, For::Later);
     if strikes {
-        // That a delete is taken and the slice is not found is believed.
+        // That a delete is taken and the slice is not found is enough for the next one to be asked for.
         let deletes_lie = world.has(Fault::DeleteLies) || world.has(Fault::DeleteFails);
         let lasts = !deletes_lie && world.rolls.chance(For::Later, 0.3);
         missed.insert(r.slice.clone(), if lasts { now + MISSED } else { now });

@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 
 use super::Pass;
+use super::absent::{ABSENT, AFTER_404, kind_of_vanishing};
 use crate::catalog;
 use crate::failure::FailureKind;
-use crate::job::{Attempt, Barred, Create, Delete, Generation, Lost, Next, Placement, StopCause, Via};
+use crate::job::{Attempt, Barred, Create, Generation, Lost, Next, Placement, StopCause, Via};
 use crate::names;
 use crate::observation::{
     CreateError, CreateErrorKind, GenerationLook, Health, Look, NoticeKind, OperationView, SliceState, SliceView,
@@ -16,16 +17,8 @@ use crate::placement;
 use crate::reason::Reason;
 use crate::spec::CapacityKind;
 
-/// By its 404 a slice has been going down for long: its machines get this part of the time to go off that they get after PREEMPTED.
-// Nothing says that a machine is off before its node's name is free. Ten seconds cost nothing where another slice is to be made; without
-// them a program met the next one in the simulation (X07-the-fence-holds).
-const AFTER_404: u32 = 6;
-
-/// What a person is told of a slice that is not there.
-const ABSENT: &str = "the API says 404";
-
 /// What one look means for a generation.
-enum Meaning {
+pub(super) enum Meaning {
     Nothing,
     Gone(String),
     Lost { kind: FailureKind, fact: String },
@@ -69,11 +62,6 @@ fn is_of(look: &GenerationLook, g: &Generation) -> bool {
 pub(super) fn kind_of_taking(g: &Generation) -> FailureKind {
     let announced = g.notice.as_ref().is_some_and(|notice| notice.kind == NoticeKind::Preemption);
     if g.placement.capacity.is_preemptible() || announced { FailureKind::Preempted } else { FailureKind::Maintenance }
-}
-
-/// What it is when a slice is not there any more, and nobody says why.
-const fn kind_of_vanishing(g: &Generation) -> FailureKind {
-    if g.placement.capacity.is_preemptible() { FailureKind::Preempted } else { FailureKind::Lost }
 }
 
 impl Pass<'_> {
@@ -169,7 +157,12 @@ impl Pass<'_> {
         if look.slice == Look::Unknown && error.kind != CreateErrorKind::Forbidden {
             return Meaning::Nothing;
         }
-        if error.kind == CreateErrorKind::PreemptedWhileCreating {
+        let was_taken = error.kind == CreateErrorKind::PreemptedWhileCreating;
+        if look.slice == Look::Absent && (was_taken || g.lost.is_some() || g.delete.is_some()) {
+            // The operation's end and the 404 are two answers.
+            g.leaves = true;
+        }
+        if was_taken {
             g.create = Create::Done;
             return Meaning::Lost { kind: kind_of_taking(g), fact: error.message.clone() };
         }
@@ -198,9 +191,8 @@ impl Pass<'_> {
             // Without a delete the create is (re)sent instead.
             Create::Intended => (g.delete.is_some() || g.seen_at.is_some()) && late,
         };
-        if !proved && g.create == Create::Done && g.delete.is_none() && g.lost.is_none() {
-            // The next slice is asked for now. This one is deleted by its name, whatever the answer was worth.
-            return Meaning::Lost { kind: kind_of_vanishing(g), fact: ABSENT.into() };
+        if !proved && g.create == Create::Done {
+            return self.told_once(g);
         }
         if !proved {
             let waits_for_time = match &g.create {
@@ -221,19 +213,6 @@ impl Pass<'_> {
             return Meaning::CreateFailed(CreateError { kind: CreateErrorKind::HiddenStockout, message });
         }
         Meaning::Gone(ABSENT.into())
-    }
-
-    /// Whether a 404 is more than one answer alone, which may be wrong: the API had said before that the slice is lost, has taken its delete (or
-    /// knows nothing of it there either), or says 404 again, as long after as machines get to go off.
-    fn is_told_twice(&mut self, g: &mut Generation, look: &GenerationLook) -> bool {
-        let since = *g.absent_since.get_or_insert(look.looked_at);
-        let is_taken = |delete: &Delete| delete.sent_at.is_some() && delete.last_error.is_none();
-        let was_told = g.lost.as_ref().is_some_and(|lost| lost.at < since) || g.delete.as_ref().is_some_and(is_taken);
-        let again = since + self.settings().power_off / AFTER_404;
-        if !was_told && look.looked_at < again {
-            self.wake(again);
-        }
-        was_told || look.looked_at >= again
     }
 
     /// Looks again when no create can be on its way any more; after that the operation alone can tell, which may take long.
@@ -271,6 +250,9 @@ impl Pass<'_> {
         }
         g.seen_at.get_or_insert(self.now);
         g.absent_since = None;
+        if view.state != SliceState::Unspecified {
+            g.leaves = super::absent::leaves(&view.state);
+        }
         // Once it runs, what a read shows of it is no reason to end it.
         if g.ready_at.is_none()
             && g.delete.is_none()
@@ -420,7 +402,8 @@ impl Pass<'_> {
             self.wake(until);
             return;
         }
-        let since = self.job.generation(number).and_then(|g| g.ended_since.or(g.absent_since)).unwrap_or(self.now);
+        let absent = |g: &Generation| g.absent_since.map(|at| notice_until.map_or(at, |deadline| at.max(deadline)));
+        let since = self.job.generation(number).and_then(|g| g.ended_since.or_else(|| absent(g))).unwrap_or(self.now);
         let open = |a: &&mut Attempt| a.generation == number && a.fenced_at.is_none();
         for a in self.job.attempts.iter_mut().filter(open) {
             a.gone_since.get_or_insert(since);

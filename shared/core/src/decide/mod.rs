@@ -9,6 +9,7 @@
 //! **Invariant:** `Unknown` and missing reports never delete, charge or end anything.
 //! **Invariant:** an attempt is released only when no earlier one can be running.
 
+mod absent;
 #[cfg(test)]
 mod announced;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Asks for what is needed: the next generation, at a place that may have it, within what the installation allows now.
 
 use super::Pass;
-use crate::job::{Barred, Create, Desired, Generation, Job, Placement};
+use crate::job::{Barred, Create, Delete, Desired, Generation, Job, Placement};
 use crate::names;
 use crate::observation::{CreateErrorKind, Look, Permit, SliceState};
 use crate::orders::notice_is_urgent;
@@ -124,7 +124,10 @@ impl Pass<'_> {
         let noticed = old.notice.as_ref().is_some_and(|n| notice_is_urgent(n, self.now));
         let taken = self.look_of(old).is_some_and(|l| match &l.slice {
             Look::Seen(v) => matches!(v.state, SliceState::Preempted | SliceState::Terminated | SliceState::Stopped),
-            Look::Absent => old.lost.is_some(),
+            Look::Absent => {
+                let is_taken = |delete: &Delete| delete.sent_at.is_some() && delete.last_error.is_none();
+                old.create == Create::Done && (old.lost.is_some() || old.delete.as_ref().is_some_and(is_taken))
+            }
             Look::Unknown => false,
         });
         noticed || taken
@@ -179,6 +182,7 @@ impl Pass<'_> {
             unhealthy_since: None,
             ended_since: None,
             absent_since: None,
+            leaves: false,
             notice: None,
             progressed: false,
             ran: std::time::Duration::ZERO,

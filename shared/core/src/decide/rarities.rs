@@ -1,4 +1,4 @@
-//! Two rare things at once: a window that is moved after the job has left for it, an agent whose clock is ahead, a wish in the moment of a loss, a 404 that is wrong.
+//! Two rare things at once: a window that is moved after the job has left for it, an agent whose clock is ahead, a wish in the moment of a loss.
 
 use super::cases::{decided, report, running, seen, view};
 use super::{Command, EffectOutcome, apply_command, record};
@@ -6,7 +6,7 @@ use crate::classify::{Exit, SignalSender, WorkerEvidence};
 use crate::effect::Effect;
 use crate::failure::FailureKind;
 use crate::fixture::at;
-use crate::job::{Create, Desired, Job, Outcome, StopCause};
+use crate::job::{Desired, Job, Outcome, StopCause};
 use crate::observation::{
     CreateError, CreateErrorKind, ExitReport, Health, Look, Notice, NoticeKind, Observation, SliceState, SliceView,
     WorkerReport, WorkerState,
@@ -234,38 +234,4 @@ fn a_migration_of_one_host_hides_no_maintenance_of_another() {
     let job = after(&job, (0..4).map(of).collect(), 100);
     let stop = job.attempts[0].stop.as_ref().map(|stop| stop.cause);
     assert_eq!(stop, Some(StopCause::Notice), "{}", job.message);
-}
-
-#[test]
-fn a_released_attempt_is_fenced_some_seconds_after_the_404() {
-    let job = running();
-    let after =
-        |job: &Job, look: &Look<_>, secs| Job::clone(&decided(job, &seen(job, look, Some(Vec::new()), secs), secs).job);
-    let fenced = |job: &Job| job.attempts.iter().find(|a| a.number == 1).is_none_or(|a| a.fenced_at.is_some());
-    let told = |job: &Job| (job.generation(1).is_some(), fenced(job));
-    // One answer is no proof that its programs are over: it is lost, and deleted by its name.
-    let once = after(&job, &Look::Absent, 200);
-    let [old, new] = once.generations.as_slice() else { panic!("{:?}", once.generations) };
-    assert!(old.lost.is_some() && old.delete.is_some() && new.create == Create::Intended, "{}", once.message);
-    assert!(once.wake_at.is_some_and(|wake| wake <= at(210)), "{:?}", once.wake_at);
-    let look = |secs| told(&after(&once, &Look::Absent, secs));
-    assert_eq!((look(209), look(210)), ((true, false), (false, true)));
-    // It was wrong.
-    let ready = Look::Seen(view(&job, SliceState::Ready, true));
-    assert_eq!(told(&after(&once, &ready, 230)), (true, false), "the delete goes on");
-    // The delete is the second answer, whatever it is.
-    for answer in [EffectOutcome::DeleteNotFound { generation: 1 }, EffectOutcome::DeleteSent { generation: 1 }] {
-        let answered = record(&once, &[answer.clone()], at(201)).0;
-        assert_eq!(told(&after(&answered, &Look::Absent, 202)), (false, false), "{answer:?}");
-        assert_eq!(told(&after(&after(&answered, &Look::Absent, 202), &Look::Absent, 210)), (false, true));
-    }
-    let why = "503".to_owned();
-    let refused = record(&once, &[EffectOutcome::DeleteFailed { generation: 1, why }], at(201)).0;
-    assert_eq!(told(&after(&refused, &Look::Absent, 202)), (true, false));
-    // Announced by the API, its 404 needs no other; its machines get as long.
-    let lost = after(&job, &Look::Seen(view(&job, SliceState::Preempted, false)), 200);
-    let gone = after(&lost, &Look::Absent, 201);
-    assert_eq!(told(&gone), (false, false), "the next slice is not held up");
-    let look = |secs| told(&after(&gone, &Look::Absent, secs)).1;
-    assert_eq!((look(209), look(260)), (false, true));
 }

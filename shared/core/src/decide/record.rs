@@ -114,6 +114,8 @@ fn fold(job: &mut Job, outcome: &Outcome, now: Timestamp, notes: &mut Vec<String
             with(generation, &mut |g| g.create_tries += 1);
         }
         Outcome::DeleteSent { generation } => with(generation, &mut |g| {
+            // Of what is not there none is taken.
+            g.absent_since = None;
             if let Some(d) = g.delete.as_mut() {
                 d.sent_at = Some(now);
                 d.tries += 1;
@@ -121,12 +123,7 @@ fn fold(job: &mut Job, outcome: &Outcome, now: Timestamp, notes: &mut Vec<String
             }
         }),
         // Not counted as sent: a create may still be on its way, and the delete is due again as soon as it shows.
-        // Of what a look has not found either, this is the second answer.
-        Outcome::DeleteNotFound { generation } => with(generation, &mut |g| {
-            if let Some(delete) = g.delete.as_mut().filter(|_| g.absent_since.is_some()) {
-                (delete.sent_at, delete.last_error) = (Some(now), None);
-            }
-        }),
+        Outcome::DeleteNotFound { .. } => {}
         Outcome::DeleteFailed { generation, why } => {
             notes.push(format!("the delete of generation {generation} failed: {why}"));
             with(generation, &mut |g| {
