@@ -152,7 +152,7 @@ pub struct Generation {
     /// Since when the API has answered 404 for it. One answer alone is no proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent_since: Option<Timestamp>,
-    /// True while the API's last word of it, but for 404, was that it is taken away, over or being deleted.
+    /// True while the API's last word of it, but for 404, was that its machines are off, or that it has failed or is being deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaves: bool,
     /// A notice that it will be taken away.

@@ -4,7 +4,7 @@ use super::Pass;
 use super::look::Meaning;
 use crate::failure::FailureKind;
 use crate::job::{Desired, Generation};
-use crate::observation::{GenerationLook, SliceState};
+use crate::observation::{GenerationLook, SliceState, SliceView};
 
 /// By its 404 a slice has been going down for long: its machines get this part of the time to go off that they get after PREEMPTED.
 // Nothing says that a machine is off before its node's name is free. Ten seconds cost nothing where another slice is to be made; without
@@ -19,21 +19,10 @@ pub(super) const fn kind_of_vanishing(g: &Generation) -> FailureKind {
     if g.placement.capacity.is_preemptible() { FailureKind::Preempted } else { FailureKind::Lost }
 }
 
-/// States that a 404 follows by itself.
-pub(super) const fn leaves(state: &SliceState) -> bool {
-    match state {
-        SliceState::Preempted
-        | SliceState::Terminated
-        | SliceState::Stopped
-        | SliceState::Failed
-        | SliceState::Deleting => true,
-        SliceState::Queued
-        | SliceState::Creating
-        | SliceState::Ready
-        | SliceState::InTransition(_)
-        | SliceState::Unspecified
-        | SliceState::Unrecognized(_) => false,
-    }
+/// Whether a 404 follows by itself: all of its machines are off, or it is being deleted, or has failed. Of a slice of many, and of a queued resource
+/// that is SUSPENDING, the worst state is shown while machines are on.
+pub(super) const fn leaves(view: &SliceView) -> bool {
+    view.ended || matches!(view.state, SliceState::Deleting | SliceState::Failed)
 }
 
 impl Pass<'_> {
@@ -50,14 +39,12 @@ impl Pass<'_> {
     }
 
     /// What the first 404 means. The next slice is asked for now; this one is deleted by its name, whatever the answer was worth. Where none is
-    /// asked for, no time is lost by waiting for the second answer.
+    /// asked for, since the job is to stop or has its end, no time is lost by waiting for the second answer.
     pub(super) fn told_once(&self, g: &Generation) -> Meaning {
-        let kind = kind_of_vanishing(g);
         let is_news = g.delete.is_none() && g.lost.is_none();
-        // A failure that is not final waits for a loss that explains it.
-        let matters = self.job.settling.is_some() || !self.would_end_by(kind);
-        let goes_on = self.job.outcome.is_none() && self.job.desired == Desired::Run && matters;
-        if is_news && goes_on { Meaning::Lost { kind, fact: ABSENT.into() } } else { Meaning::Nothing }
+        let goes_on = self.job.outcome.is_none() && self.job.desired == Desired::Run;
+        let lost = || Meaning::Lost { kind: kind_of_vanishing(g), fact: ABSENT.into() };
+        if is_news && goes_on { lost() } else { Meaning::Nothing }
     }
 }
 
@@ -86,7 +73,8 @@ mod tests {
     }
 
     fn in_state(job: &Job, state: SliceState) -> Look<SliceView> {
-        Look::Seen(view(job, state, true))
+        let ended = state == SliceState::Stopped;
+        Look::Seen(SliceView { ended, ..view(job, state, true) })
     }
 
     fn answered(job: &Job, answer: EffectOutcome, secs: i64) -> Job {
@@ -112,15 +100,18 @@ mod tests {
     #[test]
     fn one_404_loses_a_slice_and_a_second_one_some_seconds_later_fences_its_attempt() {
         let job = running();
-        let once = after(&job, &Look::Absent, 200);
+        let asked = decided(&job, &looks(&job, &Look::Absent, 200), 200);
+        assert!(asked.effects.contains(&Effect::DeleteGeneration { generation: 1 }), "by its name: {:?}", asked.notes);
+        let once = Job::clone(&asked.job);
         let [old, new] = once.generations.as_slice() else { panic!("{:?}", once.generations) };
         assert!(old.lost.is_some() && old.delete.is_some() && new.create == Create::Intended, "{}", once.message);
         assert!(once.wake_at.is_some_and(|wake| wake <= at(210)), "{:?}", once.wake_at);
         let look = |secs| told(&after(&once, &Look::Absent, secs));
-        assert_eq!((look(209), look(210)), (RUNS, (false, true)));
+        assert_eq!((look(209), look(210)), (RUNS, (false, false)));
+        assert!(told(&after(&after(&once, &Look::Absent, 210), &Look::Absent, 220)).1, "its machines get their time");
         // Where its delete is refused, the same.
         assert_eq!(told(&after(&refused(&once, 201), &Look::Absent, 202)), RUNS);
-        assert_eq!(told(&after(&refused(&once, 201), &Look::Absent, 210)), (false, true));
+        assert_eq!(told(&after(&refused(&once, 201), &Look::Absent, 210)), (false, false));
         // It was wrong: the delete goes on.
         let back = after(&once, &in_state(&job, SliceState::Ready), 230);
         assert_eq!((told(&back), back.generations[0].delete.is_some()), (RUNS, true));
@@ -136,6 +127,12 @@ mod tests {
         assert_eq!([209, 260].map(|secs| told(&after(&gone, &Look::Absent, secs)).1), [false, true]);
         let back = refused(&after(&lost, &in_state(&job, SliceState::Ready), 270), 270);
         assert_eq!(told(&after(&back, &Look::Absent, 271)), RUNS);
+        // Of several slices one was taken; the machines of the others are on.
+        let part = Look::Seen(SliceView { ended: false, ..view(&job, SliceState::Preempted, true) });
+        let part = refused(&after(&job, &part, 200), 201);
+        assert_eq!(told(&after(&part, &Look::Absent, 202)), RUNS);
+        let deleting = after(&part, &in_state(&job, SliceState::Deleting), 202);
+        assert_eq!(told(&after(&deleting, &Look::Absent, 203)), (false, false));
     }
 
     #[test]
@@ -144,11 +141,11 @@ mod tests {
         let then = after(&is_taken(&once, 201), &Look::Absent, 202);
         assert_eq!(told(&then), RUNS);
         assert_eq!(told(&after(&then, &Look::Unknown, 210)), RUNS, "nobody has looked");
-        assert_eq!([211, 212].map(|secs| told(&after(&then, &Look::Absent, secs))), [RUNS, (false, true)]);
-        // The time of its machines to go off begins with the answer that was true.
+        assert_eq!([211, 212].map(|secs| told(&after(&then, &Look::Absent, secs))), [RUNS, (false, false)]);
+        // The time begins anew with the first answer after it.
         let blind = after(&refused(&once, 201), &Look::Unknown, 300);
         let first = after(&is_taken(&blind, 300), &Look::Absent, 340);
-        assert_eq!((told(&first), told(&after(&first, &Look::Absent, 350))), (RUNS, (false, true)));
+        assert_eq!((told(&first), told(&after(&first, &Look::Absent, 350))), (RUNS, (false, false)));
         // Deleted for its silence, and computing on.
         let mut silent = running();
         silent.generations[0].delete =
@@ -171,14 +168,6 @@ mod tests {
 
     #[test]
     fn where_no_slice_is_asked_for_next_the_first_404_ends_nothing() {
-        let mut job = running();
-        job.spec.budgets.preemptions = Some(0);
-        let once = after(&job, &Look::Absent, 200);
-        assert_eq!((once.outcome, told(&once)), (None, RUNS), "{}", once.message);
-        assert_eq!(after(&once, &in_state(&job, SliceState::Ready), 205).counters.preemptions, 0);
-        let twice = after(&once, &Look::Absent, 210);
-        assert_eq!((twice.outcome, told(&twice).0), (Some(Outcome::Failed), false), "{}", twice.message);
-        // Its outputs are on their way.
         let mut job = running();
         job.spec.outputs = vec!["results".into()];
         let well = |worker: u32| {

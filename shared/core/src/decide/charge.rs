@@ -149,17 +149,6 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether a loss of this kind would be the job's end.
-    pub(super) fn would_end_by(&self, kind: FailureKind) -> bool {
-        let (counters, spent, budgets) = (&self.job.counters, &self.job.spent, &self.job.spec.budgets);
-        let is_used_up = match policy::charge(kind) {
-            Charge::Preemptions => budgets.preemptions.is_some_and(|max| counters.preemptions >= max),
-            Charge::Infra => budgets.infra_failures.is_some_and(|max| spent.infra_failures >= max),
-            Charge::User => budgets.user_failures.is_some_and(|max| spent.user_failures >= max),
-        };
-        is_used_up || policy::answer(&self.job.spec.recovery, kind, spent.kinds.get(&kind), self.now) == Action::Fail
-    }
-
     /// Why an end is not answered whose budget is exceeded.
     pub(super) fn used_up(&self, charge: Charge) -> String {
         let budgets = &self.job.spec.budgets;

@@ -269,14 +269,13 @@ impl Pass<'_> {
     /// True if the look at a slice failed, or showed no state, and what follows from it waits for the next one. What has no state for long
     /// since then is there, and that is all that there is to know.
     fn waits_for_a_look(&mut self, generation: u32, since: Timestamp) -> bool {
-        let g = self.job.generation(generation);
-        let unknown = g.and_then(|g| self.look_of(g)).is_none_or(|l| match &l.slice {
+        let look = self.job.generation(generation).and_then(|g| self.look_of(g));
+        let unknown = look.is_none_or(|l| match &l.slice {
             Look::Unknown => true,
             Look::Seen(view) => {
                 view.state == SliceState::Unspecified && self.now < since + self.settings().transition_grace
             }
-            // Told once.
-            Look::Absent => g.is_some_and(|g| g.absent_since.is_some() && g.lost.is_none() && g.delete.is_none()),
+            Look::Absent => false,
         });
         if unknown {
             self.wake(self.now + self.settings().poll_busy * 5);

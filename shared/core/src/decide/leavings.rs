@@ -9,7 +9,7 @@ use crate::effect::Effect;
 use crate::failure::FailureKind;
 use crate::fixture::{at, open_deployment, spec_in};
 use crate::job::{Job, Lost, Outcome, Phase, StopCause};
-use crate::observation::{ExitReport, Look, SliceState, WorkerReport, WorkerState};
+use crate::observation::{ExitReport, Look, SliceState, SliceView, WorkerReport, WorkerState};
 
 /// A worker that ended with 0 and sends its outputs, or does not any more.
 fn ended_well(worker: u32, is_collecting: bool) -> WorkerReport {
@@ -34,7 +34,7 @@ fn a_success_is_one_at_once_and_its_slice_is_kept_while_outputs_are_collected() 
     let blind = decided(&job, &seen(&job, &ready, None, 101), 101);
     assert!(!deletes(&blind), "a failed read says nothing");
     // A preemption in these minutes takes nothing back.
-    let lost = Look::Seen(view(&job, SliceState::Preempted, true));
+    let lost = Look::Seen(SliceView { ended: true, ..view(&job, SliceState::Preempted, true) });
     let taken = decided(&job, &seen(&job, &lost, all(true), 101), 101);
     assert_eq!((taken.job.outcome, taken.job.counters.preemptions), (Some(Outcome::Succeeded), 0));
     assert!(deletes(&taken) && taken.job.generations[0].lost.as_ref().is_some_and(|lost: &Lost| lost.at == at(101)));

@@ -251,7 +251,7 @@ impl Pass<'_> {
         g.seen_at.get_or_insert(self.now);
         g.absent_since = None;
         if view.state != SliceState::Unspecified {
-            g.leaves = super::absent::leaves(&view.state);
+            g.leaves = super::absent::leaves(view);
         }
         // Once it runs, what a read shows of it is no reason to end it.
         if g.ready_at.is_none()
@@ -402,8 +402,7 @@ impl Pass<'_> {
             self.wake(until);
             return;
         }
-        let absent = |g: &Generation| g.absent_since.map(|at| notice_until.map_or(at, |deadline| at.max(deadline)));
-        let since = self.job.generation(number).and_then(|g| g.ended_since.or_else(|| absent(g))).unwrap_or(self.now);
+        let since = self.job.generation(number).and_then(|g| g.ended_since).unwrap_or(self.now);
         let open = |a: &&mut Attempt| a.generation == number && a.fenced_at.is_none();
         for a in self.job.attempts.iter_mut().filter(open) {
             a.gone_since.get_or_insert(since);
