@@ -201,17 +201,20 @@ pub(crate) fn events(out: &mut impl Write) -> anyhow::Result<()> {
     flood(out, &bench, &stripped)
 }
 
+/// For how long a publish of the flood takes: so long that also a machine with much other work sends more in this time than the process takes
+/// at once.
+const HELD: Duration = Duration::from_secs(4);
+
 /// Twice what a process takes at once, with publishes that take their time: the rest is told to come again, memory stays, and
 /// whatever was acknowledged is there.
 fn flood(out: &mut impl Write, bench: &Bench, token: &str) -> anyhow::Result<()> {
-    // So long that also a machine with other work sends more in this time than the process takes at once.
-    let hints = Arc::new(Counted { wait: Duration::from_secs(1), ..Counted::default() });
+    let hints = Arc::new(Counted { wait: HELD, ..Counted::default() });
     let at = bench.events(Mode::Platform, hints.clone())?;
     let runtime = runtime()?;
     runtime.block_on(load(at, token, layers::AT_ONCE_MAX / 2, AT_LEAST))?;
     let before = resident_kib()?;
     let counted = hints.hints.load(Ordering::Relaxed);
-    let flooded = runtime.block_on(load(at, token, 2 * layers::AT_ONCE_MAX, AT_LEAST))?;
+    let flooded = runtime.block_on(load(at, token, 2 * layers::AT_ONCE_MAX, HELD))?;
     let hinted = hints.hints.load(Ordering::Relaxed) - counted;
     ensure!(hinted == flooded.answered - flooded.shed, "what was acknowledged is not all there");
     ensure!(flooded.shed > 0, "nothing was shed");
