@@ -58,7 +58,8 @@ async fn a_delete_that_is_not_allowed_is_told_once() {
     }
     assert_eq!(said(&log, "a delete is not allowed"), 0);
     rig.fakes.tpu.set_instant(true);
-    for _ in 0..2 {
+    // It is taken, and its 404 is told twice.
+    for _ in 0..3 {
         rig.advance(120);
         rig.pass("train").await;
     }

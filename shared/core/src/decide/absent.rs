@@ -5,6 +5,7 @@ use super::look::Meaning;
 use crate::failure::FailureKind;
 use crate::job::{Desired, Generation};
 use crate::observation::{GenerationLook, SliceState, SliceView};
+use crate::orders::notice_is_urgent;
 
 /// By its 404 a slice has been going down for long: its machines get this part of the time to go off that they get after PREEMPTED.
 // Nothing says that a machine is off before its node's name is free. Ten seconds cost nothing where another slice is to be made; without
@@ -19,10 +20,13 @@ pub(super) const fn kind_of_vanishing(g: &Generation) -> FailureKind {
     if g.placement.capacity.is_preemptible() { FailureKind::Preempted } else { FailureKind::Lost }
 }
 
-/// Whether a 404 follows by itself: all of its machines are off, or it is being deleted, or has failed. Of a slice of many, and of a queued resource
-/// that is SUSPENDING, the worst state is shown while machines are on.
-pub(super) const fn leaves(view: &SliceView) -> bool {
-    view.ended || matches!(view.state, SliceState::Deleting | SliceState::Failed)
+/// A read shows it. A 404 follows by itself when all of its machines are off, or it is being deleted, or has failed: of a slice of many, and of a
+/// queued resource that is SUSPENDING, the worst state is shown while machines are on.
+pub(super) fn is_there(g: &mut Generation, view: &SliceView) {
+    g.absent_since = None;
+    if view.state != SliceState::Unspecified {
+        g.leaves = view.ended || matches!(view.state, SliceState::Deleting | SliceState::Failed);
+    }
 }
 
 impl Pass<'_> {
@@ -39,12 +43,17 @@ impl Pass<'_> {
     }
 
     /// What the first 404 means. The next slice is asked for now; this one is deleted by its name, whatever the answer was worth. Where none is
-    /// asked for, since the job is to stop or has its end, no time is lost by waiting for the second answer.
+    /// asked for, since the job is to stop, has its end or has had its notice, no time is lost by waiting for the second answer.
     pub(super) fn told_once(&self, g: &Generation) -> Meaning {
         let is_news = g.delete.is_none() && g.lost.is_none();
-        let goes_on = self.job.outcome.is_none() && self.job.desired == Desired::Run;
+        let goes_on = self.job.outcome.is_none() && self.job.desired == Desired::Run && !self.may_save(g);
         let lost = || Meaning::Lost { kind: kind_of_vanishing(g), fact: ABSENT.into() };
         if is_news && goes_on { lost() } else { Meaning::Nothing }
+    }
+
+    /// Whether its programs may still be saving, for a notice that is not over: then nothing is deleted, and the next slice was asked for.
+    pub(super) fn may_save(&self, g: &Generation) -> bool {
+        g.notice.as_ref().is_some_and(|n| notice_is_urgent(n, self.now) && self.now < n.deadline)
     }
 }
 
@@ -190,7 +199,11 @@ mod tests {
         let mut job = running();
         job.generations[0].notice = Some(Notice { kind: NoticeKind::Preemption, seen_at: at(200), deadline: at(230) });
         let noticed = after(&job, &in_state(&job, SliceState::Ready), 200);
-        let twice = after(&after(&noticed, &Look::Absent, 205), &Look::Absent, 216);
+        let once = decided(&noticed, &looks(&noticed, &Look::Absent, 205), 205);
+        let second = decided(&once.job, &looks(&once.job, &Look::Absent, 216), 216);
+        let deletes = |effects: &[Effect]| effects.contains(&Effect::DeleteGeneration { generation: 1 });
+        assert!(![&once, &second].iter().any(|decision| deletes(&decision.effects)), "it saves");
+        let twice = Job::clone(&second.job);
         let over = after(&twice, &Look::Absent, 230);
         assert_eq!((told(&twice).1, told(&over).1), (false, false));
         assert!(told(&after(&over, &Look::Absent, 240)).1);

@@ -249,10 +249,7 @@ impl Pass<'_> {
             g.create = Create::Sent { operation: String::new() };
         }
         g.seen_at.get_or_insert(self.now);
-        g.absent_since = None;
-        if view.state != SliceState::Unspecified {
-            g.leaves = super::absent::leaves(view);
-        }
+        super::absent::is_there(g, view);
         // Once it runs, what a read shows of it is no reason to end it.
         if g.ready_at.is_none()
             && g.delete.is_none()
