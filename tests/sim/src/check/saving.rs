@@ -12,6 +12,9 @@ use crate::machine::{OnWorker, Step};
 use crate::roll::SEC;
 use crate::world::{World, micros};
 
+/// Between a notice and the delete of a pass that has read the reports before it: its own calls.
+const UNTOLD: i64 = 5 * SEC;
+
 /// A delete was accepted.
 pub(super) fn delete(world: &World, slice: &SliceRef) -> Broken {
     let (notice, state) = crate::cloud::with(world, slice, |r| (r.notice.clone(), r.state.clone()))?;
@@ -37,6 +40,10 @@ pub(super) fn delete(world: &World, slice: &SliceRef) -> Broken {
     let is_lost = |a: &OnWorker| a.death.as_ref().is_some_and(|d| d.exit == Exit::Silent);
     // A worker that was not told yet has more to save than those that were; but the delete was decided in knowledge of the notice.
     let knows = knows(world, slice);
+    // A pass that read what the workers tell before the notice was told gives up for another reason what was long silent, and cannot know.
+    if !knows && micros(notice.seen_at) > world.now() - UNTOLD {
+        return None;
+    }
     let saves = |a: &OnWorker| a.step == Step::Running && (a.stopping || knows) && !is_lost(a);
     let saving = fleet.vms.values().find(|vm| vm.slice == *slice && vm.attempt.as_ref().is_some_and(saves))?;
     Some((
