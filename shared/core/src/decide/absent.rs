@@ -1,5 +1,7 @@
 //! What a 404 is worth for a slice that was made: one answer may be wrong.
 
+use jiff::Timestamp;
+
 use super::Pass;
 use super::look::Meaning;
 use crate::failure::FailureKind;
@@ -46,14 +48,16 @@ impl Pass<'_> {
     /// asked for, since the job is to stop, has its end or has had its notice, no time is lost by waiting for the second answer.
     pub(super) fn told_once(&self, g: &Generation) -> Meaning {
         let is_news = g.delete.is_none() && g.lost.is_none();
-        let goes_on = self.job.outcome.is_none() && self.job.desired == Desired::Run && !self.may_save(g);
+        let goes_on = self.job.outcome.is_none() && self.job.desired == Desired::Run && self.saves_until(g).is_none();
         let lost = || Meaning::Lost { kind: kind_of_vanishing(g), fact: ABSENT.into() };
         if is_news && goes_on { lost() } else { Meaning::Nothing }
     }
 
-    /// Whether its programs may still be saving, for a notice that is not over: then nothing is deleted, and the next slice was asked for.
-    pub(super) fn may_save(&self, g: &Generation) -> bool {
-        g.notice.as_ref().is_some_and(|n| notice_is_urgent(n, self.now) && self.now < n.deadline)
+    /// Until when its programs may still be saving, for a notice that is not over: till then nothing is deleted, and the next slice was asked for.
+    /// Maintenance of next week ends nothing now, so that nobody saves for it.
+    pub(super) fn saves_until(&self, g: &Generation) -> Option<Timestamp> {
+        let notice = g.notice.as_ref().filter(|n| notice_is_urgent(n, self.now))?;
+        Some(notice.deadline).filter(|deadline| self.now < *deadline)
     }
 }
 

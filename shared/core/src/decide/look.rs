@@ -383,13 +383,8 @@ impl Pass<'_> {
         if !expected {
             self.lose(number, kind, fact);
         }
-        // While a notice runs, its programs may still be saving: the slice counts as gone when the notice is over.
-        // Maintenance of next week ends nothing now, so that nobody saves for it.
-        let notice = self.job.generation(number).and_then(|g| g.notice.as_ref());
-        let notice = notice.filter(|n| notice_is_urgent(n, self.now));
-        let notice_until = notice.map(|n| n.deadline);
-        if let Some(until) = notice_until
-            && self.now < until
+        // The slice counts as gone when the notice is over.
+        if let Some(until) = self.job.generation(number).and_then(|g| self.saves_until(g))
             && self
                 .job
                 .attempts

@@ -299,7 +299,7 @@ impl Pass<'_> {
         let delete = g.delete.as_ref().filter(|_| !g.is_somebody_elses())?;
         let look = self.look_of(g);
         // Nothing is there to delete; whether something may still come is `look`'s question. What may be there in spite of a 404 is deleted by name.
-        let is_doubted = g.absent_since.is_some() && delete.sent_at.is_none() && !self.may_save(g);
+        let is_doubted = g.absent_since.is_some() && delete.sent_at.is_none() && self.saves_until(g).is_none();
         if look.is_some_and(|l| l.slice == Look::Absent) && !is_doubted {
             return None;
         }
