@@ -111,7 +111,10 @@ fn parts(text: &str) -> Vec<(String, String)> {
 async fn under_way(dev: &Dev, attempt: u32) -> Result<Value> {
     dev.job_until(JOB, &format!("attempt {attempt} makes steps"), |job| {
         let is_new = job["progress"]["step"].as_u64() > job["last_end"]["step"].as_u64();
-        job["phase"] == "running" && job["attempt"] == attempt && is_new && job["progress"]["step_at"].is_string()
+        // The slice before it may be shown for as long as its delete takes, which differs.
+        let is_alone = job["resources"].as_array().is_some_and(|resources| resources.len() == 1);
+        let runs = job["phase"] == "running" && job["attempt"] == attempt;
+        runs && is_new && is_alone && job["progress"]["step_at"].is_string()
     })
     .await
 }
