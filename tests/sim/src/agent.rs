@@ -428,7 +428,9 @@ fn go(world: &Arc<World>, fleet: &mut crate::machine::Fleet, id: VmId, run: bool
         }
         Step::Preparing(at) if now >= at => {
             a.step = Step::Ready;
+            let number = a.number;
             vm.setup_done = true;
+            crate::check::on_prepared(world, vm, number);
             true
         }
         Step::Ready if run => {

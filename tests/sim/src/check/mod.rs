@@ -278,6 +278,11 @@ pub(crate) fn on_ready(world: &World, slice: &SliceRef) {
     }
 }
 
+/// A worker has done all that comes before the program of an attempt.
+pub(crate) fn on_prepared(world: &World, at: &Vm, attempt: u32) {
+    lock(&world.checks).meetings.prepared(at, attempt);
+}
+
 /// A program starts on a worker.
 pub(crate) fn on_program_start(world: &World, fleet: &Fleet, at: &Vm, attempt: u32, coordinator: &str) {
     let mut checks = lock(&world.checks);

@@ -1,8 +1,9 @@
-//! A program starts on a slice that is READY and what was asked for, and all its workers meet at worker 0 of that slice.
+//! A program starts on a slice that is READY and what was asked for, when all its workers are prepared, and they all meet at
+//! worker 0 of that slice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use rekindle_core::ids::JobId;
+use rekindle_core::ids::{JobId, WorkerKey};
 
 use super::Broken;
 use crate::machine::Vm;
@@ -12,22 +13,42 @@ use crate::world::World;
 #[derive(Default)]
 pub(super) struct Meetings {
     newest: BTreeMap<JobId, (u32, String)>,
+    /// The workers on which each job's newest attempt was unpacked and `setup` done.
+    prepared: BTreeMap<JobId, (u32, BTreeSet<WorkerKey>)>,
 }
 
 impl Meetings {
+    /// A worker has done all that comes before the program of an attempt.
+    pub(super) fn prepared(&mut self, at: &Vm, attempt: u32) {
+        let (newest, workers) = self.prepared.entry(at.job.clone()).or_default();
+        if *newest < attempt {
+            (*newest, *workers) = (attempt, BTreeSet::new());
+        }
+        if *newest == attempt {
+            workers.insert(at.key);
+        }
+    }
+
     /// The program of an attempt starts on a worker, and is told to meet the others there.
     pub(super) fn start(&mut self, world: &World, at: &Vm, attempt: u32, coordinator: &str) -> Broken {
         let broken = |text| Some(("release", text));
         // What is gone from the cloud was there when the program was released.
-        let (is_made, first, made) = crate::cloud::with(world, &at.slice, |r| {
+        let (is_made, first, made, all) = crate::cloud::with(world, &at.slice, |r| {
             let first = r.addresses.first().and_then(|slice| slice.first()).cloned();
-            (r.ready_at.is_some(), first.unwrap_or_default(), r.made.clone())
+            let all: usize = r.addresses.iter().map(Vec::len).sum();
+            (r.ready_at.is_some(), first.unwrap_or_default(), r.made.clone(), all)
         })?;
         if !is_made {
             return broken(format!("attempt {attempt} of {} starts on {} before it was READY", at.job, at.slice.name));
         }
         if let Some(made) = made {
             let text = format!("attempt {attempt} of {} starts on {}, which is {made:?}", at.job, at.slice.name);
+            return broken(text);
+        }
+        let prepared = self.prepared.get(&at.job).filter(|(newest, _)| *newest == attempt);
+        let prepared = prepared.map_or(0, |(_, workers)| workers.len());
+        if prepared < all {
+            let text = format!("attempt {attempt} of {} starts when {prepared} of {all} workers are prepared", at.job);
             return broken(text);
         }
         let Some((host, port)) = coordinator.rsplit_once(':').filter(|(host, _)| *host == first) else {
