@@ -365,6 +365,9 @@ pub struct Barred {
     pub error: CreateError,
     /// How often in a row.
     pub times: u32,
+    /// Until when a delete of what was there may still arrive, though nothing is left: it would meet whatever has the same name next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletes_until: Option<Timestamp>,
 }
 
 /// An outgoing event that is committed but may not be published yet.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rekindle_core::classify::{Exit, SignalSender, Stage as During, WorkerEvidence};
-use rekindle_core::observation::{ExitReport, WorkerState};
+use rekindle_core::observation::ExitReport;
 use rekindle_core::orders::{Order, Want, notice_is_urgent};
 use rekindle_wire::agent::Welcome;
 
@@ -13,7 +13,7 @@ use crate::exec::{lock, raised_before};
 use crate::fault::Fault;
 use crate::machine::{Death, OnWorker, Step, Vm, VmId};
 use crate::program;
-use crate::report::{News, hello_of, news, report_of, state};
+use crate::report::{News, hello_of, news, report_of};
 use crate::roll::{For, MIN, SEC};
 use crate::stage::Stage;
 use crate::world::{World, micros, stamp};
@@ -85,9 +85,10 @@ fn call_due(world: &World, id: VmId, stored: Option<&News>, from: i64, next: i64
     Some((false, until))
 }
 
-/// When a heartbeat is due that is a call of its own: of a healthy program all are one fact, but in the seeds that deliver each one.
+/// When a heartbeat is due that is a call of its own: they are one fact (`pulse`), but before there is an attempt, and in the seeds that
+/// deliver each one.
 fn beats_at(world: &World, vm: &Vm) -> Option<i64> {
-    let is_call = world.has(Fault::Heartbeats) || state(vm, world.now()) != WorkerState::Running;
+    let is_call = world.has(Fault::Heartbeats) || vm.attempt.is_none();
     let order = vm.order.as_ref().filter(|_| is_call)?;
     Some(vm.stored_at + i64::try_from(order.heartbeat_ms).unwrap_or(20_000) * 1000)
 }
@@ -128,6 +129,7 @@ async fn talk(stage: &Arc<Stage>, id: VmId, stored: &mut Option<News>) -> Result
             if report.store {
                 check::on_report(world, &report);
                 vm.stored_at = sent;
+                vm.told = Some((report.attempt, report.state));
                 vm.told_left = report.is_collecting || report.has_unsent;
                 if report.exit.is_some()
                     && let Some(a) = vm.attempt.as_mut().filter(|a| a.number == report.attempt)

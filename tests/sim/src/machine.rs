@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 
 use rekindle_core::classify::{Exit, Stage as During};
 use rekindle_core::ids::{JobId, WorkerKey};
-use rekindle_core::observation::{ExitReport, Notice, NoticeKind};
+use rekindle_core::observation::{ExitReport, Notice, NoticeKind, WorkerState};
 use rekindle_core::orders::{Order, Work};
 use rekindle_engine::act::metadata;
 use rekindle_ports::tpu::SliceRef;
@@ -126,6 +126,8 @@ pub(crate) struct Vm {
     pub(crate) notice: Option<Notice>,
     /// When `api` last took a report of it that was stored.
     pub(crate) stored_at: i64,
+    /// The attempt and the state of that report.
+    pub(crate) told: Option<(u32, WorkerState)>,
     /// Output that waits on its disk is sent by then; 0: all is sent.
     pub(crate) unsent_until: i64,
     /// Outputs are collected by then; 0: there are none to collect.
@@ -228,6 +230,7 @@ pub(crate) fn boot_all(stage: &Arc<Stage>, slice: &SliceRef) {
                 order: None,
                 notice: None,
                 stored_at: 0,
+                told: None,
                 unsent_until: 0,
                 collecting_until: 0,
                 told_left: false,

@@ -1,4 +1,4 @@
-//! Heartbeats and progress of healthy workers as one fact: when they were last heard, and what they had done by then.
+//! Heartbeats and progress of workers that have nothing new to tell as one fact: when they were last heard, and what they had done by then.
 //!
 //! Seeds with the fault `heartbeats` send each one through `api` instead, and nothing here applies.
 
@@ -14,6 +14,7 @@ use crate::exec::lock;
 use crate::fault::Fault;
 use crate::machine::{Fleet, Step, Vm, VmId};
 use crate::plan::JobPlan;
+use crate::report::state;
 use crate::roll::{MIN, SEC};
 use crate::world::{World, stamp};
 
@@ -51,25 +52,33 @@ pub(crate) fn output_at(world: &World, fleet: &Fleet, vm: &Vm, at: i64) -> Optio
     Some(stamp((until - until.rem_euclid(MIN)).max(started)))
 }
 
-/// When a healthy worker was last heard of, if it is one.
-fn beat(world: &World, vm: &Vm, number: u32) -> Option<i64> {
+/// When a worker that has nothing new to tell was last heard of, if it is one.
+fn beat(world: &World, vm: &Vm, report: &WorkerReport) -> Option<i64> {
     let now = world.now();
-    let a = vm.attempt.as_ref().filter(|a| a.number == number && a.step == Step::Running)?;
+    let a = vm.attempt.as_ref().filter(|a| a.number == report.attempt)?;
     if vm.agent_dead || vm.order.is_none() || vm.token.is_none() || now < vm.cut_until {
         return None;
     }
-    let started = a.started_at?;
+    let is_known = match a.step {
+        Step::Running => report.state == WorkerState::Running,
+        // What is stored of a worker that has booted may be what it did before.
+        _ => vm.told == Some((a.number, state(vm, now))),
+    };
+    if !is_known {
+        return None;
+    }
+    let since = a.started_at.filter(|_| a.step == Step::Running).unwrap_or(vm.stored_at);
     let every = i64::try_from(vm.order.as_ref()?.heartbeat_ms).unwrap_or(20_000) * 1000;
-    let at = now - (now - started).rem_euclid(every.max(SEC));
+    let at = now - (now - since).rem_euclid(every.max(SEC));
     let away = world.outages().iter().find(|w| w.from <= at && at < w.to && !world.is_calm());
     Some(away.map_or(at, |w| w.from))
 }
 
 fn write(report: &mut WorkerReport, at: i64, told: &Progress, output_at: Option<Timestamp>) {
+    report.heard_at = report.heard_at.max(stamp(at));
     if report.state != WorkerState::Running {
         return;
     }
-    report.heard_at = stamp(at);
     report.output_at = report.output_at.max(output_at);
     if told.step > report.step {
         report.step = told.step;
@@ -83,18 +92,18 @@ fn applies(world: &World) -> bool {
     !world.has(Fault::Heartbeats)
 }
 
-/// The newest heartbeat of a healthy worker of a job put into its document, and when it came; `None`: nothing came since `known`.
+/// The newest heartbeat of a worker of a job put into its document, and when it came; `None`: nothing came since `known`.
 pub(crate) fn fresh(world: &World, job: &str, path: &str, body: &Body, known: i64) -> Option<(Body, i64)> {
     if !applies(world) {
         return None;
     }
-    let report = decode::<WorkerReport>(path, body).ok().filter(|r| r.state == WorkerState::Running)?;
+    let report = decode::<WorkerReport>(path, body).ok()?;
     let fleet = lock(&world.fleet);
     // A machine of an earlier generation may have been told of the same attempt: its end.
     let is_of = |vm: &Vm| vm.generation == report.generation && vm.key == report.key;
     let runs = |vm: &&Vm| is_of(vm) && vm.attempt.as_ref().is_some_and(|a| a.number == report.attempt);
     let vm = fleet.of_job(job).find(runs)?;
-    let at = beat(world, vm, report.attempt).filter(|at| *at > known)?;
+    let at = beat(world, vm, &report).filter(|at| *at > known)?;
     let told = progress(world, &fleet, vm, at);
     let mut report = Arc::unwrap_or_clone(report);
     write(&mut report, at, &told, output_at(world, &fleet, vm, at));
@@ -106,22 +115,12 @@ pub(crate) fn settle(world: &World, id: VmId) {
     if !applies(world) {
         return;
     }
-    let known = {
-        let fleet = lock(&world.fleet);
-        fleet.vms.get(&id).and_then(|vm| {
-            let number = vm.attempt.as_ref()?.number;
-            let at = beat(world, vm, number)?;
-            let path = format!("jobs/{}/workers/{number:06}-{:04}-{:04}", vm.job, vm.key.slice, vm.key.worker);
-            Some((path, at, progress(world, &fleet, vm, at), output_at(world, &fleet, vm, at)))
-        })
-    };
-    if let Some((path, at, told, output)) = known {
-        lock(&world.shelf).change(&path, at, |body| {
-            if let Ok(report) = decode::<WorkerReport>(&path, body) {
-                let mut report = Arc::unwrap_or_clone(report);
-                write(&mut report, at, &told, output);
-                *body = encode(Arc::new(report));
-            }
-        });
+    let place = lock(&world.fleet).vms.get(&id).and_then(|vm| {
+        let number = vm.attempt.as_ref()?.number;
+        let name = format!("{number:06}-{:04}-{:04}", vm.key.slice, vm.key.worker);
+        Some((vm.job.to_string(), name))
+    });
+    if let Some((job, name)) = place {
+        lock(&world.shelf).hear(world, &job, &format!("jobs/{job}/workers/{name}"));
     }
 }

@@ -129,11 +129,13 @@ impl Shelf {
         }
     }
 
-    /// Changes the body of a document in place, as of a time at which nobody has read it yet. For the world, not for handlers.
-    pub(crate) fn change(&mut self, path: &str, at: i64, change: impl FnOnce(&mut Body)) {
-        if let Some(place) = self.at.get(path) {
-            let stored = &mut self.docs[*place];
-            change(&mut stored.content.body);
+    /// Puts the newest heartbeat of a worker that has nothing new to tell into its document, committed when it came.
+    pub(crate) fn hear(&mut self, world: &World, job: &str, path: &str) {
+        let Some(place) = self.at.get(path) else { return };
+        let stored = &mut self.docs[*place];
+        let fresh = crate::pulse::fresh(world, job, path, &stored.content.body, stored.revision.0);
+        if let Some((body, at)) = fresh {
+            stored.content.body = body;
             stored.revision = Revision(at.max(stored.revision.0 + 1));
             self.revision = self.revision.max(stored.revision.0);
         }
@@ -385,19 +387,13 @@ impl SimDocs {
         done
     }
 
-    /// The document as it is read now: with the newest heartbeat of a healthy worker, committed when it came.
+    /// The document as it is read now: with the newest heartbeat of a worker.
     fn read(&self, shelf: &mut Shelf, path: &str) -> Option<Doc> {
-        let stored = &mut shelf.docs[*shelf.at.get(path)?];
         let of = limits::split(path).0.strip_suffix("/workers").and_then(|job| job.strip_prefix("jobs/"));
         if let Some(job) = of {
-            let fresh = crate::pulse::fresh(&self.0, job, path, &stored.content.body, stored.revision.0);
-            if let Some((body, at)) = fresh {
-                stored.content.body = body;
-                stored.revision = Revision(at.max(stored.revision.0 + 1));
-                shelf.revision = shelf.revision.max(stored.revision.0);
-            }
+            shelf.hear(&self.0, job, path);
         }
-        Some(doc(stored))
+        Some(doc(&shelf.docs[*shelf.at.get(path)?]))
     }
 }
 

@@ -445,13 +445,24 @@ impl Pass<'_> {
         }
     }
 
-    /// Its number is used again at the next place, unless a VM has spoken for it: then its documents would meet those of other VMs.
+    /// Its number is used again at the next place, unless a VM has spoken for it: then its documents would meet those of other VMs. Nor at the same
+    /// one while a delete of it may still arrive.
     fn let_go_of_failed(&mut self, number: u32) {
         let Some(reports) = &self.seen.workers else { return };
         let heard = reports.iter().any(|r| r.generation == number);
+        let deleted = self.job.generation(number).filter(|g| g.delete.is_some()).map(|g| g.placement.clone());
         self.job.generations.retain(|g| g.number != number);
         let waiting = self.job.attempts.last().filter(|a| a.generation == number && a.ended.is_none());
-        let Some((attempt, resume)) = waiting.filter(|_| heard).map(|a| (a.number, a.resume)) else { return };
+        let Some((attempt, resume)) = waiting.map(|a| (a.number, a.resume)) else { return };
+        if !heard {
+            let Some(place) = deleted else { return };
+            let until = self.now + self.in_flight();
+            match self.job.barred.iter_mut().find(|b| b.placement == place) {
+                Some(barred) => barred.deletes_until = Some(until),
+                None => self.renumber(number),
+            }
+            return;
+        }
         self.order_stop(attempt, StopCause::Lost, self.now);
         self.fence(attempt);
         let not_before = self.job.next.as_ref().map_or(self.now, |n| n.not_before);
@@ -489,7 +500,8 @@ impl Pass<'_> {
         if matches!(error.kind, CreateErrorKind::Stockout | CreateErrorKind::HiddenStockout) {
             self.job.counters.stockouts += 1;
         }
-        let times = self.job.barred.iter().find(|b| b.placement == placement).map_or(0, |b| b.times) + 1;
+        let before = self.job.barred.iter().find(|b| b.placement == placement);
+        let (times, deletes_until) = before.map_or((1, None), |b| (b.times + 1, b.deletes_until));
         let until = self.bar_until(&placement, error, times);
         self.job.barred.retain(|b| b.placement != placement);
         // What is wrong for this job alone (its rights, its reservation, the name) says nothing to the others.
@@ -509,7 +521,7 @@ impl Pass<'_> {
                 error: error.clone(),
             });
         }
-        self.job.barred.push(Barred { placement, until, error: error.clone(), times });
+        self.job.barred.push(Barred { placement, until, error: error.clone(), times, deletes_until });
     }
 
     /// Whether what a create was refused for is held by an earlier generation of this job.

@@ -1,7 +1,7 @@
 //! Asks for what is needed: the next generation, at a place that may have it, within what the installation allows now.
 
 use super::Pass;
-use crate::job::{Barred, Create, Delete, Desired, Generation, Job, Placement};
+use crate::job::{Attempt, Barred, Create, Delete, Desired, Generation, Job, Placement};
 use crate::names;
 use crate::observation::{CreateErrorKind, Look, Permit, SliceState};
 use crate::orders::notice_is_urgent;
@@ -203,29 +203,32 @@ impl Pass<'_> {
         false
     }
 
+    /// The attempt that waits for that generation, the newest, waits for one with another number.
+    pub(super) fn renumber(&mut self, number: u32) {
+        if let Some(a) = self.job.attempts.last_mut().filter(|a| a.generation == number && waits_for_slice(a)) {
+            self.job.last_generation += 1;
+            a.generation = self.job.last_generation;
+        }
+    }
+
     /// The number of the generation to be asked for. An attempt that waits for a slice which never came keeps its number and its generation's,
-    /// unless somebody else has the name there, and may have it for good.
+    /// unless somebody else has the name there, and may have it for good, or a delete of that name may still arrive there.
     fn number_for_ask(&mut self, place: &Placement) -> u32 {
-        let waiting = self
-            .job
-            .attempts
-            .last()
-            .filter(|a| a.ended.is_none() && a.stop.is_none() && a.released_at.is_none() && a.fenced_at.is_none());
+        let waiting = self.job.attempts.last().filter(|a| waits_for_slice(a));
         if let Some(a) = waiting
             && self.job.generation(a.generation).is_none()
             && a.generation == self.job.last_generation
         {
+            let number = a.generation;
             self.job.next = None;
-            let is_taken = |b: &Barred| b.error.kind == CreateErrorKind::NameTaken && b.placement.zone == place.zone;
-            if !self.job.barred.iter().any(is_taken) {
-                return a.generation;
+            let is_taken = |b: &Barred| {
+                let is_met = b.deletes_until.is_some_and(|until| self.now < until);
+                (is_met || b.error.kind == CreateErrorKind::NameTaken) && b.placement.zone == place.zone
+            };
+            if self.job.barred.iter().any(is_taken) {
+                self.renumber(number);
             }
-            self.job.last_generation += 1;
-            let (attempt, number) = (a.number, self.job.last_generation);
-            if let Some(a) = self.attempt_mut(attempt) {
-                a.generation = number;
-            }
-            return number;
+            return self.job.last_generation;
         }
         let next = self.job.next.take();
         if next.as_ref().is_some_and(|n| n.from_scratch) {
@@ -237,4 +240,9 @@ impl Pass<'_> {
         self.new_attempt(number, resume);
         number
     }
+}
+
+/// Nothing has become of it yet.
+fn waits_for_slice(a: &Attempt) -> bool {
+    a.ended.is_none() && a.stop.is_none() && a.released_at.is_none() && a.fenced_at.is_none()
 }

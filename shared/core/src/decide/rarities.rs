@@ -1,12 +1,12 @@
 //! Two rare things at once: a window that is moved after the job has left for it, an agent whose clock is ahead, a wish in the moment of a loss.
 
-use super::cases::{decided, report, running, seen, view};
+use super::cases::{decided, report, running, seen, view, with};
 use super::{Command, EffectOutcome, apply_command, record};
 use crate::classify::{Exit, SignalSender, WorkerEvidence};
 use crate::effect::Effect;
 use crate::failure::FailureKind;
-use crate::fixture::at;
-use crate::job::{Desired, Job, Outcome, StopCause};
+use crate::fixture::{at, generation, noon};
+use crate::job::{Barred, Create, Delete, Desired, Generation, Job, Outcome, StopCause};
 use crate::observation::{
     CreateError, CreateErrorKind, ExitReport, Health, Look, Notice, NoticeKind, Observation, SliceState, SliceView,
     WorkerReport, WorkerState,
@@ -234,4 +234,30 @@ fn a_migration_of_one_host_hides_no_maintenance_of_another() {
     let job = after(&job, (0..4).map(of).collect(), 100);
     let stop = job.attempts[0].stop.as_ref().map(|stop| stop.cause);
     assert_eq!(stop, Some(StopCause::Notice), "{}", job.message);
+}
+
+/// A delete that is still on its way meets whatever has its name when it arrives.
+#[test]
+fn the_name_of_what_was_deleted_is_not_used_again_there_while_a_delete_may_arrive() {
+    for (was_deleted, secs, wanted) in [(false, 31, 1), (true, 31, 2), (true, 700, 1)] {
+        let sent = Delete { intended_at: at(2), sent_at: Some(at(2)), tries: 1, last_error: None };
+        let error = CreateError { kind: CreateErrorKind::Quota, message: "no".into() };
+        let placement = generation(1).placement;
+        let create = Create::Failed { error: error.clone(), counted: true };
+        let delete = was_deleted.then_some(sent);
+        let mut job = with(Generation { create, delete, asked_at: Some(noon()), ..generation(1) });
+        // At 31 s the place may be tried again when the last of it is gone.
+        job.barred = vec![Barred { placement, until: Some(at(secs - 11)), error, times: 1, deletes_until: None }];
+        let refused = decided(&job, &seen(&job, &Look::Absent, Some(Vec::new()), 30), 30).job;
+        let later = if refused.generations.is_empty() {
+            assert!(refused.next.is_none(), "{}", refused.message);
+            decided(&refused, &seen(&refused, &Look::Absent, Some(Vec::new()), secs), secs).job
+        } else {
+            refused
+        };
+        let asked = later.generations.last().map(|g| (g.number, g.name.ends_with(&format!("-g{wanted}"))));
+        let waits = later.attempts.last().map(|a| (a.number, a.generation));
+        assert_eq!((asked, waits), (Some((wanted, true)), Some((1, wanted))), "{}", later.message);
+        assert_eq!(later.last_generation, wanted);
+    }
 }

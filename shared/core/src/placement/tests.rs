@@ -22,7 +22,7 @@ fn report(zone: &str, kind: CreateErrorKind, cool_until: Timestamp) -> ZoneRepor
 }
 
 fn barred(zone: &str, kind: CreateErrorKind, until: Option<Timestamp>) -> Barred {
-    Barred { placement: place(zone), until, error: error(kind), times: 1 }
+    Barred { placement: place(zone), until, error: error(kind), times: 1, deletes_until: None }
 }
 
 /// A job that may be in three zones, in this order.
@@ -275,7 +275,7 @@ fn a_spot_quota_holds_back_all_zones_of_its_region() {
             goes_to(&choice).to_owned()
         };
         let told = go(&job, &[report]);
-        job.barred = vec![Barred { placement, until: Some(at(300)), error: error(kind), times: 1 }];
+        job.barred = vec![Barred { placement, until: Some(at(300)), error: error(kind), times: 1, deletes_until: None }];
         assert_eq!(go(&job, &[]), told, "met by itself, or by another job");
         told
     };
