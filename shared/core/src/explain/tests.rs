@@ -75,7 +75,13 @@ fn pending_in_a_stockout_says_where_and_until_when() {
     let mut job = job(Phase::Pending, Reason::Stockout, "no capacity (spot v5litepod-16 in us-central1-a)");
     job.wake_at = Some(at(300));
     let error = CreateError { kind: CreateErrorKind::Stockout, message: "no more capacity in the zone".into() };
-    job.barred.push(Barred { placement: place("us-central1-a"), until: Some(at(300)), error, times: 2, deletes_until: None });
+    job.barred.push(Barred {
+        placement: place("us-central1-a"),
+        until: Some(at(300)),
+        error,
+        times: 2,
+        deletes_until: None,
+    });
     says(
         &job,
         at(65),

@@ -275,7 +275,8 @@ fn a_spot_quota_holds_back_all_zones_of_its_region() {
             goes_to(&choice).to_owned()
         };
         let told = go(&job, &[report]);
-        job.barred = vec![Barred { placement, until: Some(at(300)), error: error(kind), times: 1, deletes_until: None }];
+        job.barred =
+            vec![Barred { placement, until: Some(at(300)), error: error(kind), times: 1, deletes_until: None }];
         assert_eq!(go(&job, &[]), told, "met by itself, or by another job");
         told
     };
