@@ -162,11 +162,6 @@ impl Bundle {
         self.files.iter().map(|path| path.to_string_lossy().into_owned())
     }
 
-    /// Its folder.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// The files and links in it, by their paths within the folder.
     pub(crate) fn files(&self) -> &BTreeSet<PathBuf> {
         &self.files

@@ -13,7 +13,7 @@ use crate::reason::Reason;
 use crate::series::Series;
 
 /// People's commands that a digest names; of more, the newest.
-const COMMANDS_MAX: usize = 5;
+const COMMANDS_MAX: usize = 100;
 
 /// One job since a moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -257,9 +257,9 @@ mod tests {
             message: format!("wake {revision}"),
             ..entry(revision, Phase::Running, 1, None)
         };
-        let entries: Vec<HistoryEntry> = (1..=9).map(told).collect();
+        let entries: Vec<HistoryEntry> = (1..=109).map(told).collect();
         let digest = digest(&job(Phase::Running, 1), None, &entries);
         assert_eq!(digest.by_people.len(), COMMANDS_MAX);
-        assert_eq!(digest.by_people.last().unwrap(), "wake 9");
+        assert_eq!(digest.by_people.last().unwrap(), "wake 109");
     }
 }

@@ -39,9 +39,10 @@ pub(crate) async fn run(context: &Context, options: &Run) -> Result<ExitCode> {
     if folder.is_some() && !options.is_dry {
         check(context, &message).await?;
     }
-    let bundle = folder.map(|folder| Bundle::of(&folder, Times::Fixed, context.printer)).transpose()?.flatten();
-    if let Some(bundle) = &bundle {
-        script::check(&message, bundle, context.printer)?;
+    let packed = |folder: &PathBuf| Bundle::of(folder, Times::Fixed, context.printer);
+    let bundle = folder.as_ref().map(packed).transpose()?.flatten();
+    if let Some(folder) = &folder {
+        script::check(&message, folder, bundle.as_ref(), context.printer)?;
     }
     if options.is_dry {
         return plan::show(context, message, bundle.as_ref(), options.has_files).await.map(|()| ExitCode::SUCCESS);

@@ -92,6 +92,16 @@ pub(super) const FAULTS: &[Row] = &[
         "name a file of that folder (`--dry-run --files` lists what is sent), or another folder with --folder; or let `setup` make it",
     ),
     (
+        "mkdir e; cd e; $REKINDLE run --tpu v5litepod-8 -- python3 train.py",
+        &["the program train.py is not in the folder that is sent, /", "/e\n"],
+        "name a file of that folder (`--dry-run --files` lists what is sent), or another folder with --folder; or let `setup` make it",
+    ),
+    (
+        "mkdir e; cd e; touch train.py; echo '*' >.rekindleignore; $REKINDLE run --tpu v5litepod-8 --dry-run -- python3 train.py",
+        &["the program train.py is not in", "it is there, and .gitignore or .rekindleignore leaves it out"],
+        "take the line that does so out of them",
+    ),
+    (
         "echo '- a' >list.yaml; $REKINDLE run list.yaml",
         &["list.yaml is no job file", "a list"],
         "begin with `run:` and `tpu:`; `rekindle fields` tells what stands in a job",

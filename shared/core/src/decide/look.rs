@@ -25,6 +25,9 @@ pub(super) enum Meaning {
     CreateFailed(CreateError),
 }
 
+/// Rights that were taken by mistake are given back within this.
+const RIGHTS_COME_BACK: std::time::Duration = std::time::Duration::from_mins(90);
+
 /// A refusal that proves by itself that nothing of ours is there. What has a name of ours and is not ours is never touched; and where a create
 /// is not allowed a look is not allowed either, so that no look would ever show that nothing is there.
 fn made_nothing(g: &Generation, refusal: CreateErrorKind, look: &GenerationLook) -> bool {
@@ -32,7 +35,12 @@ fn made_nothing(g: &Generation, refusal: CreateErrorKind, look: &GenerationLook)
     let once = was_asked_once(g) && g.seen_at.is_none();
     match refusal {
         CreateErrorKind::NameTaken => true,
-        CreateErrorKind::Forbidden => once && look.slice == Look::Unknown,
+        // A request before it that was not answered may have made something, which is seen again once rights that were lost are back. A place
+        // that is closed for good is not read again: nobody waits for it for ever.
+        CreateErrorKind::Forbidden => {
+            let long_ago = g.asked_at.unwrap_or(g.intended_at) + RIGHTS_COME_BACK <= look.looked_at;
+            look.slice == Look::Unknown && (once || (g.seen_at.is_none() && long_ago))
+        }
         CreateErrorKind::Stockout
         | CreateErrorKind::HiddenStockout
         | CreateErrorKind::Quota

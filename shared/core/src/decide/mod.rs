@@ -29,6 +29,8 @@ mod losses;
 #[cfg(test)]
 mod outages;
 #[cfg(test)]
+mod patience;
+#[cfg(test)]
 mod progress;
 mod provision;
 #[cfg(test)]

@@ -166,6 +166,9 @@ fn a_machine_whose_clock_is_behind_has_not_stalled_when_its_step_is_new() {
         Job::clone(&decision.job)
     };
     let kind = |job: &Job| job.last_end.as_ref().and_then(|end| end.ended.kind);
+    // Nobody looked for longer than that, and steps went on.
+    let rarely = looks(&looks(&job, 1, 60), 20, 240);
+    assert_eq!((kind(&rarely), rarely.attempts[0].step_at), (None, Some(at(240))));
     for minute in 1_i64..6 {
         job = looks(&job, minute.unsigned_abs(), 60 * minute);
         assert_eq!(kind(&job), None, "minute {minute}");

@@ -93,10 +93,9 @@ impl Pass<'_> {
     /// Whether the newest attempt had a slice until now that was READY, and that nobody had given up.
     // Not by the phase: a job that waits in place, or for the end of its program, is recovering and holds its slice, for hours if need be.
     fn had_slice(&self) -> bool {
-        let Job { generations, attempts, next, .. } = self.before;
+        let Job { generations, attempts, .. } = self.before;
         let Some((g, a)) = generations.last().zip(attempts.last()) else { return false };
-        let is_held = g.ready_at.is_some() && g.lost.is_none() && g.delete.is_none() && a.generation == g.number;
-        is_held && !next.as_ref().is_some_and(|next| next.new_generation)
+        g.ready_at.is_some() && g.lost.is_none() && g.delete.is_none() && a.generation == g.number
     }
 
     fn queue_limit_passed(&mut self) -> bool {

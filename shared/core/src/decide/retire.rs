@@ -92,7 +92,13 @@ impl Pass<'_> {
         let deadline = deadline.max(g.notice.as_ref().filter(|n| notice_is_urgent(n, self.now)).map(|n| n.deadline));
         match deadline {
             // All may have told their end by then, and that they still send: a read that failed says neither.
-            Some(at) if self.now >= at && self.seen.workers.is_none() && g.lost.is_none() => {
+            // Not for ever, since somebody pays for the slice.
+            Some(at)
+                if self.now >= at
+                    && self.now < at + self.settings().silence_hard
+                    && self.seen.workers.is_none()
+                    && g.lost.is_none() =>
+            {
                 self.wake(self.now + self.settings().poll_busy * 5);
                 false
             }
@@ -296,11 +302,13 @@ impl Pass<'_> {
         if !in_place {
             return;
         }
+        // Of that slice alone: one of an earlier slice is over when that is gone.
+        let Some(number) = self.usable_generation().map(|g| g.number) else { return };
         let deadline = self
             .job
             .attempts
             .iter()
-            .filter(|a| a.fenced_at.is_none())
+            .filter(|a| a.fenced_at.is_none() && a.generation == number)
             .filter_map(|a| a.stop.as_ref())
             .map(|s| s.deadline)
             .max();

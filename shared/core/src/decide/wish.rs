@@ -169,7 +169,12 @@ pub fn apply_command(job: &Job, command: Command, now: Timestamp) -> Result<Opti
             if let Some(next) = after.next.as_mut() {
                 next.not_before = next.not_before.min(now);
             }
-            after.barred.retain(|b| b.until.is_none());
+            // But for a name that a delete may still meet.
+            after.barred.retain_mut(|b| {
+                let is_kept = b.until.is_none() || b.deletes_until.is_some_and(|until| now < until);
+                b.until = b.until.map(|until| until.min(now));
+                is_kept
+            });
         }
     }
     Ok(Some(after))

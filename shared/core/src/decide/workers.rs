@@ -151,18 +151,20 @@ impl Pass<'_> {
         // Before they are taken over: what they add to what is known.
         self.job.counters.steps_repeated += self.job.repeats_more(a, from, newest);
         self.fold_resume(a, from);
-        let best = of.iter().filter_map(|r| r.step.map(|s| (s, r.step_at, &r.loss))).max_by_key(|(s, ..)| *s);
-        if let Some((step, at, loss)) = best {
+        let best = of.iter().filter_map(|r| r.step.map(|s| (s, *r))).max_by_key(|(s, _)| *s);
+        if let Some((step, report)) = best {
             if a.step.is_none_or(|known| step > known) {
                 a.step = Some(step);
-                // By the machine's clock, which may be off: but not before the last look, which did not show it.
+                // By the machine's clock, which may be off: it was not before the last look, which did not show it. Then when it was heard.
                 let looked = Timestamp::from_microsecond(self.before.observed_through_us).ok();
+                let is_behind = report.step_at.zip(looked).is_some_and(|(at, looked)| at < looked);
+                let at = if is_behind { Some(report.heard_at) } else { report.step_at };
                 let at = [at, looked, a.started_at].into_iter().flatten().max().unwrap_or(self.now);
                 a.step_at = Some(at.min(self.now));
             }
             if a.line == self.job.line && self.job.step().is_none_or(|known| step > known) {
                 self.job.line_step = Some(step);
-                self.job.last_loss.clone_from(loss);
+                self.job.last_loss.clone_from(&report.loss);
             }
             if self.job.highest_step.is_none_or(|known| step > known) {
                 self.job.highest_step = Some(step);

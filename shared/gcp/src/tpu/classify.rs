@@ -43,6 +43,8 @@ pub(super) fn on_create(error: &Error) -> TpuError {
         Some((409, _)) => TpuError::Exists,
         Some((code, status)) if is_definite(code) => {
             let kind = limit(error).or_else(|| by_text(&message)).unwrap_or(match code {
+                // "… is not found or access is unauthorized": the place, which is closed to the project.
+                404 if message.to_lowercase().contains("unauthorized") => CreateErrorKind::Forbidden,
                 429 => CreateErrorKind::Quota,
                 403 => CreateErrorKind::Forbidden,
                 // The same request will be refused again; 400 is also the answer to a state that passes.

@@ -21,7 +21,9 @@ const NEAR: f64 = 0.85;
 const SHELLS: [&str; 4] = ["bash", "sh", "dash", "zsh"];
 
 /// Refuses a program whose script is not in the folder; where `setup` may make it there is a warning only.
-pub(super) fn check(job: &Map<String, Value>, bundle: &Bundle, printer: Printer) -> Result<()> {
+///
+/// Without a bundle nothing of the folder is sent.
+pub(super) fn check(job: &Map<String, Value>, folder: &Path, bundle: Option<&Bundle>, printer: Printer) -> Result<()> {
     // What lies in an image is not known here.
     if job.contains_key("image") {
         return Ok(());
@@ -29,23 +31,25 @@ pub(super) fn check(job: &Map<String, Value>, bundle: &Bundle, printer: Printer)
     let Some(Script { path: script, is_run }) = job.get("run").and_then(script_of) else { return Ok(()) };
     let Some(path) = within(&script) else { return Ok(()) };
     let has_setup = job.get("setup").is_some_and(|setup| !setup.is_null());
-    if has(bundle, &path) {
+    if bundle.is_some_and(|bundle| has(bundle, &path)) {
         // `setup` may give it the bit.
-        return if is_run && !has_setup { executable(&script, &bundle.folder().join(&path)) } else { Ok(()) };
+        return if is_run && !has_setup { executable(&script, &folder.join(&path)) } else { Ok(()) };
     }
-    let folder = bundle.folder().display();
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let is = folder.join(&path);
+    let folder = folder.display();
     if has_setup {
         let told = format!("the program {script} is not in {folder}, which is sent: `setup` has to make it");
         printer.warn(&human::tame(&told));
         return Ok(());
     }
     let fault = Fault::input(format!("the program {script} is not in the folder that is sent, {folder}"));
-    let is = bundle.folder().join(&path);
     if is.is_file() {
-        return Err(left_out(fault, bundle.left_out(&path)));
+        let why = bundle.map_or_else(|| LeftOut::Rules(Vec::new()), |bundle| bundle.left_out(&path));
+        return Err(left_out(fault, why));
     }
     let fault = if is.is_dir() { fault.because("a folder is called so, and no file") } else { fault };
-    Err(match near(bundle, &path) {
+    Err(match bundle.and_then(|bundle| near(bundle, &path)) {
         Some(near) => fault.next(format!("did you mean {near}?")),
         None => fault.next(
             "name a file of that folder (`--dry-run --files` lists what is sent), or another folder with --folder; or let `setup` \
@@ -82,7 +86,8 @@ fn left_out(fault: Fault, why: LeftOut) -> Fault {
         LeftOut::Rules(rules) => {
             let fault = fault.because("it is there, and .gitignore or .rekindleignore leaves it out");
             fault.next(match rules.as_slice() {
-                [] | [_] => format!("write {} at the end of .rekindleignore", rules.concat()),
+                [] => "take the line that does so out of them".to_owned(),
+                [_] => format!("write {} at the end of .rekindleignore", rules.concat()),
                 [first @ .., last] => format!(
                     "write {} and {last}, each on a line of its own and in this order, at the end of .rekindleignore",
                     first.join(", ")
@@ -298,9 +303,9 @@ mod tests {
     /// What is said of this program with that folder; `None`: it may run.
     fn said(root: &Path, script: &str) -> Option<String> {
         let printer = Printer::new(false, anstream::ColorChoice::Never);
-        let bundle = Bundle::of(root, crate::bundle::Times::Fixed, printer).unwrap().unwrap();
+        let bundle = Bundle::of(root, crate::bundle::Times::Fixed, printer).unwrap();
         let job = json!({"run": [script]});
-        let fault = check(job.as_object().unwrap(), &bundle, printer).err()?;
+        let fault = check(job.as_object().unwrap(), root, bundle.as_ref(), printer).err()?;
         Some(anstream::adapter::strip_str(&fault.text()).to_string())
     }
 
@@ -348,9 +353,9 @@ mod tests {
         assert!(said(root, "./go").unwrap().ends_with("next: chmod +x ./go\n"));
         assert_eq!(said(root, "./fine"), None);
         let printer = Printer::new(false, anstream::ColorChoice::Never);
-        let bundle = Bundle::of(root, crate::bundle::Times::Fixed, printer).unwrap().unwrap();
+        let bundle = Bundle::of(root, crate::bundle::Times::Fixed, printer).unwrap();
         for job in [json!({"run": ["python3", "train.py"]}), json!({"run": ["./go"], "setup": "chmod +x go"})] {
-            assert!(check(job.as_object().unwrap(), &bundle, printer).is_ok(), "{job}");
+            assert!(check(job.as_object().unwrap(), root, bundle.as_ref(), printer).is_ok(), "{job}");
         }
     }
 

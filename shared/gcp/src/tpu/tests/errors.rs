@@ -63,6 +63,7 @@ async fn refusals_of_a_create_in_the_words_that_users_reported() {
         ),
         (400, "FAILED_PRECONDITION", "something is not there yet", Other),
         (403, "PERMISSION_DENIED", "Permission denied on 'locations/us-central2-b' (or it may not exist).", Forbidden),
+        (404, "NOT_FOUND", "Location us-central2-b is not found or access is unauthorized.", Forbidden),
         (
             429,
             "RESOURCE_EXHAUSTED",
