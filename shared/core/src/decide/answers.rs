@@ -85,8 +85,12 @@ fn a_preemption_whose_first_sign_is_a_broken_transport_throws_no_checkpoint_away
     assert_eq!((second.number, second.line, second.resume, lost.saved), (2, 0, true, Some(500)));
     assert_eq!(lost.spent.generations_without_progress, 1, "one generation is counted once");
 
-    // The transport it was: a new line begins with the new attempt.
-    let gone = look(&look(&judged, &Look::Absent, broken(3), 230), &Look::Absent, broken(3), 240);
+    // The transport it was: a new line begins with the new attempt, when the slice has been kept for as long as that may show.
+    let kept = look(&judged, &in_state(&judged, SliceState::Ready), broken(3), 239);
+    assert_eq!(kept.generations[0].delete, None, "{}", kept.message);
+    let given_back = look(&kept, &in_state(&judged, SliceState::Ready), broken(3), 240);
+    assert!(given_back.generations[0].delete.is_some(), "{}", given_back.message);
+    let gone = look(&look(&given_back, &Look::Absent, broken(3), 250), &Look::Absent, broken(3), 260);
     let second = gone.attempts.last().unwrap();
     assert_eq!((second.number, second.line, second.resume), (2, 1, false));
     assert_eq!((gone.saved, gone.counters.steps_repeated), (None, 0), "none is done again yet");
@@ -116,6 +120,9 @@ fn a_line_that_was_to_begin_begins_once_whoever_asks_for_the_next_attempt() {
         (Command::Pause, 0),
     ] {
         let job = apply_command(&judged, command, at(190)).unwrap().unwrap();
+        // Nobody waits any more for what may explain the end.
+        let job = look(&job, &in_state(&job, SliceState::Ready), broken(3), 191);
+        assert!(job.generations[0].delete.is_some(), "{command:?}: {}", job.message);
         let gone = look(&look(&job, &Look::Absent, broken(3), 230), &Look::Absent, broken(3), 240);
         assert_eq!(gone.line, line, "{command:?}: {}", gone.message);
         if gone.desired == Desired::Pause {

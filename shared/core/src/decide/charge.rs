@@ -91,7 +91,8 @@ impl Pass<'_> {
                 self.set_next(false, false, Reason::RestartInPlace, wait);
             }
             Action::Recreate => self.set_next(true, true, end.why, Duration::ZERO),
-            Action::RecreateFromScratch => self.set_next(true, false, end.why, Duration::ZERO),
+            // Likewise: the slice stays for as long, since one that we delete shows no loss any more.
+            Action::RecreateFromScratch => self.set_next(true, false, end.why, self.settings().settle),
         }
     }
 
@@ -210,7 +211,10 @@ impl Pass<'_> {
         };
         let from_scratch = !resume;
         let resume = resume && self.job.may_have_run();
-        self.job.next = Some(Next { resume, from_scratch, why, ..next });
+        // What was waited for is known; that slices bring no step is a reason of its own.
+        let is_barren = self.job.spent.generations_without_progress > 1;
+        let not_before = if is_barren { next.not_before } else { next.not_before.min(self.now) };
+        self.job.next = Some(Next { not_before, resume, from_scratch, why, ..next });
     }
 
     /// Counts generations in a row without progress; too many pause the job.

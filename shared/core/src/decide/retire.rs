@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::Pass;
 use super::wish::PAUSE_GRACE;
-use crate::job::{Attempt, Create, Delete, Desired, Generation, Outcome, Placement, Stop, StopCause};
+use crate::job::{Attempt, Create, Delete, Desired, Generation, Next, Outcome, Placement, Stop, StopCause};
 use crate::observation::{CreateError, CreateErrorKind, Look, SliceState, WorkerReport};
 use crate::orders::notice_is_urgent;
 use crate::placement;
@@ -69,7 +69,15 @@ impl Pass<'_> {
             && !matches!(g.create, Create::Failed { .. })
             && !self.is_left(g)
             && !g.notice.as_ref().is_some_and(|n| notice_is_urgent(n, self.now))
-            && !self.job.next.as_ref().is_some_and(|n| n.new_generation)
+            && (!self.job.next.as_ref().is_some_and(|n| n.new_generation) || self.may_be_explained(g))
+    }
+
+    /// Whether a loss of the slice may still explain an end after which the job begins from scratch.
+    fn may_be_explained(&self, g: &Generation) -> bool {
+        let by_policy = |n: &Next| n.from_scratch && n.why != Reason::RestartRequested && self.now < n.not_before;
+        let of = self.job.last_end.as_ref().filter(|end| end.generation == g.number);
+        self.job.next.as_ref().is_some_and(by_policy)
+            && of.is_some_and(|end| self.now < end.ended.at + self.settings().settle)
     }
 
     /// Never sooner than its workers have ended, its notice or their stop deadline is over, or the API says that it is lost.
