@@ -179,16 +179,17 @@ impl Engine {
                 return report.troubles.push(format!("sweep: {error}"));
             }
         };
-        report.changed = self.hint_changed(&listing, owners, hinted).await;
+        // What is accounted for comes before what is deleted; what only tells others comes last, since it may take all the time that is left.
         if let Err(error) = self.meter_orphans(since_last, &listing, owners).await {
             report.troubles.push(format!("account of orphans: {error}"));
-        }
-        if let Err(error) = self.note_fleet(now, &listing, owners).await {
-            report.troubles.push(format!("fleet: {error}"));
         }
         match self.sweep(now, &listing, owners).await {
             Ok(sweep) => report.sweep = Some(sweep),
             Err(error) => report.troubles.push(format!("sweep: {error}")),
+        }
+        report.changed = self.hint_changed(&listing, owners, hinted).await;
+        if let Err(error) = self.note_fleet(now, &listing, owners).await {
+            report.troubles.push(format!("fleet: {error}"));
         }
     }
 

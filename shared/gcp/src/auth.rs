@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use google_cloud_auth::credentials::{self, CacheableResource, Credentials};
 
+use crate::renewed::Renewed;
+
 /// The one scope that every client asks for; IAM roles do the rest.
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 
@@ -44,10 +46,11 @@ impl Access {
     pub(crate) fn credentials(self, what: &'static str) -> Result<Credentials, ConnectError> {
         match self {
             Self::Anonymous => Ok(credentials::anonymous::Builder::new().build()),
-            Self::ApplicationDefault => credentials::Builder::default()
-                .with_scopes([SCOPE])
-                .build()
-                .map_err(|error| ConnectError::new(what, error)),
+            Self::ApplicationDefault => {
+                let make =
+                    || credentials::Builder::default().with_scopes([SCOPE]).build().map_err(|error| error.to_string());
+                Ok(Renewed::new(make).map_err(|why| ConnectError::new(what, why))?.into())
+            }
         }
     }
 }

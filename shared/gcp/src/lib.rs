@@ -11,6 +11,7 @@ mod http;
 pub mod oidc;
 pub mod probe;
 pub mod pubsub;
+mod renewed;
 pub mod storage;
 pub mod tasks;
 pub mod tpu;

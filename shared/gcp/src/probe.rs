@@ -10,6 +10,7 @@ use rekindle_ports::world::{Probe, WorldError};
 
 use crate::auth::{Access, ConnectError};
 use crate::http::Http;
+use crate::renewed::Renewed;
 
 /// An answer that takes longer counts as none: agents give up earlier.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,8 +30,10 @@ impl ApiProbe {
         let identity = match access {
             Access::Anonymous => None,
             Access::ApplicationDefault => {
-                let identity = idtoken::Builder::new(audience).build();
-                Some(identity.map_err(|error| ConnectError::new("the probe of api", error))?)
+                let audience = audience.to_owned();
+                let make = move || idtoken::Builder::new(audience.clone()).build().map_err(|error| error.to_string());
+                let identity = Renewed::new(make).map_err(|why| ConnectError::new("the probe of api", why))?;
+                Some(identity.into())
             }
         };
         Ok(Self::with_identity(url, identity))

@@ -91,8 +91,13 @@ impl Pass<'_> {
                 self.set_next(false, false, Reason::RestartInPlace, wait);
             }
             Action::Recreate => self.set_next(true, true, end.why, Duration::ZERO),
-            // Likewise: the slice stays for as long, since one that we delete shows no loss any more.
-            Action::RecreateFromScratch => self.set_next(true, false, end.why, self.settings().settle),
+            // Likewise, unless it is known: the slice stays for as long, since one that we delete shows no loss any more.
+            Action::RecreateFromScratch => {
+                let is_known = matches!(end.stop, StopCause::Notice | StopCause::Lost)
+                    || self.job.generation(generation).is_none_or(|g| g.lost.is_some());
+                let wait = if is_known { Duration::ZERO } else { self.settings().settle };
+                self.set_next(true, false, end.why, wait);
+            }
         }
     }
 

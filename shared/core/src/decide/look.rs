@@ -30,16 +30,16 @@ const RIGHTS_COME_BACK: std::time::Duration = std::time::Duration::from_mins(90)
 
 /// A refusal that proves by itself that nothing of ours is there. What has a name of ours and is not ours is never touched; and where a create
 /// is not allowed a look is not allowed either, so that no look would ever show that nothing is there.
-fn made_nothing(g: &Generation, refusal: CreateErrorKind, look: &GenerationLook) -> bool {
+fn made_nothing(g: &Generation, refusal: CreateErrorKind, look: &GenerationLook, is_heard: bool) -> bool {
     // Never seen, too. Should it be there all the same, it is an orphan, and the sweep's.
     let once = was_asked_once(g) && g.seen_at.is_none();
     match refusal {
         CreateErrorKind::NameTaken => true,
         // A request before it that was not answered may have made something, which is seen again once rights that were lost are back. A place
         // that is closed for good is not read again: nobody waits for it for ever.
-        CreateErrorKind::Forbidden => {
+        CreateErrorKind::Forbidden | CreateErrorKind::NotOffered => {
             let long_ago = g.asked_at.unwrap_or(g.intended_at) + RIGHTS_COME_BACK <= look.looked_at;
-            look.slice == Look::Unknown && (once || (g.seen_at.is_none() && long_ago))
+            look.slice == Look::Unknown && (once || (g.seen_at.is_none() && !is_heard && long_ago))
         }
         CreateErrorKind::Stockout
         | CreateErrorKind::HiddenStockout
@@ -47,7 +47,6 @@ fn made_nothing(g: &Generation, refusal: CreateErrorKind, look: &GenerationLook)
         | CreateErrorKind::AddressQuota
         | CreateErrorKind::RateLimit
         | CreateErrorKind::Reservation
-        | CreateErrorKind::NotOffered
         | CreateErrorKind::NotQueueable
         | CreateErrorKind::Cancelled
         | CreateErrorKind::PreemptedWhileCreating
@@ -437,7 +436,10 @@ impl Pass<'_> {
         let is_done = matches!(&look.operation, Look::Seen(OperationView { done: true, .. }));
         let is_told = g.seen_at.is_none() || is_done;
         let settled = (was_asked_once(g) && is_told) || look.looked_at >= in_flight_until;
-        let nothing_is_ours = (look.slice == Look::Absent && settled) || made_nothing(g, error.kind, look);
+        let is_heard = self.seen.workers.iter().flatten().any(|r| r.generation == number);
+        // Nobody has proved that nothing has its name.
+        let may_be_there = look.slice == Look::Unknown && !was_asked_once(g);
+        let nothing_is_ours = (look.slice == Look::Absent && settled) || made_nothing(g, error.kind, look, is_heard);
         if !settled {
             self.wake(in_flight_until);
         }
@@ -449,19 +451,22 @@ impl Pass<'_> {
             }
         }
         if nothing_is_ours {
-            self.let_go_of_failed(number);
+            self.let_go_of_failed(number, may_be_there);
         }
     }
 
     /// Its number is used again at the next place, unless a VM has spoken for it: then its documents would meet those of other VMs. Nor at the same
-    /// one while a delete of it may still arrive.
-    fn let_go_of_failed(&mut self, number: u32) {
+    /// one while a delete of it may still arrive, nor where it may be there.
+    fn let_go_of_failed(&mut self, number: u32, may_be_there: bool) {
         let Some(reports) = &self.seen.workers else { return };
         let heard = reports.iter().any(|r| r.generation == number);
         let deleted = self.job.generation(number).filter(|g| g.delete.is_some()).map(|g| g.placement.clone());
         self.job.generations.retain(|g| g.number != number);
         let waiting = self.job.attempts.last().filter(|a| a.generation == number && a.ended.is_none());
         let Some((attempt, resume)) = waiting.map(|a| (a.number, a.resume)) else { return };
+        if !heard && may_be_there {
+            return self.renumber(number);
+        }
         if !heard {
             let Some(place) = deleted else { return };
             let until = self.now + self.in_flight();

@@ -33,18 +33,44 @@ fn looks(job: &Job, workers: Option<Vec<WorkerReport>>, secs: i64) -> (Job, Vec<
 
 /// The place is closed for good, so that no read of it is answered either.
 #[test]
-fn a_place_that_refused_after_a_request_without_an_answer_is_not_waited_for_for_ever() {
-    for desired in [Desired::Run, Desired::Cancel] {
-        let create = Create::Failed { error: error(CreateErrorKind::Forbidden), counted: false };
-        let asked = Generation { create, create_tries: 1, asked_at: Some(at(3)), ..generation(1) };
-        let mut job = Job { desired, ..with(asked) };
-        for (secs, is_there) in [(10, true), (60 * MIN, true), (89 * MIN, true), (91 * MIN, false)] {
-            let decision = decided(&job, &seen(&job, &Look::<SliceView>::Unknown, Some(Vec::new()), secs), secs);
-            job = Job::clone(&decision.job);
-            assert_eq!(job.generation(1).is_some(), is_there, "{desired:?}, second {secs}: {}", job.message);
+fn a_place_that_is_closed_for_good_is_not_waited_for_for_ever() {
+    // Refused at once, or after a request without an answer, which may have made something.
+    for (kind, tries, let_go) in [
+        (CreateErrorKind::Forbidden, 0, 10),
+        (CreateErrorKind::NotOffered, 0, 10),
+        (CreateErrorKind::Forbidden, 1, 91 * MIN),
+        (CreateErrorKind::NotOffered, 1, 91 * MIN),
+    ] {
+        for desired in [Desired::Run, Desired::Cancel] {
+            let create = Create::Failed { error: error(kind), counted: false };
+            let asked_at = if tries == 0 { noon() } else { at(3) };
+            let asked = Generation { create, create_tries: tries, asked_at: Some(asked_at), ..generation(1) };
+            let mut job = Job { desired, ..with(asked) };
+            for secs in [10, 60 * MIN, 89 * MIN, 91 * MIN] {
+                let decision = decided(&job, &seen(&job, &Look::<SliceView>::Unknown, Some(Vec::new()), secs), secs);
+                job = Job::clone(&decision.job);
+                let is_there = job.generations.iter().any(|g| g.intended_at == generation(1).intended_at);
+                assert_eq!(is_there, secs < let_go, "{kind:?} {desired:?}, second {secs}: {}", job.message);
+            }
+            // There is no other place here.
+            let is_over = desired == Desired::Cancel || kind == CreateErrorKind::NotOffered;
+            assert_eq!(job.phase.is_terminal(), is_over, "{}", job.message);
+            // Its name is not used again where it may be there after all.
+            let is_renamed = tries > 0 && desired == Desired::Run;
+            assert_eq!(job.last_generation, if is_renamed { 2 } else { 1 }, "{kind:?} {desired:?}");
         }
-        assert_eq!(job.phase.is_terminal(), desired == Desired::Cancel, "{}", job.message);
     }
+}
+
+/// Its workers call, so that it is there, whatever cannot be read.
+#[test]
+fn a_place_that_cannot_be_read_is_not_let_go_of_while_its_workers_speak() {
+    let create = Create::Failed { error: error(CreateErrorKind::Forbidden), counted: false };
+    let job = with(Generation { create, create_tries: 1, asked_at: Some(at(3)), ..generation(1) });
+    let workers = vec![report(0, WorkerState::Preparing, None)];
+    let secs = 24 * 60 * MIN;
+    let decision = decided(&job, &seen(&job, &Look::<SliceView>::Unknown, Some(workers), secs), secs);
+    assert!(decision.job.generation(1).is_some(), "{}", decision.job.message);
 }
 
 /// An attempt on the slice that is taken away never tells its end; the one on the next slice has told that its `setup` failed.

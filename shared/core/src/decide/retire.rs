@@ -74,10 +74,13 @@ impl Pass<'_> {
 
     /// Whether a loss of the slice may still explain an end after which the job begins from scratch.
     fn may_be_explained(&self, g: &Generation) -> bool {
-        let by_policy = |n: &Next| n.from_scratch && n.why != Reason::RestartRequested && self.now < n.not_before;
+        let by_policy = |n: &Next| n.from_scratch && n.why != Reason::RestartRequested;
         let of = self.job.last_end.as_ref().filter(|end| end.generation == g.number);
-        self.job.next.as_ref().is_some_and(by_policy)
-            && of.is_some_and(|end| self.now < end.ended.at + self.settings().settle)
+        let Some(end) = of.filter(|_| self.job.next.as_ref().is_some_and(by_policy)) else { return false };
+        let until = end.ended.at + self.settings().settle;
+        // A look that failed says nothing. Not for ever, since somebody pays for the slice.
+        let is_unknown = self.look_of(g).is_none_or(|l| l.slice == Look::Unknown);
+        self.now < until || (is_unknown && self.now < until + self.settings().transition_grace)
     }
 
     /// Never sooner than its workers have ended, its notice or their stop deadline is over, or the API says that it is lost.
@@ -322,6 +325,11 @@ impl Pass<'_> {
             .max();
         let Some(deadline) = deadline else { return };
         let patience = self.settings().exits_wait + self.settings().heartbeat * self.settings().missed;
+        // A read that failed says nothing of them.
+        let unread_until = deadline + patience + self.settings().silence_hard;
+        if self.seen.workers.is_none() && self.now < unread_until {
+            return;
+        }
         if self.over_unheard(deadline, patience) {
             self.note("workers do not report the end of the program; a new slice is asked for");
             if let Some(next) = self.job.next.as_mut() {
