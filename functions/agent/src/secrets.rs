@@ -284,6 +284,11 @@ mod tests {
         let wanted = [("REKINDLE_TEST_KEY".to_owned(), "projects/p/secrets/k/versions/latest".to_owned())].into();
         let mut program =
             std::process::Command::new("sleep").arg("100").env("REKINDLE_TEST_KEY", "older-value").spawn().unwrap();
+        // The kernel has its environment a moment after it has let go of who spawned it.
+        let environment = format!("/proc/{}/environ", program.id());
+        while std::fs::read(&environment).is_ok_and(|bytes| bytes.is_empty()) {
+            std::thread::yield_now();
+        }
         secrets.learn(program.id() as i32, &wanted);
         program.kill().unwrap();
         program.wait().unwrap();
