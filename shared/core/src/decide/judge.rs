@@ -485,6 +485,10 @@ impl Pass<'_> {
         if !witness && silent < hard {
             return;
         }
+        // It may have been taken away, and a read would tell so: one that failed does not, and without an API nothing would follow.
+        if silent < hard * 2 && self.look_of(g).is_none_or(|look| look.slice == Look::Unknown) {
+            return self.wake(self.now + self.settings().poll_busy * 5);
+        }
         let fact = format!("worker {worker} has been silent for {} s", silent.as_secs());
         let now = self.now;
         self.note(format!("generation {} is given up: {fact}", a.generation));
