@@ -44,7 +44,7 @@ impl<C: Clone> Renewed<C> {
         }
         tracing::warn!(%error, "credentials gave up, and are made anew");
         let made = (self.make)();
-        let made = made.inspect_err(|why| tracing::error!(error = why, "credentials cannot be made anew")).ok()?;
+        let made = made.inspect_err(|why| tracing::warn!(error = why, "credentials cannot be made anew")).ok()?;
         *now = (made.clone(), Some(Instant::now()));
         Some(made)
     }
