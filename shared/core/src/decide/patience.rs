@@ -145,3 +145,19 @@ fn a_wake_forgets_no_name_that_a_delete_may_still_meet() {
         assert_eq!(until, kept, "{deletes_until:?}");
     }
 }
+
+/// A read would tell whether the slice was taken away; where none is answered for long, silence is enough.
+#[test]
+fn silence_alone_ends_a_slice_only_after_a_read_that_was_answered_or_for_twice_as_long() {
+    let ended = |slice: &Look<SliceView>, secs| {
+        let job = running();
+        let decision = decided(&job, &seen(&job, slice, Some(runs()), secs), secs);
+        (decision.job.last_end.as_ref().and_then(|end| end.ended.kind), decision.job.wake_at)
+    };
+    let ready = Look::Seen(view(&running(), SliceState::Ready, true));
+    // They were heard of at 100.
+    assert_eq!(ended(&ready, 1000).0, Some(FailureKind::Lost));
+    let (kind, wake_at) = ended(&Look::Unknown, 1000);
+    assert!(kind.is_none() && wake_at.is_some_and(|wake| wake <= at(1030)), "{kind:?} {wake_at:?}");
+    assert_eq!(ended(&Look::Unknown, 1900).0, Some(FailureKind::Lost));
+}
