@@ -486,7 +486,7 @@ impl Pass<'_> {
             return;
         }
         // It may have been taken away, and a read would tell so: one that failed does not, and without an API nothing would follow.
-        if silent < hard * 2 && self.look_of(g).is_none_or(|look| look.slice == Look::Unknown) {
+        if silent < hard * 2 && self.is_unread(g) {
             return self.wake(self.now + self.settings().poll_busy * 5);
         }
         let fact = format!("worker {worker} has been silent for {} s", silent.as_secs());

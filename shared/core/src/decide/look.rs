@@ -436,7 +436,7 @@ impl Pass<'_> {
         let is_done = matches!(&look.operation, Look::Seen(OperationView { done: true, .. }));
         let is_told = g.seen_at.is_none() || is_done;
         let settled = (was_asked_once(g) && is_told) || look.looked_at >= in_flight_until;
-        let is_heard = self.seen.workers.iter().flatten().any(|r| r.generation == number);
+        let is_heard = self.is_heard(number);
         // Nobody has proved that nothing has its name.
         let may_be_there = look.slice == Look::Unknown && !was_asked_once(g);
         let nothing_is_ours = (look.slice == Look::Absent && settled) || made_nothing(g, error.kind, look, is_heard);
@@ -458,16 +458,17 @@ impl Pass<'_> {
     /// Its number is used again at the next place, unless a VM has spoken for it: then its documents would meet those of other VMs. Nor at the same
     /// one while a delete of it may still arrive, nor where it may be there.
     fn let_go_of_failed(&mut self, number: u32, may_be_there: bool) {
-        let Some(reports) = &self.seen.workers else { return };
-        let heard = reports.iter().any(|r| r.generation == number);
+        if self.seen.workers.is_none() {
+            return;
+        }
         let deleted = self.job.generation(number).filter(|g| g.delete.is_some()).map(|g| g.placement.clone());
         self.job.generations.retain(|g| g.number != number);
         let waiting = self.job.attempts.last().filter(|a| a.generation == number && a.ended.is_none());
         let Some((attempt, resume)) = waiting.map(|a| (a.number, a.resume)) else { return };
-        if !heard && may_be_there {
-            return self.renumber(number);
-        }
-        if !heard {
+        if !self.is_heard(number) {
+            if may_be_there {
+                return self.renumber(number);
+            }
             let Some(place) = deleted else { return };
             let until = self.now + self.in_flight();
             match self.job.barred.iter_mut().find(|b| b.placement == place) {

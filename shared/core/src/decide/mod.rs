@@ -57,7 +57,7 @@ use crate::effect::Effect;
 use crate::ids::InstallationId;
 use crate::job::{Attempt, Create, Generation, Job};
 use crate::limits::Share;
-use crate::observation::{Observation, ZoneReport};
+use crate::observation::{Look, Observation, ZoneReport};
 use crate::reason::Reason;
 use crate::settings::{Deployment, Settings};
 
@@ -174,6 +174,16 @@ impl Pass<'_> {
 
     fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
+    }
+
+    /// A worker of that generation has spoken.
+    fn is_heard(&self, generation: u32) -> bool {
+        self.seen.workers.iter().flatten().any(|r| r.generation == generation)
+    }
+
+    /// Nothing was learnt of a slice: the read failed, or there was none.
+    fn is_unread(&self, g: &Generation) -> bool {
+        self.look_of(g).is_none_or(|look| look.slice == Look::Unknown)
     }
 
     /// Looks at the job again at `at` (or now, if that is past).

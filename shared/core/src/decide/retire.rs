@@ -79,8 +79,7 @@ impl Pass<'_> {
         let Some(end) = of.filter(|_| self.job.next.as_ref().is_some_and(by_policy)) else { return false };
         let until = end.ended.at + self.settings().settle;
         // A look that failed says nothing. Not for ever, since somebody pays for the slice.
-        let is_unknown = self.look_of(g).is_none_or(|l| l.slice == Look::Unknown);
-        self.now < until || (is_unknown && self.now < until + self.settings().transition_grace)
+        self.now < until || (self.is_unread(g) && self.now < until + self.settings().transition_grace)
     }
 
     /// Never sooner than its workers have ended, its notice or their stop deadline is over, or the API says that it is lost.
